@@ -1,5 +1,5 @@
-//! Whether Nudge may look at the objects of a namespace, as far as the user may find out. What nobody looks at has no
-//! condition that says so.
+//! The check that Nudge may look at the objects of a namespace, as far as the user may find out. An object that nobody
+//! looks at has no condition that says so.
 
 use k8s_openapi::api::authorization::v1::{LocalSubjectAccessReview, ResourceAttributes, SubjectAccessReviewSpec};
 use kube::api::PostParams;
@@ -9,7 +9,7 @@ use crate::session::Session;
 /// The namespace of Nudge.
 const SYSTEM: &str = "nudge-system";
 
-/// What somebody in Nudge looks at.
+/// A kind of objects that a role of Nudge looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttendedKind {
     /// VersionedConfigs, by the role `control`.
@@ -21,8 +21,8 @@ pub(crate) enum AttendedKind {
 }
 
 impl AttendedKind {
-    /// The account, and what it lists.
-    fn parts(self) -> (&'static str, &'static str, &'static str) {
+    /// Returns the account, and the group and resource that it lists.
+    fn listing(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Configs => ("nudge-injector", "nudge.dev", "versionedconfigs"),
             Self::Secrets => ("nudge-injector", "", "secrets"),
@@ -30,7 +30,7 @@ impl AttendedKind {
         }
     }
 
-    /// What lets Nudge look at them.
+    /// Returns the command that lets Nudge look at the objects.
     pub(crate) fn way_out(self, namespace: &str) -> String {
         match self {
             Self::Configs => format!("kubectl nudge enable {namespace}"),
@@ -42,10 +42,10 @@ impl AttendedKind {
     }
 }
 
-/// Returns whether Nudge may look at these. `None` where the user may not know: it takes the right to create
-/// LocalSubjectAccessReviews, which admins of the namespace have.
-pub(crate) async fn attends(session: &Session, what: AttendedKind) -> Option<bool> {
-    let (account, group, resource) = what.parts();
+/// Returns whether Nudge may look at objects of this kind, or `None` if the user may not know. Only a user who may
+/// create LocalSubjectAccessReviews may know, such as an admin of the namespace.
+pub(crate) async fn may_attend(session: &Session, kind: AttendedKind) -> Option<bool> {
+    let (account, group, resource) = kind.listing();
     let attributes = ResourceAttributes {
         namespace: Some(session.namespace.clone()),
         verb: Some("list".to_owned()),
@@ -62,6 +62,6 @@ pub(crate) async fn attends(session: &Session, what: AttendedKind) -> Option<boo
     };
     let mut review = LocalSubjectAccessReview { spec, ..LocalSubjectAccessReview::default() };
     review.metadata.namespace = Some(session.namespace.clone());
-    let reviewed = session.api::<LocalSubjectAccessReview>().create(&PostParams::default(), &review).await.ok()?;
-    Some(reviewed.status?.allowed)
+    let review = session.api::<LocalSubjectAccessReview>().create(&PostParams::default(), &review).await.ok()?;
+    Some(review.status?.allowed)
 }

@@ -15,7 +15,7 @@ pub(crate) enum DryRun {
 }
 
 impl DryRun {
-    /// Follows the line that reports a change.
+    /// Returns the end of a line that reports a change.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::None => "",

@@ -1,5 +1,6 @@
-//! How a command fails: a message for people, and an exit code for scripts.
+//! The failure of a command: a message for people, and an exit code for scripts.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use kube::core::Status;
@@ -11,13 +12,13 @@ use nudge_protocol::error_chain::{message, without_os_code};
 pub(crate) enum Exit {
     /// The command failed or was refused.
     Failed = 1,
-    /// Wrong usage; clap's own code.
+    /// The usage was wrong; clap's own code.
     Usage = 2,
     /// The rollout that the command waited for failed or was rolled back.
     RolloutFailed = 3,
-    /// The rollout was not finished when the timeout ended; the code of timeout(1).
+    /// The rollout was not finished at the timeout; the code of timeout(1).
     TimedOut = 124,
-    /// Ctrl-C; the code that shells give.
+    /// The user pressed Ctrl-C; the code that shells give.
     Interrupted = 130,
 }
 
@@ -30,7 +31,6 @@ impl From<Exit> for ExitCode {
 /// A failed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// The exit code.
     pub(crate) exit: Exit,
     /// The problem with the object it names, and what to do.
     pub(crate) message: String,
@@ -51,23 +51,23 @@ impl Failure {
         Self::with(Exit::Usage, message)
     }
 
-    /// A failed call of the API server; `what` names the attempt.
+    /// Returns the failure of a call of the API server; `what` names the attempt.
     pub(crate) fn of(what: &str, error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self { status: status.code, ..Self::new(refusal(what, status)) },
-            // Libraries wrap the cause in names of their own.
+            // Libraries wrap the cause in errors with names of their own.
             kube::Error::Service(_) | kube::Error::HyperError(_) => Self::new(format!(
                 "{what}: the API server does not answer: {}; check --context, --kubeconfig, proxies and the network",
-                root(error)
+                root_cause(error)
             )),
-            other => Self::new(format!("{what}: {}", message(other))),
+            error => Self::new(format!("{what}: {}", message(error))),
         }
     }
 }
 
 fn refusal(what: &str, status: &Status) -> String {
     let message = status.message.trim_end_matches('.');
-    // The API server does not serve the path, as opposed to a missing object.
+    // These messages are about a path that the API server does not serve, and not about a missing object.
     if status.code == 404 && message.contains("could not find the requested resource")
         || message.contains("page not found")
     {
@@ -76,7 +76,7 @@ fn refusal(what: &str, status: &Status) -> String {
     match status.code {
         401 => format!("{what}: {message}; log in again, or choose another --context"),
         _ if message.contains("admission webhook") => format!("{what}: {}", without_webhook(message)),
-        // Who binds a role needs its rights, and the list of all of them hides the rest.
+        // A user who binds a role needs its rights. The message lists all of them, which hides the rest.
         403 if message.contains("attempting to grant RBAC permissions not currently held") => {
             format!(
                 "{what}: you do not have the rights that the role has, and may not bind it; ask an admin of the cluster"
@@ -84,7 +84,7 @@ fn refusal(what: &str, status: &Status) -> String {
         }
         403 if ["\"namespaces\"", "\"rolebindings\"", "\"roles\""]
             .iter()
-            .any(|one| message.contains(&format!("resource {one}"))) =>
+            .any(|resource| message.contains(&format!("resource {resource}"))) =>
         {
             format!("{what}: {message}; ask an admin of the cluster")
         }
@@ -93,7 +93,7 @@ fn refusal(what: &str, status: &Status) -> String {
     }
 }
 
-/// Refusals by Nudge's webhooks are complete without the API server's introduction; those by others are not.
+/// Removes the API server's introduction from a refusal by a webhook of Nudge, which is complete without it.
 fn without_webhook(message: &str) -> &str {
     message
         .split_once(".nudge.dev\" denied the request: ")
@@ -101,8 +101,8 @@ fn without_webhook(message: &str) -> &str {
         .map_or(message, |(_, refusal)| refusal)
 }
 
-/// The innermost cause.
-fn root(error: &dyn std::error::Error) -> String {
+/// Returns the innermost cause.
+fn root_cause(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(cause) = last.source() {
         last = cause;
@@ -110,7 +110,12 @@ fn root(error: &dyn std::error::Error) -> String {
     without_os_code(&last.to_string())
 }
 
-/// For [`Result::map_err`].
+/// Returns the message about a file that can't be read.
+pub(crate) fn file_message(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {}", path.display(), without_os_code(&error.to_string()))
+}
+
+/// Returns a conversion of errors for [`Result::map_err`]; `what` names the attempt.
 pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Failure {
     let what = what.into();
     move |error| Failure::of(&what, &error)
@@ -136,23 +141,24 @@ mod tests {
 
     #[test]
     fn refusals_say_what_to_do() {
-        let of = |code, message| Failure::of("reading config shop", &api(code, message)).message;
+        let message_of = |code, message| Failure::of("reading config shop", &api(code, message)).message;
         assert_eq!(
-            of(403, "configmaps is forbidden"),
+            message_of(403, "configmaps is forbidden"),
             "reading config shop: configmaps is forbidden; ask the namespace's admin for that right"
         );
-        let bound = of(
+        let bound = message_of(
             403,
             "rolebindings \"x\" is forbidden: user \"jane\" is attempting to grant RBAC permissions not currently held:\n{A}",
         );
         assert!(bound.ends_with("may not bind it; ask an admin of the cluster") && !bound.contains("{A}"), "{bound}");
         assert!(
-            of(403, "User \"jane\" cannot patch resource \"rolebindings\"").ends_with("ask an admin of the cluster")
+            message_of(403, "User \"jane\" cannot patch resource \"rolebindings\"")
+                .ends_with("ask an admin of the cluster")
         );
-        assert!(of(404, "the server could not find the requested resource").contains("install Nudge"));
-        assert!(of(404, "404 page not found").contains("install Nudge"));
+        assert!(message_of(404, "the server could not find the requested resource").contains("install Nudge"));
+        assert!(message_of(404, "404 page not found").contains("install Nudge"));
         assert_eq!(
-            of(403, "admission webhook \"x\" denied: no"),
+            message_of(403, "admission webhook \"x\" denied: no"),
             "reading config shop: admission webhook \"x\" denied: no"
         );
         assert_eq!(Failure::of("x", &api(409, "conflict")).status, 409);

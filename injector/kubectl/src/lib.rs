@@ -2,12 +2,12 @@
 //!
 //! - `commands`: a file for each command, with its arguments
 //! - `backup`: exports and their format
-//! - `cluster`: which cluster, and the way to it
-//! - `attention`: whether Nudge looks at what a command is about
+//! - `cluster`: the cluster, and the way to it
+//! - `attention`: whether Nudge may look at the objects of a command
 //! - `output`: tables, progress, and the text of reports
 //! - `version`: the content of versions, as it is read from files, divided into objects, and read back
 //! - `page`: the page of `kubectl nudge ui`
-//! - `rollout`: setting `spec.version`, and waiting for the rollout
+//! - `rollout`: the change of `spec.version`, and the wait for the rollout
 //!
 //! A value of a Secret is printed only by `get --show-secrets`, and is in an export only encrypted.
 
@@ -36,14 +36,14 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 /// The program name under which kubectl asks for completions.
-const COMPLETER: &str = "kubectl_complete-nudge";
+const COMPLETION_PROGRAM: &str = "kubectl_complete-nudge";
 
 /// Runs the command of this process's arguments.
 pub fn run() -> ExitCode {
     let output = Output::default();
     let mut arguments = std::env::args();
     let program = arguments.next().unwrap_or_default();
-    let result = if program.ends_with(COMPLETER) {
+    let result = if program.ends_with(COMPLETION_PROGRAM) {
         block_on(completion::complete(output.clone(), arguments.collect()))
     } else {
         block_on(commands::run(output.clone(), Arguments::parse()))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// Reads a period. A number without a unit is in seconds.
+/// Parses a period. A number without a unit is in seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));

@@ -1,9 +1,9 @@
 //! The reasons that users give, in flags.
 
-/// The longest reason, in characters, as the fields of the API have it.
+/// The maximum length of a reason, as in the fields of the API.
 pub(crate) const MAX_CHARACTERS: usize = 256;
 
-/// A reason without the space around it.
+/// Parses a reason, without the space around it.
 pub(crate) fn parse(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("say why".to_owned()),

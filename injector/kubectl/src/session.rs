@@ -24,8 +24,8 @@ use crate::warnings::warnings;
 /// The field manager of all writes. It does not begin with `kubectl`, because Flux drops the fields of such managers.
 pub(crate) const FIELD_MANAGER: &str = "nudge-cli";
 
-/// How long the check for a missing namespace may take after a failure.
-const NAMESPACE_LIMIT: Duration = Duration::from_secs(2);
+/// The time that the check for a missing namespace may take after a failure.
+const NAMESPACE_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The flags of kubectl that choose the cluster and the namespace.
 #[derive(Clone, Debug, Default, Args)]
@@ -41,7 +41,7 @@ pub(crate) struct Connection {
     pub(crate) kubeconfig: Option<std::path::PathBuf>,
 }
 
-/// What every command needs.
+/// The connection and the output of a command.
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) namespace: String,
@@ -53,12 +53,12 @@ impl Session {
     pub(crate) fn connect(connection: &Connection, out: Output) -> Result<Self, Failure> {
         let config = cluster::config(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
         let namespace = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let warned = out.clone();
+        let warnings_out = out.clone();
         let client = ClientBuilder::try_from(config)
             .map_err(|error| Failure::new(format!("connecting to the API server: {}", no_client(&error))))?
             .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
                 for text in warnings(response.headers()) {
-                    warned.warn(&text);
+                    warnings_out.warn(&text);
                 }
                 response
             }))
@@ -66,7 +66,7 @@ impl Session {
         Ok(Self { client, namespace, out })
     }
 
-    /// The objects of a kind in the namespace.
+    /// Returns the API for the objects of a kind in the namespace.
     pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -75,7 +75,7 @@ impl Session {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The config, or nothing if it does not exist.
+    /// Reads the config, if it exists.
     pub(crate) async fn find_config(&self, name: &str) -> Result<Option<VersionedConfig>, Failure> {
         match self.api::<VersionedConfig>().get(name).await {
             Ok(config) => Ok(Some(config)),
@@ -85,10 +85,10 @@ impl Session {
         }
     }
 
-    /// The failure for a namespace that does not exist, if the API server confirms it.
+    /// Returns the failure for a namespace that does not exist, if the API server confirms it.
     pub(crate) async fn missing_namespace(&self) -> Option<Failure> {
         let namespaces = Api::<Namespace>::all(self.client.clone());
-        let answer = timeout(NAMESPACE_LIMIT, namespaces.get_opt(&self.namespace)).await;
+        let answer = timeout(NAMESPACE_CHECK_TIMEOUT, namespaces.get_opt(&self.namespace)).await;
         let message = format!(
             "there is no namespace {}; choose another one with -n (see kubectl get namespaces), or create it",
             self.namespace
@@ -96,7 +96,7 @@ impl Session {
         matches!(answer, Ok(Ok(None))).then(|| Failure::new(message))
     }
 
-    /// The config, which must exist.
+    /// Reads the config, which must exist.
     pub(crate) async fn config(&self, name: &str) -> Result<VersionedConfig, Failure> {
         self.find_config(name).await?.ok_or_else(|| {
             Failure::new(format!(
@@ -107,16 +107,17 @@ impl Session {
     }
 }
 
-fn names_an_object(status: &Status) -> bool {
+/// Returns whether the status is about an object, and not about a kind that the cluster does not know.
+pub(crate) fn names_an_object(status: &Status) -> bool {
     status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
-/// Parameters for a create request.
+/// Returns the parameters of a create request.
 pub(crate) fn creating(dry: DryRun) -> PostParams {
     PostParams { dry_run: dry == DryRun::Server, field_manager: Some(FIELD_MANAGER.to_owned()) }
 }
 
-/// Parameters for a patch request.
+/// Returns the parameters of a patch request.
 pub(crate) fn patching(dry: DryRun) -> PatchParams {
     PatchParams {
         dry_run: dry == DryRun::Server,
@@ -125,7 +126,7 @@ pub(crate) fn patching(dry: DryRun) -> PatchParams {
     }
 }
 
-/// Parameters for a delete request.
+/// Returns the parameters of a delete request.
 pub(crate) fn deleting(dry: DryRun) -> DeleteParams {
     DeleteParams { dry_run: dry == DryRun::Server, ..DeleteParams::default() }
 }

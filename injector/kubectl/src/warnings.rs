@@ -1,26 +1,26 @@
-//! What the API server, and the webhooks that it asks, warn of: headers of its answers, as kubectl shows them.
+//! The warnings of the API server and of the webhooks that it asks: headers of its answers, as kubectl shows them.
 
 use hyper::HeaderMap;
 
-/// Most warnings of one answer that are shown.
+/// The maximum number of warnings of one answer that are shown.
 const MAX_WARNINGS: usize = 16;
 
-/// The texts of the headers `Warning`. Each is a code, an agent and a text in quotes: `299 - "text"`.
+/// Returns the texts of the headers `Warning`. Each header is a code, an agent and a text in quotes: `299 - "text"`.
 pub(crate) fn warnings(headers: &HeaderMap) -> Vec<String> {
-    let all = headers.get_all("warning").iter().filter_map(|value| text(std::str::from_utf8(value.as_bytes()).ok()?));
-    all.take(MAX_WARNINGS).collect()
+    let texts = headers.get_all("warning").iter().filter_map(|value| text(std::str::from_utf8(value.as_bytes()).ok()?));
+    texts.take(MAX_WARNINGS).collect()
 }
 
 fn text(header: &str) -> Option<String> {
     let quoted = header.splitn(3, ' ').nth(2)?.strip_prefix('"')?;
-    let (mut text, mut escaped) = (String::new(), false);
+    let (mut text, mut is_escaped) = (String::new(), false);
     for character in quoted.chars() {
         match character {
-            '\\' if !escaped => escaped = true,
-            '"' if !escaped => return Some(text),
-            other => {
-                text.push(other);
-                escaped = false;
+            '\\' if !is_escaped => is_escaped = true,
+            '"' if !is_escaped => return Some(text),
+            character => {
+                text.push(character);
+                is_escaped = false;
             }
         }
     }

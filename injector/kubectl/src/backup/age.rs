@@ -1,5 +1,5 @@
-//! The program age, which encrypts and decrypts: the formats and the keys are its own, with its plugins for hardware.
-//! Contents go through pipes, never through arguments or files.
+//! Encryption and decryption by the program age, with its formats, its keys and its plugins for hardware. Contents go
+//! through pipes, never through arguments or files.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,18 +9,22 @@ use zeroize::Zeroizing;
 use super::program::run;
 use crate::failure::Failure;
 
-/// Most recipients of an export.
+/// The maximum number of recipients of an export.
 const MAX_RECIPIENTS: usize = 32;
 const PROGRAM: &str = "age";
 
-/// Checks recipients. They become arguments.
+/// Checks a recipient, which becomes an argument of the program.
 pub(crate) fn recipient(text: &str) -> Result<String, String> {
-    let is = text.strip_prefix("age1").is_some_and(|rest| {
+    let is_recipient = text.strip_prefix("age1").is_some_and(|rest| {
         !rest.is_empty()
             && text.len() <= 4096
             && rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     });
-    if is { Ok(text.to_owned()) } else { Err("a recipient begins with age1; age-keygen makes one".to_owned()) }
+    if is_recipient {
+        Ok(text.to_owned())
+    } else {
+        Err("a recipient begins with age1; age-keygen makes one".to_owned())
+    }
 }
 
 /// Encrypts for these recipients, as text.

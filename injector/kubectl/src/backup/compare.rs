@@ -1,7 +1,7 @@
-//! What an import does about an object: creates it, finds it as it is to be, or refuses because another one has its
-//! place.
+//! The comparison of an object of an export with the one in the cluster: an import creates the object, leaves it, or
+//! refuses because another one has its place.
 
-use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_api::{VersionStatus, VersionedConfig, VersionedConfigStatus};
 use nudge_core::config::is_importing;
 use nudge_core::versions::Seals;
 use nudge_protocol::labels;
@@ -9,93 +9,86 @@ use serde_json::Value;
 
 use super::part::{Sealed, content};
 
-/// What is there.
+/// The object in the cluster, compared with the export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
-    /// Nothing.
     Nothing,
-    /// What the export has.
+    /// The object that the export has.
     Same,
     /// A config that is being imported: its spec and its status are written.
     Importing,
-    /// Something else; holds in what it differs.
+    /// Another object, with the differences.
     Differs(String),
 }
 
-/// A version's object against the one in the cluster.
-pub(crate) fn part(exported: &Value, there: &Value) -> Comparison {
-    let mark = |object: &Value, of: &str, name: &str| object["metadata"][of][name].clone();
+/// Compares a version's object with the one in the cluster.
+pub(crate) fn part(exported: &Value, stored: &Value) -> Comparison {
+    let mark = |object: &Value, field: &str, name: &str| object["metadata"][field][name].clone();
     let marks = [
         ("labels", labels::CONFIG),
         ("labels", labels::VERSION),
         ("labels", labels::PART),
         ("annotations", labels::PARTS),
     ];
-    if let Some((_, name)) = marks.into_iter().find(|(of, name)| mark(exported, of, name) != mark(there, of, name)) {
+    let differs = |(field, name): &(&str, &str)| mark(exported, field, name) != mark(stored, field, name);
+    if let Some((_, name)) = marks.into_iter().find(differs) {
         return Comparison::Differs(format!("{name} differs"));
     }
     // A missing field and an empty one are the same.
-    match (content(exported), content(there)) {
-        (Some(one), Some(other)) if one == other && exported["immutable"] == there["immutable"] => Comparison::Same,
+    match (content(exported), content(stored)) {
+        (Some(old), Some(new)) if old == new && exported["immutable"] == stored["immutable"] => Comparison::Same,
         _ => Comparison::Differs("it has other content".to_owned()),
     }
 }
 
-/// What the cluster has in the place of a version's object that is not in the export, against what was sealed. The
-/// object of another version is nothing of this one, and not in its way.
-pub(crate) fn unexported(sealed: &Sealed<'_>, there: &Value, seals: Option<&Seals>) -> Comparison {
-    match sealed.fault(there, seals) {
+/// Compares what was sealed with the object that the cluster has in the place of a part that is not in the export. The
+/// object of another version counts as nothing.
+pub(crate) fn unexported(sealed: &Sealed<'_>, stored: &Value, seals: Option<&Seals>) -> Comparison {
+    match sealed.fault(stored, seals) {
         None => Comparison::Same,
-        Some(_) if sealed.is_of_another(there) => Comparison::Nothing,
-        Some(what) => Comparison::Differs(format!("it {what} of {}", sealed.title())),
+        Some(_) if sealed.is_of_another(stored) => Comparison::Nothing,
+        Some(fault) => Comparison::Differs(format!("it {fault} of {}", sealed.title())),
     }
 }
 
-/// A policy or a source against the one in the cluster.
-pub(crate) fn spec(exported: &Value, there: &Value) -> Comparison {
-    if exported["spec"] == there["spec"] {
+/// Compares a policy or a source with the one in the cluster.
+pub(crate) fn spec(exported: &Value, stored: &Value) -> Comparison {
+    if exported["spec"] == stored["spec"] {
         Comparison::Same
     } else {
         Comparison::Differs("its spec differs".to_owned())
     }
 }
 
-/// A config against the one in the cluster; both specs as JSON, so that unknown fields count too.
-pub(crate) fn config(exported: (&VersionedConfig, &Value), there: (&VersionedConfig, &Value)) -> Comparison {
-    if is_importing(there.0) {
+/// Compares a config with the one in the cluster; both specs as JSON, so that unknown fields count, too.
+pub(crate) fn config(exported: (&VersionedConfig, &Value), stored: (&VersionedConfig, &Value)) -> Comparison {
+    if is_importing(stored.0) {
         return Comparison::Importing;
     }
-    let (kept, status) = (status(exported.0), status(there.0));
+    let (exported_status, status) = (status(exported.0), status(stored.0));
     let mut differences: Vec<String> = Vec::new();
-    if exported.1["spec"] != there.1["spec"] {
+    if exported.1["spec"] != stored.1["spec"] {
         differences.push("spec".to_owned());
     }
     let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
-    for (field, one, other) in [
-        ("internal.identity", &kept.internal.identity, &status.internal.identity),
-        ("currentVersion", &kept.current_version, &status.current_version),
-        ("targetVersion", &kept.target_version, &status.target_version),
+    for (field, old, new) in [
+        ("internal.identity", &exported_status.internal.identity, &status.internal.identity),
+        ("currentVersion", &exported_status.current_version, &status.current_version),
+        ("targetVersion", &exported_status.target_version, &status.target_version),
     ] {
-        if one != other {
+        if old != new {
             differences.push(format!(
                 "status.{field}: {} in the export, {} in the cluster",
-                or_none(one),
-                or_none(other)
+                or_none(old),
+                or_none(new)
             ));
         }
     }
-    let missing: Vec<&str> = kept
+    let digests = |version: &VersionStatus| version.parts.iter().map(|part| part.digest.clone()).collect::<Vec<_>>();
+    let missing: Vec<&str> = exported_status
         .versions
         .iter()
-        .filter(|version| {
-            let known = status.version(&version.version);
-            known.is_none_or(|known| {
-                let digests = |version: &nudge_api::VersionStatus| {
-                    version.parts.iter().map(|part| part.digest.clone()).collect::<Vec<_>>()
-                };
-                digests(known) != digests(version)
-            })
-        })
+        .filter(|version| status.version(&version.version).is_none_or(|stored| digests(stored) != digests(version)))
         .map(|version| version.version.as_str())
         .take(10)
         .collect();

@@ -1,4 +1,4 @@
-//! The objects of an export, as they stand in it: without what the API server made up, and what only Nudge can say.
+//! The objects of an export as documents: without what the API server adds, and what only Nudge may write.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 /// The version of the format. A reader takes no other.
 pub(crate) const FORMAT: u32 = 1;
-/// The `apiVersion` of the documents that are no objects.
+/// The `apiVersion` of the documents that are not objects.
 pub(crate) const API: &str = "nudge.dev/v1alpha1";
 /// The `kind` of the first document.
 pub(crate) const HEADER: &str = "Export";
@@ -22,8 +22,8 @@ pub(crate) const CONTENT_KEY: &str = "ContentKey";
 /// The field of a config with the manager that holds `spec.version`, which its source may not set then.
 pub(crate) const HELD_BY: &str = "heldBy";
 
-/// Annotations that are worth nothing in another object: admission signs them, they ask for something once, or hold a
-/// copy of the content.
+/// Annotations that mean nothing in another object: those that admission signs, that request something once, or that
+/// hold a copy of the content.
 const DROPPED: [&str; 11] = [
     labels::REQUESTED_BY,
     labels::OVERRIDDEN_BY,
@@ -41,7 +41,7 @@ const DROPPED: [&str; 11] = [
 /// The fields of `metadata` that the objects of an export have.
 pub(crate) const METADATA: [&str; 5] = ["name", "namespace", "labels", "annotations", "generation"];
 
-/// The first document.
+/// The first document of an export.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Header {
@@ -49,14 +49,14 @@ pub(crate) struct Header {
     pub(crate) kind: String,
     /// The version of the format.
     pub(crate) format: u32,
-    /// When the export was made.
+    /// The time at which the export was made.
     pub(crate) exported_at: String,
     /// The uid of the cluster's namespace `kube-system`, if the user may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cluster: Option<String>,
-    /// The version of the program that made it.
+    /// The version of the program that made the export.
     pub(crate) program: String,
-    /// The namespaces that it is about.
+    /// The namespaces of the objects.
     pub(crate) namespaces: Vec<String>,
     /// The Secrets of versions, as `namespace/name`.
     pub(crate) secrets: Vec<String>,
@@ -64,11 +64,11 @@ pub(crate) struct Header {
     pub(crate) encrypted: bool,
     /// Whether the content key is among them.
     pub(crate) content_key: bool,
-    /// What no such export has in it.
+    /// What such an export never has.
     pub(crate) left_out: Vec<String>,
-    /// What is not in it although it was to be, with the reason: the first 1000.
+    /// The objects that could not be exported, with the reason: the first 1000.
     pub(crate) missing: Vec<String>,
-    /// How many there are of these.
+    /// The number of all objects that could not be exported.
     pub(crate) missing_count: usize,
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum Kind {
 impl Kind {
     const ALL: [Self; 5] = [Self::Policy, Self::Config, Self::ConfigMap, Self::Secret, Self::Source];
 
-    /// What the API server calls it.
+    /// Returns the kind as the API server knows it.
     pub(crate) fn resource(self) -> ApiResource {
         match self {
             Self::Policy => ApiResource::erase::<RolloutPolicy>(&()),
@@ -96,17 +96,17 @@ impl Kind {
         }
     }
 
-    /// The kind of a document; `None` if an export does not hold it.
+    /// Returns the kind of a document, or `None` if no object of an export has the kind.
     pub(crate) fn of(document: &Value) -> Option<Self> {
         let (version, kind) = (document["apiVersion"].as_str()?, document["kind"].as_str()?);
-        Self::ALL.into_iter().find(|one| {
-            let resource = one.resource();
+        Self::ALL.into_iter().find(|candidate| {
+            let resource = candidate.resource();
             resource.kind == kind && resource.api_version == version
         })
     }
 }
 
-/// An object by its place: the namespace is empty where it has none.
+/// The kind, namespace and name of an object; the namespace of a cluster-scoped one is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     pub(crate) kind: Kind,
@@ -131,7 +131,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The object as a document. The status is added by who keeps one.
+/// Returns the object as a document without its status.
 pub(crate) fn document(kind: Kind, object: DynamicObject) -> Value {
     let (resource, meta) = (kind.resource(), object.metadata);
     let mut metadata = Map::new();
@@ -152,17 +152,14 @@ pub(crate) fn document(kind: Kind, object: DynamicObject) -> Value {
     if kind == Kind::Config {
         put("generation", json!(meta.generation));
     }
-    let mut all = Map::new();
-    all.insert("apiVersion".to_owned(), json!(resource.api_version));
-    all.insert("kind".to_owned(), json!(resource.kind));
-    all.insert("metadata".to_owned(), Value::Object(metadata));
-    if let Value::Object(fields) = object.data {
-        all.extend(fields.into_iter().filter(|(field, _)| field != "status"));
+    let mut document = json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata});
+    if let (Value::Object(document), Value::Object(fields)) = (&mut document, object.data) {
+        document.extend(fields.into_iter().filter(|(field, _)| field != "status"));
     }
-    Value::Object(all)
+    document
 }
 
-/// A text of the metadata of a document.
+/// Returns a label of a document.
 pub(crate) fn label<'a>(document: &'a Value, label: &str) -> Option<&'a str> {
     document["metadata"]["labels"][label].as_str()
 }

@@ -1,4 +1,4 @@
-//! An export that was read: each object in its place, and each version as it was sealed.
+//! An export after it was read and checked: each object in its place, and each version as it was sealed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use super::part::{is_name, is_published, parts, seals};
 use super::stream;
 use crate::failure::Failure;
 
-/// The maximum of objects that a refusal names.
+/// The maximum number of objects that a refusal names.
 const MAX_NAMED: usize = 20;
 
-/// An export.
+/// The content of an export.
 pub(crate) struct Export {
     pub(crate) header: Header,
     pub(crate) objects: BTreeMap<Place, Value>,
@@ -29,7 +29,7 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    /// Reads an export, and checks it.
+    /// Reads an export and checks it.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let mut documents = stream::read(text)?.into_iter();
         let header = header(documents.next().map(|(_, document)| document))?;
@@ -54,7 +54,7 @@ impl Export {
         Ok(export)
     }
 
-    /// Takes in the decrypted Secrets.
+    /// Adds the decrypted Secrets.
     pub(crate) fn add_secrets(&mut self, text: &str) -> Result<(), Failure> {
         for (line, document) in stream::read(text)? {
             let place = format!("line {line} of the encrypted Secrets");
@@ -73,22 +73,23 @@ impl Export {
         self.check()
     }
 
+    /// Adds an object of the document `at` a line.
     fn add(&mut self, at: &str, document: Value) -> Result<(), Failure> {
         let Some(kind) = Kind::of(&document) else {
             return Err(Failure::new(format!("{at}: an export has no objects of this apiVersion and kind")));
         };
         let text = |field: &str| document["metadata"][field].as_str().unwrap_or_default();
         let place = Place::new(kind, text("namespace"), text("name"));
-        // They become a part of URLs.
+        // Namespace and name become parts of URLs.
         let is_valid_name = is_name(&place.name, 253)
             && if kind == Kind::Policy { place.namespace.is_empty() } else { is_name(&place.namespace, 63) };
         if !is_valid_name {
             return Err(Failure::new(format!("{at}: the object has no name, or one that is not allowed")));
         }
-        // What an owner or a finalizer does is nothing that an export asks for.
+        // An export has no business with owners and finalizers.
         let fields = document["metadata"].as_object().into_iter().flatten();
-        if let Some((odd, _)) = fields.into_iter().find(|(field, _)| !METADATA.contains(&field.as_str())) {
-            return Err(Failure::new(format!("{at}: {place} has metadata.{odd}, which no object of an export has")));
+        if let Some((field, _)) = fields.into_iter().find(|(field, _)| !METADATA.contains(&field.as_str())) {
+            return Err(Failure::new(format!("{at}: {place} has metadata.{field}, which no object of an export has")));
         }
         if kind == Kind::Config {
             let config: VersionedConfig = serde_json::from_value(document.clone())
@@ -102,49 +103,49 @@ impl Export {
         Ok(())
     }
 
-    /// Whether every object is one that a config has, as it was sealed. A version that names the object of another one
-    /// is broken, and costs that one nothing. Seals of Secrets can be checked with the content key only.
+    /// Checks that every object belongs to a config, as it was sealed. A version that names the object of another one
+    /// is broken, and does no harm to that one. Seals of Secrets can be checked with the content key only.
     fn check(&self) -> Result<(), Failure> {
-        let (mut held, mut faults) = (BTreeSet::new(), BTreeMap::new());
+        let (mut accepted, mut faults) = (BTreeSet::new(), BTreeMap::new());
         for (place, config) in &self.configs {
             let seals = self.seals(place, config)?;
             for sealed in parts(place, config) {
                 let object = sealed.place();
                 let Some(document) = self.objects.get(&object) else { continue };
-                if let Some(what) = sealed.fault(document, seals.as_ref()) {
-                    faults.entry(object).or_insert_with(|| format!("{what} of {}", sealed.title()));
+                if let Some(fault) = sealed.fault(document, seals.as_ref()) {
+                    faults.entry(object).or_insert_with(|| format!("{fault} of {}", sealed.title()));
                 } else {
-                    held.insert(object);
+                    accepted.insert(object);
                 }
             }
             if is_published(config) {
-                held.insert(Place::new(Kind::ConfigMap, &place.namespace, &place.name));
+                accepted.insert(Place::new(Kind::ConfigMap, &place.namespace, &place.name));
             }
         }
-        if let Some((object, fault)) = faults.iter().find(|(object, _)| !held.contains(*object)) {
+        if let Some((object, fault)) = faults.iter().find(|(object, _)| !accepted.contains(*object)) {
             return Err(Failure::new(format!("{object} {fault}: the export was changed; nothing was imported")));
         }
         let parts = self.objects.keys().filter(|place| matches!(place.kind, Kind::ConfigMap | Kind::Secret));
-        let strays: Vec<&Place> = parts.filter(|place| !held.contains(*place)).collect();
+        let strays: Vec<&Place> = parts.filter(|place| !accepted.contains(*place)).collect();
         if strays.is_empty() {
             return Ok(());
         }
         let names: Vec<String> = strays.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-        let more =
+        let rest =
             if strays.len() > MAX_NAMED { format!(" and {} more", strays.len() - MAX_NAMED) } else { String::new() };
         Err(Failure::new(format!(
-            "no config of the export has {}{more}: somebody has added that to the file, so nothing was imported",
+            "no config of the export has {}{rest}: somebody has added that to the file, so nothing was imported",
             names.join(", ")
         )))
     }
 
-    /// What the Secrets of one of its configs are sealed with, where the content key is there.
+    /// Returns the seals of a config's Secrets, if the content key is known.
     pub(crate) fn seals(&self, place: &Place, config: &VersionedConfig) -> Result<Option<Seals>, Failure> {
         let content_key = self.content_key.as_ref().map(|key| Keys::of_root(key).content);
         seals(place, config, content_key.as_ref()).map_err(|why| Failure::new(format!("{place}: {why}")))
     }
 
-    /// The namespaces of its objects.
+    /// Returns the namespaces of all objects.
     pub(crate) fn namespaces(&self) -> BTreeSet<&str> {
         self.objects.keys().map(|place| place.namespace.as_str()).filter(|namespace| !namespace.is_empty()).collect()
     }

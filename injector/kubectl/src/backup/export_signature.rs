@@ -1,24 +1,24 @@
-//! Who made an export: a signature in a file beside it, by the program ssh-keygen. The format is OpenSSH's, so that
-//! keys with a passphrase, in an agent or on hardware sign, and others can check it without this program.
+//! The signature of an export, in a file beside it, by the program ssh-keygen. The format is OpenSSH's, so that keys
+//! with a passphrase, in an agent or on hardware sign, and others can check the signature without this program.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::program::{failure_message, missing, run};
+use super::program::{failure_message, missing_program, run};
 use crate::failure::Failure;
 
 const PROGRAM: &str = "ssh-keygen";
-/// What signatures are for: one for something else is none for an export.
+/// The purpose of signatures, by which one for something else is none for an export.
 const NAMESPACE: &str = "export@nudge.dev";
-/// Whom the keys of `--verify` are taken for.
+/// The name of the signer, whichever key of `--verify` has signed.
 const SIGNER: &str = "export";
-/// How the lines of public keys begin.
+/// The beginnings of the lines of public keys.
 const KEY_TYPES: [&str; 5] =
     ["ssh-ed25519 ", "sk-ssh-ed25519@openssh.com ", "ecdsa-sha2-", "sk-ecdsa-sha2-", "ssh-rsa "];
 
-/// The file with the signature of this file.
-pub(crate) fn beside(file: &Path) -> PathBuf {
+/// Returns the path of the signature of this file.
+pub(crate) fn signature_path(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".sig");
     name.into()
@@ -31,20 +31,20 @@ pub(crate) fn sign(file: &Path, key: &Path) -> Result<(), Failure> {
     command.args(["-Y", "sign", "-n", NAMESPACE, "-f"]).arg(key).arg("--").arg(file);
     command.stdin(Stdio::inherit()).stdout(Stdio::null()).stderr(Stdio::piped());
     let output = command.output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => missing(&what, PROGRAM),
+        std::io::ErrorKind::NotFound => missing_program(&what, PROGRAM),
         _ => Failure::new(format!("{what}: {error}")),
     })?;
     if output.status.success() {
         return Ok(());
     }
-    Err(Failure::new(format!("{what}: {}", refused(&output.stderr, key, std::io::stdin().is_terminal()))))
+    Err(Failure::new(format!("{what}: {}", explain_refusal(&output.stderr, key, std::io::stdin().is_terminal()))))
 }
 
-/// Why ssh-keygen has not signed, and the way out for a key with a passphrase that nobody was there to give.
-fn refused(complaint: &[u8], key: &Path, terminal: bool) -> String {
+/// Explains why ssh-keygen has not signed. Without a terminal, nobody can type the passphrase of a key.
+fn explain_refusal(complaint: &[u8], key: &Path, has_terminal: bool) -> String {
     let why = failure_message(complaint, PROGRAM);
     let why = why.trim_start_matches("Enter passphrase: ");
-    if terminal || !why.contains("passphrase") {
+    if has_terminal || !why.contains("passphrase") {
         return why.to_owned();
     }
     let key = key.display();
@@ -54,9 +54,10 @@ fn refused(complaint: &[u8], key: &Path, terminal: bool) -> String {
 /// Checks that the text was signed with one of these public keys.
 pub(crate) fn verify(text: &str, signature: &Path, keys: &Path) -> Result<(), Failure> {
     let failure = |error: &std::io::Error| Failure::new(format!("checking who signed the export: {error}"));
-    let read =
+    let keys_text =
         std::fs::read_to_string(keys).map_err(|error| Failure::new(format!("--verify {}: {error}", keys.display())))?;
-    let allowed = allowed(&read).map_err(|why| Failure::new(format!("--verify {}: {why}", keys.display())))?;
+    let signers =
+        allowed_signers(&keys_text).map_err(|why| Failure::new(format!("--verify {}: {why}", keys.display())))?;
     if !signature.exists() {
         return Err(Failure::new(format!(
             "nobody signed the export: there is no file {}; nothing was imported",
@@ -64,7 +65,7 @@ pub(crate) fn verify(text: &str, signature: &Path, keys: &Path) -> Result<(), Fa
         )));
     }
     let mut file = tempfile::NamedTempFile::new().map_err(|error| failure(&error))?;
-    file.write_all(allowed.as_bytes()).map_err(|error| failure(&error))?;
+    file.write_all(signers.as_bytes()).map_err(|error| failure(&error))?;
     let mut command = Command::new(PROGRAM);
     command.args(["-Y", "verify", "-n", NAMESPACE, "-I", SIGNER, "-f"]).arg(file.path()).arg("-s").arg(signature);
     run(&mut command, text.as_bytes(), "checking who signed the export").map(drop).map_err(|failure| {
@@ -79,20 +80,20 @@ pub(crate) fn verify(text: &str, signature: &Path, keys: &Path) -> Result<(), Fa
     })
 }
 
-/// The lines of public keys as ssh-keygen takes them (ALLOWED SIGNERS of ssh-keygen(1)).
-fn allowed(keys: &str) -> Result<String, &'static str> {
+/// Returns the lines of public keys as ssh-keygen takes them (ALLOWED SIGNERS of ssh-keygen(1)).
+fn allowed_signers(keys: &str) -> Result<String, &'static str> {
     if keys.contains("PRIVATE KEY") {
         return Err("it is a private key; name the public one, which ends with .pub");
     }
     let lines = keys.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let mut allowed = String::new();
+    let mut signers = String::new();
     for line in lines {
         if !KEY_TYPES.iter().any(|start| line.starts_with(start)) {
             return Err("it has a line that is not a public key of SSH; name a file such as id_ed25519.pub");
         }
-        allowed.extend([SIGNER, " namespaces=\"", NAMESPACE, "\" ", line, "\n"]);
+        signers.extend([SIGNER, " namespaces=\"", NAMESPACE, "\" ", line, "\n"]);
     }
-    if allowed.is_empty() { Err("it has no public key of SSH") } else { Ok(allowed) }
+    if signers.is_empty() { Err("it has no public key of SSH") } else { Ok(signers) }
 }
 
 #[cfg(test)]
@@ -116,7 +117,8 @@ mod tests {
         let ((ours, public), (theirs, other)) = (key(home.path(), "ours", ""), key(home.path(), "theirs", ""));
         let file = home.path().join("nudge.yaml");
         fs::write(&file, "content").unwrap();
-        let said = |text: &str, keys: &Path| verify(text, &beside(&file), keys).map_err(|failure| failure.message);
+        let said =
+            |text: &str, keys: &Path| verify(text, &signature_path(&file), keys).map_err(|failure| failure.message);
         assert!(said("content", &public).unwrap_err().starts_with("nobody signed the export"));
         sign(&file, &ours).unwrap();
         assert_eq!(said("content", &public), Ok(()));
@@ -125,7 +127,7 @@ mod tests {
             assert!(refused.contains("is not a signature of this export"), "{refused}");
         }
         // The same key may sign commits.
-        fs::remove_file(beside(&file)).unwrap();
+        fs::remove_file(signature_path(&file)).unwrap();
         let git = Command::new(PROGRAM).args(["-Y", "sign", "-n", "git", "-f"]).arg(&ours).arg(&file).output().unwrap();
         assert!(git.status.success());
         assert!(said("content", &public).is_err(), "a signature for something else");
@@ -143,7 +145,8 @@ mod tests {
         fs::write(&signers, format!("ops@example.com {}", fs::read_to_string(public).unwrap())).unwrap();
         let mut command = Command::new(PROGRAM);
         command.args(["-Y", "verify", "-n", "export@nudge.dev", "-I", "ops@example.com", "-f"]).arg(&signers);
-        let checked = command.arg("-s").arg(beside(&file)).stdin(fs::File::open(&file).unwrap()).output().unwrap();
+        let checked =
+            command.arg("-s").arg(signature_path(&file)).stdin(fs::File::open(&file).unwrap()).output().unwrap();
         assert!(checked.status.success(), "{checked:?}");
     }
 
@@ -157,9 +160,9 @@ mod tests {
         let mut child = Command::new("setsid");
         child.arg(PROGRAM).args(["-Y", "sign", "-n", NAMESPACE, "-f"]).arg(&ours).arg(&file).stdin(Stdio::null());
         let complaint = child.output().unwrap().stderr;
-        let said = refused(&complaint, &ours, false);
+        let said = explain_refusal(&complaint, &ours, false);
         assert!(said.contains("passphrase") && said.contains("run ssh-add") && !said.contains("Enter"), "{said}");
-        assert!(!refused(&complaint, &ours, true).contains("ssh-add"));
+        assert!(!explain_refusal(&complaint, &ours, true).contains("ssh-add"));
         let gone = sign(&file, &home.path().join("gone")).unwrap_err().message;
         assert!(gone.contains("No such file"), "{gone}");
     }
@@ -167,13 +170,13 @@ mod tests {
     #[test]
     fn only_public_keys_are_taken() {
         let line = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIND ops";
-        let taken = allowed(&format!("# operators\n\n{line}\n")).unwrap();
+        let taken = allowed_signers(&format!("# operators\n\n{line}\n")).unwrap();
         assert_eq!(taken, format!("export namespaces=\"export@nudge.dev\" {line}\n"));
         // Each would be a pattern of signers, or an option, of its own.
         for odd in
             ["", "#", "* ssh-ed25519 AAAA", "cert-authority ssh-ed25519 AAAA", "export ssh-ed25519 AAAA", "notes"]
         {
-            assert!(allowed(odd).is_err(), "{odd}");
+            assert!(allowed_signers(odd).is_err(), "{odd}");
         }
     }
 }

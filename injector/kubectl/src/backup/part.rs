@@ -1,4 +1,4 @@
-//! Whether an object is the part of a version that was sealed.
+//! The parts of versions as they were sealed, and whether an object is one of them.
 
 use std::collections::BTreeMap;
 
@@ -16,42 +16,39 @@ use super::document::{Kind, Place, label};
 /// A part as the status of its config names it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sealed<'a> {
-    /// The config.
     pub(crate) config: &'a Place,
-    /// The version.
     pub(crate) version: &'a str,
-    /// Its number among the parts of the version.
+    /// The number among the parts of the version.
     pub(crate) number: usize,
-    /// Its kind, its name, and the digest of its content.
     pub(crate) part: &'a PartStatus,
 }
 
 impl Sealed<'_> {
-    /// Where the object belongs.
+    /// Returns the place where the object belongs.
     pub(crate) fn place(&self) -> Place {
         Place::new(self.part.kind.into(), &self.config.namespace, &self.part.name)
     }
 
-    /// Returns whether the object says that it is of this version. Otherwise it may be another one's.
+    /// Returns whether the object has the labels of this version.
     pub(crate) fn is_labelled(&self, document: &Value) -> bool {
         let Self { config, version, .. } = *self;
         label(document, labels::CONFIG) == Some(&config.name) && label(document, labels::VERSION) == Some(version)
     }
 
-    /// Returns whether the object says that it is of another version.
+    /// Returns whether the object has the labels of another version.
     pub(crate) fn is_of_another(&self, document: &Value) -> bool {
-        let both = [labels::CONFIG, labels::VERSION].iter().all(|key| label(document, key).is_some());
-        both && !self.is_labelled(document)
+        let is_labelled = [labels::CONFIG, labels::VERSION].iter().all(|key| label(document, key).is_some());
+        is_labelled && !self.is_labelled(document)
     }
 
-    /// What the object is a part of, as texts name it.
+    /// Returns the version that the object is a part of, as messages name it.
     pub(crate) fn title(&self) -> String {
         let Self { config, version, .. } = *self;
         format!("version {version} of config {}/{}", config.namespace, config.name)
     }
 
-    /// Why the object is not what was sealed; `of version` follows. The content of a Secret can be checked with the
-    /// content key only.
+    /// Returns why the object is not what was sealed, a phrase before `of version`. The content of a Secret can be
+    /// checked with the content key only.
     pub(crate) fn fault(&self, document: &Value, seals: Option<&Seals>) -> Option<&'static str> {
         let Self { version, number, part, .. } = *self;
         if !self.is_labelled(document) {
@@ -60,19 +57,19 @@ impl Sealed<'_> {
         if document["immutable"] != true {
             return Some("is not immutable, unlike a part");
         }
-        // A token of a service account, for one.
+        // The token of a service account has such a type.
         if !document["type"].as_str().is_none_or(is_configuration) {
             return Some("has a type that is not allowed for a part");
         }
         let Some(content) = content(document) else { return Some("can't be read as a part") };
-        let same = match (seals, part.kind) {
+        let is_sealed = match (seals, part.kind) {
             (_, PartKind::ConfigMap) => part.digest == part_digest(&content, None),
             (Some(seals), PartKind::Secret) => {
                 !part.digest.starts_with(PLAIN) && seals.is_sealed(&part.digest, version, number, &content)
             }
             (None, PartKind::Secret) => true,
         };
-        (!same).then_some("does not have the content that was sealed as part")
+        (!is_sealed).then_some("does not have the content that was sealed as part")
     }
 }
 
@@ -85,7 +82,7 @@ impl From<PartKind> for Kind {
     }
 }
 
-/// The parts of the config's versions, each once.
+/// Returns the parts of the config's versions.
 pub(crate) fn parts<'a>(place: &'a Place, config: &'a VersionedConfig) -> impl Iterator<Item = Sealed<'a>> {
     let versions = config.status.iter().flat_map(|status| &status.versions);
     versions.flat_map(move |version| {
@@ -99,8 +96,7 @@ pub(crate) fn is_published(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.published_version.is_some())
 }
 
-/// What the Secrets of the config are sealed with, where the content key is there. Fails for a config that can't be
-/// used.
+/// Returns the seals of the config's Secrets, if the content key is known. Fails for a config that can't be used.
 pub(crate) fn seals(
     place: &Place,
     config: &VersionedConfig,
@@ -111,13 +107,13 @@ pub(crate) fn seals(
     if identity.map(Identity::parse) == Some(None) {
         return Err("status.internal.identity is not 32 hex digits".to_owned());
     }
-    if let Some(odd) = parts(place, config).find(|sealed| !is_name(&sealed.part.name, 253)) {
-        return Err(format!("its version {} has a part whose name is not allowed", odd.version));
+    if let Some(sealed) = parts(place, config).find(|sealed| !is_name(&sealed.part.name, 253)) {
+        return Err(format!("its version {} has a part whose name is not allowed", sealed.version));
     }
     Ok(content_key.map(|content_key| Seals::new(content_key, &key, Identity::of(config))))
 }
 
-/// Keys and values of a ConfigMap or Secret.
+/// Returns the keys and values of a ConfigMap or Secret.
 pub(crate) fn content(document: &Value) -> Option<Contents> {
     let bytes =
         |field: &str| serde_json::from_value::<Option<BTreeMap<String, ByteString>>>(document[field].clone()).ok();
@@ -129,11 +125,11 @@ pub(crate) fn content(document: &Value) -> Option<Contents> {
 }
 
 /// Returns whether this can be the name of an object, and so a part of a URL.
-pub(crate) fn is_name(name: &str, most: usize) -> bool {
+pub(crate) fn is_name(name: &str, max_bytes: usize) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let bytes = name.as_bytes();
-    name.len() <= most
+    name.len() <= max_bytes
         && ends(bytes.first())
         && ends(bytes.last())
         && bytes.iter().all(|&byte| inner(byte))

@@ -1,4 +1,4 @@
-//! Other programs that exports are given to: contents go through pipes, never through arguments.
+//! Runs of other programs: contents go through pipes, never through arguments.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -10,46 +10,46 @@ use super::stream::MAX_BYTES;
 use crate::failure::Failure;
 
 /// Runs a program with this input, and returns what it prints.
-pub(crate) fn run(command: &mut Command, input: &[u8], what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let failure = |error: &std::io::Error| Failure::new(format!("{what}: {error}"));
+pub(crate) fn run(command: &mut Command, input: &[u8], context: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let failure = |error: &std::io::Error| Failure::new(format!("{context}: {error}"));
     let program = command.get_program().to_string_lossy().into_owned();
-    // It may ask for the passphrase of a key, on the terminal.
+    // The program may ask for the passphrase of a key, on the terminal.
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => missing(what, &program),
+        ErrorKind::NotFound => missing_program(context, &program),
         _ => failure(&error),
     })?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (mut output, mut complaint) = (Zeroizing::new(Vec::new()), Vec::new());
     thread::scope(|scope| {
         scope.spawn(move || {
-            // One that ends early says why.
+            // A program that ends early writes the reason to standard error.
             let _ = stdin.map(|mut stdin| stdin.write_all(input));
         });
         scope.spawn(|| stderr.map(|stderr| stderr.take(4096).read_to_end(&mut complaint)));
-        let most = u64::try_from(MAX_BYTES + 1).unwrap_or(u64::MAX);
-        stdout.map_or(Ok(0), |stdout| stdout.take(most).read_to_end(&mut output))
+        let limit = u64::try_from(MAX_BYTES + 1).unwrap_or(u64::MAX);
+        stdout.map_or(Ok(0), |stdout| stdout.take(limit).read_to_end(&mut output))
     })
     .map_err(|error| failure(&error))?;
     let status = child.wait().map_err(|error| failure(&error))?;
     if !status.success() {
-        return Err(Failure::new(format!("{what}: {program}: {}", failure_message(&complaint, &program))));
+        return Err(Failure::new(format!("{context}: {program}: {}", failure_message(&complaint, &program))));
     }
     if output.len() > MAX_BYTES {
-        return Err(Failure::new(format!("{what}: more than {MAX_BYTES} bytes")));
+        return Err(Failure::new(format!("{context}: more than {MAX_BYTES} bytes")));
     }
     Ok(output)
 }
 
-/// The failure for a program that is not there.
-pub(crate) fn missing(what: &str, program: &str) -> Failure {
+/// Returns the failure for a program that is not installed.
+pub(crate) fn missing_program(context: &str, program: &str) -> Failure {
     let package = if program == "ssh-keygen" { "openssh-client" } else { program };
     Failure::new(format!(
-        "{what}: the program {program} is not installed; install it (such as apt-get install {package}), and run the command again"
+        "{context}: the program {program} is not installed; install it (such as apt-get install {package}), and run the command again"
     ))
 }
 
-/// What a program that failed says first.
+/// Returns the first line of what a program that failed wrote.
 pub(crate) fn failure_message(complaint: &[u8], program: &str) -> String {
     let why = String::from_utf8_lossy(complaint);
     let why = why.lines().next().unwrap_or("it failed").trim_start_matches(program);

@@ -1,5 +1,5 @@
-//! What of a cluster goes into an export: configs, and their versions as they were sealed. Everything else of them is
-//! left out, and named with the reason, so that what one tenant has broken costs nobody else the export.
+//! The selection of an export: configs, and their versions as they were sealed. Everything else is left out, and named
+//! with the reason, so that what one tenant has broken costs nobody else the export.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 
 use super::document::{HELD_BY, Kind, Place, document, label};
 use super::part::{is_published, parts, seals};
-use super::status::kept;
+use super::status::exported_status;
 use super::stream::encode;
 
-/// What was read of the cluster.
+/// The objects of the cluster that an export selects from.
 #[derive(Default)]
 pub(crate) struct Cluster {
     /// Policies, configs and sources.
@@ -23,45 +23,42 @@ pub(crate) struct Cluster {
     pub(crate) maps: BTreeMap<Place, Value>,
     /// The labels of Secrets that are labelled as parts, as documents without data.
     pub(crate) secrets: BTreeMap<Place, Value>,
-    /// Who holds `spec.version` of configs that have a source.
+    /// The managers of `spec.version`, for configs that have a source.
     pub(crate) holders: BTreeMap<Place, String>,
 }
 
-/// What goes into the export.
+/// The content of an export.
 #[derive(Default)]
 pub(crate) struct Selected {
     /// The text of each object. Configs come before their versions, and sources last, so that two exports can be
     /// compared.
     pub(crate) documents: BTreeMap<(String, Kind, String), Zeroizing<String>>,
-    /// The configs.
     pub(crate) configs: BTreeMap<Place, VersionedConfig>,
-    /// What is not in it, although it was to be, with the reason.
     pub(crate) missing: Missing,
 }
 
-/// What is not in an export, although it was to be.
+/// The objects that could not be exported, each with the reason.
 #[derive(Default)]
 pub(crate) struct Missing(BTreeSet<String>);
 
 impl Missing {
-    /// Notes what is missing, and why.
-    pub(crate) fn add(&mut self, what: impl std::fmt::Display, why: impl std::fmt::Display) {
-        self.0.insert(format!("{what}: {why}"));
+    /// Notes a missing object and the reason.
+    pub(crate) fn add(&mut self, object: impl std::fmt::Display, why: impl std::fmt::Display) {
+        self.0.insert(format!("{object}: {why}"));
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The first of them.
-    pub(crate) fn first(&self, most: usize) -> impl Iterator<Item = &String> {
-        self.0.iter().take(most)
+    pub(crate) fn first(&self, limit: usize) -> impl Iterator<Item = &String> {
+        self.0.iter().take(limit)
     }
 }
 
 impl Selected {
-    fn put(&mut self, place: &Place, document: &Value) -> bool {
+    /// Adds the document. Returns whether it can be written.
+    fn add(&mut self, place: &Place, document: &Value) -> bool {
         match encode(document) {
             Ok(text) => {
                 let key = (place.namespace.clone(), place.kind, place.name.clone());
@@ -76,18 +73,18 @@ impl Selected {
     }
 }
 
-/// Selects.
+/// Selects the content of an export.
 pub(crate) fn select(cluster: Cluster) -> Selected {
     let Cluster { objects, maps, secrets, holders } = cluster;
     let (mut selected, mut unusable, mut named) = (Selected::default(), BTreeSet::new(), BTreeSet::new());
     for (kind, object) in objects {
         let place = place(kind, &object);
         if kind != Kind::Config {
-            selected.put(&place, &document(kind, object));
+            selected.add(&place, &document(kind, object));
             continue;
         }
         match config(&place, object, holders.get(&place)) {
-            Ok((exported, config)) if selected.put(&place, &exported) => {
+            Ok((exported, config)) if selected.add(&place, &exported) => {
                 selected.configs.insert(place, config);
             }
             Ok(_) => drop(unusable.insert(place)),
@@ -100,27 +97,27 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
     let configs = std::mem::take(&mut selected.configs);
     for (place, config) in &configs {
         for sealed in parts(place, config) {
-            let (object, of) = (sealed.place(), sealed.title());
-            let there = maps.get(&object).or_else(|| secrets.get(&object));
-            if there.is_some_and(|there| sealed.is_labelled(there)) {
+            let (object, title) = (sealed.place(), sealed.title());
+            let stored = maps.get(&object).or_else(|| secrets.get(&object));
+            if stored.is_some_and(|stored| sealed.is_labelled(stored)) {
                 named.insert(object.clone());
             }
             if sealed.part.kind == PartKind::Secret {
                 continue;
             }
-            // It stays: another config may have it.
-            match there {
-                None => selected.missing.add(&object, format_args!("it is a part of {of}, and does not exist")),
+            // The object stays in its map, because another config may have it.
+            match stored {
+                None => selected.missing.add(&object, format_args!("it is a part of {title}, and does not exist")),
                 Some(map) => match sealed.fault(map, None) {
-                    Some(what) => selected.missing.add(&object, format_args!("it {what} of {of}")),
-                    None => drop(selected.put(&object, map)),
+                    Some(fault) => selected.missing.add(&object, format_args!("it {fault} of {title}")),
+                    None => drop(selected.add(&object, map)),
                 },
             }
         }
         if is_published(config) {
             let published = Place::new(Kind::ConfigMap, &place.namespace, &place.name);
             if let Some(map) = maps.get(&published) {
-                selected.put(&published, map);
+                selected.add(&published, map);
                 named.insert(published);
             }
         }
@@ -130,10 +127,10 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
         let config = Place::new(Kind::Config, &place.namespace, name);
         let version = version.unwrap_or_default();
         match configs.get(&config) {
-            // It is named already.
+            // The config is named already.
             None if unusable.contains(&config) => {}
             None => selected.missing.add(place, format_args!("there is no config {name} in its namespace")),
-            Some(known) if is_sealed(known, version) => {
+            Some(config) if is_sealed(config, version) => {
                 let why = format_args!(
                     "it is not one of the objects that version {version} of config {name} was sealed with"
                 );
@@ -156,13 +153,13 @@ fn is_sealed(config: &VersionedConfig, version: &str) -> bool {
     config.status.as_ref().is_some_and(|status| status.version(version).is_some())
 }
 
-/// The config as a document and as it is read again, or why it can't be in an export.
+/// Returns the config as a document and as it is read again, or why it can't be in an export.
 fn config(place: &Place, object: DynamicObject, holder: Option<&String>) -> Result<(Value, VersionedConfig), String> {
     let status = object.data["status"].clone();
     let mut exported = document(Kind::Config, object);
     if !status.is_null() {
         let unreadable = |error: serde_json::Error| format!("its status can't be read: {error}");
-        let status = kept(serde_json::from_value::<VersionedConfigStatus>(status).map_err(unreadable)?);
+        let status = exported_status(serde_json::from_value::<VersionedConfigStatus>(status).map_err(unreadable)?);
         exported["status"] = serde_json::to_value(status).map_err(unreadable)?;
     }
     if let Some(holder) = holder {
@@ -174,7 +171,7 @@ fn config(place: &Place, object: DynamicObject, holder: Option<&String>) -> Resu
     Ok((exported, config))
 }
 
-/// Where the object is.
+/// Returns the place of the object.
 pub(crate) fn place(kind: Kind, object: &DynamicObject) -> Place {
     let meta = &object.metadata;
     Place::new(kind, meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())

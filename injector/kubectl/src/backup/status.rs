@@ -1,4 +1,4 @@
-//! What an export keeps of a config's status, and how a new object takes it over.
+//! The status of a config in an export, and how a new object takes it over.
 //!
 //! All that says which pod has which version is kept as it is: current, previous and target version, and
 //! `status.internal` (identity, thresholds and revision). What follows from the cluster (conditions, numbers of pods)
@@ -13,8 +13,8 @@ use nudge_core::config::importing;
 /// Uids of objects by kind and name.
 pub(crate) type Uids = HashMap<(PartKind, String), String>;
 
-/// The status as an export has it.
-pub(crate) fn kept(mut status: VersionedConfigStatus) -> VersionedConfigStatus {
+/// Returns the status as an export has it.
+pub(crate) fn exported_status(mut status: VersionedConfigStatus) -> VersionedConfigStatus {
     status.conditions.clear();
     status.invalid.clear();
     status.pods = PodCounts::default();
@@ -22,8 +22,8 @@ pub(crate) fn kept(mut status: VersionedConfigStatus) -> VersionedConfigStatus {
     status
 }
 
-/// The status for an object of this `generation`, whose versions' objects have these uids.
-pub(crate) fn carried(
+/// Returns the status for an object of this `generation`, whose versions' objects have these uids.
+pub(crate) fn restored_status(
     mut status: VersionedConfigStatus,
     generation: Option<i64>,
     uids: &Uids,
@@ -69,18 +69,18 @@ mod tests {
     #[test]
     fn what_says_which_pod_has_which_version_is_kept() {
         let before = status();
-        let kept = kept(before.clone());
-        assert_eq!((kept.conditions.len(), kept.pods.total, kept.observed_generation), (0, 0, None));
+        let exported = exported_status(before.clone());
+        assert_eq!((exported.conditions.len(), exported.pods.total, exported.observed_generation), (0, 0, None));
         let uids: Uids = [((PartKind::ConfigMap, "shop-1".to_owned()), "new".to_owned())].into();
         let now = Time(Timestamp::UNIX_EPOCH);
-        let carried = carried(kept, Some(1), &uids, &now);
+        let restored = restored_status(exported, Some(1), &uids, &now);
         assert_eq!(
             (
-                &carried.internal,
-                &carried.current_version,
-                &carried.previous_version,
-                &carried.target_version,
-                &carried.rollout
+                &restored.internal,
+                &restored.current_version,
+                &restored.previous_version,
+                &restored.target_version,
+                &restored.rollout
             ),
             (
                 &before.internal,
@@ -90,8 +90,8 @@ mod tests {
                 &before.rollout
             )
         );
-        let parts = &carried.versions[0].parts;
+        let parts = &restored.versions[0].parts;
         assert_eq!((parts[0].uid.as_str(), parts[1].uid.as_str()), ("new", "old"));
-        assert!(carried.conditions.iter().all(|condition| condition.reason == "Importing"));
+        assert!(restored.conditions.iter().all(|condition| condition.reason == "Importing"));
     }
 }

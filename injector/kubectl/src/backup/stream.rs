@@ -1,4 +1,4 @@
-//! The file of an export: YAML documents, each of one object. Every document is read back before it is written, and
+//! The file of an export: YAML documents, each of one object. Every document is parsed again before it is written, and
 //! everything that is read has bounds.
 
 use nudge_validation::behind_document;
@@ -8,24 +8,23 @@ use zeroize::Zeroizing;
 use crate::failure::Failure;
 use crate::output::{Format, document};
 
-/// The maximum of bytes of an export.
+/// The maximum size of an export.
 pub(crate) const MAX_BYTES: usize = 512 * 1024 * 1024;
-/// Most documents.
+/// The maximum number of documents.
 const MAX_DOCUMENTS: usize = 200_000;
-/// The maximum of bytes of a document: a ConfigMap of 1 MiB in the longest spelling. The encrypted Secrets may have
-/// more.
-const MAX_DOCUMENT: usize = 8 * 1024 * 1024;
-/// What stands before each document.
+/// The maximum size of a document: a ConfigMap of 1 MiB in the longest spelling. The encrypted Secrets may have more.
+const MAX_DOCUMENT_BYTES: usize = 8 * 1024 * 1024;
+/// The line before each document.
 const SEPARATOR: &str = "---\n";
 
-/// Writes documents one after another.
+/// A writer of documents, one after another.
 #[derive(Default)]
 pub(crate) struct Writer {
     text: Zeroizing<String>,
 }
 
 impl Writer {
-    /// Adds a document. `what` names it.
+    /// Adds a document, which messages call `what`.
     pub(crate) fn add(&mut self, what: &str, value: &Value) -> Result<(), Failure> {
         let text = encode(value).map_err(|why| Failure::new(format!("{what}: {why}")))?;
         self.push(what, &text)
@@ -33,8 +32,7 @@ impl Writer {
 
     /// Adds a document that is encoded already.
     pub(crate) fn push(&mut self, what: &str, text: &str) -> Result<(), Failure> {
-        let more = SEPARATOR.len() + text.len() + 1;
-        if self.text.len() + more > MAX_BYTES {
+        if self.text.len() + SEPARATOR.len() + text.len() + 1 > MAX_BYTES {
             return Err(Failure::new(format!(
                 "the export would have more than {MAX_BYTES} bytes with {what}; export namespaces one by one with -n"
             )));
@@ -47,17 +45,17 @@ impl Writer {
         Ok(())
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub(crate) fn text(self) -> Zeroizing<String> {
         self.text
     }
 }
 
-/// The text of a document, or why it has none that can be read again.
+/// Returns the text of a document, or why no text can be read again.
 pub(crate) fn encode(value: &Value) -> Result<Zeroizing<String>, String> {
     let as_text = |format| document(value, format).map(Zeroizing::new).map_err(|failure| failure.message);
     let yaml = as_text(Format::Yaml)?;
-    // What YAML can't say so that it is read as it was is said as JSON, which is YAML too.
+    // A value that is not the same after YAML is written as JSON, which is YAML, too.
     let text = match parse(&yaml) {
         Ok(read) if read == *value && !has_separator(&yaml) => yaml,
         _ => as_text(Format::Json)?,
@@ -94,7 +92,7 @@ fn parse(text: &str) -> Result<Value, String> {
     }
 }
 
-/// The documents of a text, each with the line that it begins in.
+/// Reads the documents of a text, each with its first line.
 pub(crate) fn read(text: &str) -> Result<Vec<(usize, Value)>, Failure> {
     let mut documents = Vec::new();
     let (mut begin, mut first_line, mut at) = (0, 1, 0);
@@ -107,8 +105,8 @@ pub(crate) fn read(text: &str) -> Result<Vec<(usize, Value)>, Failure> {
         }
         // Parsing takes several times the memory of the text. The Secrets are one text in few lines of 64 characters,
         // which costs little.
-        if part.len() > MAX_DOCUMENT && !part.contains("\nkind: EncryptedSecrets\n") {
-            return Err(Failure::new(format!("the document at line {line} has more than {MAX_DOCUMENT} bytes")));
+        if part.len() > MAX_DOCUMENT_BYTES && !part.contains("\nkind: EncryptedSecrets\n") {
+            return Err(Failure::new(format!("the document at line {line} has more than {MAX_DOCUMENT_BYTES} bytes")));
         }
         let value = parse(part).map_err(|why| {
             let why: String = why.chars().take(300).collect();
@@ -163,7 +161,7 @@ mod tests {
         assert!(refused("a: &x 1\nb: *x\n").contains("can't be read"), "no document needs an alias");
         let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
         assert!(refused(&deep).contains("line 1"));
-        let long = format!("a: {}\n", "x".repeat(MAX_DOCUMENT));
+        let long = format!("a: {}\n", "x".repeat(MAX_DOCUMENT_BYTES));
         assert!(refused(&long).contains("more than"), "bounded");
         assert_eq!(read("---\n\n---\n").unwrap(), []);
     }

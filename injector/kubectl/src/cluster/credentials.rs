@@ -2,10 +2,10 @@
 
 use kube::config::{ExecConfig, ExecInteractiveMode};
 
-/// Lets the program ask its user only at a terminal: what is piped to the command is not the program's to read. Returns
-/// why it can't run.
-pub(super) fn at(terminal: bool, program: &mut ExecConfig) -> Result<(), String> {
-    if terminal {
+/// Lets the program ask its user only at a terminal, because what is piped to the command is not for the program. Fails
+/// if the program can't run without asking.
+pub(super) fn set_interactive(has_terminal: bool, program: &mut ExecConfig) -> Result<(), String> {
+    if has_terminal {
         return Ok(());
     }
     if program.interactive_mode == Some(ExecInteractiveMode::Always) {
@@ -34,7 +34,7 @@ mod tests {
         ] {
             let program = serde_json::json!({"command": "login", "interactiveMode": mode});
             let mut program: ExecConfig = serde_json::from_value(program).unwrap();
-            let ran = at(terminal, &mut program).map_err(drop);
+            let ran = set_interactive(terminal, &mut program).map_err(drop);
             let after = serde_json::to_value(&program).unwrap();
             assert_eq!(ran.map(|()| after["interactiveMode"].as_str()), expected, "{mode:?} {terminal}");
         }

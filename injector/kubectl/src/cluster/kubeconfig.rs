@@ -1,7 +1,7 @@
-//! The kubeconfig: the files that are merged, and what the context says of a cluster. Where no file says anything, the
-//! pod's own account.
+//! The kubeconfig: the files that are merged, and the cluster that the context names. If all files are empty, the pod's
+//! own account.
 //!
-//! The library can't do this: it takes a missing file for a fault, and refuses a NO_PROXY that others take.
+//! The library can't do this: to it, a missing file is an error, and it refuses a NO_PROXY that others accept.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal as _};
@@ -18,12 +18,12 @@ use super::credentials;
 use super::proxy::{Variables, proxy};
 use crate::failure::Failure;
 
-/// Where a fault is.
+/// A fault of the configuration.
 enum Fault {
-    /// In a file, or in what the files say together.
+    /// A fault in a file, or in the merged files.
     Kubeconfig(Box<KubeconfigError>),
-    /// In what is on the way to the cluster.
-    Way(String),
+    /// A fault of the proxy.
+    Proxy(String),
 }
 
 impl From<KubeconfigError> for Fault {
@@ -32,21 +32,21 @@ impl From<KubeconfigError> for Fault {
     }
 }
 
-/// Finds the cluster of this context, in this file or in those that kubectl reads.
+/// Returns the client configuration for this context, from this file or from those that kubectl reads.
 pub(crate) fn config(file: Option<&Path>, context: Option<&str>) -> Result<Config, Failure> {
-    let read = match file {
+    let merged = match file {
         Some(file) => Kubeconfig::read_from(file).map(|kubeconfig| Merged { kubeconfig, missing: None }),
-        None => merged(&files(std::env::var_os("KUBECONFIG"), std::env::home_dir())),
+        None => merge(&files(std::env::var_os("KUBECONFIG"), std::env::home_dir())),
     };
-    let found = read.map_err(Fault::from).and_then(|Merged { kubeconfig, missing }| match missing {
+    let config = merged.map_err(Fault::from).and_then(|Merged { kubeconfig, missing }| match missing {
         None => config_of_context(kubeconfig, context),
-        // As kubectl, only where there is nothing to choose from.
+        // The pod's account counts only without a context, as with kubectl.
         Some(missing) if context.is_none() => in_pod()?.ok_or_else(|| missing.into()),
         Some(missing) => Err(missing.into()),
     });
-    let mut config = found.map_err(|fault| failure(file, context, &fault))?;
+    let mut config = config.map_err(|fault| failure(file, context, &fault))?;
     if let Some(program) = &mut config.auth_info.exec {
-        credentials::at(std::io::stdin().is_terminal(), program).map_err(Failure::new)?;
+        credentials::set_interactive(std::io::stdin().is_terminal(), program).map_err(Failure::new)?;
     }
     Ok(config)
 }
@@ -54,8 +54,8 @@ pub(crate) fn config(file: Option<&Path>, context: Option<&str>) -> Result<Confi
 fn failure(file: Option<&Path>, context: Option<&str>, fault: &Fault) -> Failure {
     let why = match fault {
         Fault::Kubeconfig(error) => unusable(error),
-        // The cluster is known.
-        Fault::Way(why) => return Failure::new(why.as_str()),
+        // The kubeconfig itself is usable.
+        Fault::Proxy(why) => return Failure::new(why.as_str()),
     };
     Failure::new(match (file, context) {
         (Some(file), _) => format!("--kubeconfig {}: {why}", file.display()),
@@ -64,7 +64,7 @@ fn failure(file: Option<&Path>, context: Option<&str>, fault: &Fault) -> Failure
     })
 }
 
-/// The files, of which the first that says something counts.
+/// Returns the files in the order in which they are merged.
 fn files(listed: Option<OsString>, home: Option<PathBuf>) -> Vec<PathBuf> {
     let listed = listed.filter(|listed| !listed.is_empty());
     match listed {
@@ -73,22 +73,22 @@ fn files(listed: Option<OsString>, home: Option<PathBuf>) -> Vec<PathBuf> {
     }
 }
 
-/// What the files say together.
+/// The merged files.
 struct Merged {
     kubeconfig: Kubeconfig,
-    /// Why they say nothing, if they do not.
+    /// The error, if the files are all empty or missing.
     missing: Option<KubeconfigError>,
 }
 
-/// Merges the files: what the first one says of a name counts. A file that is not there says nothing.
-fn merged(files: &[PathBuf]) -> Result<Merged, KubeconfigError> {
+/// Merges the files: for each name, the first file that has it counts. A missing file counts as empty.
+fn merge(files: &[PathBuf]) -> Result<Merged, KubeconfigError> {
     let (mut kubeconfig, mut missing) = (Kubeconfig::default(), None);
     for file in files {
         match Kubeconfig::read_from(file) {
-            Ok(mut read) => {
-                // Programs write an empty one where there is none.
-                read.current_context = read.current_context.filter(|name| !name.is_empty());
-                kubeconfig = kubeconfig.merge(read)?;
+            Ok(mut next) => {
+                // Programs write an empty context for none.
+                next.current_context = next.current_context.filter(|name| !name.is_empty());
+                kubeconfig = kubeconfig.merge(next)?;
             }
             Err(KubeconfigError::ReadConfig(error, file)) if error.kind() == ErrorKind::NotFound => {
                 missing = missing.or(Some(KubeconfigError::ReadConfig(error, file)));
@@ -97,15 +97,15 @@ fn merged(files: &[PathBuf]) -> Result<Merged, KubeconfigError> {
         }
     }
     let Kubeconfig { contexts, clusters, auth_infos, .. } = &kubeconfig;
-    let says_nothing = contexts.is_empty() && clusters.is_empty() && auth_infos.is_empty();
-    let nothing = || missing.unwrap_or(KubeconfigError::CurrentContextNotSet);
-    Ok(Merged { missing: says_nothing.then(nothing), kubeconfig })
+    let is_empty = contexts.is_empty() && clusters.is_empty() && auth_infos.is_empty();
+    let error = || missing.unwrap_or(KubeconfigError::CurrentContextNotSet);
+    Ok(Merged { missing: is_empty.then(error), kubeconfig })
 }
 
-/// The cluster of the pod that this runs in, if it does.
+/// Returns the configuration of the pod's own account, if the command runs in a pod.
 fn in_pod() -> Result<Option<Config>, Fault> {
     let Ok(mut config) = Config::incluster() else { return Ok(None) };
-    config.proxy_url = proxy(None, &environment(), &config.cluster_url).map_err(Fault::Way)?;
+    config.proxy_url = proxy(None, &environment(), &config.cluster_url).map_err(Fault::Proxy)?;
     Ok(Some(config))
 }
 
@@ -113,18 +113,18 @@ fn environment() -> Variables {
     Variables::read(|name| std::env::var(name).ok())
 }
 
-/// The cluster that the context names.
+/// Returns the client configuration for the context.
 fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, Fault> {
     let Kubeconfig { contexts, clusters, auth_infos, current_context, .. } = kubeconfig;
     let name = context.map(str::to_owned).or(current_context).filter(|name| !name.is_empty());
     let name = name.ok_or(KubeconfigError::CurrentContextNotSet)?;
-    let context = contexts.into_iter().find(|one| one.name == name).and_then(|one| one.context);
+    let context = contexts.into_iter().find(|named| named.name == name).and_then(|named| named.context);
     let context = context.ok_or(KubeconfigError::LoadContext(name))?;
-    let cluster = clusters.into_iter().find(|one| one.name == context.cluster).and_then(|one| one.cluster);
+    let cluster = clusters.into_iter().find(|named| named.name == context.cluster).and_then(|named| named.cluster);
     let cluster = cluster.ok_or(KubeconfigError::LoadClusterOfContext(context.cluster))?;
-    // A user that is not there is nobody, as with kubectl.
-    let user = auth_infos.into_iter().find(|one| Some(&one.name) == context.user.as_ref());
-    let mut user = user.and_then(|one| one.auth_info).unwrap_or_default();
+    // A user who is missing is anonymous, as with kubectl.
+    let user = auth_infos.into_iter().find(|named| Some(&named.name) == context.user.as_ref());
+    let mut user = user.and_then(|named| named.auth_info).unwrap_or_default();
     if let Some(program) = &mut user.exec
         && program.provide_cluster_info
     {
@@ -132,7 +132,7 @@ fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Co
     }
     let server = cluster.server.as_deref().ok_or(KubeconfigError::MissingClusterUrl)?;
     let server: Uri = server.parse().map_err(KubeconfigError::ParseClusterUrl)?;
-    let proxy = proxy(cluster.proxy_url.as_deref(), &environment(), &server).map_err(Fault::Way)?;
+    let proxy = proxy(cluster.proxy_url.as_deref(), &environment(), &server).map_err(Fault::Proxy)?;
     let mut config = Config::new(server);
     config.proxy_url = proxy;
     config.default_namespace =
@@ -145,15 +145,17 @@ fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Co
     Ok(config)
 }
 
-/// The certificates that the server is checked by, if the kubeconfig has any.
+/// Returns the certificates that the server is checked by, if the kubeconfig has any.
 fn authorities(cluster: &Cluster) -> Result<Option<Vec<Vec<u8>>>, KubeconfigError> {
     let data = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty());
     let file = cluster.certificate_authority.as_deref().filter(|file| !file.is_empty());
-    let failed = KubeconfigError::LoadCertificateAuthority;
+    let load_error = KubeconfigError::LoadCertificateAuthority;
     let text = match (data, file) {
-        (Some(data), _) => BASE64_STANDARD.decode(data).map_err(|error| failed(LoadDataError::DecodeBase64(error)))?,
+        (Some(data), _) => {
+            BASE64_STANDARD.decode(data).map_err(|error| load_error(LoadDataError::DecodeBase64(error)))?
+        }
         (None, Some(file)) => {
-            std::fs::read(file).map_err(|error| failed(LoadDataError::ReadFile(error, file.into())))?
+            std::fs::read(file).map_err(|error| load_error(LoadDataError::ReadFile(error, file.into())))?
         }
         (None, None) => return Ok(None),
     };
@@ -185,13 +187,13 @@ mod tests {
         fs::write(at("odd"), "[").unwrap();
         let server = |names: &[&str], context: Option<&str>| {
             let files: Vec<PathBuf> = names.iter().map(|name| at(name)).collect();
-            let merged = merged(&files).map_err(|error| unusable(&error))?;
+            let merged = merge(&files).map_err(|error| unusable(&error))?;
             if let Some(missing) = merged.missing {
                 return Err(unusable(&missing));
             }
             let config = config_of_context(merged.kubeconfig, context).map_err(|fault| match fault {
                 Fault::Kubeconfig(error) => unusable(&error),
-                Fault::Way(why) => why,
+                Fault::Proxy(why) => why,
             })?;
             Ok(format!("{} {}", config.cluster_url, config.default_namespace))
         };
@@ -209,7 +211,7 @@ mod tests {
     #[test]
     fn a_proxy_that_can_not_be_used_is_no_missing_cluster() {
         let why = "HTTPS_PROXY is not a URL";
-        let failed = |context| failure(None, context, &Fault::Way(why.to_owned())).message;
+        let failed = |context| failure(None, context, &Fault::Proxy(why.to_owned())).message;
         assert_eq!((failed(None), failed(Some("one"))), (why.to_owned(), why.to_owned()));
     }
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hyper::Uri;
 
-/// What is wrong with other proxies.
+/// The fault of a proxy with another scheme.
 const SCHEMES: &str = "is not a URL that begins with http://, https:// or socks5://";
 
 /// The variables of the environment.
@@ -17,28 +17,28 @@ pub(super) struct Variables {
     pub(super) https: Option<String>,
     /// The proxy for servers without TLS.
     pub(super) http: Option<String>,
-    /// What is excepted.
+    /// The servers that are asked without a proxy.
     pub(super) no_proxy: Option<String>,
 }
 
 impl Variables {
     /// Reads the proxies from variables; upper case takes precedence.
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let any = |names: [&str; 2]| names.into_iter().filter_map(&variable).find(|value| !value.is_empty());
+        let first = |names: [&str; 2]| names.into_iter().filter_map(&variable).find(|value| !value.is_empty());
         Self {
-            https: any(["HTTPS_PROXY", "https_proxy"]),
-            http: any(["HTTP_PROXY", "http_proxy"]),
-            no_proxy: any(["NO_PROXY", "no_proxy"]),
+            https: first(["HTTPS_PROXY", "https_proxy"]),
+            http: first(["HTTP_PROXY", "http_proxy"]),
+            no_proxy: first(["NO_PROXY", "no_proxy"]),
         }
     }
 }
 
-/// The proxy for this server, or why the one that is named can't be used. `of_cluster` is `proxy-url` of the
+/// Returns the proxy for this server, or why the one that is named can't be used. `proxy_url` is the field of the
 /// kubeconfig, which NO_PROXY does not except.
-pub(super) fn proxy(of_cluster: Option<&str>, variables: &Variables, server: &Uri) -> Result<Option<Uri>, String> {
-    if let Some(url) = of_cluster.filter(|url| !url.is_empty()) {
-        let named = parsed(url).ok_or_else(|| format!("proxy-url {SCHEMES}"))?;
-        return usable(&named, "proxy-url").map(Some);
+pub(super) fn proxy(proxy_url: Option<&str>, variables: &Variables, server: &Uri) -> Result<Option<Uri>, String> {
+    if let Some(url) = proxy_url.filter(|url| !url.is_empty()) {
+        let proxy = parse_proxy(url).ok_or_else(|| format!("proxy-url {SCHEMES}"))?;
+        return to_client_proxy(&proxy, "proxy-url").map(Some);
     }
     let tls = server.scheme_str() == Some("https");
     let (named, name) = if tls { (&variables.https, "HTTPS_PROXY") } else { (&variables.http, "HTTP_PROXY") };
@@ -47,23 +47,23 @@ pub(super) fn proxy(of_cluster: Option<&str>, variables: &Variables, server: &Ur
     if is_direct(variables.no_proxy.as_deref().unwrap_or_default(), host, port) {
         return Ok(None);
     }
-    // Without a scheme it is one of HTTP. What is no URL at all names no proxy.
-    let proxy = if named.contains("://") { parsed(named) } else { parsed(&format!("http://{named}")) };
+    // A proxy without a scheme is one of HTTP. A text that is not a URL at all names no proxy.
+    let proxy = if named.contains("://") { parse_proxy(named) } else { parse_proxy(&format!("http://{named}")) };
     match proxy {
-        Some(proxy) => usable(&proxy, name).map(Some),
+        Some(proxy) => to_client_proxy(&proxy, name).map(Some),
         None if named.parse::<Uri>().is_ok() => Err(format!("{name} {SCHEMES}")),
         None => Ok(None),
     }
 }
 
-fn parsed(url: &str) -> Option<Uri> {
+fn parse_proxy(url: &str) -> Option<Uri> {
     let url: Uri = url.parse().ok()?;
-    let known = matches!(url.scheme_str()?, "http" | "https" | "socks5" | "socks5h");
-    (known && url.host().is_some_and(|host| !host.is_empty())).then_some(url)
+    let is_known = matches!(url.scheme_str()?, "http" | "https" | "socks5" | "socks5h");
+    (is_known && url.host().is_some_and(|host| !host.is_empty())).then_some(url)
 }
 
-/// The proxy as the client takes it.
-fn usable(proxy: &Uri, name: &str) -> Result<Uri, String> {
+/// Converts the proxy to a URL that the client takes.
+fn to_client_proxy(proxy: &Uri, name: &str) -> Result<Uri, String> {
     if !proxy.scheme_str().is_some_and(|scheme| scheme.starts_with("socks5")) {
         return Ok(proxy.clone());
     }
@@ -72,8 +72,8 @@ fn usable(proxy: &Uri, name: &str) -> Result<Uri, String> {
         return Err(format!("{name} has a user for a SOCKS proxy, which is not supported; use an HTTP proxy"));
     }
     // The proxy looks up the name of the server in any case.
-    let whole = format!("socks5://{host}:{}", proxy.port_u16().unwrap_or(1080));
-    whole.parse().map_err(|_| format!("{name} is not a URL"))
+    let url = format!("socks5://{host}:{}", proxy.port_u16().unwrap_or(1080));
+    url.parse().map_err(|_| format!("{name} is not a URL"))
 }
 
 /// Returns whether the server is asked without a proxy.
@@ -96,8 +96,9 @@ fn excepts(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool 
     if let Some(range) = range(entry) {
         return address.is_some_and(|address| contains(range, address));
     }
-    let (name, of_port) = split(entry);
-    if name.is_empty() || of_port.is_some_and(|of_port| !of_port.is_empty() && of_port != port.to_string()) {
+    let (name, entry_port) = split(entry);
+    if name.is_empty() || entry_port.is_some_and(|entry_port| !entry_port.is_empty() && entry_port != port.to_string())
+    {
         return false;
     }
     if let Ok(excepted) = name.parse::<IpAddr>() {
@@ -110,7 +111,7 @@ fn excepts(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool 
     }
 }
 
-/// The name or address of an entry, and its port.
+/// Splits an entry into its name or address, and its port.
 fn split(entry: &str) -> (&str, Option<&str>) {
     if let Some((name, port)) = entry.strip_prefix('[').and_then(|inner| inner.split_once("]:")) {
         return (name, Some(port));
@@ -121,14 +122,21 @@ fn split(entry: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// An address and how many of its bits count.
-fn range(entry: &str) -> Option<(IpAddr, u8)> {
-    let (address, bits) = entry.split_once('/')?;
-    let (address, bits) = (address.parse::<IpAddr>().ok()?, bits.parse::<u8>().ok()?);
-    (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, bits))
+/// A range of addresses.
+#[derive(Clone, Copy)]
+struct Range {
+    network: IpAddr,
+    /// The number of bits that count.
+    bits: u8,
 }
 
-fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
+fn range(entry: &str) -> Option<Range> {
+    let (network, bits) = entry.split_once('/')?;
+    let (network, bits) = (network.parse::<IpAddr>().ok()?, bits.parse::<u8>().ok()?);
+    (bits <= if network.is_ipv4() { 32 } else { 128 }).then_some(Range { network, bits })
+}
+
+fn contains(Range { network, bits }: Range, address: IpAddr) -> bool {
     let bits = u32::from(bits);
     match (network, address) {
         (IpAddr::V4(network), IpAddr::V4(address)) => {

@@ -1,9 +1,9 @@
-//! The acts of the page: a command for each.
+//! The table of the page's acts, with a command for each.
 
 use nudge_api::VersionedConfig;
 
 use crate::output::status::needs_approval;
-use crate::page::act::{Act, Need};
+use crate::page::act::{Act, Need, Subject};
 
 const PATCH: Need = Need::Config("patch");
 
@@ -15,11 +15,11 @@ fn awaits_approval(config: &VersionedConfig) -> bool {
     needs_approval(config) && has_versions(config)
 }
 
-fn has_a_way_back(config: &VersionedConfig) -> bool {
+fn can_roll_back(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
     let (current, desired) = (&status.current_version, &config.spec.version);
-    let moves = current.is_some() && desired.is_some() && current != desired;
-    moves || current.is_some() && status.previous_version.is_some()
+    let is_moving = current.is_some() && desired.is_some() && current != desired;
+    is_moving || current.is_some() && status.previous_version.is_some()
 }
 
 fn has_failed(config: &VersionedConfig) -> bool {
@@ -27,19 +27,30 @@ fn has_failed(config: &VersionedConfig) -> bool {
     failure.is_some_and(|failure| config.spec.version.as_ref() == Some(&failure.version))
 }
 
-/// What the page can do.
+/// The defaults of an act.
+const DEFAULT: Act = Act {
+    name: "",
+    command: "",
+    flags: &[],
+    label: "",
+    effect: "",
+    needs: &[],
+    subject: Subject::Config,
+    reason: None,
+    applies: |_| true,
+};
+
+/// All acts.
 pub(super) const ACTS: &[Act] = &[
     Act {
         name: "use",
         command: "use",
-        flags: &[],
         label: "Use",
         effect: "Pods are moved to the version, step by step.",
         needs: &[PATCH, Need::Activate],
-        version: true,
-        digest: false,
-        reason: None,
+        subject: Subject::Version,
         applies: has_versions,
+        ..DEFAULT
     },
     Act {
         name: "use-now",
@@ -48,94 +59,78 @@ pub(super) const ACTS: &[Act] = &[
         label: "Use now",
         effect: "Every pod gets the version at once. Nothing is tried out, so a bad version reaches every pod before it is rolled back.",
         needs: &[PATCH, Need::Activate, Need::Config("override")],
-        version: true,
-        digest: false,
+        subject: Subject::Version,
         reason: Some("Why nobody can wait for steps"),
         applies: has_versions,
+        ..DEFAULT
     },
     Act {
         name: "rollback",
         command: "rollback",
-        flags: &[],
         label: "Roll back",
         effect: "All pods return at once: to the current version during a rollout and after a failed one, and else to the version before.",
         needs: &[PATCH, Need::Activate],
-        version: false,
-        digest: false,
-        reason: None,
-        applies: has_a_way_back,
+        applies: can_roll_back,
+        ..DEFAULT
     },
     Act {
         name: "approve",
         command: "approve",
-        flags: &[],
         label: "Approve",
         effect: "The version has your approval. It counts unless you have created a part of the version or asked for it.",
         needs: &[Need::Config("approve"), Need::Decide],
-        version: true,
-        digest: true,
+        subject: Subject::ShownContent,
         reason: Some("Why"),
         applies: awaits_approval,
+        ..DEFAULT
     },
     Act {
         name: "deny",
         command: "deny",
-        flags: &[],
         label: "Deny",
         effect: "The version does not go on, however many approve it, until you withdraw the denial.",
         needs: &[Need::Config("approve"), Need::Decide],
-        version: true,
-        digest: false,
+        subject: Subject::Version,
         reason: Some("Why"),
         applies: awaits_approval,
+        ..DEFAULT
     },
     Act {
         name: "retry",
         command: "retry",
-        flags: &[],
         label: "Retry",
         effect: "The version that failed is tried again, from the first step.",
         needs: &[PATCH, Need::Activate],
-        version: false,
-        digest: false,
-        reason: None,
         applies: has_failed,
+        ..DEFAULT
     },
     Act {
         name: "hold",
         command: "hold",
-        flags: &[],
         label: "Hold",
         effect: "No version of the config begins or goes on until somebody ends the hold. What pods run is judged, and roll-backs do not wait.",
         needs: &[PATCH],
-        version: false,
-        digest: false,
         reason: Some("Why"),
         applies: |config| config.spec.rollout.hold.is_none(),
+        ..DEFAULT
     },
     Act {
         name: "unhold",
         command: "unhold",
-        flags: &[],
         label: "Unhold",
         effect: "Versions of the config go on, unless a policy of the cluster holds them too.",
         needs: &[PATCH],
-        version: false,
-        digest: false,
-        reason: None,
         applies: |config| config.spec.rollout.hold.as_ref().is_some_and(|hold| !hold.protected),
+        ..DEFAULT
     },
     Act {
         name: "unhold-protected",
         command: "unhold",
-        flags: &[],
         label: "Unhold",
         effect: "Versions of the config go on, unless a policy of the cluster holds them too. The hold is protected.",
         needs: &[PATCH, Need::Config("override")],
-        version: false,
-        digest: false,
-        reason: None,
         applies: |config| config.spec.rollout.hold.as_ref().is_some_and(|hold| hold.protected),
+        ..DEFAULT
     },
 ];
 
@@ -147,23 +142,23 @@ mod tests {
 
     use super::*;
     use crate::commands::arguments::Arguments;
-    use crate::page::act::Asked;
+    use crate::page::act::ActArguments;
     use crate::version::digest;
 
     #[test]
     fn every_act_is_a_command_with_a_name_of_its_own() {
-        let asked = Asked {
+        let arguments = ActArguments {
             config: ConfigName::new("shop").unwrap(),
             version: VersionName::new("1.0.1").ok(),
             digest: digest::parse("4967c54464734967c54464734967c544").ok(),
             reason: Some("--wait".to_owned()),
         };
         for (at, act) in ACTS.iter().enumerate() {
-            let words = [vec!["kubectl-nudge".to_owned()], act.words(&asked).unwrap()].concat();
+            let words = [vec!["kubectl-nudge".to_owned()], act.words(&arguments).unwrap()].concat();
             assert!(Arguments::try_parse_from(&words).is_ok(), "{words:?}");
             assert!(!ACTS[..at].iter().any(|other| other.name == act.name));
-            // Without it, who presses the button could approve what nobody has read.
-            assert_eq!(act.digest, act.command == "approve");
+            // Without the digest, a user could approve content that nobody has read.
+            assert_eq!(act.subject == Subject::ShownContent, act.command == "approve");
             assert!(!act.needs.is_empty() && act.effect.ends_with('.'));
         }
     }

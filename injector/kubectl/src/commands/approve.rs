@@ -1,4 +1,4 @@
-//! `kubectl nudge approve` and `kubectl nudge deny`: what the user decides about a version, and withdrawing that.
+//! `kubectl nudge approve` and `kubectl nudge deny`: a user's decision about a version, and its withdrawal.
 
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -44,7 +44,7 @@ pub(crate) struct Deny {
     pub(crate) decide: Decide,
 }
 
-/// What both have.
+/// The arguments of both commands.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Decide {
     /// The config
@@ -76,96 +76,111 @@ pub(crate) async fn deny(session: &Session, command: &Deny) -> Result<(), Failur
     decide(session, &command.decide, ApprovalDecision::Deny, None).await
 }
 
-/// Decides about the version as it is. With a digest, it must be the one of what was read.
+/// Decides about the version as it is. A digest must be that of the content that the user has read.
 async fn decide(
     session: &Session,
     command: &Decide,
     decision: ApprovalDecision,
-    read: Option<&Digest>,
+    read_digest: Option<&Digest>,
 ) -> Result<(), Failure> {
     let (name, version, dry) = (command.config.as_str(), command.version.as_str(), command.dry.dry_run);
     let config = session.config(name).await?;
     let status = sealed(&config, version)?;
-    check_digest(name, status, read)?;
+    check_digest(name, status, read_digest)?;
     let reason = command.reason.clone().unwrap_or_else(|| "undo".to_owned());
-    let object = object(name, status, decision, reason);
-    // Admission says who the user is.
+    let object = version_approval(name, status, decision, reason);
+    // The answer of admission names the user.
     let preview = session.api::<VersionApproval>().create(&creating(DryRun::Server), &object).await;
-    let (word, doing_it) = words(decision);
-    let preview = preview.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
+    let Words { past, present } = words(decision);
+    let context = format!("{present} version {version} of config {name}");
+    let preview = preview.map_err(doing(&*context))?;
     let me = preview.spec.approver.as_str();
     let listed = session.api::<VersionApproval>().list(&ListParams::default()).await;
-    let mut own = listed.map_err(doing("listing VersionApprovals"))?.items;
-    own.retain(|one| one.spec.config_name == name && one.spec.version == version && one.spec.approver == me);
+    let mut decisions = listed.map_err(doing("listing VersionApprovals"))?.items;
+    decisions.retain(|VersionApproval { spec, .. }| {
+        spec.config_name == name && spec.version == version && spec.approver == me
+    });
     if command.undo {
-        own.retain(|one| one.spec.decision == decision);
-        if own.is_empty() {
-            return Err(Failure::new(format!("config {name}: user {me} has not {word} version {version}")));
+        decisions.retain(|other| other.spec.decision == decision);
+        if decisions.is_empty() {
+            return Err(Failure::new(format!("config {name}: user {me} has not {past} version {version}")));
         }
-        withdraw(session, &own, dry).await?;
+        withdraw(session, &decisions, dry).await?;
         return session
             .out
-            .line(&format!("config {name}: version {version} is not {word} by {me} any more{}", dry.suffix()));
+            .line(&format!("config {name}: version {version} is not {past} by {me} any more{}", dry.suffix()));
     }
-    // Who has named no digest sees which one it is.
-    let unread = decision == ApprovalDecision::Approve && read.is_none();
-    let which = if unread { format!(" with the digest {}", short_digest(status)) } else { String::new() };
-    let same = |one: &VersionApproval| one.spec.decision == decision && one.spec.digest == object.spec.digest;
-    let is_known = own.iter().any(same) && own.iter().all(|one| one.spec.decision == decision);
-    // The right is that of the user with the groups of that time: those of today have it, and the others may have lost
-    // it.
-    let is_of_today = |one: &VersionApproval| same(one) && groups(one) == groups(&preview);
+    // A user who has named no digest sees which content this is.
+    let is_unread = decision == ApprovalDecision::Approve && read_digest.is_none();
+    let shown_digest = if is_unread { format!(" with the digest {}", short_digest(status)) } else { String::new() };
+    let is_same = |other: &VersionApproval| other.spec.decision == decision && other.spec.digest == object.spec.digest;
+    let is_known = decisions.iter().any(is_same) && decisions.iter().all(|other| other.spec.decision == decision);
+    // An approval counts by the right of the user with the groups of its time, which may have lost the right since
+    // then.
+    let is_of_today = |other: &VersionApproval| is_same(other) && groups(other) == groups(&preview);
     let now = Timestamp::now();
-    if is_known && own.iter().any(|one| is_of_today(one) && lasts(one, now)) {
-        return session.out.line(&format!("config {name}: version {version}{which} is already {word} by {me}"));
+    if is_known && decisions.iter().any(|other| is_of_today(other) && counts_at(other, now)) {
+        return session.out.line(&format!("config {name}: version {version}{shown_digest} is already {past} by {me}"));
     }
-    let anew = match (is_known, own.iter().any(is_of_today)) {
+    let replaced = match (is_known, decisions.iter().any(is_of_today)) {
         (true, true) => ", in place of an approval that may have run out",
         (true, false) => ", with the groups that you have now in place of the earlier ones",
         (false, _) => "",
     };
     if dry == DryRun::None {
         let result = session.api::<VersionApproval>().create(&creating(dry), &object).await;
-        result.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
+        result.map_err(doing(context))?;
     }
-    withdraw(session, &own, dry).await?;
-    session.out.line(&format!("config {name}: version {version}{which} {word} by {me}{anew}{}", dry.suffix()))
+    withdraw(session, &decisions, dry).await?;
+    let suffix = dry.suffix();
+    session.out.line(&format!("config {name}: version {version}{shown_digest} {past} by {me}{replaced}{suffix}"))
 }
 
-/// Fails where the version is not what the user has read.
-fn check_digest(config: &str, version: &VersionStatus, read: Option<&Digest>) -> Result<(), Failure> {
-    let Some(other) = read.filter(|read| !read.is_of(version)) else { return Ok(()) };
-    let (name, has) = (&version.version, other.beside(version));
+/// Fails if the version is not what the user has read.
+fn check_digest(config: &str, version: &VersionStatus, read_digest: Option<&Digest>) -> Result<(), Failure> {
+    let Some(other) = read_digest.filter(|digest| !digest.is_of(version)) else { return Ok(()) };
+    let (name, digest) = (&version.version, other.same_length_of(version));
     Err(Failure::new(format!(
-        "version {name} of config {config} has the digest {has}, not {other}: its content is not what you have read; read it again with \
+        "version {name} of config {config} has the digest {digest}, not {other}: its content is not what you have read; read it again with \
          kubectl nudge diff {config} current {name}"
     )))
 }
 
-/// Returns whether the decision counts at this time, whatever the rules say of how long approvals count.
-fn lasts(one: &VersionApproval, now: Timestamp) -> bool {
-    let made = one.metadata.creation_timestamp.as_ref();
-    one.spec.decision == ApprovalDecision::Deny
-        || made.is_some_and(|made| now.duration_since(made.0) < Approval::SHORTEST)
+/// Returns whether the decision counts at this time, however short the rules let approvals count.
+fn counts_at(approval: &VersionApproval, now: Timestamp) -> bool {
+    let created = approval.metadata.creation_timestamp.as_ref();
+    approval.spec.decision == ApprovalDecision::Deny
+        || created.is_some_and(|created| now.duration_since(created.0) < Approval::SHORTEST)
 }
 
-/// The groups of the user, as admission has noted them; behind when, and what proves that, which differ in each.
+/// Returns the groups of the user as admission has noted them. The note begins with a time and a proof, which differ in
+/// each approval.
 fn groups(approval: &VersionApproval) -> Option<&str> {
     let note = approval.metadata.annotations.as_ref()?.get(APPROVER_GROUPS)?;
     note.splitn(3, ' ').nth(2)
 }
 
-/// The word for what was done, and that for doing it.
-fn words(decision: ApprovalDecision) -> (&'static str, &'static str) {
+/// The words for a decision.
+struct Words {
+    past: &'static str,
+    present: &'static str,
+}
+
+fn words(decision: ApprovalDecision) -> Words {
     match decision {
-        ApprovalDecision::Approve => ("approved", "approving"),
-        ApprovalDecision::Deny => ("denied", "denying"),
+        ApprovalDecision::Approve => Words { past: "approved", present: "approving" },
+        ApprovalDecision::Deny => Words { past: "denied", present: "denying" },
     }
 }
 
-/// What is created. An approval goes with the objects of the version. A denial stays: who may delete these objects and
-/// create them again as they were must not get rid of it.
-fn object(config: &str, version: &VersionStatus, decision: ApprovalDecision, reason: String) -> VersionApproval {
+/// Returns the object to create. An approval is deleted with the objects of the version. A denial stays: a user who may
+/// delete these objects and create them again as they were must not get rid of it.
+fn version_approval(
+    config: &str,
+    version: &VersionStatus,
+    decision: ApprovalDecision,
+    reason: String,
+) -> VersionApproval {
     let owners = version.parts.iter().map(|part| OwnerReference {
         api_version: "v1".to_owned(),
         kind: part.kind.to_string(),
@@ -190,12 +205,12 @@ fn object(config: &str, version: &VersionStatus, decision: ApprovalDecision, rea
     VersionApproval { metadata, spec, status: None }
 }
 
-async fn withdraw(session: &Session, all: &[VersionApproval], dry: DryRun) -> Result<(), Failure> {
+async fn withdraw(session: &Session, approvals: &[VersionApproval], dry: DryRun) -> Result<(), Failure> {
     if dry == DryRun::Client {
         return Ok(());
     }
-    for one in all {
-        let name = one.metadata.name.as_deref().unwrap_or_default();
+    for approval in approvals {
+        let name = approval.metadata.name.as_deref().unwrap_or_default();
         match session.api::<VersionApproval>().delete(name, &deleting(dry)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -224,7 +239,7 @@ mod tests {
 
     #[test]
     fn an_approval_that_may_have_run_out_is_given_again_and_no_denial_is() {
-        let of = |decision: &str| -> VersionApproval {
+        let approval = |decision: &str| -> VersionApproval {
             let spec = json!({"configName": "game", "version": "2", "digest": "", "decision": decision, "reason": "r", "approver": "bob"});
             let metadata = json!({"name": "one", "creationTimestamp": "2026-11-26T10:00:00Z"});
             let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": metadata, "spec": spec});
@@ -232,7 +247,11 @@ mod tests {
         };
         for (time, expected) in [("10:59:59", true), ("11:00:00", false)] {
             let now = format!("2026-11-26T{time}Z").parse().unwrap();
-            assert_eq!((lasts(&of("Approve"), now), lasts(&of("Deny"), now)), (expected, true), "{time}");
+            assert_eq!(
+                (counts_at(&approval("Approve"), now), counts_at(&approval("Deny"), now)),
+                (expected, true),
+                "{time}"
+            );
         }
     }
 
@@ -274,18 +293,18 @@ mod tests {
             let version = json!({"version": "2", "state": "Available", "parts": [part], "keys": 1, "bytes": 1});
             serde_json::from_value(version).unwrap()
         };
-        let (is, was) = (version("sha256:a"), version("sha256:b"));
-        let check = |digest: &str| check_digest("game", &is, Some(&digest::parse(digest).unwrap()));
-        assert_eq!(check(&short_digest(&is)), Ok(()));
-        assert_eq!(check(&sealed_digest(&is)), Ok(()));
-        assert_eq!(check_digest("game", &is, None), Ok(()));
-        let said = format!(
+        let (current, earlier) = (version("sha256:a"), version("sha256:b"));
+        let check = |digest: &str| check_digest("game", &current, Some(&digest::parse(digest).unwrap()));
+        assert_eq!(check(&short_digest(&current)), Ok(()));
+        assert_eq!(check(&sealed_digest(&current)), Ok(()));
+        assert_eq!(check_digest("game", &current, None), Ok(()));
+        let message = format!(
             "version 2 of config game has the digest {}, not {}: its content is not what you have read; read it again with kubectl nudge \
              diff game current 2",
-            short_digest(&is),
-            short_digest(&was)
+            short_digest(&current),
+            short_digest(&earlier)
         );
-        assert_eq!(check(&short_digest(&was)), Err(Failure::new(said)));
+        assert_eq!(check(&short_digest(&earlier)), Err(Failure::new(message)));
     }
 
     #[test]
@@ -293,13 +312,13 @@ mod tests {
         let part = json!({"kind": "Secret", "name": "game-keys", "uid": "u", "digest": "seal:00"});
         let version = json!({"version": "1.0_RC", "state": "Available", "parts": [part], "keys": 1, "bytes": 1});
         let version: VersionStatus = serde_json::from_value(version).unwrap();
-        let made = |decision| object("game", &version, decision, "x".to_owned());
-        let approval = made(ApprovalDecision::Approve);
+        let create = |decision| version_approval("game", &version, decision, "x".to_owned());
+        let approval = create(ApprovalDecision::Approve);
         assert_eq!(approval.metadata.generate_name.as_deref(), Some("game-1.0-rc-"));
         let owner = &approval.metadata.owner_references.unwrap()[0];
         assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Secret", "u"));
         assert_eq!((approval.spec.approver.as_str(), approval.spec.digest), ("", sealed_digest(&version)));
-        // Who deletes the objects and creates them again as they were has the same version, and the same digest.
-        assert_eq!(made(ApprovalDecision::Deny).metadata.owner_references, None);
+        // A user who deletes the objects and creates them again as they were has the same version, and the same digest.
+        assert_eq!(create(ApprovalDecision::Deny).metadata.owner_references, None);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Baseline {
     pub(crate) dry: Dry,
 }
 
-/// Why the ConfigMap is left alone.
+/// Returns why the ConfigMap is left alone, if it is.
 fn refusal(map: &ConfigMap) -> Option<&'static str> {
     let name = map.metadata.name.as_deref().unwrap_or_default();
     if ConfigName::new(name).is_err() || VersionName::new(name).is_err() {
@@ -64,16 +64,16 @@ pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
         return Ok(());
     }
     let mut failures: Vec<String> = Vec::new();
-    let all = maps.list(&ListParams::default()).await.map_err(doing("listing ConfigMaps"))?.items;
-    if all.is_empty() {
+    let all_maps = maps.list(&ListParams::default()).await.map_err(doing("listing ConfigMaps"))?.items;
+    if all_maps.is_empty() {
         return Err(Failure::new(format!("there are no ConfigMaps in namespace {}", session.namespace)));
     }
     let configs =
         session.api::<VersionedConfig>().list(&ListParams::default()).await.map_err(doing("listing configs"))?;
-    let known: Vec<String> = configs.items.into_iter().filter_map(|config| config.metadata.name).collect();
-    for map in all.into_iter().filter(|map| label(&map.metadata, labels::VERSION).is_empty()) {
+    let config_names: Vec<String> = configs.items.into_iter().filter_map(|config| config.metadata.name).collect();
+    for map in all_maps.into_iter().filter(|map| label(&map.metadata, labels::VERSION).is_empty()) {
         let name = map.metadata.name.clone().unwrap_or_default();
-        match refusal(&map).filter(|_| !known.contains(&name)) {
+        match refusal(&map).filter(|_| !config_names.contains(&name)) {
             Some(reason) => session.out.line(&format!("configmap/{name} left alone: {reason}"))?,
             None => match make_baseline(session, &name, map, dry).await {
                 Ok(true) => {}
@@ -90,20 +90,20 @@ pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
     Err(Failure::new(last))
 }
 
-/// Creates the version, then the config. False if the config already exists.
+/// Creates the version, then the config. Returns false if the config exists already.
 async fn make_baseline(session: &Session, name: &str, map: ConfigMap, dry: DryRun) -> Result<bool, Failure> {
     if session.find_config(name).await?.is_some() {
         return Ok(false);
     }
-    let (found, _) = objects(session, name, None).await?;
-    if found.iter().any(|(_, meta)| label(meta, labels::VERSION) != FIRST_VERSION) {
+    let (objects, _) = objects(session, name, None).await?;
+    if objects.iter().any(|(_, meta)| label(meta, labels::VERSION) != FIRST_VERSION) {
         return Err(Failure::new(format!(
             "ConfigMap {name} can't become a version: objects of other versions of config {name} exist without the config; create the \
              config instead"
         )));
     }
     if dry != DryRun::Client {
-        create_first(session, name, &map, dry).await?;
+        create_first_version(session, name, &map, dry).await?;
         match session.api::<VersionedConfig>().create(&creating(dry), &first_config(name)).await {
             Ok(_) => {}
             // The control plane creates a config that pods use.
@@ -115,7 +115,7 @@ async fn make_baseline(session: &Session, name: &str, map: ConfigMap, dry: DryRu
     Ok(true)
 }
 
-async fn create_first(session: &Session, config: &str, map: &ConfigMap, dry: DryRun) -> Result<(), Failure> {
+async fn create_first_version(session: &Session, config: &str, map: &ConfigMap, dry: DryRun) -> Result<(), Failure> {
     let maps = session.api::<ConfigMap>();
     for name in first_names(map, config) {
         let object = first_version(map.clone(), config, &name);
@@ -124,8 +124,8 @@ async fn create_first(session: &Session, config: &str, map: &ConfigMap, dry: Dry
             Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(Failure::of(&format!("creating ConfigMap {name}"), &error)),
         }
-        let found = maps.get_opt(&name).await.map_err(doing(format!("reading ConfigMap {name}")))?;
-        if found.is_some_and(|found| is_first_version(&found, &object)) {
+        let existing = maps.get_opt(&name).await.map_err(doing(format!("reading ConfigMap {name}")))?;
+        if existing.is_some_and(|existing| is_first_version(&existing, &object)) {
             return Ok(());
         }
     }
@@ -141,13 +141,13 @@ mod tests {
 
     #[test]
     fn config_maps_of_others_are_left_alone() {
-        let named = |name: &str| {
+        let map = |name: &str| {
             let mut map = ConfigMap::default();
             map.metadata.name = Some(name.to_owned());
             map
         };
-        assert_eq!(refusal(&named("shop")), None);
-        assert!(refusal(&named("kube-root-ca.crt")).is_some());
-        assert!(refusal(&named(&"a.".repeat(40))).unwrap().contains("can't be a label"));
+        assert_eq!(refusal(&map("shop")), None);
+        assert!(refusal(&map("kube-root-ca.crt")).is_some());
+        assert!(refusal(&map(&"a.".repeat(40))).unwrap().contains("can't be a label"));
     }
 }

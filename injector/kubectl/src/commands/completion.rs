@@ -1,5 +1,5 @@
-//! `kubectl nudge completion`, and the completions themselves: kubectl runs `kubectl_complete-nudge` with the words of the command line,
-//! and reads candidates in the format of Cobra.
+//! `kubectl nudge completion`, and the completions themselves: kubectl runs `kubectl_complete-nudge` with the words of the
+//! command line, and reads candidates in the format of Cobra.
 
 use std::time::Duration;
 
@@ -20,15 +20,16 @@ pub(crate) const SCRIPT: &str = "#!/bin/sh
 exec kubectl nudge __complete -- \"$@\"
 ";
 
-/// How long the user waits for completions.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// The time that the user waits for completions.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The directives of Cobra that turn the completion of file names on and off.
-const FILES: &str = ":0\n";
-const NO_FILES: &str = ":4\n";
+/// The directive of Cobra that turns the completion of file names on.
+const FILES_DIRECTIVE: &str = ":0\n";
+/// The directive of Cobra that turns the completion of file names off.
+const NO_FILES_DIRECTIVE: &str = ":4\n";
 
 /// The candidates for the last word.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Candidates {
     /// Words with their help.
     Words(Vec<(String, String)>),
@@ -40,11 +41,12 @@ enum Candidates {
     Sources,
     PodsAndConfigs,
     Files,
+    #[default]
     Nothing,
 }
 
-/// The last word, and what the words before it say.
-#[derive(Debug, PartialEq, Eq)]
+/// The last word, with the flags and the command before it.
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Position {
     candidates: Candidates,
     /// The beginning of the word.
@@ -58,25 +60,18 @@ struct Position {
 
 fn position(words: &[String]) -> Position {
     let root = Arguments::command();
-    let mut position = Position {
-        candidates: Candidates::Nothing,
-        prefix: String::new(),
-        flag: String::new(),
-        namespace: None,
-        context: None,
-        kubeconfig: None,
-    };
+    let mut position = Position::default();
     let Some((last, before)) = words.split_last() else { return position };
     let mut command = &root;
     let mut positionals: Vec<&str> = Vec::new();
-    let mut pending: Option<&clap::Arg> = None;
+    let mut pending_flag: Option<&clap::Arg> = None;
     for word in before {
-        if let Some(flag) = pending.take() {
+        if let Some(flag) = pending_flag.take() {
             position.remember(flag, word);
         } else if let Some((flag, value)) = flag(&root, command, word) {
             match value {
                 Some(value) => position.remember(flag, value),
-                None if takes_value(flag) => pending = Some(flag),
+                None if takes_value(flag) => pending_flag = Some(flag),
                 None => {}
             }
         } else if command.has_subcommands() {
@@ -92,22 +87,22 @@ fn position(words: &[String]) -> Position {
         }
     }
     position.prefix.clone_from(last);
-    let at_root = command.get_name() == root.get_name();
-    position.candidates = if let Some(flag) = pending {
-        of_flag(flag)
+    let is_at_root = command.get_name() == root.get_name();
+    position.candidates = if let Some(flag) = pending_flag {
+        flag_candidates(flag)
     } else if let Some((flag, Some(value))) = flag(&root, command, last) {
         last[..last.len() - value.len()].clone_into(&mut position.flag);
         value.clone_into(&mut position.prefix);
-        of_flag(flag)
+        flag_candidates(flag)
     } else if last.starts_with('-') {
-        let own = command.get_arguments();
-        let global = root.get_arguments().filter(|_| !at_root);
+        let local = command.get_arguments();
+        let global = root.get_arguments().filter(|_| !is_at_root);
         let flags =
-            own.chain(global).filter_map(|flag| Some((format!("--{}", flag.get_long()?), help(flag.get_help()))));
+            local.chain(global).filter_map(|flag| Some((format!("--{}", flag.get_long()?), help(flag.get_help()))));
         Candidates::Words(flags.collect())
     } else if command.has_subcommands() {
-        let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-        Candidates::Words(subs.map(|sub| (sub.get_name().to_owned(), help(sub.get_about()))).collect())
+        let subcommands = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+        Candidates::Words(subcommands.map(|sub| (sub.get_name().to_owned(), help(sub.get_about()))).collect())
     } else {
         let next = command.get_positionals().nth(positionals.len());
         match next.map(|argument| argument.get_id().as_str()) {
@@ -134,27 +129,24 @@ fn takes_value(flag: &clap::Arg) -> bool {
     matches!(flag.get_action(), ArgAction::Set | ArgAction::Append) && !flag.is_require_equals_set()
 }
 
-/// The flag of the word, with its value if that is in the same word.
+/// Finds the flag of the word, with its value if that is in the same word.
 fn flag<'a, 'w>(
     root: &'a clap::Command,
     command: &'a clap::Command,
     text: &'w str,
 ) -> Option<(&'a clap::Arg, Option<&'w str>)> {
-    let (name, value) = match text.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (text, None),
-    };
-    let mut all = command.get_arguments().chain(root.get_arguments());
-    let is = |argument: &&clap::Arg| match name.strip_prefix("--") {
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+    let mut flags = command.get_arguments().chain(root.get_arguments());
+    let is_named = |argument: &&clap::Arg| match name.strip_prefix("--") {
         Some(long) => argument.get_long() == Some(long),
-        None => {
-            name.strip_prefix('-').is_some_and(|short| argument.get_short().is_some_and(|it| short == it.to_string()))
-        }
+        None => name
+            .strip_prefix('-')
+            .is_some_and(|short| argument.get_short().is_some_and(|letter| short == letter.to_string())),
     };
-    all.find(is).map(|flag| (flag, value))
+    flags.find(is_named).map(|flag| (flag, value))
 }
 
-fn of_flag(flag: &clap::Arg) -> Candidates {
+fn flag_candidates(flag: &clap::Arg) -> Candidates {
     match flag.get_id().as_str() {
         "namespace" => Candidates::Namespaces,
         "from_oci" => Candidates::Nothing,
@@ -171,23 +163,23 @@ fn of_flag(flag: &clap::Arg) -> Candidates {
 
 impl Position {
     fn remember(&mut self, flag: &clap::Arg, value: &str) {
-        let into = match flag.get_id().as_str() {
+        let field = match flag.get_id().as_str() {
             "namespace" => &mut self.namespace,
             "context" => &mut self.context,
             "kubeconfig" => &mut self.kubeconfig,
             _ => return,
         };
-        *into = Some(value.to_owned());
+        *field = Some(value.to_owned());
     }
 
-    /// The lines for kubectl.
+    /// Returns the lines for kubectl.
     fn lines(&self, candidates: &[(String, String)]) -> String {
-        let fitting = candidates.iter().filter(|(word, _)| word.starts_with(&self.prefix));
-        let lines = fitting.map(|(word, help)| {
-            let joined = &self.flag;
-            if help.is_empty() { format!("{joined}{word}\n") } else { format!("{joined}{word}\t{help}\n") }
+        let matches = candidates.iter().filter(|(word, _)| word.starts_with(&self.prefix));
+        let lines = matches.map(|(word, help)| {
+            let flag = &self.flag;
+            if help.is_empty() { format!("{flag}{word}\n") } else { format!("{flag}{word}\t{help}\n") }
         });
-        let directive = if self.candidates == Candidates::Files { FILES } else { NO_FILES };
+        let directive = if self.candidates == Candidates::Files { FILES_DIRECTIVE } else { NO_FILES_DIRECTIVE };
         lines.chain([directive.to_owned()]).collect::<Vec<_>>().concat()
     }
 }
@@ -199,7 +191,7 @@ pub(crate) async fn complete(out: Output, words: Vec<String>) -> Result<(), Fail
         Candidates::Words(words) => words.clone(),
         Candidates::Files | Candidates::Nothing => Vec::new(),
         // An error would appear in the middle of the command line, so it is dropped.
-        _ => tokio::time::timeout(ANSWER_LIMIT, ask(&position, out.clone()))
+        _ => tokio::time::timeout(COMPLETION_TIMEOUT, fetch_candidates(&position, out.clone()))
             .await
             .ok()
             .and_then(Result::ok)
@@ -208,7 +200,8 @@ pub(crate) async fn complete(out: Output, words: Vec<String>) -> Result<(), Fail
     out.print(&position.lines(&candidates))
 }
 
-async fn ask(position: &Position, out: Output) -> Result<Vec<(String, String)>, Failure> {
+/// Fetches the candidates from the API server.
+async fn fetch_candidates(position: &Position, out: Output) -> Result<Vec<(String, String)>, Failure> {
     let connection = Connection {
         namespace: position.namespace.clone(),
         context: position.context.clone(),
@@ -221,7 +214,11 @@ async fn ask(position: &Position, out: Output) -> Result<Vec<(String, String)>, 
         Candidates::ConfigMaps => names(session.api::<ConfigMap>(), None).await,
         Candidates::Versions(config) => {
             let versions = session.config(config).await?.status.map(|status| status.versions).unwrap_or_default();
-            return Ok(versions.into_iter().rev().map(|it| (it.version, format!("{:?}", it.state))).collect());
+            return Ok(versions
+                .into_iter()
+                .rev()
+                .map(|version| (version.version, format!("{:?}", version.state)))
+                .collect());
         }
         Candidates::PodsAndConfigs => {
             let pods = names(session.api::<Pod>(), Some(labels::AGENT)).await;

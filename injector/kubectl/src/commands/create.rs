@@ -3,7 +3,7 @@
 use clap::Args;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Preconditions};
 use nudge_api::{Origin, PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_authoring::{Common, Content, Keep, OPAQUE, Object, Part, digest_name, divide, names, object, was_used};
 use nudge_cluster::call::is_conflict;
@@ -13,7 +13,7 @@ use nudge_protocol::{ConfigName, VersionName, labels};
 use ring::rand::{Random, SystemRandom, generate};
 use serde_json::{Value, json};
 
-use crate::attention::{AttendedKind, attends};
+use crate::attention::{AttendedKind, may_attend};
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::{Format, Output};
@@ -21,9 +21,9 @@ use crate::session::{Session, creating};
 #[cfg(unix)]
 use crate::version::from_git::{self, GitFlags};
 use crate::version::from_oci::{self, FromOci};
-use crate::version::rules::{NamedRules, check, of_config, of_file};
+use crate::version::rules::{NamedRules, check, rules_of_config, rules_of_file};
 use crate::version::sources::{self, Sources};
-use crate::version::stored::{label, objects};
+use crate::version::stored::{StoredPart, delete_object, label, objects};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -71,16 +71,16 @@ impl Create {
     }
 }
 
-/// What the objects are made of.
-struct Made {
+/// A version before its objects are created.
+struct NewVersion {
     version: VersionName,
     parts: Vec<Part>,
-    /// The annotation.
+    /// The annotation with the origin.
     origin: Option<String>,
 }
 
 /// Reads the content, divides it into parts, and names the version.
-async fn made_of(command: &Create) -> Result<Made, Failure> {
+async fn read_version(command: &Create) -> Result<NewVersion, Failure> {
     let mut content = Content::default();
     #[cfg(unix)]
     let mut origins = from_git::add(&mut content, &command.git).await?;
@@ -89,40 +89,42 @@ async fn made_of(command: &Create) -> Result<Made, Failure> {
     origins.extend(from_oci::add(&mut content, &command.oci).await?);
     let fetched_count = content.open.len();
     sources::add(&mut content, &command.sources).map_err(Failure::usage)?;
-    // What is mixed has no one origin.
-    let alone = origins.len() == 1 && content.open.len() + content.secret.len() == fetched_count;
-    let origin = origins.pop().filter(|_| alone);
+    // Mixed content has no origin.
+    let is_unmixed = origins.len() == 1 && content.open.len() + content.secret.len() == fetched_count;
+    let origin = origins.pop().filter(|_| is_unmixed);
     sources::check(&content).map_err(Failure::usage)?;
-    if !content.secret.is_empty() && matches!(command.output, Some(Format::Json | Format::Yaml)) {
+    let has_secret = !content.secret.is_empty();
+    if has_secret && matches!(command.output, Some(Format::Json | Format::Yaml)) {
         return Err(Failure::usage(
             "-o json and -o yaml would print the values of Secrets; use -o name, or omit the Secrets",
         ));
     }
-    let secret = !content.secret.is_empty();
-    if !secret && command.secret_type.is_some() {
+    let has_secret = !content.secret.is_empty();
+    if !has_secret && command.secret_type.is_some() {
         return Err(Failure::usage("--secret-type needs at least one Secret value; use --secret-from-file"));
     }
     let parts = divide(content).map_err(|error| Failure::usage(error.to_string()))?;
-    let key = || generate(&SystemRandom::new()).map(|bytes: Random<[u8; KEY_BYTES]>| ContentKey::new(&bytes.expose()));
+    let new_key =
+        || generate(&SystemRandom::new()).map(|bytes: Random<[u8; KEY_BYTES]>| ContentKey::new(&bytes.expose()));
     let version = match &command.version {
         Some(version) => version.clone(),
-        None => secret
-            .then(key)
+        None => has_secret
+            .then(new_key)
             .transpose()
             .map_err(|_| Failure::new("the operating system gives no random bytes; name the version"))
             .and_then(|key| digest_name(&parts, key.as_ref()).map_err(|error| Failure::new(error.to_string())))?,
     };
-    Ok(Made { version, parts, origin: origin.as_ref().and_then(Origin::annotation) })
+    Ok(NewVersion { version, parts, origin: origin.as_ref().and_then(Origin::annotation) })
 }
 
-/// The object of a part; `part_of` is its number, from 1, and the number of parts.
-fn part_object(command: &Create, made: &Made, part: &Part, part_of: (usize, usize), name: &str) -> Object {
+/// Returns the object of a part; `part_of` is its number, from 1, and the number of parts.
+fn part_object(command: &Create, new: &NewVersion, part: &Part, part_of: (usize, usize), name: &str) -> Object {
     let common = Common {
         config: &command.config,
-        version: &made.version,
+        version: &new.version,
         keep: Keep::Config,
         secret_type: command.secret_type.as_deref().unwrap_or(OPAQUE),
-        origin: made.origin.as_deref(),
+        origin: new.origin.as_deref(),
         set_by: None,
     };
     object(part, &common, part_of, name)
@@ -136,19 +138,19 @@ fn check_rules(rules: &NamedRules, parts: &[Part]) -> Result<(), Failure> {
 
 /// Prints what the command would create.
 pub(crate) async fn print_offline(out: &Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
-    let made = made_of(command).await?;
+    let new = read_version(command).await?;
     if let Some(path) = &command.rules {
-        check_rules(&of_file(path)?, &made.parts)?;
+        check_rules(&rules_of_file(path)?, &new.parts)?;
     }
-    let count = made.parts.len();
-    let objects = made.parts.iter().zip(1..).map(|(part, number)| {
-        let (readable, hashed) = names(&command.config, &made.version, number, count);
-        let mut object = part_object(command, &made, part, (number, count), &readable.unwrap_or(hashed));
+    let count = new.parts.len();
+    let objects = new.parts.iter().zip(1..).map(|(part, number)| {
+        let (readable, hashed) = names(&command.config, &new.version, number, count);
+        let mut object = part_object(command, &new, part, (number, count), &readable.unwrap_or(hashed));
         let metadata = object.metadata_mut();
         metadata.namespace = namespace.map(str::to_owned);
         // A version that is kept as a manifest must not be pruned: the next apply would create it again.
-        if let Some(marks) = &mut metadata.labels {
-            marks.remove(labels::PRUNE);
+        if let Some(labels) = &mut metadata.labels {
+            labels.remove(labels::PRUNE);
         }
         object
     });
@@ -156,24 +158,26 @@ pub(crate) async fn print_offline(out: &Output, command: &Create, namespace: Opt
 }
 
 pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failure> {
-    let made = made_of(command).await?;
-    let (config, Made { version, parts, .. }) = (&command.config, &made);
+    let new = read_version(command).await?;
+    let (config, NewVersion { version, parts, .. }) = (&command.config, &new);
     let (existing, _) = objects(session, config.as_str(), Some(version.as_str())).await?;
     if let Some((kind, meta)) = existing.first() {
         let name = object_name(*kind, meta.name.as_deref().unwrap_or_default());
-        let again = "and a version never changes; choose another name";
-        let why = if command.version.is_some() { again } else { "with this content" };
-        return Err(Failure::new(format!("version {version} of config {config} already exists ({name}), {why}")));
+        let hint = match command.version {
+            Some(_) => "and a version never changes; choose another name",
+            None => "with this content",
+        };
+        return Err(Failure::new(format!("version {version} of config {config} already exists ({name}), {hint}")));
     }
-    let known_config = session.find_config(config.as_str()).await?;
-    match (&command.rules, &known_config) {
-        (Some(path), _) => check_rules(&of_file(path)?, parts)?,
+    let existing_config = session.find_config(config.as_str()).await?;
+    match (&command.rules, &existing_config) {
+        (Some(path), _) => check_rules(&rules_of_file(path)?, parts)?,
         (None, Some(config)) if !config.spec.validation.is_empty() => {
-            check_rules(&of_config(session, config).await?, parts)?;
+            check_rules(&rules_of_config(session, config).await?, parts)?;
         }
         _ => {}
     }
-    if known_config.is_none() {
+    if existing_config.is_none() {
         check_existing_map(session, config.as_str()).await?;
     }
     warn_unless_enabled(session).await;
@@ -182,12 +186,12 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     let mut created: Vec<Object> = Vec::new();
     let count = parts.len();
     for (part, number) in parts.iter().zip(1..) {
-        match create_one(session, command, &made, part, (number, count), &configs).await {
+        match create_part(session, command, &new, part, (number, count), &configs).await {
             Ok(object) => created.push(object),
             Err(failure) => return Err(undo(session, command, version, &created, failure).await),
         }
     }
-    if known_config.is_none() {
+    if existing_config.is_none() {
         let new = VersionedConfig::new(config.as_str(), VersionedConfigSpec::default());
         match session.api::<VersionedConfig>().create(&creating(command.dry.dry_run), &new).await {
             Ok(_) => {}
@@ -199,10 +203,10 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
         }
     }
     print(&session.out, command, &created)?;
-    if known_config.is_none() && command.output.is_none() {
+    if existing_config.is_none() && command.output.is_none() {
         let suffix = command.dry.dry_run.suffix();
         let with_secret = parts.iter().any(|part| part.kind == PartKind::Secret);
-        let becomes = if with_secret && attends(session, AttendedKind::Secrets).await == Some(false) {
+        let becomes = if with_secret && may_attend(session, AttendedKind::Secrets).await == Some(false) {
             format!(
                 "{version} becomes current when Nudge may read the Secrets of the namespace: {}",
                 AttendedKind::Secrets.way_out(&session.namespace)
@@ -241,21 +245,22 @@ async fn warn_unless_enabled(session: &Session) {
     }
 }
 
-async fn create_one(
+/// Creates the object of a part, under the first of its names that is not taken.
+async fn create_part(
     session: &Session,
     command: &Create,
-    made: &Made,
+    new: &NewVersion,
     part: &Part,
     part_of: (usize, usize),
     configs: &[VersionedConfig],
 ) -> Result<Object, Failure> {
-    let (config, version) = (&command.config, &made.version);
+    let (config, version) = (&command.config, &new.version);
     let (readable, hashed) = names(config, version, part_of.0, part_of.1);
     let readable = readable.filter(|name| !was_used(name, config, version, configs));
-    let mut last = None;
+    let mut last_failure = None;
     for name in readable.into_iter().chain([hashed]) {
         let what = format!("creating {}", object_name(part.kind, &name));
-        let created = match part_object(command, made, part, part_of, &name) {
+        let created = match part_object(command, new, part, part_of, &name) {
             Object::Map(map) => session
                 .api::<ConfigMap>()
                 .create(&creating(command.dry.dry_run), &map)
@@ -270,12 +275,12 @@ async fn create_one(
         match created {
             Ok(object) => return Ok(object),
             Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => {
-                last = Some(Failure::of(&what, &kube::Error::Api(status)));
+                last_failure = Some(Failure::of(&what, &kube::Error::Api(status)));
             }
             Err(error) => return Err(Failure::of(&what, &error)),
         }
     }
-    Err(last.unwrap_or_else(|| Failure::new(format!("all names for an object of version {version} are taken"))))
+    Err(last_failure.unwrap_or_else(|| Failure::new(format!("all names for an object of version {version} are taken"))))
 }
 
 /// Removes the objects that were created before a failure. The failure then names those that could not be removed.
@@ -289,36 +294,31 @@ async fn undo(
     if command.dry.dry_run != DryRun::None {
         return failure;
     }
-    let mut ours: Vec<(PartKind, String, Option<String>)> = created
+    let mut parts: Vec<StoredPart> = created
         .iter()
         .map(|object| match object {
-            Object::Map(map) => (PartKind::ConfigMap, &map.metadata),
-            Object::Secret(secret) => (PartKind::Secret, &secret.metadata),
+            Object::Map(map) => (PartKind::ConfigMap, map.metadata.clone()),
+            Object::Secret(secret) => (PartKind::Secret, secret.metadata.clone()),
         })
-        .map(|(kind, meta)| (kind, meta.name.clone().unwrap_or_default(), meta.uid.clone()))
         .collect();
     if failure.status == 0 {
         // Without an answer, the API server may have created the object. All objects of the version are of this
         // command.
-        let found = objects(session, command.config.as_str(), Some(version.as_str())).await;
-        for (kind, meta) in found.map(|(found, _)| found).unwrap_or_default() {
-            let name = meta.name.unwrap_or_default();
-            if !ours.iter().any(|(of, known, _)| (*of, known) == (kind, &name)) {
-                ours.push((kind, name, meta.uid));
+        let stored = objects(session, command.config.as_str(), Some(version.as_str())).await;
+        for (kind, meta) in stored.map(|(stored, _)| stored).unwrap_or_default() {
+            if !parts.iter().any(|(part_kind, part)| (*part_kind, &part.name) == (kind, &meta.name)) {
+                parts.push((kind, meta));
             }
         }
     }
     let (mut removed, mut remaining) = (0, Vec::new());
-    for (kind, name, uid) in ours {
+    for (kind, ObjectMeta { name, uid, .. }) in parts {
+        let name = name.unwrap_or_default();
         let parameters = DeleteParams {
             preconditions: Some(Preconditions { uid, resource_version: None }),
             ..DeleteParams::default()
         };
-        let deleted = match kind {
-            PartKind::ConfigMap => session.api::<ConfigMap>().delete(&name, &parameters).await.map(drop),
-            PartKind::Secret => session.api::<Secret>().delete(&name, &parameters).await.map(drop),
-        };
-        match deleted {
+        match delete_object(session, kind, &name, &parameters).await {
             Ok(()) => removed += 1,
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(_) => remaining.push(object_name(kind, &name)),
@@ -336,24 +336,27 @@ async fn undo(
 }
 
 fn print(out: &Output, command: &Create, objects: &[Object]) -> Result<(), Failure> {
-    let name = |object: &Object| match object {
-        Object::Map(map) => format!("configmap/{}", map.metadata.name.as_deref().unwrap_or_default()),
-        Object::Secret(secret) => format!("secret/{}", secret.metadata.name.as_deref().unwrap_or_default()),
+    let name = |object: &Object| {
+        let (kind, meta) = match object {
+            Object::Map(map) => ("configmap", &map.metadata),
+            Object::Secret(secret) => ("secret", &secret.metadata),
+        };
+        format!("{kind}/{}", meta.name.as_deref().unwrap_or_default())
     };
     match command.output {
         Some(Format::Name) => out.lines(objects.iter().map(name)),
         Some(format) => {
             let failure = |error: serde_json::Error| Failure::new(format!("can't write the objects: {error}"));
-            let mut all: Vec<Value> = Vec::new();
+            let mut documents: Vec<Value> = Vec::new();
             for object in objects {
                 // A command with Secrets was refused before.
                 if let Object::Map(map) = object {
-                    all.push(serde_json::to_value(map).map_err(failure)?);
+                    documents.push(serde_json::to_value(map).map_err(failure)?);
                 }
             }
-            match &all[..] {
-                [one] => out.document(one, format),
-                all => out.document(&json!({"apiVersion": "v1", "kind": "List", "items": all}), format),
+            match &documents[..] {
+                [document] => out.document(document, format),
+                documents => out.document(&json!({"apiVersion": "v1", "kind": "List", "items": documents}), format),
             }
         }
         None => {

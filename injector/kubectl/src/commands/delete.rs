@@ -1,7 +1,6 @@
 //! `kubectl nudge delete`: deletes a version, or a config with all its versions.
 
 use clap::Args;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::Patch;
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_core::versions::object_name;
@@ -11,7 +10,7 @@ use serde_json::json;
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::session::{Session, deleting, patching};
-use crate::version::stored::objects;
+use crate::version::stored::{delete_object, objects};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -40,16 +39,16 @@ pub(crate) async fn run(session: &Session, command: &Delete) -> Result<(), Failu
     }
 }
 
-/// Why the version can't be deleted.
+/// Returns why the version can't be deleted, if it can't.
 fn refusal(config: &VersionedConfig, version: &str) -> Option<String> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let status = config.status.as_ref()?;
-    let is = |name: &Option<String>| name.as_deref() == Some(version);
-    let (state, action) = if is(&status.current_version) {
+    let is_named = |name: &Option<String>| name.as_deref() == Some(version);
+    let (state, action) = if is_named(&status.current_version) {
         ("is current", "make another version current first")
-    } else if is(&status.target_version) {
+    } else if is_named(&status.target_version) {
         ("is the target of a rollout", "wait for the end of the rollout, or roll it back first")
-    } else if is(&status.previous_version) {
+    } else if is_named(&status.previous_version) {
         ("is the version to roll back to", "make another version current first")
     } else {
         return None;
@@ -62,19 +61,19 @@ async fn delete_version(session: &Session, name: &str, version: &str, dry: DryRu
     if let Some(refusal) = config.as_ref().and_then(|config| refusal(config, version)) {
         return Err(Failure::new(refusal));
     }
-    let (found, secrets) = objects(session, name, Some(version)).await?;
+    let (objects, secrets_listed) = objects(session, name, Some(version)).await?;
     let sealed = config.as_ref().and_then(|config| config.status.as_ref()?.version(version));
-    let secret = sealed.is_some_and(|sealed| sealed.parts.iter().any(|part| part.kind == PartKind::Secret));
-    if secret && !secrets {
+    let has_secrets = sealed.is_some_and(|sealed| sealed.parts.iter().any(|part| part.kind == PartKind::Secret));
+    if has_secrets && !secrets_listed {
         let message = format!(
             "version {version} of config {name} has Secrets, which you may not list; ask the namespace's admin for that right"
         );
         return Err(Failure::new(message));
     }
-    if found.is_empty() && config.is_none() {
+    if objects.is_empty() && config.is_none() {
         return session.config(name).await.map(drop);
     }
-    if found.is_empty() {
+    if objects.is_empty() {
         return Err(Failure::new(format!(
             "there is no version {version} of config {name}; see kubectl nudge versions {name}"
         )));
@@ -86,15 +85,11 @@ async fn delete_version(session: &Session, name: &str, version: &str, dry: DryRu
         DryRun::Client => &[],
     };
     for round in rounds {
-        for (kind, meta) in &found {
+        for (kind, meta) in &objects {
             let object = meta.name.as_deref().unwrap_or_default();
-            let deleted = match kind {
-                PartKind::ConfigMap => session.api::<ConfigMap>().delete(object, &deleting(*round)).await.map(drop),
-                PartKind::Secret => session.api::<Secret>().delete(object, &deleting(*round)).await.map(drop),
-            };
-            match deleted {
+            match delete_object(session, *kind, object, &deleting(*round)).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
-                other => other.map_err(doing(format!("deleting {}", object_name(*kind, object))))?,
+                result => result.map_err(doing(format!("deleting {}", object_name(*kind, object))))?,
             }
         }
     }

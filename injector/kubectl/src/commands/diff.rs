@@ -9,7 +9,7 @@ use nudge_protocol::names::CURRENT;
 use crate::failure::Failure;
 use crate::output::changes::{changes, heads};
 use crate::session::Session;
-use crate::version::stored::{compared, contents};
+use crate::version::stored::{contents, diff_side};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -32,13 +32,13 @@ pub(crate) struct Diff {
 
 pub(crate) async fn run(session: &Session, command: &Diff) -> Result<(), Failure> {
     let config = session.config(command.config.as_str()).await?;
-    let (old, new) = (compared(&config, &command.old)?, compared(&config, &command.new)?);
+    let (old, new) = (diff_side(&config, &command.old)?, diff_side(&config, &command.new)?);
     let name = |side: Option<&VersionStatus>| side.map_or(CURRENT, |version| &version.version).to_owned();
     let text = changes(content(session, old).await?, content(session, new).await?, (&name(old), &name(new)));
     session.out.print(&(heads(old, new) + &text))
 }
 
-/// The content of one side.
+/// Returns the content of one side.
 async fn content(session: &Session, side: Option<&VersionStatus>) -> Result<Vec<(PartKind, Contents)>, Failure> {
     match side {
         Some(version) => contents(session, version).await,

@@ -20,8 +20,8 @@ use crate::session::{Session, deleting, patching};
 const CONTROL: &str = "nudge-injector";
 const HUB: &str = "nudge-hub";
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// How long to wait for the answers of the webhooks.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// The time that the webhooks may take to answer.
+const WEBHOOKS_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -75,7 +75,7 @@ pub(crate) struct Disable {
     pub(crate) dry: Dry,
 }
 
-/// All bindings that `enable` can make: of a ClusterRole to the account of a role of the control plane.
+/// All bindings that `enable` can create: of a ClusterRole to the account of a role of the control plane.
 const BINDINGS: [(&str, &str); 6] = [
     ("nudge-namespace", CONTROL),
     ("nudge-namespace-hub", HUB),
@@ -85,7 +85,7 @@ const BINDINGS: [(&str, &str); 6] = [
     ("nudge-restart", CONTROL),
 ];
 
-/// The bindings that these flags ask for.
+/// Returns the bindings that the flags ask for.
 fn bindings(command: &Enable) -> impl Iterator<Item = (&'static str, &'static str)> {
     let (secrets, publish, restart) = (command.secrets, command.publish_secrets, command.restart);
     BINDINGS.into_iter().filter(move |(role, _)| match *role {
@@ -120,25 +120,25 @@ pub(crate) async fn enable(session: &Session, command: &Enable) -> Result<(), Fa
             "--publish-secrets needs --secrets: what is published is read from the Secrets of versions",
         ));
     }
-    exists(session, namespace).await?;
+    check_exists(session, namespace).await?;
     // A user who may not set the label leaves nothing behind.
     if dry != DryRun::Client {
-        label(session, namespace, json!("true"), DryRun::Server).await?;
+        set_label(session, namespace, json!("true"), DryRun::Server).await?;
     }
     for (role, account) in bindings(command) {
         let binding = binding(role, namespace, (&command.system_namespace, account));
         apply(session, namespace, role, &binding, dry).await?;
     }
     if dry != DryRun::Client {
-        label(session, namespace, json!("true"), dry).await?;
+        set_label(session, namespace, json!("true"), dry).await?;
     }
     session.out.line(&format!("namespace/{namespace} enabled{}", dry.suffix()))?;
-    if dry == DryRun::None { answered(session, command).await } else { Ok(()) }
+    if dry == DryRun::None { wait_for_webhooks(session, command).await } else { Ok(()) }
 }
 
-/// Waits until the API server asks the webhooks about the namespace and trusts them: the next request there is not
-/// refused for want of that.
-async fn answered(session: &Session, command: &Enable) -> Result<(), Failure> {
+/// Waits until the API server asks the webhooks about the namespace and trusts them, so that the next request there is
+/// not refused for want of that.
+async fn wait_for_webhooks(session: &Session, command: &Enable) -> Result<(), Failure> {
     let (began, mut contact) = (Instant::now(), Contact::default());
     loop {
         let reply = ask(session.client.clone(), &command.name, QuestionScope::Namespace).await;
@@ -148,26 +148,26 @@ async fn answered(session: &Session, command: &Enable) -> Result<(), Failure> {
         }
         contact = contact.after(reply);
         let Some(wait) = contact.wait() else { return Ok(()) };
-        let left = PATIENCE.saturating_sub(began.elapsed());
-        if left.is_zero() {
+        let remaining = WEBHOOKS_TIMEOUT.saturating_sub(began.elapsed());
+        if remaining.is_zero() {
             let cause = contact.missing().unwrap_or_default();
             return Err(Failure::new(format!(
                 "the webhooks of Nudge did not answer the API server within {} s: {cause}; see kubectl -n {} get pods, and \
                  run the command again",
-                PATIENCE.as_secs(),
+                WEBHOOKS_TIMEOUT.as_secs(),
                 command.system_namespace
             )));
         }
-        sleep(wait.min(left)).await;
+        sleep(wait.min(remaining)).await;
     }
 }
 
 pub(crate) async fn disable(session: &Session, command: &Disable) -> Result<(), Failure> {
     let (namespace, dry) = (command.name.as_str(), command.dry.dry_run);
-    exists(session, namespace).await?;
-    // First, so that the API server asks Nudge nothing that it may no longer answer.
+    check_exists(session, namespace).await?;
+    // The label goes first, so that the API server asks Nudge nothing that it may no longer answer.
     if dry != DryRun::Client {
-        label(session, namespace, Value::Null, dry).await?;
+        set_label(session, namespace, Value::Null, dry).await?;
     }
     session.out.line(&format!("namespace/{namespace} disabled{}", dry.suffix()))?;
     for (role, _) in BINDINGS {
@@ -176,7 +176,7 @@ pub(crate) async fn disable(session: &Session, command: &Disable) -> Result<(), 
     Ok(())
 }
 
-async fn exists(session: &Session, namespace: &str) -> Result<(), Failure> {
+async fn check_exists(session: &Session, namespace: &str) -> Result<(), Failure> {
     let namespaces: Api<Namespace> = Api::all(session.client.clone());
     match namespaces.get_opt(namespace).await.map_err(doing(format!("reading namespace {namespace}")))? {
         Some(_) => Ok(()),
@@ -186,11 +186,11 @@ async fn exists(session: &Session, namespace: &str) -> Result<(), Failure> {
     }
 }
 
-async fn label(session: &Session, namespace: &str, value: Value, dry: DryRun) -> Result<(), Failure> {
+async fn set_label(session: &Session, namespace: &str, value: Value, dry: DryRun) -> Result<(), Failure> {
     let namespaces: Api<Namespace> = Api::all(session.client.clone());
     let patch = json!({"metadata": {"labels": {labels::ENABLED: value}}});
-    let labelled = namespaces.patch(namespace, &patching(dry), &Patch::Merge(&patch)).await;
-    labelled.map(drop).map_err(doing(format!("labelling namespace {namespace}")))
+    let result = namespaces.patch(namespace, &patching(dry), &Patch::Merge(&patch)).await;
+    result.map(drop).map_err(doing(format!("labelling namespace {namespace}")))
 }
 
 async fn apply(
@@ -202,8 +202,8 @@ async fn apply(
 ) -> Result<(), Failure> {
     if dry != DryRun::Client {
         let api: Api<RoleBinding> = Api::namespaced(session.client.clone(), namespace);
-        let how = PatchParams { force: true, ..patching(dry) };
-        let result = api.patch(name, &how, &Patch::Apply(binding)).await;
+        let params = PatchParams { force: true, ..patching(dry) };
+        let result = api.patch(name, &params, &Patch::Apply(binding)).await;
         result.map_err(doing(format!("applying rolebinding {name} in namespace {namespace}")))?;
     }
     session.out.line(&format!("rolebinding.{RBAC}/{name} applied{}", dry.suffix()))
@@ -211,8 +211,8 @@ async fn apply(
 
 async fn delete(session: &Session, namespace: &str, name: &str, dry: DryRun) -> Result<(), Failure> {
     let api: Api<RoleBinding> = Api::namespaced(session.client.clone(), namespace);
-    let found = api.get_metadata_opt(name).await.map_err(doing(format!("reading rolebinding {name}")))?;
-    if found.is_none() {
+    let existing = api.get_metadata_opt(name).await.map_err(doing(format!("reading rolebinding {name}")))?;
+    if existing.is_none() {
         return Ok(());
     }
     if dry != DryRun::Client {
@@ -243,8 +243,8 @@ mod tests {
     fn only_the_requested_roles_are_bound() {
         let base = ["nudge-namespace", "nudge-namespace-hub"];
         assert_eq!(roles("enable shop"), base);
-        let all = [&base[..], &["nudge-secrets", "nudge-secrets-hub", "nudge-restart"]].concat();
-        assert_eq!(roles("enable shop --secrets --restart"), all);
+        let expected = [&base[..], &["nudge-secrets", "nudge-secrets-hub", "nudge-restart"]].concat();
+        assert_eq!(roles("enable shop --secrets --restart"), expected);
         let subjects = binding("nudge-secrets-hub", "shop", ("system", HUB)).subjects.unwrap();
         assert_eq!((subjects[0].namespace.as_deref(), subjects[0].name.as_str()), (Some("system"), "nudge-hub"));
         assert!(Line::try_parse_from(["enable", "shop", "--secrets=one"]).is_err(), "all or none");

@@ -30,11 +30,11 @@ use crate::session::Session;
 
 /// The Secret with the content key, in the namespace of Nudge.
 pub(super) const CONTENT_KEY_SECRET: &str = "nudge-content-key";
-/// Objects in one answer of the API server.
-const PAGE: u32 = 250;
-/// The maximum of objects of a kind.
+/// The maximum number of objects in one answer of the API server.
+const PAGE_OBJECTS: u32 = 250;
+/// The maximum number of objects of a kind.
 const MAX_OBJECTS: usize = 100_000;
-/// The maximum of names of what is missing.
+/// The maximum number of missing objects that the header names.
 const MAX_NAMED: usize = 1000;
 
 #[derive(Clone, Debug, Args)]
@@ -78,29 +78,29 @@ pub(crate) async fn run(session: &Session, command: &Export) -> Result<(), Failu
     let mut left_out = Vec::new();
     let cluster = read(session, command.all_namespaces, &mut left_out).await?;
     let mut selected = select(cluster);
-    let (text, header) = written(session, command, &mut selected, left_out).await?;
-    // What can't be imported is no backup.
-    let read = Parsed::parse(&text)
+    let (text, header) = export_text(session, command, &mut selected, left_out).await?;
+    // An export that can't be imported is no backup.
+    let parsed = Parsed::parse(&text)
         .map_err(|failure| Failure::new(format!("the export can't be used: {}", failure.message)))?;
     match file {
         Some(path) => write(path, &text, command.sign.as_deref())?,
         None => session.out.print(&text)?,
     }
-    let (configs, objects) = (read.configs.len(), read.objects.len() - read.configs.len());
+    let (configs, objects) = (parsed.configs.len(), parsed.objects.len() - parsed.configs.len());
     session.out.note(&format!(
         "exported {} and {} of {}",
         counted(configs, "config"),
         counted(objects, "other object"),
         counted(header.namespaces.len(), "namespace")
     ));
-    for what in &header.left_out {
-        session.out.note(&format!("left out: {what}"));
+    for omission in &header.left_out {
+        session.out.note(&format!("left out: {omission}"));
     }
     if header.missing_count == 0 {
         return Ok(());
     }
-    for what in &header.missing {
-        session.out.warn(&format!("left out: {what}"));
+    for omission in &header.missing {
+        session.out.warn(&format!("left out: {omission}"));
     }
     Err(Failure::new(format!(
         "the export is written, and is not complete: {} left out, as the warnings say",
@@ -108,8 +108,8 @@ pub(crate) async fn run(session: &Session, command: &Export) -> Result<(), Failu
     )))
 }
 
-/// The text of the export, with its head.
-async fn written(
+/// Returns the text of the export, and its header.
+async fn export_text(
     session: &Session,
     command: &Export,
     selected: &mut Selected,
@@ -130,7 +130,7 @@ async fn written(
         left_out.push("the content key: it was not asked for (--content-key)".to_owned());
     }
     if with_secrets {
-        secrets(session, selected, content_key.as_ref(), &mut hidden).await?;
+        add_secrets(session, selected, content_key.as_ref(), &mut hidden).await?;
     } else if !names.is_empty() {
         left_out.push("the values of Secrets: there is no recipient (--secrets-to)".to_owned());
     }
@@ -141,7 +141,7 @@ async fn written(
         kind: HEADER.to_owned(),
         format: FORMAT,
         exported_at: Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default().to_string(),
-        cluster: cluster(session).await,
+        cluster: cluster_id(session).await,
         program: env!("CARGO_PKG_VERSION").to_owned(),
         namespaces: namespaces.cloned().collect::<BTreeSet<_>>().into_iter().collect(),
         secrets: names.into_iter().collect(),
@@ -164,7 +164,7 @@ async fn written(
 }
 
 /// Adds the Secrets of versions to what will be encrypted.
-async fn secrets(
+async fn add_secrets(
     session: &Session,
     selected: &mut Selected,
     content_key: Option<&ContentKey>,
@@ -174,16 +174,16 @@ async fn secrets(
     for (place, config) in &selected.configs {
         let seals = seals(place, config, content_key).map_err(Failure::new)?;
         for sealed in parts(place, config).filter(|sealed| sealed.part.kind == PartKind::Secret) {
-            let (object, of) = (sealed.place(), sealed.title());
-            let found = get(session, Kind::Secret, &object.namespace, &object.name).await?;
-            let Some(found) = found.map(|found| document(Kind::Secret, found)) else {
-                selected.missing.add(&object, format_args!("it is a part of {of}, and does not exist"));
+            let (object, title) = (sealed.place(), sealed.title());
+            let secret = get(session, Kind::Secret, &object.namespace, &object.name).await?;
+            let Some(secret) = secret.map(|secret| document(Kind::Secret, secret)) else {
+                selected.missing.add(&object, format_args!("it is a part of {title}, and does not exist"));
                 continue;
             };
-            match (sealed.fault(&found, seals.as_ref()), encode(&found)) {
-                (Some(what), _) => selected.missing.add(&object, format_args!("it {what} of {of}")),
+            match (sealed.fault(&secret, seals.as_ref()), encode(&secret)) {
+                (Some(fault), _) => selected.missing.add(&object, format_args!("it {fault} of {title}")),
                 (None, Err(why)) => selected.missing.add(&object, why),
-                // A status may name it twice.
+                // A status may name a Secret twice.
                 (None, Ok(text)) if written.insert(object.clone()) => hidden.push(&object.to_string(), &text)?,
                 (None, Ok(_)) => {}
             }
@@ -192,11 +192,11 @@ async fn secrets(
     Ok(())
 }
 
-/// Reads what an export is selected from.
-async fn read(session: &Session, all: bool, left_out: &mut Vec<String>) -> Result<Cluster, Failure> {
-    let namespace = (!all).then_some(session.namespace.as_str());
+/// Reads the objects that an export is selected from.
+async fn read(session: &Session, all_namespaces: bool, left_out: &mut Vec<String>) -> Result<Cluster, Failure> {
+    let namespace = (!all_namespaces).then_some(session.namespace.as_str());
     let mut cluster = Cluster::default();
-    if all {
+    if all_namespaces {
         let policies = list(session, Kind::Policy, None, "").await?.unwrap_or_default();
         cluster.objects.extend(policies.into_iter().map(|object| (Kind::Policy, object)));
     } else {
@@ -211,7 +211,7 @@ async fn read(session: &Session, all: bool, left_out: &mut Vec<String>) -> Resul
     for object in &configs {
         let Place { namespace, name, .. } = place(Kind::Config, object);
         let published = Place::new(Kind::ConfigMap, &namespace, &name);
-        // One with the labels of a part is in the list.
+        // A published ConfigMap with the labels of a part is in the list already.
         if !object.data["status"]["publishedVersion"].is_string() || cluster.maps.contains_key(&published) {
             continue;
         }
@@ -234,18 +234,18 @@ async fn read(session: &Session, all: bool, left_out: &mut Vec<String>) -> Resul
     Ok(cluster)
 }
 
-/// The labels of the Secrets that are labelled as parts. `None` where the user may not list Secrets.
+/// Lists the labels of the Secrets that are labelled as parts. Returns `None` if the user may not list Secrets.
 async fn labelled_secrets(
     session: &Session,
     namespace: Option<&str>,
 ) -> Result<Option<BTreeMap<Place, Value>>, Failure> {
     let request = Request::new(Secret::url_path(&(), namespace));
-    let mut params = ListParams::default().limit(PAGE).labels(labels::CONFIG);
-    let mut all = BTreeMap::new();
+    let mut params = ListParams::default().limit(PAGE_OBJECTS).labels(labels::CONFIG);
+    let mut secrets = BTreeMap::new();
     loop {
         let failure = |error: &dyn std::error::Error| Failure::new(format!("listing secrets: {error}"));
-        let asked = request.list_metadata(&params).map_err(|error| failure(&error))?;
-        let page = session.client.request::<ObjectList<Lenient<PartialObjectMeta<Secret>>>>(asked).await;
+        let page_request = request.list_metadata(&params).map_err(|error| failure(&error))?;
+        let page = session.client.request::<ObjectList<Lenient<PartialObjectMeta<Secret>>>>(page_request).await;
         let page = match page {
             Ok(page) => page,
             Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
@@ -254,14 +254,14 @@ async fn labelled_secrets(
         for Lenient(PartialObjectMeta { metadata, .. }) in page.items {
             let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
             let labels = json!({"metadata": {"labels": metadata.labels}});
-            all.insert(Place::new(Kind::Secret, &namespace, &name), labels);
+            secrets.insert(Place::new(Kind::Secret, &namespace, &name), labels);
         }
-        if all.len() > MAX_OBJECTS {
+        if secrets.len() > MAX_OBJECTS {
             return Err(too_many("secrets"));
         }
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
-            return Ok(Some(all));
+            return Ok(Some(secrets));
         }
     }
 }
@@ -270,8 +270,8 @@ fn too_many(plural: &str) -> Failure {
     Failure::new(format!("there are more than {MAX_OBJECTS} {plural}; export namespaces one by one with -n"))
 }
 
-/// Who holds `spec.version` of configs that have a source. Without that, every source would take it after an import, or
-/// none.
+/// Returns who holds `spec.version` of configs that have a source. Without that, every source would take the field
+/// after an import, or none.
 async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMap<Place, String>, Failure> {
     let read = sources.iter().filter_map(|source| source.clone().try_parse::<ConfigSource>().ok());
     let sourced: BTreeSet<Place> = read
@@ -285,7 +285,7 @@ async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMa
         let held_by = match configs.get_opt(&place.name).await {
             Ok(Some(config)) => holder(&config.metadata).map(str::to_owned),
             Ok(None) => continue,
-            // Users may write anything into managedFields.
+            // Users may write anything into managedFields, even what can't be parsed.
             Err(kube::Error::SerdeError(_)) => Some("somebody".to_owned()),
             Err(error) => return Err(Failure::of(&format!("reading {place}"), &error)),
         };
@@ -294,7 +294,7 @@ async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMa
     Ok(holders)
 }
 
-/// The objects of a kind. Without a namespace, of all. `None` where the cluster does not know the kind.
+/// Returns the API for a kind, of all namespaces if none is given.
 pub(super) fn api(session: &Session, kind: Kind, namespace: Option<&str>) -> Api<Lenient<DynamicObject>> {
     let (client, resource) = (session.client.clone(), kind.resource());
     match namespace {
@@ -303,6 +303,7 @@ pub(super) fn api(session: &Session, kind: Kind, namespace: Option<&str>) -> Api
     }
 }
 
+/// Lists the objects of a kind. Returns `None` if the cluster does not know the kind.
 async fn list(
     session: &Session,
     kind: Kind,
@@ -310,22 +311,21 @@ async fn list(
     selector: &str,
 ) -> Result<Option<Vec<DynamicObject>>, Failure> {
     let (api, plural) = (api(session, kind, namespace), kind.resource().plural);
-    let mut params = ListParams::default().limit(PAGE).labels(selector);
-    let mut all = Vec::new();
+    let mut params = ListParams::default().limit(PAGE_OBJECTS).labels(selector);
+    let mut objects = Vec::new();
     loop {
         let page = match api.list(&params).await {
             Ok(page) => page,
-            // A component that is not installed.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
             Err(error) => return Err(Failure::of(&format!("listing {plural}"), &error)),
         };
-        all.extend(page.items.into_iter().map(|Lenient(object)| object));
-        if all.len() > MAX_OBJECTS {
+        objects.extend(page.items.into_iter().map(|Lenient(object)| object));
+        if objects.len() > MAX_OBJECTS {
             return Err(too_many(&plural));
         }
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
-            return Ok(Some(all));
+            return Ok(Some(objects));
         }
     }
 }
@@ -337,9 +337,9 @@ pub(super) async fn get(
     name: &str,
 ) -> Result<Option<DynamicObject>, Failure> {
     let api = api(session, kind, Some(namespace).filter(|namespace| !namespace.is_empty()));
-    let what = || format!("reading {} {namespace}/{name}", kind.resource().kind);
-    let found = api.get_opt(name).await.map_err(|error| Failure::of(&what(), &error))?;
-    Ok(found.map(|Lenient(object)| object))
+    let context = || format!("reading {} {namespace}/{name}", kind.resource().kind);
+    let object = api.get_opt(name).await.map_err(|error| Failure::of(&context(), &error))?;
+    Ok(object.map(|Lenient(object)| object))
 }
 
 async fn read_content_key(session: &Session, namespace: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
@@ -351,13 +351,13 @@ async fn read_content_key(session: &Session, namespace: &str) -> Result<Zeroizin
     key.ok_or_else(|| Failure::new(format!("{what} has no key yet; name Nudge's namespace with --system-namespace")))
 }
 
-/// A count with its noun, such as `3 configs`.
-pub(super) fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+/// Returns a count with its noun, such as `3 configs`.
+pub(super) fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A name of the cluster that no other has, if the user may know.
-async fn cluster(session: &Session) -> Option<String> {
+/// Returns a name of the cluster that no other has, if the user may read it.
+async fn cluster_id(session: &Session) -> Option<String> {
     let namespaces: Api<Namespace> = Api::all(session.client.clone());
     namespaces.get_metadata_opt("kube-system").await.ok()??.metadata.uid
 }
@@ -366,7 +366,7 @@ async fn cluster(session: &Session) -> Option<String> {
 fn write(path: &Path, text: &str, key: Option<&Path>) -> Result<(), Failure> {
     let failure = |error: std::io::Error| Failure::new(format!("writing {}: {error}", path.display()));
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    // In a folder of its own, where the signature is the only other file.
+    // The file is written in a folder of its own, where the signature is the only other file.
     let home = tempfile::Builder::new().prefix(".nudge-export-").tempdir_in(folder).map_err(failure)?;
     let content = home.path().join("export");
     let mut file = tempfile::Builder::new().prefix("export").tempfile_in(home.path()).map_err(failure)?;
@@ -375,11 +375,12 @@ fn write(path: &Path, text: &str, key: Option<&Path>) -> Result<(), Failure> {
     file.persist(&content).map_err(|error| failure(error.error))?;
     if let Some(key) = key {
         export_signature::sign(&content, key)?;
-        std::fs::rename(export_signature::beside(&content), export_signature::beside(path)).map_err(failure)?;
-    } else if let Err(error) = std::fs::remove_file(export_signature::beside(path))
+        std::fs::rename(export_signature::signature_path(&content), export_signature::signature_path(path))
+            .map_err(failure)?;
+    } else if let Err(error) = std::fs::remove_file(export_signature::signature_path(path))
         && error.kind() != std::io::ErrorKind::NotFound
     {
-        // That of an export before it would say that this one was changed.
+        // The signature of an earlier export would make this one look changed.
         return Err(failure(error));
     }
     std::fs::rename(content, path).map_err(failure)

@@ -36,13 +36,14 @@ pub(crate) struct Get {
     pub(crate) output: Option<Format>,
 }
 
-/// The object that the argument names.
+/// An object that the argument names.
 enum Subject {
     Pod(Box<Pod>),
     Config(Box<VersionedConfig>),
 }
 
-async fn subject(session: &Session, name: &str) -> Result<Subject, Failure> {
+/// Finds the object that the argument names.
+async fn find_subject(session: &Session, name: &str) -> Result<Subject, Failure> {
     let pod = async |name: &str| session.api::<Pod>().get_opt(name).await.map_err(doing(format!("reading pod {name}")));
     let namespace = &session.namespace;
     match name.split_once('/') {
@@ -57,7 +58,7 @@ async fn subject(session: &Session, name: &str) -> Result<Subject, Failure> {
             Err(Failure::usage(format!("{kind} is not a kind that get knows; write pod/NAME or config/NAME")))
         }
         None => match (session.find_config(name).await?, pod(name).await) {
-            // A config needs no right on pods.
+            // A user who names a config needs no right on pods.
             (Some(config), Err(failure)) if failure.status == 403 => Ok(Subject::Config(Box::new(config))),
             (_, Err(failure)) => Err(failure),
             (Some(config), Ok(None)) => Ok(Subject::Config(Box::new(config))),
@@ -74,7 +75,7 @@ async fn subject(session: &Session, name: &str) -> Result<Subject, Failure> {
 }
 
 pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure> {
-    let sources = match subject(session, &command.name).await? {
+    let sources = match find_subject(session, &command.name).await? {
         Subject::Config(config) => {
             let version = command.version.as_ref().map_or(CURRENT, |version| version.as_str());
             let version = sealed(&config, version)?;
@@ -90,17 +91,17 @@ pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure>
             let no_agent = || {
                 Failure::new(format!("pod {name} has no agent; see the annotation nudge.dev/inject on its template"))
             };
-            of_pod(session, &pod_state(&pod).ok_or_else(no_agent)?, command.show_secrets).await?
+            pod_sources(session, &pod_state(&pod).ok_or_else(no_agent)?, command.show_secrets).await?
         }
     };
     let dictionary = dictionary(sources, command.show_secrets);
     match command.output {
         Some(Format::Name) => session.out.lines(dictionary.into_keys()),
-        other => session.out.document(&dictionary, other.unwrap_or(Format::Yaml)),
+        format => session.out.document(&dictionary, format.unwrap_or(Format::Yaml)),
     }
 }
 
-/// The content of a version. Who does not ask for the values of Secrets need not be allowed to read them.
+/// Reads the content of a version. A user who does not ask for the values of Secrets need not be allowed to read them.
 async fn parts(
     session: &Session,
     version: &VersionStatus,
@@ -109,8 +110,8 @@ async fn parts(
     if show_secrets { contents(session, version).await } else { readable_contents(session, version).await }
 }
 
-/// The content of the versions that are assigned to the pod, in the order of its configs.
-async fn of_pod(session: &Session, pod: &PodState, show_secrets: bool) -> Result<Vec<Source>, Failure> {
+/// Reads the content of the versions that are assigned to the pod, in the order of its configs.
+async fn pod_sources(session: &Session, pod: &PodState, show_secrets: bool) -> Result<Vec<Source>, Failure> {
     let mut sources = Vec::new();
     for name in &pod.configs {
         let mut source = Source { config: name.to_string(), version: None, parts: Vec::new() };

@@ -7,7 +7,7 @@ use nudge_protocol::ConfigName;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::output::changes::changes;
-use crate::output::rollout::said_of_override;
+use crate::output::rollout_report::override_text;
 use crate::output::table::table;
 use crate::output::visible;
 use crate::session::Session;
@@ -44,7 +44,7 @@ pub(crate) async fn run(session: &Session, command: &History) -> Result<(), Fail
         None if releases.is_empty() => {
             Err(Failure::new(format!("config {name} has no releases yet; see kubectl nudge status {name}")))
         }
-        None if command.diff => diffs(session, &config, releases).await,
+        None if command.diff => print_diffs(session, &config, releases).await,
         None => {
             let rows: Vec<Vec<String>> = releases.iter().rev().map(row).collect();
             session.out.print(&table(&HEADERS, &rows))
@@ -66,20 +66,20 @@ fn outcome(release: &Release) -> &'static str {
     release.outcome.map_or("Open", ReleaseOutcome::as_str)
 }
 
-/// Why it ended so, why all pods got it at once, and who approved it.
+/// Returns why the release ended so, why all pods got it at once, and who approved it.
 fn message(release: &Release) -> String {
     let why = release.reason.map(|reason| match &release.message {
         Some(message) => format!("{reason}: {message}"),
         None => reason.to_string(),
     });
-    let at_once = release.overridden.as_ref().map(said_of_override);
-    let users: Vec<&str> = release.approvals.iter().map(|one| one.user.as_str()).collect();
+    let at_once = release.overridden.as_ref().map(override_text);
+    let users: Vec<&str> = release.approvals.iter().map(|approval| approval.user.as_str()).collect();
     let approved = (!users.is_empty()).then(|| format!("approved by {}", users.join(", ")));
     why.into_iter().chain(at_once).chain(approved).collect::<Vec<_>>().join("; ")
 }
 
-/// What changed with each release, under a line that names it.
-async fn diffs(session: &Session, config: &VersionedConfig, releases: &[Release]) -> Result<(), Failure> {
+/// Prints what changed with each release, under a line that names it.
+async fn print_diffs(session: &Session, config: &VersionedConfig, releases: &[Release]) -> Result<(), Failure> {
     for (at, release) in releases.iter().rev().enumerate() {
         let text = diff(session, config.status.as_ref(), release).await?;
         let gap = if at == 0 { "" } else { "\n" };
@@ -95,13 +95,13 @@ fn heading(release: &Release) -> String {
     visible::line(&line).into_owned()
 }
 
-/// What changed, or why that can't be said.
+/// Returns what changed, or why it can't be shown.
 async fn diff(session: &Session, status: Option<&VersionedConfigStatus>, release: &Release) -> Result<String, Failure> {
     let Some(from) = &release.from_version else { return Ok(String::new()) };
     let mut sides = Vec::new();
     for name in [from, &release.version] {
-        let gone_message = || format!("version {} does not exist any more\n", visible::line(name));
-        let Some(version) = status.and_then(|status| status.version(name)) else { return Ok(gone_message()) };
+        let missing_message = || format!("version {} does not exist any more\n", visible::line(name));
+        let Some(version) = status.and_then(|status| status.version(name)) else { return Ok(missing_message()) };
         if version.state == VersionState::Broken {
             return Ok(format!("an object of version {} is gone or was replaced\n", visible::line(name)));
         }

@@ -28,7 +28,7 @@ pub(crate) struct Hold {
     #[arg(long, value_name = "TEXT", value_parser = reason::parse)]
     pub(crate) reason: String,
     /// When the hold ends, such as 2026-12-24T18:00:00Z; by default, with kubectl nudge unhold
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "period")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "period")]
     pub(crate) until: Option<Timestamp>,
     /// For how long, such as 48h
     #[arg(long = "for", id = "period", value_name = "PERIOD", value_parser = period::parse)]
@@ -52,12 +52,12 @@ pub(crate) struct Unhold {
     pub(crate) dry: Dry,
 }
 
-fn time(text: &str) -> Result<Timestamp, String> {
+fn parse_time(text: &str) -> Result<Timestamp, String> {
     text.parse()
         .map_err(|_| format!("{text:?} is not a time; write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00"))
 }
 
-/// When the hold ends, in whole seconds.
+/// Returns when the hold ends, in whole seconds.
 fn end(until: Option<Timestamp>, period: Option<Duration>, now: Timestamp) -> Result<Option<Timestamp>, Failure> {
     let until = match period {
         Some(period) => Some(now.checked_add(period).map_err(|_| Failure::usage("--for: the time is too long"))?),
@@ -80,7 +80,7 @@ pub(crate) async fn hold(session: &Session, command: &Hold) -> Result<(), Failur
     let name = command.config.as_str();
     let ends = until.map_or_else(|| "until kubectl nudge unhold".to_owned(), |until| format!("until {until}"));
     let config = session.config(name).await?;
-    set(session, &config, hold, command.dry.dry_run).await?;
+    set_hold(session, &config, hold, command.dry.dry_run).await?;
     session.out.line(&format!("config {name} on hold {ends}{}", command.dry.dry_run.suffix()))
 }
 
@@ -90,12 +90,12 @@ pub(crate) async fn unhold(session: &Session, command: &Unhold) -> Result<(), Fa
     if config.spec.rollout.hold.is_none() {
         return session.out.line(&format!("config {name} is not on hold by its spec"));
     }
-    set(session, &config, Value::Null, dry).await?;
+    set_hold(session, &config, Value::Null, dry).await?;
     session.out.line(&format!("config {name} not on hold any more{}", dry.suffix()))
 }
 
 /// Sets `spec.rollout.hold`, or removes it.
-async fn set(session: &Session, config: &VersionedConfig, hold: Value, dry: DryRun) -> Result<(), Failure> {
+async fn set_hold(session: &Session, config: &VersionedConfig, hold: Value, dry: DryRun) -> Result<(), Failure> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     if dry != DryRun::Client {
         let patch = json!({"spec": {"rollout": {"hold": hold}}});
@@ -114,12 +114,12 @@ mod tests {
 
     #[test]
     fn a_hold_has_a_reason_and_at_most_one_end() {
-        let parsed = |flags: &[&str]| {
+        let is_accepted = |flags: &[&str]| {
             let arguments = ["kubectl-nudge", "hold", "game"].into_iter().chain(flags.iter().copied());
             Arguments::try_parse_from(arguments).is_ok()
         };
-        assert!(parsed(&["--reason=x"]) && parsed(&["--reason=x", "--for=48h"]));
-        assert!(parsed(&["--reason=x", "--until=2026-12-24T18:00:00+01:00"]));
+        assert!(is_accepted(&["--reason=x"]) && is_accepted(&["--reason=x", "--for=48h"]));
+        assert!(is_accepted(&["--reason=x", "--until=2026-12-24T18:00:00+01:00"]));
         for bad in [
             &[][..],
             &["--reason= "],
@@ -129,7 +129,7 @@ mod tests {
             &["--reason=x", "--until=2026-12-24"],
             &["--reason=x", "--for=1h", "--until=2026-12-24T18:00:00Z"],
         ] {
-            assert!(!parsed(bad), "{bad:?}");
+            assert!(!is_accepted(bad), "{bad:?}");
         }
     }
 

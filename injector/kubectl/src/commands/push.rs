@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use nudge_oci::{Located, Pick};
-use nudge_protocol::error_chain::{message, without_os_code};
+use nudge_protocol::error_chain::message;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, file_message};
 use crate::output::Output;
 use crate::version::from_oci::{Registries, registry};
 use crate::version::sources::files;
@@ -40,19 +40,17 @@ pub(crate) async fn run(out: &Output, command: &Push) -> Result<(), Failure> {
     let Some(Pick::Tag(tag)) = pick.filter(|_| path.is_empty()) else {
         return Err(usage(format!("name a tag and nothing behind it, as in {reference}:1.0.0")));
     };
-    let content = read(what).map_err(Failure::new)?;
+    let content = read_folder(what).map_err(Failure::new)?;
     let credential = registries.credential(&reference)?;
     let pushed = registry().push(&reference, &tag, &content, &credential, &|address| registries.allows(address)).await;
     out.line(&pushed.map_err(|error| Failure::new(format!("{to}: {}", message(&error))))?)
 }
 
-/// The files of the folder by their paths, with a slash between names.
-fn read(folder: &Path) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, String> {
-    let fault =
-        |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), without_os_code(&error.to_string()));
+/// Reads the files of the folder by their paths, with a slash between names.
+fn read_folder(folder: &Path) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, String> {
     let (mut content, mut bytes) = (BTreeMap::new(), 0);
     for file in files(folder)? {
-        let size = fs::metadata(&file).map_err(|error| fault(&file, &error))?.len();
+        let size = fs::metadata(&file).map_err(|error| file_message(&file, &error))?.len();
         bytes += size;
         if bytes > MAX_DICTIONARY_BYTES as u64 {
             let limit = MAX_DICTIONARY_BYTES;
@@ -61,7 +59,7 @@ fn read(folder: &Path) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, String> {
         let names: Option<Vec<&str>> =
             file.strip_prefix(folder).unwrap_or(&file).iter().map(|name| name.to_str()).collect();
         let path = names.ok_or_else(|| format!("{}: its name is not UTF-8", file.display()))?.join("/");
-        content.insert(path, Zeroizing::new(fs::read(&file).map_err(|error| fault(&file, &error))?));
+        content.insert(path, Zeroizing::new(fs::read(&file).map_err(|error| file_message(&file, &error))?));
     }
     Ok(content)
 }
@@ -78,9 +76,9 @@ mod tests {
         fs::write(path("sub/b"), "2").unwrap();
         fs::write(path("a"), "1").unwrap();
         std::os::unix::fs::symlink("/etc/passwd", path("link")).unwrap();
-        assert_eq!(read(folder.path()).unwrap().into_keys().collect::<Vec<_>>(), ["a", "sub/b"]);
+        assert_eq!(read_folder(folder.path()).unwrap().into_keys().collect::<Vec<_>>(), ["a", "sub/b"]);
         fs::File::create(path("big")).unwrap().set_len(1 << 40).unwrap();
-        assert!(read(folder.path()).unwrap_err().contains("which is the limit"));
-        assert!(read(&path("none")).unwrap_err().contains("No such file"));
+        assert!(read_folder(folder.path()).unwrap_err().contains("which is the limit"));
+        assert!(read_folder(&path("none")).unwrap_err().contains("No such file"));
     }
 }

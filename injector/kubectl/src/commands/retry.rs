@@ -27,12 +27,13 @@ pub(crate) async fn run(session: &Session, command: &Retry) -> Result<(), Failur
     let name = command.config.as_str();
     let config = session.config(name).await?;
     let failure = config.status.as_ref().and_then(|status| status.rollout.failure.as_ref());
-    let Some(version) = config.spec.version.as_deref().filter(|named| failure.is_some_and(|it| it.version == *named))
+    let Some(version) =
+        config.spec.version.as_deref().filter(|named| failure.is_some_and(|failure| failure.version == *named))
     else {
         return Err(Failure::new(format!(
             "config {name}: the version that spec.version names has not failed, so there is nothing to try again"
         )));
     };
-    // In steps, also where it failed in all pods at once.
+    // The attempt goes in steps, even if the version failed in all pods at once.
     switch(session, &config, version, None, command.wait, command.dry.dry_run).await
 }

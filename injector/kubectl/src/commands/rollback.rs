@@ -26,7 +26,7 @@ pub(crate) struct Rollback {
     pub(crate) dry: Dry,
 }
 
-/// The version to go back to.
+/// Returns the version to go back to.
 fn destination(config: &VersionedConfig) -> Result<&str, Failure> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let status = config.status.as_ref();

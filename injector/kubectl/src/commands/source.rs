@@ -1,4 +1,4 @@
-//! `kubectl nudge source`: the sources of a namespace, and what is asked of them.
+//! `kubectl nudge source`: lists the sources of a namespace, and syncs, suspends or resumes them.
 
 use clap::{Args, Subcommand};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -8,11 +8,11 @@ use nudge_core::sources::{holder, release};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
-use crate::attention::{AttendedKind, attends};
+use crate::attention::{AttendedKind, may_attend};
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::table::{or_none, table};
-use crate::session::{Session, patching};
+use crate::session::{Session, names_an_object, patching};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Source {
@@ -49,21 +49,19 @@ pub(crate) async fn run(session: &Session, command: &Source) -> Result<(), Failu
     }
 }
 
-/// A cluster without the component has no such kind.
-fn failed(what: &str, error: &kube::Error) -> Failure {
+/// Returns the failure of a call about sources. A cluster without the component does not know the kind.
+fn source_failure(context: &str, error: &kube::Error) -> Failure {
     match error {
-        kube::Error::Api(status)
-            if status.code == 404 && status.details.as_ref().is_none_or(|it| it.name.is_empty()) =>
-        {
+        kube::Error::Api(status) if status.code == 404 && !names_an_object(status) => {
             Failure::new("this cluster has no sources; an admin installs them with deploy/components/sources")
         }
-        error => Failure::of(what, error),
+        error => Failure::of(context, error),
     }
 }
 
 async fn list(session: &Session) -> Result<(), Failure> {
     let listed = session.api::<ConfigSource>().list(&ListParams::default()).await;
-    let sources = listed.map_err(|error| failed("listing sources", &error))?.items;
+    let sources = listed.map_err(|error| source_failure("listing sources", &error))?.items;
     if sources.is_empty() {
         return session.out.line(&format!("there are no sources in namespace {}", session.namespace));
     }
@@ -71,16 +69,16 @@ async fn list(session: &Session) -> Result<(), Failure> {
     session.out.print(&table(&["NAME", "FROM", "CONFIG", "VERSION", "WAITING", "READY", "REASON"], &rows))?;
     let messages = sources.iter().filter_map(message);
     session.out.lines(messages)?;
-    unattended(session, &sources).await
+    check_attended(session, &sources).await
 }
 
-/// How long a source may be without a status.
-const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(30);
+/// The time that a new source may be without a status.
+const FIRST_STATUS_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
-/// Fails for sources that nobody looks at.
-async fn unattended(session: &Session, sources: &[ConfigSource]) -> Result<(), Failure> {
+/// Fails if a source is unattended.
+async fn check_attended(session: &Session, sources: &[ConfigSource]) -> Result<(), Failure> {
     let (attended, now, namespace) =
-        (attends(session, AttendedKind::Sources).await, Timestamp::now(), &session.namespace);
+        (may_attend(session, AttendedKind::Sources).await, Timestamp::now(), &session.namespace);
     let names: Vec<&str> = sources
         .iter()
         .filter(|source| is_unattended(source, attended, now))
@@ -101,11 +99,15 @@ async fn unattended(session: &Session, sources: &[ConfigSource]) -> Result<(), F
     Err(Failure::new(format!("Nudge does not look at source {}: {why}", names.join(", "))))
 }
 
-/// Returns whether nobody looks at a source: the role that does may not, or it has said nothing about it for long.
+/// Returns whether nobody looks at a source: the role `sources` may not, or has not written a status in time.
 fn is_unattended(source: &ConfigSource, attended: Option<bool>, now: Timestamp) -> bool {
-    let said_nothing = source.status.as_ref().is_none_or(|status| status.observed_generation.is_none());
-    let is_new = source.metadata.creation_timestamp.as_ref().is_none_or(|made| now.duration_since(made.0) < FIRST_LOOK);
-    attended == Some(false) || (said_nothing && !is_new)
+    let lacks_status = source.status.as_ref().is_none_or(|status| status.observed_generation.is_none());
+    let is_new = source
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .is_none_or(|created| now.duration_since(created.0) < FIRST_STATUS_TIMEOUT);
+    attended == Some(false) || (lacks_status && !is_new)
 }
 
 fn row(source: &ConfigSource) -> Vec<String> {
@@ -128,23 +130,22 @@ fn row(source: &ConfigSource) -> Vec<String> {
     ]
 }
 
-/// What somebody must do about it.
+/// Returns what somebody must do about the source, if anything.
 fn message(source: &ConfigSource) -> Option<String> {
     let status = source.status.as_ref()?;
-    let stalled = find_condition(&status.conditions, ConditionType::Stalled).filter(|it| it.status == "True")?;
+    let stalled =
+        find_condition(&status.conditions, ConditionType::Stalled).filter(|stalled| stalled.status == "True")?;
     Some(format!("{}: {}", source.metadata.name.as_deref().unwrap_or_default(), stalled.message))
 }
 
 async fn get(session: &Session, name: &str) -> Result<ConfigSource, Failure> {
     let namespace = &session.namespace;
-    let found = session.api::<ConfigSource>().get(name).await;
-    found.map_err(|error| match &error {
-        kube::Error::Api(status)
-            if status.code == 404 && status.details.as_ref().is_some_and(|it| !it.name.is_empty()) =>
-        {
+    let source = session.api::<ConfigSource>().get(name).await;
+    source.map_err(|error| match &error {
+        kube::Error::Api(status) if status.code == 404 && names_an_object(status) => {
             Failure::new(format!("there is no source {name} in namespace {namespace}; see kubectl nudge source list"))
         }
-        error => failed(&format!("reading source {name}"), error),
+        error => source_failure(&format!("reading source {name}"), error),
     })
 }
 
@@ -159,7 +160,7 @@ async fn patch(session: &Session, named: &Named, patch: &Value) -> Result<(), Fa
 
 async fn sync(session: &Session, named: &Named) -> Result<(), Failure> {
     let source = get(session, &named.source).await?;
-    unattended(session, &[source]).await?;
+    check_attended(session, &[source]).await?;
     let now = Timestamp::now().to_string();
     patch(session, named, &json!({"metadata": {"annotations": {labels::SYNC: now}}})).await?;
     let (name, suffix) = (&named.source, named.dry.dry_run.suffix());
@@ -179,17 +180,17 @@ async fn resume(session: &Session, named: &Named) -> Result<(), Failure> {
     let (name, dry) = (&named.source, named.dry.dry_run);
     let source = get(session, name).await?;
     let config = session.find_config(source.config()).await?;
-    let held = config.as_ref().and_then(|config| Some((config, holder(&config.metadata)?)));
-    if held.is_none() && !source.spec.suspend {
+    let held_config = config.as_ref().and_then(|config| Some((config, holder(&config.metadata)?)));
+    if held_config.is_none() && !source.spec.suspend {
         return session.out.line(&format!("source {name} is neither suspended nor held by somebody else"));
     }
     if source.spec.suspend {
         patch(session, named, &json!({"spec": {"suspend": false}})).await?;
     }
     session.out.line(&format!("source {name} resumed{}", dry.suffix()))?;
-    let Some((config, other)) = held else { return Ok(()) };
+    let Some((config, other)) = held_config else { return Ok(()) };
     if dry != DryRun::Client {
-        // Nobody else may have changed the config meanwhile: it would be lost who did.
+        // The version of the resource keeps the entry of anybody who changes the config meanwhile.
         let version = &config.metadata.resource_version;
         let meta = json!({"metadata": {"resourceVersion": version, "managedFields": release(config)}});
         let patched =

@@ -1,18 +1,22 @@
 //! `kubectl nudge status`: shows configs, or one config with its conditions and pods.
 
+use std::fmt::Debug;
+
 use clap::Args;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::api::ListParams;
-use nudge_api::{ConfigSource, VersionApproval, VersionedConfig};
+use kube::{Api, Resource};
+use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_core::pods::pod_state;
 use nudge_protocol::{ConfigName, labels};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::attention::{AttendedKind, attends};
+use crate::attention::{AttendedKind, may_attend};
 use crate::failure::{Failure, doing};
 use crate::output::Format;
-use crate::output::status::{ApprovalReport, Report, SourceReport, list, needs_approval, report};
+use crate::output::status::{ApprovalReport, Report, SourceReport, config_table, needs_approval};
 use crate::session::Session;
 
 #[derive(Clone, Debug, Args)]
@@ -53,16 +57,15 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
         }
         Err(error) => return Err(Failure::of("listing pods", &error)),
     };
-    let mut reports: Vec<Report> = configs.iter().map(|config| report(config, &pods)).collect();
-    if let (Some(name), [one]) = (&command.config, &mut reports[..]) {
-        one.sources = sources(session, name).await?.iter().map(SourceReport::of).collect();
-        if let [config] = &configs[..]
-            && needs_approval(config)
-        {
-            one.approvals = ApprovalReport::all(config, &approvals(session).await?);
+    let mut reports: Vec<Report> = configs.iter().map(|config| Report::new(config, &pods)).collect();
+    if let (Some(name), [config], [report]) = (&command.config, &configs[..], &mut reports[..]) {
+        report.sources = sources(session, name).await?.iter().map(SourceReport::new).collect();
+        if needs_approval(config) {
+            report.approvals = ApprovalReport::list(config, &list_optional(session, "VersionApprovals").await?);
         }
     }
-    if !command.all_namespaces && !reports.is_empty() && attends(session, AttendedKind::Configs).await == Some(false) {
+    if !command.all_namespaces && !reports.is_empty() && may_attend(session, AttendedKind::Configs).await == Some(false)
+    {
         let namespace = &session.namespace;
         session.out.warn(&format!(
             "Nudge does not look at the configs of namespace {namespace}, because it may not read them; {}",
@@ -73,9 +76,9 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
         (Some(Format::Name), reports) => {
             session.out.lines(reports.iter().map(|report| format!("versionedconfig.nudge.dev/{}", report.config)))
         }
-        (Some(format), [one]) if command.config.is_some() => session.out.document(one, format),
+        (Some(format), [report]) if command.config.is_some() => session.out.document(report, format),
         (Some(format), reports) => session.out.document(&json!({"items": reports}), format),
-        (None, [one]) if command.config.is_some() => session.out.print(&one.text()),
+        (None, [report]) if command.config.is_some() => session.out.print(&report.text()),
         (None, []) if command.all_namespaces => {
             session.out.warn("there are no configs in any namespace; create one with kubectl nudge create");
             Ok(())
@@ -90,24 +93,25 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
                 .warn(&format!("there are no configs in namespace {namespace}; create one with kubectl nudge create"));
             Ok(())
         }
-        (None, reports) => session.out.print(&list(reports, command.all_namespaces)),
+        (None, reports) => session.out.print(&config_table(reports, command.all_namespaces)),
     }
 }
 
-/// What users have decided; nothing where the cluster has no such kind, or where it may not be read.
-async fn approvals(session: &Session) -> Result<Vec<VersionApproval>, Failure> {
-    match session.api::<VersionApproval>().list(&ListParams::default()).await {
+/// Returns the sources of a config, as far as they may be read.
+async fn sources(session: &Session, config: &ConfigName) -> Result<Vec<ConfigSource>, Failure> {
+    let mut sources: Vec<ConfigSource> = list_optional(session, "sources").await?;
+    sources.retain(|source| source.config() == config.as_str());
+    Ok(sources)
+}
+
+/// Lists the objects of a kind. Returns none if the cluster does not have the kind, or the user may not list it.
+async fn list_optional<K>(session: &Session, plural: &str) -> Result<Vec<K>, Failure>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    match session.api::<K>().list(&ListParams::default()).await {
         Ok(list) => Ok(list.items),
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
-        Err(error) => Err(Failure::of("listing VersionApprovals", &error)),
-    }
-}
-
-/// The sources of a config; none where the cluster has no such kind, or where they may not be read.
-async fn sources(session: &Session, config: &ConfigName) -> Result<Vec<ConfigSource>, Failure> {
-    match session.api::<ConfigSource>().list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items.into_iter().filter(|source| source.config() == config.as_str()).collect()),
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
-        Err(error) => Err(Failure::of("listing sources", &error)),
+        Err(error) => Err(Failure::of(&format!("listing {plural}"), &error)),
     }
 }

@@ -54,17 +54,17 @@ pub(crate) async fn run(
     tokio::task::LocalSet::new().run_until(Box::pin(serve(session, options))).await
 }
 
-/// The context that the page names.
+/// Returns the context that the page names.
 fn context(connection: &Connection) -> String {
     let read_kubeconfig = || match &connection.kubeconfig {
         Some(file) => Kubeconfig::read_from(file),
         None => Kubeconfig::read(),
     };
-    let known = connection.context.clone().or_else(|| read_kubeconfig().ok()?.current_context);
-    known.unwrap_or_else(|| "the pod's own account".to_owned())
+    let context = connection.context.clone().or_else(|| read_kubeconfig().ok()?.current_context);
+    context.unwrap_or_else(|| "the pod's own account".to_owned())
 }
 
-/// The flags that choose the cluster, for commands that are typed.
+/// Returns the flags that choose the cluster, for commands that are typed.
 fn flags(connection: &Connection) -> Vec<String> {
     let context = connection.context.iter().map(|context| format!("--context={context}"));
     let kubeconfig = connection.kubeconfig.iter().map(|file| format!("--kubeconfig={}", file.display()));

@@ -1,7 +1,5 @@
 //! `kubectl nudge use`: moves pods to a version.
 
-use std::time::Duration;
-
 use clap::Args;
 use nudge_api::VersionedConfig;
 use nudge_protocol::{ConfigName, VersionName};
@@ -10,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use crate::dry_run::Dry;
 use crate::failure::Failure;
 use crate::reason;
-use crate::rollout::switch::{CONTROL_PLANE_LIMIT, switch};
+use crate::rollout::switch::{CONTROL_PLANE_TIMEOUT, READ_INTERVAL, switch};
 use crate::rollout::wait::Wait;
 use crate::session::Session;
 use crate::version::stored::{objects, sealed};
@@ -46,28 +44,28 @@ pub(crate) struct Use {
 
 pub(crate) async fn run(session: &Session, command: &Use) -> Result<(), Failure> {
     let version = command.version.as_str();
-    let config = complete(session, command.config.as_str(), version).await?;
+    let config = wait_until_complete(session, command.config.as_str(), version).await?;
     switch(session, &config, version, command.reason.as_deref(), command.wait, command.dry.dry_run).await
 }
 
-/// The config, once the version is complete. A version without objects is refused at once.
-async fn complete(session: &Session, name: &str, version: &str) -> Result<VersionedConfig, Failure> {
-    let deadline = Instant::now() + CONTROL_PLANE_LIMIT;
+/// Waits until the version is complete, and returns the config. Refuses a version without objects at once.
+async fn wait_until_complete(session: &Session, name: &str, version: &str) -> Result<VersionedConfig, Failure> {
+    let deadline = Instant::now() + CONTROL_PLANE_TIMEOUT;
     loop {
         let config = session.config(name).await?;
         let Err(refusal) = sealed(&config, version) else { return Ok(config) };
-        let (found, _) = objects(session, name, Some(version)).await?;
-        if found.is_empty() {
+        let (objects, _) = objects(session, name, Some(version)).await?;
+        if objects.is_empty() {
             return Err(refusal);
         }
         if Instant::now() >= deadline {
-            let (count, namespace) = (found.len(), &session.namespace);
+            let (count, namespace) = (objects.len(), &session.namespace);
             return Err(Failure::new(format!(
                 "version {version} of config {name} has {count} objects and is not complete; see kubectl nudge versions {name}, and \
                  check that namespace {namespace} is enabled and that Nudge runs"
             )));
         }
-        sleep(Duration::from_millis(200)).await;
+        sleep(READ_INTERVAL).await;
     }
 }
 
@@ -90,7 +88,7 @@ mod tests {
     fn the_help_says_when_the_override_ends() {
         let mut command = <Arguments as clap::CommandFactory>::command();
         let help = command.find_subcommand_mut("use").unwrap().render_long_help().to_string();
-        assert_eq!(crate::rollout::switch::AT_ONCE_SECONDS, 3600);
+        assert_eq!(crate::rollout::switch::OVERRIDE_SECONDS, 3600);
         assert_eq!(help.matches("for an hour").count(), 2, "{help}");
     }
 

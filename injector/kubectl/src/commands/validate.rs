@@ -1,4 +1,4 @@
-//! `kubectl nudge validate`: checks a content by the rules of a config, before it is a version.
+//! `kubectl nudge validate`: checks content by the rules of a config, before it becomes a version.
 
 use clap::Args;
 use nudge_api::PartKind;
@@ -8,7 +8,7 @@ use nudge_validation::Report;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::Session;
-use crate::version::rules::{NamedRules, check, is_path, of_config, of_file};
+use crate::version::rules::{NamedRules, check, is_path, rules_of_config, rules_of_file};
 use crate::version::sources::{self, Sources};
 use crate::version::stored::labelled;
 
@@ -38,16 +38,19 @@ impl Validate {
 
 /// Checks a folder by a file.
 pub(crate) fn run_offline(out: &Output, command: &Validate) -> Result<(), Failure> {
-    let rules = of_file(&command.rules)?;
-    say(out, &command.what, &rules, &folder(&command.what)?)
+    let rules = rules_of_file(&command.rules)?;
+    report(out, &command.what, &rules, &read_folder(&command.what)?)
 }
 
 pub(crate) async fn run(session: &Session, command: &Validate) -> Result<(), Failure> {
     let Validate { what, rules } = command;
-    let rules =
-        if is_path(rules) { of_file(rules)? } else { of_config(session, &session.config(rules).await?).await? };
+    let rules = if is_path(rules) {
+        rules_of_file(rules)?
+    } else {
+        rules_of_config(session, &session.config(rules).await?).await?
+    };
     if is_path(what) {
-        return say(&session.out, what, &rules, &folder(what)?);
+        return report(&session.out, what, &rules, &read_folder(what)?);
     }
     let config = rules.config.as_deref().ok_or_else(|| {
         Failure::usage(format!(
@@ -56,10 +59,10 @@ pub(crate) async fn run(session: &Session, command: &Validate) -> Result<(), Fai
         ))
     })?;
     let parts = labelled(session, config, what).await?;
-    say(&session.out, &format!("version {what} of config {config}"), &rules, &parts)
+    report(&session.out, &format!("version {what} of config {config}"), &rules, &parts)
 }
 
-fn folder(path: &str) -> Result<Vec<(PartKind, Contents)>, Failure> {
+fn read_folder(path: &str) -> Result<Vec<(PartKind, Contents)>, Failure> {
     let sources = Sources { from_file: vec![path.to_owned()], ..Sources::default() };
     let content = sources::read(&sources).map_err(|error| {
         Failure::usage(error.strip_prefix("--from-file: ").map_or_else(|| error.clone(), str::to_owned))
@@ -67,16 +70,16 @@ fn folder(path: &str) -> Result<Vec<(PartKind, Contents)>, Failure> {
     Ok(vec![(PartKind::ConfigMap, content.open)])
 }
 
-/// Says what is wrong, a line for each.
-fn say(out: &Output, what: &str, rules: &NamedRules, parts: &[(PartKind, Contents)]) -> Result<(), Failure> {
+/// Prints the findings, one in each line.
+fn report(out: &Output, subject: &str, rules: &NamedRules, parts: &[(PartKind, Contents)]) -> Result<(), Failure> {
     let NamedRules { name, count, .. } = rules;
     let keys: usize = parts.iter().map(|(_, content)| content.len()).sum();
     match check(rules, parts.iter().map(|(kind, content)| (*kind, content))) {
         Ok(()) if *count == 0 => out.line(&format!("{name} has no rules; see spec.validation")),
-        Ok(()) => out.line(&format!("{what} follows the rules of {name} ({keys} keys, {count} rules)")),
+        Ok(()) => out.line(&format!("{subject} follows the rules of {name} ({keys} keys, {count} rules)")),
         Err(Report { findings }) => {
             out.lines(findings.iter().map(ToString::to_string))?;
-            Err(Failure::new(format!("{what} breaks the rules of {name}")))
+            Err(Failure::new(format!("{subject} breaks the rules of {name}")))
         }
     }
 }

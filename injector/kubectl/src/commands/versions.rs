@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::output::table::table;
 use crate::session::Session;
-use crate::version::stored::{FoundPart, PartOrigin, label, objects, origin};
+use crate::version::stored::{PartOrigin, StoredPart, label, objects, origin};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -27,42 +27,42 @@ pub(crate) struct Versions {
     pub(crate) output: Option<Format>,
 }
 
-/// One version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// The row of a version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
     version: String,
-    /// As in `status.versions`. Of those that are not sealed: `Invalid` if the version breaks a rule of
+    /// The state as in `status.versions`. If the version is not sealed: `Invalid` if the version breaks a rule of
     /// spec.validation, `Retired` if it was sealed before, and else `Incomplete`.
     state: String,
-    /// Kind and name of each object.
+    /// The kind and name of each object.
     objects: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
-    /// Stands for its content: approvals are about it.
+    /// The digest of the content, which approvals are about.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seal_time: Option<Time>,
-    /// Where its content is from, as a source has found it, or as its creator says.
+    /// The origin of the content, as a source has found it, or as the creator says.
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<PartOrigin>,
 }
 
-/// Where the content of the version is from, as the first of its objects has it that says so.
-fn origin_of(version: &VersionStatus, found: &[FoundPart]) -> Option<PartOrigin> {
-    let is_part = |(kind, meta): &&FoundPart| {
+/// Returns the origin of the version, from the first of its objects that has one.
+fn version_origin(version: &VersionStatus, stored: &[StoredPart]) -> Option<PartOrigin> {
+    let is_part = |(kind, meta): &&StoredPart| {
         version.parts.iter().any(|part| {
             part.kind == *kind && meta.name.as_ref() == Some(&part.name) && meta.uid.as_ref() == Some(&part.uid)
         })
     };
-    found.iter().filter(is_part).find_map(|(_, meta)| origin(meta))
+    stored.iter().filter(is_part).find_map(|(_, meta)| origin(meta))
 }
 
-/// The sealed versions in the order in which they were sealed, then the others.
-fn rows(config: &VersionedConfig, found: &[FoundPart]) -> Vec<Row> {
+/// Returns the sealed versions in the order in which they were sealed, then the others.
+fn rows(config: &VersionedConfig, stored: &[StoredPart]) -> Vec<Row> {
     let sealed = config.status.iter().flat_map(|status| &status.versions);
     let mut rows: Vec<Row> = sealed
         .map(|version| Row {
@@ -73,11 +73,11 @@ fn rows(config: &VersionedConfig, found: &[FoundPart]) -> Vec<Row> {
             bytes: Some(version.bytes),
             digest: Some(short_digest(version)),
             seal_time: version.seal_time.clone(),
-            origin: origin_of(version, found),
+            origin: version_origin(version, stored),
         })
         .collect();
     let mut incomplete: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (kind, meta) in found.iter().filter(|(_, meta)| meta.deletion_timestamp.is_none()) {
+    for (kind, meta) in stored.iter().filter(|(_, meta)| meta.deletion_timestamp.is_none()) {
         let version = label(meta, labels::VERSION);
         if !rows.iter().any(|row| row.version == version) {
             let name = meta.name.as_deref().unwrap_or_default();
@@ -93,11 +93,7 @@ fn rows(config: &VersionedConfig, found: &[FoundPart]) -> Vec<Row> {
         version: version.to_owned(),
         state: state(version).to_owned(),
         objects,
-        keys: None,
-        bytes: None,
-        digest: None,
-        seal_time: None,
-        origin: None,
+        ..Row::default()
     }));
     rows
 }
@@ -105,8 +101,8 @@ fn rows(config: &VersionedConfig, found: &[FoundPart]) -> Vec<Row> {
 pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Failure> {
     let name = command.config.as_str();
     let config = session.config(name).await?;
-    let (found, _) = objects(session, name, None).await?;
-    let rows = rows(&config, &found);
+    let (stored, _) = objects(session, name, None).await?;
+    let rows = rows(&config, &stored);
     match command.output {
         Some(Format::Name) => session.out.lines(rows.into_iter().map(|row| row.version)),
         Some(format) => session.out.document(&rows, format),
@@ -115,31 +111,28 @@ pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Fai
         ))),
         None => {
             let cells = |row: &Row| {
-                let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-                let sealed = row.seal_time.as_ref().map_or_else(|| "-".to_owned(), |time| time.0.to_string());
-                let objects = row.objects.len().to_string();
-                let origin = row.origin.as_ref().map_or_else(|| "-".to_owned(), PartOrigin::line);
+                let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
                 vec![
                     row.version.clone(),
                     row.state.clone(),
-                    objects,
-                    number(row.keys.map(u64::from)),
-                    number(row.bytes),
-                    row.digest.clone().unwrap_or_else(|| "-".to_owned()),
-                    sealed,
-                    origin,
+                    row.objects.len().to_string(),
+                    or_dash(row.keys.map(|keys| keys.to_string())),
+                    or_dash(row.bytes.map(|bytes| bytes.to_string())),
+                    or_dash(row.digest.clone()),
+                    or_dash(row.seal_time.as_ref().map(|time| time.0.to_string())),
+                    or_dash(row.origin.as_ref().map(PartOrigin::line)),
                 ]
             };
             let mut cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
-            let mut heads = vec!["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES", "DIGEST", "SEALED", "ORIGIN"];
-            // Most versions are made by hand.
+            let mut headers = vec!["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES", "DIGEST", "SEALED", "ORIGIN"];
+            // Most versions are created by hand, and have no origin.
             if rows.iter().all(|row| row.origin.is_none()) {
-                heads.pop();
+                headers.pop();
                 for row in &mut cells {
                     row.pop();
                 }
             }
-            session.out.print(&table(&heads, &cells))
+            session.out.print(&table(&headers, &cells))
         }
     }
 }
@@ -194,7 +187,10 @@ mod tests {
             object("shop-2-1", "shop-2-1", "nothing that can be read"),
             object("shop-2-2", "shop-2-2", &git("https://git.example.com/shop")),
         ];
-        assert_eq!(origin_of(&version, &found).unwrap().line(), "says it is from Git https://git.example.com/shop");
-        assert_eq!(origin_of(&version, &found[..3]), None);
+        assert_eq!(
+            version_origin(&version, &found).unwrap().line(),
+            "says it is from Git https://git.example.com/shop"
+        );
+        assert_eq!(version_origin(&version, &found[..3]), None);
     }
 }

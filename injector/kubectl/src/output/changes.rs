@@ -12,29 +12,33 @@ use zeroize::Zeroizing;
 
 use crate::output::visible;
 
-/// Whether a value is secret, and the value.
-type Value = (bool, Zeroizing<Vec<u8>>);
+/// A value, and the kind of the object that has it.
+#[derive(Clone)]
+struct Value {
+    kind: PartKind,
+    bytes: Zeroizing<Vec<u8>>,
+}
 
-/// All parts of a version as one map.
-fn flat(parts: Vec<(PartKind, Contents)>) -> BTreeMap<String, Value> {
+/// Returns all parts of a version as one map.
+fn merge_parts(parts: Vec<(PartKind, Contents)>) -> BTreeMap<String, Value> {
     let keys = |(kind, content): (PartKind, Contents)| {
-        content.into_iter().map(move |(key, value)| (key, (kind == PartKind::Secret, value)))
+        content.into_iter().map(move |(key, bytes)| (key, Value { kind, bytes }))
     };
     parts.into_iter().flat_map(keys).collect()
 }
 
-/// What has become of a key from one version to another.
+/// The change of a key from one version to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Change {
     /// The key.
     pub(crate) key: String,
-    /// What happened to the key: `added`, `removed`, `changed` or moved.
+    /// The kind of the change: `added`, `removed`, `changed` or moved.
     pub(crate) what: &'static str,
-    /// Why there is no text, if there is none.
+    /// The reason why there is no text, if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) instead: Option<&'static str>,
-    /// The change of its lines, as a unified diff. Empty where there is none.
+    /// The change of the lines, as a unified diff; empty if there is none.
     pub(crate) text: String,
 }
 
@@ -49,8 +53,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// The lines that name both versions, with the digests that approvals are about. `None`: there is no current version
-/// yet.
+/// Returns the lines that name both versions, with the digests that approvals are about. `None` stands for a current
+/// version that does not exist yet.
 pub(crate) fn heads(old: Option<&VersionStatus>, new: Option<&VersionStatus>) -> String {
     let head = |sign: &str, version: Option<&VersionStatus>| match version {
         Some(version) => {
@@ -61,14 +65,14 @@ pub(crate) fn heads(old: Option<&VersionStatus>, new: Option<&VersionStatus>) ->
     head("---", old) + &head("+++", new)
 }
 
-/// The changes as text, empty if there are none. `names` are the names of the versions.
+/// Returns the changes as text, empty if there are none. `names` are the names of the versions.
 pub(crate) fn changes(old: Vec<(PartKind, Contents)>, new: Vec<(PartKind, Contents)>, names: (&str, &str)) -> String {
     list(old, new, names).iter().map(ToString::to_string).collect()
 }
 
-/// The changes by key.
+/// Returns the changes by key.
 pub(crate) fn list(old: Vec<(PartKind, Contents)>, new: Vec<(PartKind, Contents)>, names: (&str, &str)) -> Vec<Change> {
-    let (old, new) = (flat(old), flat(new));
+    let (old, new) = (merge_parts(old), merge_parts(new));
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     keys.into_iter().filter_map(|key| change(key, old.get(key), new.get(key), names)).collect()
 }
@@ -79,33 +83,33 @@ fn change(key: &str, old: Option<&Value>, new: Option<&Value>, names: (&str, &st
         (None, None) => return None,
         (None, Some(_)) => "added",
         (Some(_), None) => "removed",
-        (Some(old), Some(new)) if old.1 == new.1 => {
-            return match (old.0, new.0) {
-                (false, true) => change("moved into a Secret", None, String::new()),
-                (true, false) => change("moved out of a Secret", None, String::new()),
+        (Some(old), Some(new)) if old.bytes == new.bytes => {
+            return match (old.kind, new.kind) {
+                (PartKind::ConfigMap, PartKind::Secret) => change("moved into a Secret", None, String::new()),
+                (PartKind::Secret, PartKind::ConfigMap) => change("moved out of a Secret", None, String::new()),
                 _ => None,
             };
         }
         (Some(_), Some(_)) => "changed",
     };
-    if [old, new].into_iter().flatten().any(|(secret, _)| *secret) {
+    if [old, new].into_iter().flatten().any(|value| value.kind == PartKind::Secret) {
         return change(what, Some("Secret"), String::new());
     }
     let text =
-        |value: Option<&Value>| value.map_or(Some(String::new()), |(_, value)| String::from_utf8(value.to_vec()).ok());
+        |value: Option<&Value>| value.map_or(Some(String::new()), |value| String::from_utf8(value.bytes.to_vec()).ok());
     let (Some(before), Some(after)) = (text(old), text(new)) else {
         return change(what, Some("binary"), String::new());
     };
     let header =
         |version: &str, exists: bool| if exists { format!("{key} ({version})") } else { "/dev/null".to_owned() };
     let diff = TextDiff::from_lines(&before, &after);
-    let shown = diff
+    let text = diff
         .unified_diff()
         .context_radius(3)
         .header(&header(names.0, old.is_some()), &header(names.1, new.is_some()))
         .to_string();
     // An empty value has no lines to show.
-    change(what, shown.is_empty().then_some("empty"), shown)
+    change(what, text.is_empty().then_some("empty"), text)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod progress;
-pub(crate) mod rollout;
+pub(crate) mod rollout_report;
 pub(crate) mod status;
 pub(crate) mod table;
 pub(crate) mod visible;
@@ -28,34 +28,34 @@ pub(crate) enum Format {
     Name,
 }
 
-/// How many lines are kept of a command that the page runs.
+/// The maximum number of lines that are kept of a command that the page runs.
 const MAX_KEPT_LINES: usize = 100;
 
-/// Writes the output of a command.
+/// The output of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Output {
-    /// Where lines are kept for the page, instead of being written.
+    /// The lines that are kept for the page, instead of being written.
     kept: Option<Arc<Mutex<Vec<String>>>>,
 }
 
 impl Output {
-    /// An output that keeps its lines, and writes nothing.
+    /// Returns an output that keeps its lines, and writes nothing.
     pub(crate) fn keeping() -> Self {
         Self { kept: Some(Arc::default()) }
     }
 
-    /// The lines that were kept.
+    /// Returns the lines that were kept.
     pub(crate) fn kept(&self) -> Vec<String> {
         let kept = self.kept.as_ref().map(|kept| kept.lock().clone());
         kept.unwrap_or_default()
     }
 
-    /// Keeps the text, if that is asked for.
+    /// Keeps the text, if this output keeps lines. Returns whether it does.
     fn keep(&self, text: &str) -> bool {
         let Some(kept) = &self.kept else { return false };
         let mut kept = kept.lock();
-        let left = MAX_KEPT_LINES.saturating_sub(kept.len());
-        kept.extend(text.lines().take(left).map(str::to_owned));
+        let room = MAX_KEPT_LINES.saturating_sub(kept.len());
+        kept.extend(text.lines().take(room).map(str::to_owned));
         true
     }
 
@@ -68,7 +68,7 @@ impl Output {
         match out.write_all(visible::text(text).as_bytes()).and_then(|()| out.flush()) {
             // The reader has closed the pipe, as `head` does.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(|error| Failure::new(format!("standard output: {error}"))),
+            result => result.map_err(|error| Failure::new(format!("standard output: {error}"))),
         }
     }
 
@@ -119,8 +119,8 @@ impl Output {
     }
 }
 
-/// The value as JSON or YAML. YAML that would hide something is written in the style of JSON, which is YAML too, with
-/// escapes.
+/// Returns the value as JSON or YAML. YAML that would hide something is written in the style of JSON, which is YAML,
+/// too, with escapes.
 pub(crate) fn document(value: &impl Serialize, format: Format) -> Result<String, Failure> {
     let failure = |error: &dyn std::error::Error| Failure::new(format!("the result can't be written: {error}"));
     if format != Format::Json {

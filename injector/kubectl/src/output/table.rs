@@ -2,10 +2,10 @@
 
 use crate::output::visible;
 
-/// The rows under their headers: three spaces between columns, none after the last.
+/// Returns the rows under their headers: three spaces between columns, none after the last.
 pub(crate) fn table(headers: &[&str], rows: &[Vec<String>]) -> String {
-    let shown = |row: &Vec<String>| row.iter().map(|cell| visible::line(cell).into_owned()).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();
+    let visible_row = |row: &Vec<String>| row.iter().map(|cell| visible::line(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(visible_row).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain(headers.get(column).map(|cell| cell.chars().count())).max().unwrap_or(0)
@@ -21,7 +21,7 @@ pub(crate) fn table(headers: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The text of a cell that may be empty.
+/// Returns the text of a cell that may be empty.
 pub(crate) fn or_none(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).unwrap_or("<none>").to_owned()
 }

@@ -5,25 +5,25 @@ use std::borrow::Cow;
 
 use nudge_protocol::bounded_text::is_hidden;
 
-/// The text in one line.
+/// Returns the text in one line.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
-    escaped(text, |char| char.escape_default().to_string(), is_hidden)
+    escape(text, |char| char.escape_default().to_string(), is_hidden)
 }
 
-/// The text, which may have lines and tabs.
+/// Returns the text with its lines and tabs.
 pub(crate) fn text(text: &str) -> Cow<'_, str> {
-    escaped(text, |char| char.escape_default().to_string(), |char| is_hidden(char) && !is_layout(char))
+    escape(text, |char| char.escape_default().to_string(), |char| is_hidden(char) && !is_layout(char))
 }
 
-/// The JSON document, whose strings mean the same as before. Outside of strings there are no hidden characters but
-/// those of the layout.
+/// Returns the JSON document with escapes, by which its strings mean the same as before. Outside of strings, the only
+/// hidden characters are those of the layout.
 pub(crate) fn json(document: &str) -> Cow<'_, str> {
     let units = |char: char| {
         let mut units = [0; 2];
         let units: Vec<String> = char.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect();
         units.concat()
     };
-    escaped(document, units, |char| is_hidden(char) && !is_layout(char))
+    escape(document, units, |char| is_hidden(char) && !is_layout(char))
 }
 
 /// Returns whether nothing but the layout is hidden in the text.
@@ -35,19 +35,19 @@ fn is_layout(char: char) -> bool {
     matches!(char, '\n' | '\t')
 }
 
-fn escaped(text: &str, escape: impl Fn(char) -> String, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.contains(&hidden) {
+fn escape(text: &str, replace: impl Fn(char) -> String, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_hidden) {
         return Cow::Borrowed(text);
     }
-    let mut all = String::with_capacity(text.len() * 2);
+    let mut escaped = String::with_capacity(text.len() * 2);
     for char in text.chars() {
-        if hidden(char) {
-            all += &escape(char);
+        if is_hidden(char) {
+            escaped += &replace(char);
         } else {
-            all.push(char);
+            escaped.push(char);
         }
     }
-    Cow::Owned(all)
+    Cow::Owned(escaped)
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
-//! The files of the page, as they are in this folder.
+//! The files of the page, from the folder `assets`.
 
 /// A file of the page.
 pub(crate) struct Asset {
-    /// Its path in the address.
+    /// The path in the address.
     path: &'static str,
-    /// Its type.
+    /// The content type.
     pub(crate) kind: &'static str,
-    /// Its content.
     pub(crate) content: &'static str,
 }
 
@@ -14,7 +13,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 macro_rules! assets {
     ($($path:literal $kind:expr, $file:literal;)+) => {
-        /// All of them. The page loads nothing else.
+        /// All files. The page loads nothing else.
         const ASSETS: &[Asset] =
             &[$(Asset { path: $path, kind: $kind, content: include_str!(concat!("assets/", $file)) }),+];
     };
@@ -39,7 +38,7 @@ assets! {
     "/acts.js" SCRIPT, "acts.js";
 }
 
-/// The file at this path.
+/// Returns the file at this path.
 pub(crate) fn asset(path: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.path == path)
 }

@@ -1,5 +1,5 @@
-//! Opens the browser. The address has a token, and all users of a machine see the arguments of all programs: so the
-//! browser is given the name of a file that only this user may read, and the file takes it to the address.
+//! The start of the browser. The address has a token, and all users of a machine see the arguments of all programs: so
+//! the browser is given the name of a file that only this user may read, and the file takes it to the address.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -11,9 +11,9 @@ const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" }
 
 /// The file that takes the browser to the page. It is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Door(NamedTempFile);
+pub(crate) struct RedirectFile(NamedTempFile);
 
-impl Door {
+impl RedirectFile {
     /// Writes the file, in the directory of the user's session if there is one.
     fn new(address: &str) -> std::io::Result<Self> {
         let mut builder = tempfile::Builder::new();
@@ -28,19 +28,19 @@ impl Door {
         Ok(Self(file))
     }
 
-    /// Writes the file and opens it. The result says why the browser was not opened.
+    /// Writes the file and opens it in the browser.
     pub(crate) fn open(address: &str) -> Result<Self, String> {
-        let door = Self::new(address).map_err(|error| format!("the file for it can't be written: {error}"))?;
+        let file = Self::new(address).map_err(|error| format!("the file for it can't be written: {error}"))?;
         let mut command = Command::new(OPENER);
-        command.arg(door.0.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(file.0.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(|error| format!("{OPENER}: {error}"))?;
         // Some openers stay for as long as the browser.
         std::thread::spawn(move || child.wait());
-        Ok(door)
+        Ok(file)
     }
 }
 
-/// The address has only letters that mean themselves in HTML.
+/// Returns the text of the file. The address has no character that HTML would read as markup.
 fn page(address: &str) -> String {
     format!(
         "<!doctype html><meta charset=utf-8><meta name=referrer content=no-referrer><title>Nudge</title>\n\
@@ -56,12 +56,12 @@ mod tests {
 
     #[test]
     fn the_file_is_for_this_user_alone_and_goes() {
-        let door = Door::new("http://127.0.0.1:4711/#abc").unwrap();
-        let path = door.0.path().to_owned();
+        let file = RedirectFile::new("http://127.0.0.1:4711/#abc").unwrap();
+        let path = file.0.path().to_owned();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(!path.to_string_lossy().contains("abc"));
         assert!(std::fs::read_to_string(&path).unwrap().contains("0;url=http://127.0.0.1:4711/#abc\""));
-        drop(door);
+        drop(file);
         assert!(!path.exists());
     }
 }

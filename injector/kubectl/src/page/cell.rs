@@ -1,4 +1,4 @@
-//! A pod as the page shows it.
+//! The cells of the page, one for each pod.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use nudge_core::pods::PodState;
 use nudge_core::rollout::{Subject, assigned_version, planned_steps};
 use serde::Serialize;
 
-use crate::output::status::why_not;
+use crate::output::rollout_report::TargetCount;
+use crate::output::status::explain_difference;
 
-/// The maximum of pods of a config that a window is sent.
+/// The maximum number of pods of a config that a window shows.
 const MAX_CELLS: usize = 20_000;
 
-/// How it is with a pod: the worst that holds.
+/// The state of a pod, of which the last that holds counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum CellState {
@@ -31,7 +32,7 @@ pub(crate) enum CellState {
     Harmed,
 }
 
-/// One pod.
+/// A pod as the page shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cell {
@@ -39,8 +40,8 @@ pub(crate) struct Cell {
     /// Empty for a pod without a workload.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) workload: String,
-    /// The step in which it is moved, as far as can be foreseen; absent where nothing moves, and for pods that steps do
-    /// not move.
+    /// The step in which the pod is moved, as far as can be foreseen; absent if nothing moves, and for pods that steps
+    /// do not move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) step: Option<usize>,
     pub(crate) state: CellState,
@@ -57,13 +58,11 @@ pub(crate) struct Cell {
 pub(crate) struct Cells {
     /// Sorted by workload and name.
     pub(crate) shown: Vec<Cell>,
-    /// How many have the target.
-    pub(crate) assigned: usize,
-    /// How many there are.
-    pub(crate) total: usize,
+    /// The count of all pods, of which some may not be shown.
+    pub(crate) count: TargetCount,
 }
 
-/// The plan of steps, which is made anew only where pods or steps have changed.
+/// The plan of steps, which is made anew only if pods or steps have changed.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     made_for: Option<(RolloutSpec, String)>,
@@ -74,18 +73,18 @@ impl Plan {
     fn update(&mut self, config: &VersionedConfig, name: &str, identity: Identity, pods: &[&PodState]) {
         let target = config.status.as_ref().and_then(|status| status.target_version.clone());
         let made_for = target.map(|target| (config.spec.rollout.clone(), target));
-        let moved: Vec<&&PodState> = pods.iter().filter(|pod| !pod.by_restart).collect();
-        let same = moved.len() == self.steps.len() && moved.iter().all(|pod| self.steps.contains_key(&pod.uid));
-        if self.made_for == made_for && (same || made_for.is_none()) {
+        let movable: Vec<&&PodState> = pods.iter().filter(|pod| !pod.by_restart).collect();
+        let is_same = movable.len() == self.steps.len() && movable.iter().all(|pod| self.steps.contains_key(&pod.uid));
+        if self.made_for == made_for && (is_same || made_for.is_none()) {
             return;
         }
         self.steps.clear();
         if made_for.is_some() {
             let subject = |pod: &&&PodState| Subject::of(Arc::new(PodState::clone(pod)), name, identity, true);
-            let subjects: Vec<Subject> = moved.iter().filter_map(subject).collect();
+            let subjects: Vec<Subject> = movable.iter().filter_map(subject).collect();
             let steps = planned_steps(&config.spec.rollout, &subjects);
-            // Each of them has a subject: those that have none are left out before.
-            self.steps = moved.iter().map(|pod| pod.uid.clone()).zip(steps).collect();
+            // Each movable pod has a subject, because those without one are left out before.
+            self.steps = movable.iter().map(|pod| pod.uid.clone()).zip(steps).collect();
         }
         self.made_for = made_for;
     }
@@ -113,30 +112,30 @@ fn state(
     }
 }
 
-/// The pods of the config among these, which may be those of all configs.
+/// Returns the cells of the config's pods among these, which may be those of all configs.
 pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a PodState>, plan: &mut Plan) -> Cells {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let namespace = config.metadata.namespace.as_deref().unwrap_or_default();
     let (none, identity) = (VersionedConfigStatus::default(), Identity::of(config));
     let status = config.status.as_ref().unwrap_or(&none);
-    let subscribes = |pod: &&PodState| {
+    let has_config = |pod: &&PodState| {
         !pod.finished
             && !pod.terminating
             && pod.namespace == namespace
-            && pod.configs.iter().any(|of| of.as_str() == name)
+            && pod.configs.iter().any(|config| config.as_str() == name)
     };
-    let mut pods: Vec<&PodState> = pods.filter(subscribes).collect();
-    pods.sort_unstable_by(|one, other| (&one.workload, &one.name).cmp(&(&other.workload, &other.name)));
+    let mut pods: Vec<&PodState> = pods.filter(has_config).collect();
+    pods.sort_unstable_by_key(|pod| (&pod.workload, &pod.name));
     plan.update(config, name, identity, &pods);
-    let mut cells = Cells { total: pods.len(), ..Cells::default() };
+    let mut cells = Cells::default();
     for (at, pod) in pods.into_iter().enumerate() {
         let assigned = assigned_version(status, identity, pod);
-        cells.assigned += usize::from(status.target_version.is_some() && assigned == status.target_version.as_deref());
+        cells.count.add(status, assigned);
         if at >= MAX_CELLS {
             continue;
         }
         let version = pod.runs(name).map(nudge_protocol::VersionName::as_str);
-        let message = why_not(pod, name, assigned, version);
+        let message = explain_difference(pod, name, assigned, version);
         cells.shown.push(Cell {
             pod: pod.name.clone(),
             workload: pod.workload.clone(),
@@ -241,6 +240,6 @@ mod tests {
         pods.push(PodState { namespace: "other".to_owned(), ..pod("x", true, "True", "Applied", "shop=1") });
         pods.push(PodState { terminating: true, ..pod("y", true, "True", "Applied", "shop=1") });
         let cells = cells(&config(&json!({"currentVersion": "1"})), pods.iter(), &mut Plan::default());
-        assert_eq!((cells.total, cells.shown.len()), (MAX_CELLS + 1, MAX_CELLS));
+        assert_eq!((cells.count.total, cells.shown.len()), (MAX_CELLS + 1, MAX_CELLS));
     }
 }

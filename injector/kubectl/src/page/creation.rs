@@ -1,4 +1,4 @@
-//! How versions were created: who wrote their first object, when, and where their content is from.
+//! The creation of versions: the program that wrote the first object, the time, and the origin of the content.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,44 +11,45 @@ use crate::failure::Failure;
 use crate::session::{FIELD_MANAGER, Session};
 use crate::version::stored::{label, objects, origin};
 
-/// The most versions of which that is said.
+/// The maximum number of versions whose creation is sent.
 const MAX_VERSIONS: usize = 1000;
 
-/// How a version was created.
+/// The creation of a version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Creation {
     /// The program that wrote the object first, as it named itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<i64>,
-    /// Where its content is from, as a source has found it, or as its creator says.
+    /// The origin of the content, as a source has found it, or as the creator says.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
-    /// How many objects the version has.
+    /// The number of objects of the version.
     objects: u32,
 }
 
-/// The creation of each version, sealed or not.
+/// Returns the creation of each version, sealed or not.
 pub(crate) async fn creations(
     session: &Session,
     config: &VersionedConfig,
 ) -> Result<BTreeMap<String, Creation>, Failure> {
     let versions = config.status.iter().flat_map(|status| &status.versions);
     let sealed = versions.flat_map(|version| &version.parts).map(|part| part.uid.as_str()).collect();
-    let (found, _) = objects(session, config.metadata.name.as_deref().unwrap_or_default(), None).await?;
-    Ok(creations_by_version(found.iter().map(|(_, meta)| meta), &sealed))
+    let (objects, _) = objects(session, config.metadata.name.as_deref().unwrap_or_default(), None).await?;
+    Ok(creations_by_version(objects.iter().map(|(_, meta)| meta), &sealed))
 }
 
-/// `sealed`: the uids of parts of sealed versions. What other objects with their labels say of an origin is not believed.
+/// Returns the creations from the objects of versions. Only parts of sealed versions, with these uids, are believed
+/// about an origin: anybody may create other objects with the same labels.
 fn creations_by_version<'a>(
-    found: impl Iterator<Item = &'a ObjectMeta>,
+    objects: impl Iterator<Item = &'a ObjectMeta>,
     sealed: &BTreeSet<&str>,
 ) -> BTreeMap<String, Creation> {
     let mut creations: BTreeMap<String, Creation> = BTreeMap::new();
-    for meta in found.filter(|meta| meta.deletion_timestamp.is_none()) {
+    for meta in objects.filter(|meta| meta.deletion_timestamp.is_none()) {
         let version = label(meta, labels::VERSION);
         if version.is_empty() || creations.len() >= MAX_VERSIONS && !creations.contains_key(version) {
             continue;
@@ -67,7 +68,7 @@ fn creations_by_version<'a>(
     creations
 }
 
-/// The field manager that wrote the object first.
+/// Returns the field manager that wrote the object first.
 fn program(meta: &ObjectMeta) -> Option<String> {
     let managers = meta.managed_fields.iter().flatten();
     let first = managers.min_by_key(|entry| entry.time.as_ref().map(|time| time.0));

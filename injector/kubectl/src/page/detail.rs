@@ -1,4 +1,4 @@
-//! All that is shown of one config, except its pods.
+//! The details of one config, except its pods.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,30 @@ use nudge_core::governance::short_digest;
 use serde::Serialize;
 
 use super::cell::Cells;
-use super::gates::{AnalysisDetail, ApprovalDetail, analyses, approval, opens};
+use super::gates::{AnalysisDetail, ApprovalDetail, analyses, approval, opening_time};
 use super::row::{Attention, Row, attention_to};
-use crate::output::rollout::{said_of_analysis, said_of_evidence, said_of_override};
-use crate::output::status::without_pods;
+use crate::output::rollout_report::{analysis_text, evidence_text, override_text};
+use crate::output::status::Report;
 
-/// One config.
+/// The details of a config.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Detail {
     #[serde(flatten)]
     row: Row,
-    /// What `kubectl nudge status` says, by name and in its order.
+    /// The facts of `kubectl nudge status`, by name and in its order.
     facts: Vec<(&'static str, String)>,
     previous: Option<String>,
     steps: Vec<StepDetail>,
-    /// How many of them went out.
+    /// The number of steps that went out.
     step: u32,
     clock: Option<Clock>,
-    /// Who has approved and denied the version that is asked for; absent where versions need no approval.
+    /// The decisions about the version that is asked for; absent if versions need no approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<ApprovalDetail>,
     /// Whether the hold of the spec is protected, if there is one.
     hold_protected: Option<bool>,
-    /// When versions may go on again, where that is what they wait for.
+    /// The time at which versions may go on again, if they wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     opens: Option<i64>,
     analyses: Vec<AnalysisDetail>,
@@ -48,51 +48,51 @@ pub(crate) struct Detail {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StepDetail {
-    /// How many pods, as in the spec.
+    /// The number or share of pods, as in the spec.
     pods: String,
-    /// The labels of the pods that it is about; empty for all.
+    /// The labels of the pods of the step; empty for all.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
     pause_seconds: u32,
-    /// When it went out, in the move that is going on.
+    /// The time at which the step went out, in the present move.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<i64>,
 }
 
-/// The time for which something is watched.
+/// A period for which something is watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Clock {
-    /// What is watched.
+    /// The subject that is watched.
     what: &'static str,
-    /// Since when, in seconds since 1970.
+    /// The beginning, in seconds since 1970.
     since: i64,
     seconds: u32,
-    /// Why so long.
+    /// The reason for the length.
     why: String,
 }
 
 /// A version, complete or refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct VersionDetail {
     version: String,
     state: &'static str,
-    /// Why it is not complete.
+    /// The reason why the version is not complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
-    /// Stands for its content.
+    /// The digest of the content.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seal_time: Option<i64>,
     /// Whether the version never becomes current by itself.
     consent: bool,
-    /// Who asked for it last, and when.
+    /// The user who asked for the version last.
     #[serde(skip_serializing_if = "Option::is_none")]
     requested_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,7 +112,7 @@ struct ReleaseDetail {
     start_time: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     end_time: Option<i64>,
-    /// When each step began, and how many pods had the version then.
+    /// The time at which each step began, and the number of pods that had the version then.
     steps: Vec<(i64, u32)>,
     /// The numbers of the verdict, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,12 +124,12 @@ struct ReleaseDetail {
     why: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_once: Option<String>,
-    /// Who had approved it, and when.
+    /// The users who had approved the release, and when.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     approvals: Vec<(String, i64)>,
 }
 
-/// A condition in words.
+/// A condition with its meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ConditionDetail {
@@ -138,7 +138,7 @@ struct ConditionDetail {
     status: String,
     reason: String,
     message: String,
-    /// What the reason means in general.
+    /// The general meaning of the reason.
     meaning: &'static str,
     attention: Attention,
     /// Whether somebody has to act.
@@ -151,21 +151,20 @@ fn second(time: &Time) -> i64 {
 }
 
 impl Detail {
-    pub(crate) fn of<'a>(
+    pub(crate) fn new<'a>(
         config: &VersionedConfig,
         cells: &Cells,
         approvals: impl IntoIterator<Item = &'a VersionApproval>,
     ) -> Self {
         let status = config.status.clone().unwrap_or_default();
         let approval = approval(config, approvals);
-        // Of pods that may not be listed nothing is said.
-        let mut report = without_pods(config, (cells.assigned, cells.total));
-        report.approvals = approval.as_ref().map(|it| it.given.clone()).unwrap_or_default();
+        // The report says nothing about pods that may not be listed.
+        let mut report = Report::without_pods(config, cells.count);
+        report.approvals = approval.as_ref().map(|approval| approval.given.clone()).unwrap_or_default();
         let last = |version: &str| status.releases.iter().rev().find(|release| release.version == version);
         let sealed = status.versions.iter().map(|version| VersionDetail {
             version: version.version.clone(),
             state: state(version.state),
-            message: None,
             keys: Some(version.keys),
             bytes: Some(version.bytes),
             digest: Some(short_digest(version)),
@@ -173,35 +172,30 @@ impl Detail {
             consent: matches!(version.consent, Some(Consent::Needed | Consent::NeededAnew)),
             requested_by: last(&version.version).and_then(|release| release.requested_by.clone()),
             request_time: last(&version.version).and_then(|release| release.request_time.as_ref()).map(second),
+            ..VersionDetail::default()
         });
         let invalid = status.invalid.iter().map(|version| VersionDetail {
             version: version.version.clone(),
             state: "Invalid",
             message: Some(version.message.clone()),
-            keys: None,
-            bytes: None,
-            digest: None,
-            seal_time: None,
-            consent: false,
-            requested_by: None,
-            request_time: None,
+            ..VersionDetail::default()
         });
         let open = status.releases.last().filter(|release| release.end_time.is_none());
-        let went = open.map(|release| release.steps.as_slice()).unwrap_or_default();
+        let release_steps = open.map(|release| release.steps.as_slice()).unwrap_or_default();
         Self {
-            row: Row::of(config),
+            row: Row::new(config),
             facts: report.lines(),
             previous: status.previous_version.clone(),
-            steps: steps(config, went, status.rollout.step),
+            steps: steps(config, release_steps, status.rollout.step),
             step: status.rollout.step,
             clock: clock(config),
             approval,
             hold_protected: config.spec.rollout.hold.as_ref().map(|hold| hold.protected),
-            opens: opens(&status.rollout),
+            opens: opening_time(&status.rollout),
             analyses: analyses(config),
             versions: sealed.chain(invalid).collect(),
-            releases: status.releases.iter().rev().map(ReleaseDetail::of).collect(),
-            conditions: status.conditions.iter().map(ConditionDetail::of).collect(),
+            releases: status.releases.iter().rev().map(ReleaseDetail::new).collect(),
+            conditions: status.conditions.iter().map(ConditionDetail::new).collect(),
         }
     }
 }
@@ -216,16 +210,16 @@ fn state(state: VersionState) -> &'static str {
     }
 }
 
-/// The steps of the spec, and that to all pods where it is not listed.
-fn steps(config: &VersionedConfig, went: &[ReleaseStep], step: u32) -> Vec<StepDetail> {
-    let moving = config.status.as_ref().is_some_and(|status| status.target_version.is_some());
+/// Returns the steps of the spec, and that to all pods if it is not listed.
+fn steps(config: &VersionedConfig, release_steps: &[ReleaseStep], step: u32) -> Vec<StepDetail> {
+    let is_moving = config.status.as_ref().is_some_and(|status| status.target_version.is_some());
     let mut steps: Vec<StepDetail> = (config.spec.rollout.steps.iter())
         .map(|step| StepDetail {
             pods: match &step.pods {
                 nudge_api::Pods::Count(count) => count.to_string(),
                 nudge_api::Pods::Share(share) => share.clone(),
             },
-            labels: step.selector.as_ref().map(|it| it.match_labels.clone()).unwrap_or_default(),
+            labels: step.selector.as_ref().map(|selector| selector.match_labels.clone()).unwrap_or_default(),
             pause_seconds: step.pause_seconds,
             at: None,
         })
@@ -233,14 +227,14 @@ fn steps(config: &VersionedConfig, went: &[ReleaseStep], step: u32) -> Vec<StepD
     if !steps.last().is_some_and(|last| last.pods == "100%" && last.labels.is_empty()) {
         steps.push(StepDetail { pods: "100%".to_owned(), labels: BTreeMap::new(), pause_seconds: 0, at: None });
     }
-    let out = usize::try_from(step).unwrap_or(usize::MAX);
-    for (step, went) in steps.iter_mut().take(if moving { out } else { 0 }).zip(went) {
-        step.at = Some(second(&went.start_time));
+    let count = if is_moving { usize::try_from(step).unwrap_or(usize::MAX) } else { 0 };
+    for (step, release_step) in steps.iter_mut().take(count).zip(release_steps) {
+        step.at = Some(second(&release_step.start_time));
     }
     steps
 }
 
-/// What is watched at the moment, and for how long at least.
+/// Returns what is watched at the moment, and for how long at least.
 fn clock(config: &VersionedConfig) -> Option<Clock> {
     let status = config.status.as_ref()?;
     let since = status.rollout.step_time.as_ref().map(second);
@@ -266,9 +260,9 @@ fn clock(config: &VersionedConfig) -> Option<Clock> {
 }
 
 impl ReleaseDetail {
-    fn of(release: &Release) -> Self {
+    fn new(release: &Release) -> Self {
         let from = release.from_version.as_deref().unwrap_or("none");
-        let said = |evidence: &EvidenceStatus| said_of_evidence(evidence, &release.version, from);
+        let in_words = |evidence: &EvidenceStatus| evidence_text(evidence, &release.version, from);
         let analyses = release.evidence.iter().flat_map(|evidence| &evidence.analysis);
         Self {
             version: release.version.clone(),
@@ -278,20 +272,24 @@ impl ReleaseDetail {
             start_time: second(&release.start_time),
             end_time: release.end_time.as_ref().map(second),
             steps: release.steps.iter().map(|step| (second(&step.start_time), step.pods)).collect(),
-            analyses: analyses.map(|one| said_of_analysis(one, &release.version, from)).collect(),
-            approvals: release.approvals.iter().map(|one| (one.user.clone(), second(&one.approval_time))).collect(),
-            evidence: release.evidence.as_ref().filter(|evidence| evidence.assigned > 0).map(said),
+            analyses: analyses.map(|analysis| analysis_text(analysis, &release.version, from)).collect(),
+            approvals: release
+                .approvals
+                .iter()
+                .map(|approval| (approval.user.clone(), second(&approval.approval_time)))
+                .collect(),
+            evidence: release.evidence.as_ref().filter(|evidence| evidence.assigned > 0).map(in_words),
             why: release.reason.map(|reason| match &release.message {
                 Some(message) => format!("{reason}: {message}"),
                 None => reason.to_string(),
             }),
-            at_once: release.overridden.as_ref().map(said_of_override),
+            at_once: release.overridden.as_ref().map(override_text),
         }
     }
 }
 
 impl ConditionDetail {
-    fn of(condition: &Condition) -> Self {
+    fn new(condition: &Condition) -> Self {
         let facts = Reason::named(&condition.reason).facts();
         let time: Timestamp = condition.last_transition_time.0;
         Self {
@@ -312,14 +310,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::output::rollout_report::TargetCount;
 
     fn detail(spec: &Value, status: &Value) -> Value {
         let config = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
             "metadata": {"name": "shop", "namespace": "team", "uid": "c"}, "spec": spec, "status": status,
         }));
-        let cells = Cells { assigned: 1, total: 4, ..Cells::default() };
-        serde_json::to_value(Detail::of(&config.unwrap(), &cells, [])).unwrap()
+        let count = TargetCount { assigned: 1, total: 4 };
+        let cells = Cells { count, ..Cells::default() };
+        serde_json::to_value(Detail::new(&config.unwrap(), &cells, [])).unwrap()
     }
 
     #[test]

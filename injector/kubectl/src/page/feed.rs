@@ -1,10 +1,12 @@
-//! What the page knows of the cluster: one watch of configs and one of pods, for all windows of the browser together.
+//! The state of the cluster that the page knows: one watch of each kind, for all windows of the browser together.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -12,6 +14,7 @@ use kube::{Api, Resource, ResourceExt as _};
 use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_protocol::labels;
 use parking_lot::{Mutex, MutexGuard};
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::scope::Scope;
@@ -22,168 +25,178 @@ use crate::session::Session;
 /// Namespace and name.
 pub(crate) type Key = (String, String);
 
-/// What the watches have seen.
+/// The objects of one kind that a watch has seen.
+#[derive(Debug)]
+struct Watched<K> {
+    /// The objects; absent until the first list is complete.
+    known: Option<BTreeMap<Key, K>>,
+    /// The objects of the list that the watch is receiving.
+    listed: BTreeMap<Key, K>,
+    /// The reason why the objects may be out of date.
+    fault: Option<String>,
+}
+
+impl<K> Default for Watched<K> {
+    fn default() -> Self {
+        Self { known: None, listed: BTreeMap::new(), fault: None }
+    }
+}
+
+impl<K: Resource> Watched<K> {
+    /// Applies an event of the watch, or its failure.
+    fn apply(&mut self, event: Result<Event<K>, String>) {
+        let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+        match event {
+            Err(fault) => {
+                self.fault = Some(fault);
+                return;
+            }
+            Ok(Event::Init) => self.listed.clear(),
+            Ok(Event::InitApply(object)) => drop(self.listed.insert(key(&object), object)),
+            Ok(Event::InitDone) => self.known = Some(std::mem::take(&mut self.listed)),
+            Ok(Event::Apply(object)) => drop(self.known.get_or_insert_default().insert(key(&object), object)),
+            Ok(Event::Delete(object)) => drop(self.known.get_or_insert_default().remove(&key(&object))),
+        }
+        self.fault = None;
+    }
+}
+
+/// The state of the cluster as the watches have seen it.
 #[derive(Debug, Default)]
 pub(crate) struct WatchedState {
-    /// The configs; absent until the first list is complete.
-    pub(crate) configs: Option<BTreeMap<Key, VersionedConfig>>,
-    /// The configs of the list that the watch is receiving.
-    listed: BTreeMap<Key, VersionedConfig>,
-    /// What users have decided about versions.
-    approvals: Option<BTreeMap<Key, VersionApproval>>,
-    /// The approvals of the list that the watch is receiving.
-    listed_approvals: BTreeMap<Key, VersionApproval>,
+    configs: Watched<VersionedConfig>,
+    approvals: Watched<VersionApproval>,
     /// The pods with an agent.
     pub(crate) pods: Pods,
-    /// Why the configs may be out of date, as the watch says.
-    configs_fault: Option<String>,
-    /// Why the configs may be out of date, as the API server says or by its silence.
-    contact_fault: Option<String>,
-    /// Why the approvals may be out of date.
-    approvals_fault: Option<String>,
-    /// Why the pods are not known, or may be out of date.
+    /// The reason why the pods are not known, or may be out of date.
     pub(crate) pods_fault: Option<String>,
-}
-
-fn key(object: &impl Resource) -> Key {
-    (object.namespace().unwrap_or_default(), object.name_any())
-}
-
-/// What is known after an event; absent until the first list is complete.
-fn apply<K: Resource>(known: &mut Option<BTreeMap<Key, K>>, listed: &mut BTreeMap<Key, K>, event: Event<K>) {
-    match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(object) => drop(listed.insert(key(&object), object)),
-        Event::InitDone => *known = Some(std::mem::take(listed)),
-        Event::Apply(object) => drop(known.get_or_insert_default().insert(key(&object), object)),
-        Event::Delete(object) => drop(known.get_or_insert_default().remove(&key(&object))),
-    }
+    /// The reason why all may be out of date: the API server refuses, or does not answer.
+    contact_fault: Option<String>,
 }
 
 impl WatchedState {
-    /// Why all that is shown may be out of date.
+    /// Returns the configs, or `None` until the first list is complete.
+    pub(crate) fn configs(&self) -> Option<&BTreeMap<Key, VersionedConfig>> {
+        self.configs.known.as_ref()
+    }
+
+    /// Returns why all that is shown may be out of date.
     pub(crate) fn fault(&self) -> Option<&str> {
-        let faults = [&self.configs_fault, &self.contact_fault, &self.approvals_fault];
+        let faults = [&self.configs.fault, &self.contact_fault, &self.approvals.fault];
         faults.into_iter().find_map(Option::as_deref)
     }
 
-    /// What users have decided about versions of the namespace, as far as that may be read.
+    /// Returns the approvals of the namespace, as far as they may be read.
     pub(crate) fn approvals(&self, namespace: &str) -> impl Iterator<Item = &VersionApproval> {
-        let known = self.approvals.iter().flatten();
+        let known = self.approvals.known.iter().flatten();
         known.filter(move |(key, _)| key.0 == namespace).map(|(_, approval)| approval)
     }
 
-    fn apply(&mut self, event: Event<VersionedConfig>) {
-        apply(&mut self.configs, &mut self.listed, event);
+    fn apply_pods(&mut self, event: Result<Event<Pod>, String>) {
+        self.pods_fault = match event {
+            Ok(event) => {
+                self.pods.apply(event);
+                None
+            }
+            Err(fault) => Some(fault),
+        };
+    }
+
+    /// Sets the configs of a test.
+    #[cfg(test)]
+    pub(crate) fn set_configs(&mut self, configs: BTreeMap<Key, VersionedConfig>) {
+        self.configs.known = Some(configs);
     }
 }
 
-/// What the watches have seen, and when it changes.
+/// The state that the watches have seen, and its changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
-    seen: Arc<Mutex<WatchedState>>,
-    changed: watch::Sender<u64>,
+    state: Arc<Mutex<WatchedState>>,
+    changes: watch::Sender<u64>,
 }
 
 impl Feed {
     pub(crate) fn new() -> Self {
-        Self { seen: Arc::default(), changed: watch::Sender::new(0) }
+        Self { state: Arc::default(), changes: watch::Sender::new(0) }
     }
 
-    /// What was seen. Nothing waits while this is held.
-    pub(crate) fn seen(&self) -> MutexGuard<'_, WatchedState> {
-        self.seen.lock()
+    /// Locks the state. Nothing may wait while the lock is held.
+    pub(crate) fn state(&self) -> MutexGuard<'_, WatchedState> {
+        self.state.lock()
     }
 
-    /// Says when something changes.
+    /// Subscribes to the changes of the state.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+        self.changes.subscribe()
     }
 
     fn change(&self, change: impl FnOnce(&mut WatchedState)) {
-        change(&mut self.seen());
-        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+        change(&mut self.state());
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Returns whether anybody looks.
-    pub(crate) fn is_seen(&self) -> bool {
-        self.changed.receiver_count() > 0
+    /// Returns whether a window is open.
+    pub(crate) fn has_windows(&self) -> bool {
+        self.changes.receiver_count() > 0
     }
 
     /// Notes whether the API server answers.
     pub(crate) fn note_contact(&self, fault: Option<String>) {
-        if self.seen().contact_fault != fault {
-            self.change(|seen| seen.contact_fault = fault);
+        if self.state().contact_fault != fault {
+            self.change(|state| state.contact_fault = fault);
         }
     }
 
     /// Watches configs for as long as it is polled.
     pub(crate) async fn watch_configs(&self, session: &Session, scope: &Scope) {
-        let Some(api) = api(session, scope) else { return };
-        let mut events = pin!(watcher::<VersionedConfig>(api, settings()).default_backoff());
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => self.change(|seen| {
-                    seen.configs_fault = None;
-                    seen.apply(event);
-                }),
-                Err(error) => {
-                    let fault = fault("watching configs", &error);
-                    self.change(|seen| seen.configs_fault = Some(fault));
-                }
-            }
-        }
+        self.watch(session, scope, "", "watching configs", |state, event| state.configs.apply(event)).await;
     }
 
-    /// Watches what users decide about versions for as long as it is polled.
+    /// Watches approvals for as long as it is polled.
     pub(crate) async fn watch_approvals(&self, session: &Session, scope: &Scope) {
-        let Some(api) = api(session, scope) else { return };
-        let mut events = pin!(watcher::<VersionApproval>(api, settings()).default_backoff());
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => self.change(|seen| {
-                    seen.approvals_fault = None;
-                    apply(&mut seen.approvals, &mut seen.listed_approvals, event);
-                }),
-                Err(error) => {
-                    let fault = fault("watching VersionApprovals", &error);
-                    self.change(|seen| seen.approvals_fault = Some(fault));
-                }
-            }
-        }
+        let apply = |state: &mut WatchedState, event| state.approvals.apply(event);
+        self.watch(session, scope, "", "watching VersionApprovals", apply).await;
     }
 
     /// Watches the pods with an agent for as long as it is polled.
     pub(crate) async fn watch_pods(&self, session: &Session, scope: &Scope) {
         if let Scope::Nothing(why) = scope {
-            self.change(|seen| seen.pods_fault = Some(why.clone()));
+            self.change(|state| state.pods_fault = Some(why.clone()));
         }
-        let Some(api) = api(session, scope) else { return };
-        let mut events = pin!(watcher::<Pod>(api, settings().labels(labels::AGENT)).default_backoff());
+        self.watch(session, scope, labels::AGENT, "watching pods", WatchedState::apply_pods).await;
+    }
+
+    async fn watch<K>(
+        &self,
+        session: &Session,
+        scope: &Scope,
+        selector: &str,
+        context: &str,
+        apply: impl Fn(&mut WatchedState, Result<Event<K>, String>),
+    ) where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + 'static,
+    {
+        let Some(api) = api::<K>(session, scope) else { return };
+        // A short timeout detects a connection that died silently.
+        let config = watcher::Config::default().timeout(60).labels(selector);
+        let mut events = pin!(watcher(api, config).default_backoff());
         while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => self.change(|seen| {
-                    seen.pods_fault = None;
-                    seen.pods.apply(event);
-                }),
-                Err(error) => {
-                    let fault = fault("watching pods", &error);
-                    self.change(|seen| seen.pods_fault = Some(fault));
-                }
-            }
+            let event = event.map_err(|error| fault(context, &error));
+            self.change(|state| apply(state, event));
         }
     }
 }
 
-/// A short timeout detects a connection that died silently.
-fn settings() -> watcher::Config {
-    watcher::Config::default().timeout(60)
-}
-
-/// The objects of the scope; absent where none may be listed.
+/// Returns the API for the objects of the scope, unless none may be listed.
 pub(super) fn api<K>(session: &Session, scope: &Scope) -> Option<Api<K>>
 where
-    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    K: Resource<Scope = NamespaceResourceScope>,
     K::DynamicType: Default,
 {
     match scope {
@@ -193,12 +206,12 @@ where
     }
 }
 
-fn fault(what: &str, error: &watcher::Error) -> String {
+fn fault(context: &str, error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => Failure::of(what, error).message,
-        other => format!("{what}: {other}"),
+        | watcher::Error::WatchFailed(error) => Failure::of(context, error).message,
+        error => format!("{context}: {error}"),
     }
 }
 
@@ -218,21 +231,20 @@ mod tests {
     fn nothing_is_known_before_the_list_is_complete() {
         let feed = Feed::new();
         let changes = feed.changes();
-        let names =
-            || feed.seen().configs.as_ref().map(|known| known.keys().map(|key| key.1.clone()).collect::<Vec<_>>());
-        feed.change(|seen| seen.apply(Event::Init));
-        feed.change(|seen| seen.apply(Event::InitApply(config("a"))));
+        let names = || feed.state().configs().map(|known| known.keys().map(|key| key.1.clone()).collect::<Vec<_>>());
+        feed.change(|state| state.configs.apply(Ok(Event::Init)));
+        feed.change(|state| state.configs.apply(Ok(Event::InitApply(config("a")))));
         assert_eq!(names(), None);
-        feed.change(|seen| seen.apply(Event::InitDone));
-        feed.change(|seen| seen.apply(Event::Apply(config("b"))));
+        feed.change(|state| state.configs.apply(Ok(Event::InitDone)));
+        feed.change(|state| state.configs.apply(Ok(Event::Apply(config("b")))));
         assert_eq!(names(), Some(vec!["a".to_owned(), "b".to_owned()]));
-        feed.change(|seen| seen.apply(Event::Delete(config("a"))));
+        feed.change(|state| state.configs.apply(Ok(Event::Delete(config("a")))));
         assert_eq!(names(), Some(vec!["b".to_owned()]));
         // A list after a broken watch replaces what was known.
-        feed.change(|seen| seen.apply(Event::Init));
-        feed.change(|seen| seen.apply(Event::InitApply(config("c"))));
+        feed.change(|state| state.configs.apply(Ok(Event::Init)));
+        feed.change(|state| state.configs.apply(Ok(Event::InitApply(config("c")))));
         assert_eq!(names(), Some(vec!["b".to_owned()]));
-        feed.change(|seen| seen.apply(Event::InitDone));
+        feed.change(|state| state.configs.apply(Ok(Event::InitDone)));
         assert_eq!(names(), Some(vec!["c".to_owned()]));
         assert!(changes.has_changed().unwrap());
     }
@@ -240,19 +252,19 @@ mod tests {
     #[test]
     fn what_the_watch_says_comes_before_lost_contact() {
         let feed = Feed::new();
-        assert!(!feed.is_seen());
+        assert!(!feed.has_windows());
         let mut changes = feed.changes();
-        assert!(feed.is_seen());
+        assert!(feed.has_windows());
         feed.note_contact(None);
         assert!(!changes.has_changed().unwrap(), "nothing is new");
         feed.note_contact(Some("silent".to_owned()));
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
-        assert_eq!(feed.seen().fault(), Some("silent"));
-        feed.change(|seen| seen.configs_fault = Some("refused".to_owned()));
-        assert_eq!(feed.seen().fault(), Some("refused"));
-        feed.change(|seen| seen.configs_fault = None);
+        assert_eq!(feed.state().fault(), Some("silent"));
+        feed.change(|state| state.configs.fault = Some("refused".to_owned()));
+        assert_eq!(feed.state().fault(), Some("refused"));
+        feed.change(|state| state.configs.fault = None);
         feed.note_contact(None);
-        assert_eq!(feed.seen().fault(), None);
+        assert_eq!(feed.state().fault(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Which requests are for the page: those that a browser sends to its exact address, from the page itself.
+//! The check that a browser sends a request to the exact address of the page, from the page itself.
 //!
 //! A foreign site that finds the port has another origin. A name that points to 127.0.0.1 (DNS rebinding) is another
 //! host.
@@ -6,19 +6,19 @@
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN};
 use hyper::{Method, Request};
 
-/// Why a request is refused.
+/// A reason to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForeignRequest {
     /// The `Host` header names another host.
     Host,
     /// The request comes from another site, or does not say from where.
     Origin,
-    /// Its body is not JSON.
+    /// The body is not JSON.
     Type,
 }
 
 impl ForeignRequest {
-    /// What the answer says.
+    /// Returns the message of the answer.
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Host => "this server answers at 127.0.0.1 and its port only",
@@ -28,23 +28,23 @@ impl ForeignRequest {
     }
 }
 
-/// The only value of the header; absent also where there are several.
+/// Returns the value of the header, unless there are none or several.
 fn only(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none()).map(hyper::header::HeaderValue::as_bytes)
 }
 
-/// Whether the request is for this server, and a request for data from its own page.
+/// Checks that the request is for this server, and a request for data comes from its own page.
 pub(crate) fn check<B>(request: &Request<B>, port: u16) -> Result<(), ForeignRequest> {
     let headers = request.headers();
     let host = format!("127.0.0.1:{port}");
-    let elsewhere = request.uri().authority().is_some();
-    if elsewhere || only(headers, HOST) != Some(host.as_bytes()) {
+    let is_elsewhere = request.uri().authority().is_some();
+    if is_elsewhere || only(headers, HOST) != Some(host.as_bytes()) {
         return Err(ForeignRequest::Host);
     }
     let origin = format!("http://{host}");
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    // Browsers send no origin with a GET for the same site. What is read by GET is the same for everybody.
+    // Browsers send no origin with a GET for the same site. GET reads only what is the same for everybody.
     let is_own = only(headers, ORIGIN) == Some(origin.as_bytes()) || reads && !headers.contains_key(ORIGIN);
     if !is_own {
         return Err(ForeignRequest::Origin);
@@ -56,7 +56,7 @@ pub(crate) fn check<B>(request: &Request<B>, port: u16) -> Result<(), ForeignReq
     Ok(())
 }
 
-/// The token in the header `Authorization: Bearer`.
+/// Returns the token in the header `Authorization: Bearer`.
 pub(crate) fn bearer(headers: &HeaderMap) -> &str {
     let value = only(headers, AUTHORIZATION).and_then(|value| std::str::from_utf8(value).ok());
     value.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default()

@@ -43,51 +43,50 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use self::act::Act;
-use self::browser::Door;
+use self::browser::RedirectFile;
 use self::feed::Feed;
-use self::one_time_link::{Access, EXCHANGE_LIMIT};
+use self::one_time_link::{Access, EXCHANGE_TIMEOUT};
 use self::scope::{Extent, Scope, scope};
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// How many windows may be open at the same time.
+/// The maximum number of open windows.
 const MAX_WINDOWS: usize = 16;
 
 /// Runs the words of a command.
 pub(crate) type RunWords = fn(Session, Vec<String>) -> LocalBoxFuture<'static, Result<(), Failure>>;
 
-/// How the page is opened, and what it can do.
+/// The options of the page.
 pub(crate) struct Options {
     /// The port; 0 for any.
     pub(crate) port: u16,
     /// Whether the browser is opened.
     pub(crate) browser: bool,
-    /// Which namespaces are asked for.
+    /// The namespaces that are asked for.
     pub(crate) extent: Extent,
     /// The context, as the page names it.
     pub(crate) context: String,
     /// The flags that choose the cluster, as they were given.
     pub(crate) flags: Vec<String>,
-    /// What can be done.
     pub(crate) acts: &'static [Act],
-    /// Runs it.
+    /// Runs the command of an act.
     pub(crate) run: RunWords,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 struct Page {
     session: Session,
     options: Options,
     port: u16,
     access: RefCell<Access>,
-    /// Ends the wait for the first window.
+    /// The notice that ends the wait for the first window.
     opened: tokio::sync::Notify,
     feed: Feed,
     configs: Scope,
     pods: Scope,
     approvals: Scope,
     windows: Arc<Semaphore>,
-    /// One act at a time.
+    /// The permit of the one act that may run at a time.
     acting: Semaphore,
 }
 
@@ -98,20 +97,21 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
         return Err(Failure::new(why));
     }
     let pods = scope::<Pod>(&session, options.extent, "listing pods").await?;
-    let approvals = approvals(&session, options.extent).await?;
+    let approvals = approvals_scope(&session, options.extent).await?;
     let listener = TcpListener::bind(("127.0.0.1", options.port)).await;
-    let failed =
+    let bind_failure =
         |error: std::io::Error| Failure::new(format!("127.0.0.1:{}: {error}; choose another --port", options.port));
-    let listener = listener.map_err(failed)?;
-    let port = listener.local_addr().map_err(failed)?.port();
+    let listener = listener.map_err(bind_failure)?;
+    let port = listener.local_addr().map_err(bind_failure)?.port();
     let access =
         Access::new(Instant::now()).ok_or_else(|| Failure::new("the operating system gives no random numbers"))?;
     let address = format!("http://127.0.0.1:{port}/#{}", access.first());
     session.out.line(&address)?;
     session.out.note("The address works once, within a minute. The page can do what you may do. Ctrl-C ends it.");
-    let door = if options.browser {
-        let door = Door::open(&address);
-        door.map_err(|why| session.out.warn(&format!("the browser was not opened: {why}; open the address yourself")))
+    let redirect = if options.browser {
+        let redirect = RedirectFile::open(&address);
+        redirect
+            .map_err(|why| session.out.warn(&format!("the browser was not opened: {why}; open the address yourself")))
             .ok()
     } else {
         None
@@ -135,33 +135,33 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
             page.feed.watch_configs(&page.session, &page.configs),
             page.feed.watch_pods(&page.session, &page.pods),
             page.feed.watch_approvals(&page.session, &page.approvals),
-            contact::ask(&page.feed, &page.session, &page.configs)
+            contact::probe(&page.feed, &page.session, &page.configs)
         );
-        // Of watches that can't be, nothing is left to do.
+        // Watches end at once if the user may not list anything.
         std::future::pending::<()>().await;
     };
     tokio::select! {
         ended = server::accept(listener, Rc::clone(&page)) => ended,
         () = watches => Ok(()),
-        ended = unopened(&page, door) => ended,
+        ended = wait_until_opened(&page, redirect) => ended,
         // Without signal handling, Ctrl-C ends the process.
         Ok(()) = tokio::signal::ctrl_c() => Ok(()),
     }
 }
 
-/// What users have decided; none where the cluster has no such kind.
-async fn approvals(session: &Session, extent: Extent) -> Result<Scope, Failure> {
+/// Returns which approvals the user may list; none if the cluster does not have the kind.
+async fn approvals_scope(session: &Session, extent: Extent) -> Result<Scope, Failure> {
     match scope::<VersionApproval>(session, extent, "listing VersionApprovals").await {
         Err(failure) if failure.status == 404 => Ok(Scope::Nothing(failure.message)),
-        other => other,
+        result => result,
     }
 }
 
-/// Fails if nobody opens the page in time: the address is worth nothing then. The file that takes the browser there
-/// goes in any case.
-async fn unopened(page: &Page, door: Option<Door>) -> Result<(), Failure> {
-    let opened = tokio::time::timeout(EXCHANGE_LIMIT, page.opened.notified()).await;
-    drop(door);
+/// Fails if nobody opens the page in time, because its address expires then. Removes the file that takes the browser
+/// there in any case.
+async fn wait_until_opened(page: &Page, redirect: Option<RedirectFile>) -> Result<(), Failure> {
+    let opened = tokio::time::timeout(EXCHANGE_TIMEOUT, page.opened.notified()).await;
+    drop(redirect);
     if opened.is_err() && !page.access.borrow().is_used() {
         return Err(Failure::new(
             "nobody opened the page within a minute, and its address is not valid any more; run kubectl nudge ui again",

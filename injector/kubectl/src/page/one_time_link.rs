@@ -1,4 +1,4 @@
-//! Who may use the page: those who have the token of the address, once and in time. They get the token of the session.
+//! The tokens of the page: who has the token of the address, once and in time, gets the token of the session.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-/// How long the token of the address is valid.
-pub(crate) const EXCHANGE_LIMIT: Duration = Duration::from_mins(1);
+/// The time for which the token of the address is valid.
+pub(crate) const EXCHANGE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Bytes of a token: 256 bits.
+/// The size of a token: 256 bits.
 const TOKEN_BYTES: usize = 32;
 
 /// A random token, which is never printed by accident.
@@ -25,8 +25,8 @@ impl Token {
         Some(Self(Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(*bytes))))
     }
 
-    /// Takes equally long for every text of the same length.
-    fn is(&self, offered: &str) -> bool {
+    /// Returns whether the text is the token, in the same time for every text of the same length.
+    fn equals(&self, offered: &str) -> bool {
         self.0.as_bytes().ct_eq(offered.as_bytes()).into()
     }
 }
@@ -37,7 +37,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Why a token is not exchanged.
+/// A refusal to exchange a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenRefusal {
     /// The text is not the token.
@@ -49,7 +49,7 @@ pub(crate) enum TokenRefusal {
 }
 
 impl TokenRefusal {
-    /// What the page says.
+    /// Returns the message of the page.
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Wrong => "this is not the address that kubectl nudge ui printed",
@@ -64,48 +64,53 @@ impl TokenRefusal {
 /// The two tokens of a page.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// In the fragment of the address.
+    /// The token in the fragment of the address.
     first: Token,
-    used: bool,
-    until: Instant,
-    /// In a header of every request.
+    is_used: bool,
+    expires: Instant,
+    /// The token in a header of every request.
     session: Token,
 }
 
 impl Access {
-    /// Two random tokens; absent where the system has no randomness.
+    /// Makes two random tokens, or none if the system has no randomness.
     pub(crate) fn new(now: Instant) -> Option<Self> {
-        Some(Self { first: Token::random()?, used: false, until: now + EXCHANGE_LIMIT, session: Token::random()? })
+        Some(Self {
+            first: Token::random()?,
+            is_used: false,
+            expires: now + EXCHANGE_TIMEOUT,
+            session: Token::random()?,
+        })
     }
 
-    /// The token of the address.
+    /// Returns the token of the address.
     pub(crate) fn first(&self) -> &str {
         &self.first.0
     }
 
     /// Returns whether the token of the address was exchanged.
     pub(crate) fn is_used(&self) -> bool {
-        self.used
+        self.is_used
     }
 
     /// Exchanges the token of the address for the token of the session.
     pub(crate) fn exchange(&mut self, offered: &str, now: Instant) -> Result<&str, TokenRefusal> {
-        if !self.first.is(offered) {
+        if !self.first.equals(offered) {
             return Err(TokenRefusal::Wrong);
         }
-        if self.used {
+        if self.is_used {
             return Err(TokenRefusal::Used);
         }
-        if now >= self.until {
+        if now >= self.expires {
             return Err(TokenRefusal::Late);
         }
-        self.used = true;
+        self.is_used = true;
         Ok(&self.session.0)
     }
 
-    /// Returns whether this is the token of the session, and somebody has it.
+    /// Returns whether this is the token of the session, after the exchange.
     pub(crate) fn admits(&self, offered: &str) -> bool {
-        self.session.is(offered) && self.used
+        self.session.equals(offered) && self.is_used
     }
 }
 
@@ -132,8 +137,8 @@ mod tests {
     #[test]
     fn a_token_is_valid_for_a_minute() {
         let (mut access, first, now) = access();
-        assert_eq!(access.exchange(&first, now + EXCHANGE_LIMIT), Err(TokenRefusal::Late));
-        assert!(access.exchange(&first, now + EXCHANGE_LIMIT.saturating_sub(Duration::from_nanos(1))).is_ok());
+        assert_eq!(access.exchange(&first, now + EXCHANGE_TIMEOUT), Err(TokenRefusal::Late));
+        assert!(access.exchange(&first, now + EXCHANGE_TIMEOUT.saturating_sub(Duration::from_nanos(1))).is_ok());
     }
 
     #[test]
@@ -143,7 +148,7 @@ mod tests {
         for wrong in ["", "x", &first[1..], &format!("{first}x"), &session] {
             assert_eq!(access.exchange(wrong, now), Err(TokenRefusal::Wrong), "{wrong:?}");
         }
-        assert_eq!(access.exchange("x", now + EXCHANGE_LIMIT), Err(TokenRefusal::Wrong));
+        assert_eq!(access.exchange("x", now + EXCHANGE_TIMEOUT), Err(TokenRefusal::Wrong));
         assert!(!access.admits(&session), "nobody has it yet");
         assert!(access.exchange(&first, now).is_ok());
         assert_eq!(access.exchange("x", now), Err(TokenRefusal::Wrong));

@@ -1,58 +1,67 @@
-//! What the user may do, asked of the API server for the user.
+//! The acts that the user may do, as the API server says.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::Api;
 use kube::api::PostParams;
 use nudge_api::{PartKind, VersionedConfig};
 
-use super::act::{Act, Need, Permitted};
+use super::act::{Act, Need, PermittedAct};
 use crate::failure::{Failure, doing};
 use crate::session::Session;
 
-/// Verb, group and resource.
-type Right = (&'static str, &'static str, &'static str);
+/// A verb on a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Right {
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+}
 
-/// Its objects have names of their own.
+/// The resource whose objects do not have the name of a config.
 const APPROVALS: &str = "versionapprovals";
 
 impl Need {
-    /// The rights that it is, for this config.
+    /// Returns the rights for this config.
     fn rights(self, config: &VersionedConfig) -> Vec<Right> {
         match self {
-            Self::Config(verb) => vec![(verb, "nudge.dev", "versionedconfigs")],
-            Self::Decide => ["create", "list", "delete"].map(|verb| (verb, "nudge.dev", APPROVALS)).into(),
+            Self::Config(verb) => vec![Right { verb, group: "nudge.dev", resource: "versionedconfigs" }],
+            Self::Decide => {
+                ["create", "list", "delete"].map(|verb| Right { verb, group: "nudge.dev", resource: APPROVALS }).into()
+            }
             Self::Activate => {
-                let secret = config.spec.publishes(PartKind::Secret).then_some(("update", "", "secrets"));
-                [("update", "", "configmaps")].into_iter().chain(secret).collect()
+                let resources = ["configmaps", "secrets"].into_iter();
+                let resources = resources.take(1 + usize::from(config.spec.publishes(PartKind::Secret)));
+                resources.map(|resource| Right { verb: "update", group: "", resource }).collect()
             }
         }
     }
 }
 
-/// The acts that do something to the config as it is, and whether the user may do each.
-pub(crate) async fn permitted(
+/// Returns the acts that have an effect on the config as it is, and whether the user may do each.
+pub(crate) async fn permitted_acts(
     session: &Session,
     config: &VersionedConfig,
     acts: &'static [Act],
-) -> Result<Vec<Permitted>, Failure> {
-    let mut known: Vec<(Right, bool)> = Vec::new();
+) -> Result<Vec<PermittedAct>, Failure> {
+    let mut answers: Vec<(Right, bool)> = Vec::new();
     let mut permitted = Vec::new();
     for act in acts.iter().filter(|act| (act.applies)(config)) {
         let mut allowed = true;
         for right in act.needs.iter().flat_map(|need| need.rights(config)) {
-            let answer = match known.iter().find(|(asked, _)| *asked == right) {
+            let answer = match answers.iter().find(|(answered, _)| *answered == right) {
                 Some((_, answer)) => *answer,
-                None => may(session, config, right).await?,
+                None => review(session, config, right).await?,
             };
-            known.push((right, answer));
+            answers.push((right, answer));
             allowed &= answer;
         }
-        permitted.push(Permitted::of(act, allowed));
+        permitted.push(PermittedAct::new(act, allowed));
     }
     Ok(permitted)
 }
 
-async fn may(session: &Session, config: &VersionedConfig, (verb, group, resource): Right) -> Result<bool, Failure> {
+async fn review(session: &Session, config: &VersionedConfig, right: Right) -> Result<bool, Failure> {
+    let Right { verb, group, resource } = right;
     let attributes = ResourceAttributes {
         verb: Some(verb.to_owned()),
         group: Some(group.to_owned()),
@@ -83,11 +92,12 @@ mod tests {
                 "spec": {"objects": objects},
             }))
             .unwrap();
-            Need::Activate.rights(&config).into_iter().map(|right| right.2).collect::<Vec<_>>()
+            Need::Activate.rights(&config).into_iter().map(|right| right.resource).collect::<Vec<_>>()
         };
         assert_eq!(rights(json!(["ConfigMap"])), ["configmaps"]);
         assert_eq!(rights(json!(["ConfigMap", "Secret"])), ["configmaps", "secrets"]);
         let config = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
-        assert_eq!(Need::Config("patch").rights(&config), [("patch", "nudge.dev", "versionedconfigs")]);
+        let right = Right { verb: "patch", group: "nudge.dev", resource: "versionedconfigs" };
+        assert_eq!(Need::Config("patch").rights(&config), [right]);
     }
 }

@@ -12,10 +12,10 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::json;
 
-/// The body of an answer: whole, or as it comes.
+/// The body of an answer: whole, or a stream.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// An answer, or why there is no other.
+/// An answer, or a refusal.
 pub(super) type Answer = Result<Response<Body>, Refusal>;
 
 /// The headers of every answer. Nothing is loaded from elsewhere, run from the text of the page, framed, kept, or named
@@ -45,19 +45,19 @@ fn answer(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> 
     response
 }
 
-/// A file of the page.
+/// Answers with a file of the page.
 pub(crate) fn file(kind: &'static str, content: &'static str) -> Response<Body> {
     answer(StatusCode::OK, kind, Full::new(Bytes::from_static(content.as_bytes())).boxed_unsync())
 }
 
-/// A JSON document.
+/// Answers with a JSON document.
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
-    // What is written here has names for keys, so that this can't fail.
+    // This can't fail, because the keys of all maps are strings.
     let text = serde_json::to_vec(value).unwrap_or_default();
     answer(status, "application/json", Full::new(Bytes::from(text)).boxed_unsync())
 }
 
-/// Why there is no other answer.
+/// A refusal, which is an answer, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     status: StatusCode,
@@ -76,7 +76,7 @@ impl From<Refusal> for Response<Body> {
     }
 }
 
-/// JSON documents, a line each, as they come.
+/// Answers with JSON documents, a line each, as they come.
 pub(crate) fn lines(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let frames = lines.map(|line| Ok(Frame::data(line)));
     answer(StatusCode::OK, "application/x-ndjson", StreamBody::new(frames).boxed_unsync())

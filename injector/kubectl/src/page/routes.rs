@@ -1,4 +1,4 @@
-//! The endpoints. None passes a request on to the API server: each asks it one thing.
+//! The endpoints. None passes a request on to the API server; each asks it for one thing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,13 +19,12 @@ use super::stream::Overview;
 use super::view::ConfigView;
 use super::{Page, config_routes, foreign_request, stream};
 
-/// The longest body of a request, in bytes.
+/// The maximum size of a request's body.
 const MAX_BODY_BYTES: usize = 16 * 1024;
-/// How long a body may take.
-const BODY_LIMIT: Duration = Duration::from_secs(5);
-
-/// How long the API server may take to answer what the page asks.
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// The time that a body may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time that the API server may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers a request.
 pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<Body> {
@@ -35,7 +34,7 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
     match *request.method() {
         Method::GET => {
             let asset = asset(request.uri().path());
-            return asset.map_or_else(|| nothing_here().into(), |asset| file(asset.kind, asset.content));
+            return asset.map_or_else(|| not_found().into(), |asset| file(asset.kind, asset.content));
         }
         Method::POST => {}
         _ => return Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take the method").into(),
@@ -44,7 +43,7 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
     if path == "/api/session" {
         return exchange(page, request).await.unwrap_or_else(Into::into);
     }
-    // Nothing else is said to those without the session's token, not even what there is.
+    // Without the session's token, a request does not even learn which paths exist.
     if !page.access.borrow().admits(foreign_request::bearer(request.headers())) {
         return Refusal::new(
             StatusCode::UNAUTHORIZED,
@@ -52,7 +51,7 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
         )
         .into();
     }
-    let answered = match path.as_str() {
+    let answer = match path.as_str() {
         "/api/overview" => overview(page, request).await,
         "/api/config" => config(page, request).await,
         "/api/creations" => in_time(config_routes::creations(page, read(request).await)).await,
@@ -60,24 +59,24 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
         "/api/acts" => in_time(config_routes::acts(page, read(request).await)).await,
         "/api/preview" => config_routes::preview(page, read(request).await),
         "/api/act" => config_routes::act(page, read(request).await).await,
-        _ => Err(nothing_here()),
+        _ => Err(not_found()),
     };
-    answered.unwrap_or_else(Into::into)
+    answer.unwrap_or_else(Into::into)
 }
 
-/// The answer, if the API server gives it in time.
+/// Returns the answer if the API server gives it in time.
 async fn in_time(answer: impl Future<Output = Answer>) -> Answer {
     let timed_out = || Refusal::new(StatusCode::GATEWAY_TIMEOUT, "the API server does not answer; try again later");
-    timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(timed_out()))
+    timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
-fn nothing_here() -> Refusal {
+fn not_found() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "there is no such path")
 }
 
-/// The body as this type, and nothing more.
+/// Reads the body as this type, and nothing more.
 async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Refusal> {
-    let body = timeout(BODY_LIMIT, Limited::new(request.into_body(), MAX_BODY_BYTES).collect()).await;
+    let body = timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX_BODY_BYTES).collect()).await;
     let Ok(Ok(body)) = body else {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "the body is too long or broken off"));
     };
@@ -97,56 +96,55 @@ async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
     let mut access = page.access.borrow_mut();
     match access.exchange(&token, Instant::now()) {
         Ok(session) => {
-            let one = page.configs == Scope::One;
             let answer = json(
                 StatusCode::OK,
                 &json!({
                     "session": session,
                     "context": page.options.context,
                     "namespace": page.session.namespace,
-                    "onlyNamespace": one,
+                    "onlyNamespace": page.configs == Scope::One,
                     "chosen": page.options.extent == super::Extent::One,
                 }),
             );
             page.opened.notify_one();
             Ok(answer)
         }
-        Err(refused) => {
-            if refused == TokenRefusal::Used {
+        Err(refusal) => {
+            if refusal == TokenRefusal::Used {
                 page.session.out.warn(
                     "somebody opened the address again, but it works once. If that was not you, somebody else knows the address",
                 );
             }
-            Err(Refusal::new(StatusCode::FORBIDDEN, refused.message()))
+            Err(Refusal::new(StatusCode::FORBIDDEN, refusal.message()))
         }
     }
 }
 
-/// No field.
+/// A request without fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct EmptyRequest {}
 
 async fn overview(page: &Page, request: Request<Incoming>) -> Answer {
-    let Nothing {} = read(request).await?;
-    window(page, Overview::default())
+    let EmptyRequest {} = read(request).await?;
+    open_window(page, Overview::default())
 }
 
-/// The config that a window shows, which need not exist yet.
+/// A request for a config, which need not exist yet.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Which {
+struct ConfigViewRequest {
     namespace: String,
     config: String,
 }
 
 async fn config(page: &Page, request: Request<Incoming>) -> Answer {
-    let Which { namespace, config } = read(request).await?;
-    window(page, ConfigView::new((namespace, config)))
+    let ConfigViewRequest { namespace, config } = read(request).await?;
+    open_window(page, ConfigView::new((namespace, config)))
 }
 
-/// The stream of a window, if there are not too many.
-fn window(page: &Page, view: impl stream::View) -> Answer {
+/// Answers with the stream of a window, unless there are too many.
+fn open_window(page: &Page, view: impl stream::View) -> Answer {
     let Ok(permit) = Arc::clone(&page.windows).try_acquire_owned() else {
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the page is open too often; close a window of it"));
     };

@@ -1,4 +1,4 @@
-//! A config in the overview.
+//! The row of a config in the overview.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use nudge_api::{
@@ -6,15 +6,15 @@ use nudge_api::{
 };
 use serde::Serialize;
 
-use crate::output::rollout::{Reached, reached};
+use crate::output::rollout_report::{StepProgress, step_progress};
 
 /// How much a config needs somebody's attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Attention {
-    /// All is as the spec says.
+    /// The config is as the spec says.
     None,
-    /// Something goes on by itself.
+    /// Something is under way that needs nobody.
     Moving,
     /// Something is not as it should be.
     Look,
@@ -22,7 +22,7 @@ pub(crate) enum Attention {
     Act,
 }
 
-/// One config in short.
+/// The summary of a config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
@@ -39,36 +39,34 @@ pub(crate) struct Row {
     pub(crate) desired: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<String>,
-    /// How far the rollout is; absent where no step went out.
+    /// The progress of the rollout, if a step went out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reached: Option<Reached>,
-    /// Pods that run the target, or the current version where nothing moves.
+    pub(crate) reached: Option<StepProgress>,
+    /// The number of pods that run the target, or the current version if nothing moves.
     pub(crate) on_target: u32,
-    /// All pods.
+    /// The number of all pods.
     pub(crate) total: u32,
-    /// Pods that reported a failure.
+    /// The number of pods that reported a failure.
     pub(crate) failed: u32,
-    /// When the rollout began, or the last thing changed that stands in the status; in seconds since 1970.
+    /// The time at which the rollout began, or the status changed last; in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<i64>,
-    /// Why it is not ready, or what is suspect.
+    /// The reason why the config is not ready, or is suspect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }
 
-/// How much attention a config needs.
+/// Returns how much attention a config needs.
 pub(crate) fn attention(config: &VersionedConfig) -> Attention {
     let Some(status) = &config.status else { return Attention::Moving };
-    let is = |kind: ConditionType| find_condition(&status.conditions, kind).filter(|it| it.status == "True");
+    let is_true = |kind| find_condition(&status.conditions, kind).is_some_and(|condition| condition.status == "True");
     let not_ready = find_condition(&status.conditions, ConditionType::Ready).filter(|ready| ready.status != "True");
     let needs_action = not_ready.is_some_and(|ready| Reason::named(&ready.reason).facts().needs_action);
-    if is(ConditionType::Stalled).is_some() || needs_action || status.state() == ConfigState::Failed {
+    if is_true(ConditionType::Stalled) || needs_action || status.state() == ConfigState::Failed {
         Attention::Act
-    } else if [ConditionType::Conflict, ConditionType::Drifted, ConditionType::Suspect]
-        .into_iter()
-        .any(|it| is(it).is_some())
+    } else if [ConditionType::Conflict, ConditionType::Drifted, ConditionType::Suspect].into_iter().any(is_true)
         || status.state() == ConfigState::RollingBack
         || status.pods.failed > 0
     {
@@ -90,12 +88,13 @@ const GOOD: [ConditionType; 6] = [
     ConditionType::Valid,
 ];
 
-/// How much attention a condition of a config needs.
-pub(crate) fn attention_to(one: &Condition) -> Attention {
-    let is = |kind: ConditionType| one.type_ == kind.as_str();
-    if (one.status == "True") == GOOD.into_iter().any(is) {
+/// Returns how much attention a condition of a config needs.
+pub(crate) fn attention_to(condition: &Condition) -> Attention {
+    let is = |kind: ConditionType| condition.type_ == kind.as_str();
+    if (condition.status == "True") == GOOD.into_iter().any(is) {
         Attention::None
-    } else if is(ConditionType::Stalled) || is(ConditionType::Ready) && Reason::named(&one.reason).facts().needs_action
+    } else if is(ConditionType::Stalled)
+        || is(ConditionType::Ready) && Reason::named(&condition.reason).facts().needs_action
     {
         Attention::Act
     } else if is(ConditionType::Reconciling) || is(ConditionType::Ready) {
@@ -106,14 +105,14 @@ pub(crate) fn attention_to(one: &Condition) -> Attention {
 }
 
 impl Row {
-    pub(crate) fn of(config: &VersionedConfig) -> Self {
+    pub(crate) fn new(config: &VersionedConfig) -> Self {
         let none = VersionedConfigStatus::default();
         let status = config.status.as_ref().unwrap_or(&none);
-        let find = |kind: ConditionType, status_is: bool| {
-            find_condition(&status.conditions, kind).filter(|it| (it.status == "True") == status_is)
+        let find = |kind, is_true| {
+            find_condition(&status.conditions, kind).filter(|condition| (condition.status == "True") == is_true)
         };
-        let shown = find(ConditionType::Ready, false).or_else(|| find(ConditionType::Suspect, true));
-        let changed = status.conditions.iter().map(|it| it.last_transition_time.0.as_second()).max();
+        let notable = find(ConditionType::Ready, false).or_else(|| find(ConditionType::Suspect, true));
+        let changed = status.conditions.iter().map(|condition| condition.last_transition_time.0.as_second()).max();
         let began = status.rollout.start_time.as_ref().map(|began| began.0.as_second());
         let created = config.metadata.creation_timestamp.as_ref().map(|created| created.0.as_second());
         Self {
@@ -123,11 +122,11 @@ impl Row {
             stage: status.rollout.stage,
             held: config.spec.rollout.hold.is_some(),
             attention: attention(config),
-            reason: shown.map(|it| it.reason.clone()),
-            message: shown.map(|it| it.message.clone()),
+            reason: notable.map(|condition| condition.reason.clone()),
+            message: notable.map(|condition| condition.message.clone()),
             since: began.or(changed).or(created),
             desired: config.spec.version.clone(),
-            reached: reached(config),
+            reached: step_progress(config),
             on_target: status.pods.on_target,
             total: status.pods.total,
             failed: status.pods.failed,
@@ -190,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_row_says_why_and_since_when() {
-        let row = Row::of(&config(&json!({"currentVersion": "1", "targetVersion": "2",
+        let row = Row::new(&config(&json!({"currentVersion": "1", "targetVersion": "2",
             "pods": {"total": 8, "onTarget": 3}, "conditions": [condition("Ready", "False", "Progressing")]})));
         let expected = (Some("1".to_owned()), Some("2".to_owned()), 3, 8, Some("why".to_owned()));
         assert_eq!((row.current, row.target, row.on_target, row.total, row.message), expected);
@@ -198,6 +197,6 @@ mod tests {
         let new: VersionedConfig = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "new"}, "spec": {}}))
         .unwrap();
-        assert_eq!((Row::of(&new).state, attention(&new)), ("Waiting", Attention::Moving));
+        assert_eq!((Row::new(&new).state, attention(&new)), ("Waiting", Attention::Moving));
     }
 }

@@ -1,4 +1,4 @@
-//! Which namespaces the page shows: all where the user may list them, else one.
+//! The namespaces that the page shows: all if the user may list them, else one.
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::ListParams;
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// What the user wants to see.
+/// The namespaces that the user wants to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All namespaces if the user may list them, else the namespace of the session.
@@ -19,7 +19,7 @@ pub(crate) enum Extent {
     One,
 }
 
-/// What the user may list of one kind.
+/// The objects of a kind that the user may list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// The objects of all namespaces.
@@ -30,8 +30,8 @@ pub(crate) enum Scope {
     Nothing(String),
 }
 
-/// What of this kind the user may list; `what` names the attempt.
-pub(crate) async fn scope<K>(session: &Session, extent: Extent, what: &str) -> Result<Scope, Failure>
+/// Returns which objects of this kind the user may list; `context` names the attempt.
+pub(crate) async fn scope<K>(session: &Session, extent: Extent, context: &str) -> Result<Scope, Failure>
 where
     K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
     K::DynamicType: Default,
@@ -40,16 +40,16 @@ where
         match probe_list(&Api::<K>::all(session.client.clone())).await {
             Ok(()) => return Ok(Scope::All),
             Err(kube::Error::Api(status)) if status.code == 403 && extent == Extent::AllIfAllowed => {}
-            Err(error) => return refused(what, &error),
+            Err(error) => return refused_scope(context, &error),
         }
     }
     match probe_list(&session.api::<K>()).await {
         Ok(()) => Ok(Scope::One),
-        Err(error) => refused(what, &error),
+        Err(error) => refused_scope(context, &error),
     }
 }
 
-/// Asks for one object: the answer says whether more may be listed.
+/// Lists one object, which shows whether more may be listed.
 pub(super) async fn probe_list<K>(api: &Api<K>) -> Result<(), kube::Error>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
@@ -57,7 +57,7 @@ where
     api.list_metadata(&ListParams::default().limit(1)).await.map(drop)
 }
 
-fn refused(what: &str, error: &kube::Error) -> Result<Scope, Failure> {
-    let failure = Failure::of(what, error);
+fn refused_scope(context: &str, error: &kube::Error) -> Result<Scope, Failure> {
+    let failure = Failure::of(context, error);
     if failure.status == 403 { Ok(Scope::Nothing(failure.message)) } else { Err(failure) }
 }

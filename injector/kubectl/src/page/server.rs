@@ -1,4 +1,4 @@
-//! The connections: few at a time, one request each, none that is slow to ask.
+//! The connections: a bounded number, one request each, and none that is slow to send it.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -15,14 +15,14 @@ use tokio::time::sleep;
 use super::{Page, routes};
 use crate::failure::Failure;
 
-/// How many connections there may be. Others of this machine wait until one ends.
+/// The maximum number of connections. Others of this machine wait until one ends.
 const MAX_CONNECTIONS: usize = 128;
-/// How long the head of a request may take.
-const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// The longest head of a request, in bytes.
+/// The time that the head of a request may take.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum size of a request's head.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
-/// After a failed accept, so that a machine without file descriptors is not asked all the time.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The wait after a failed accept, so that a machine without file descriptors is not asked all the time.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Accepts connections for as long as it is polled, within a `LocalSet`.
 pub(super) async fn accept(listener: TcpListener, page: Rc<Page>) -> Result<(), Failure> {
@@ -30,7 +30,7 @@ pub(super) async fn accept(listener: TcpListener, page: Rc<Page>) -> Result<(), 
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return Ok(()) };
         let Ok((stream, _)) = listener.accept().await else {
-            sleep(ACCEPT_PAUSE).await;
+            sleep(ACCEPT_BACKOFF).await;
             continue;
         };
         // Lines of a stream are sent as they are written.
@@ -44,10 +44,10 @@ pub(super) async fn accept(listener: TcpListener, page: Rc<Page>) -> Result<(), 
             let mut server = http1::Builder::new();
             server
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_LIMIT)
+                .header_read_timeout(HEAD_TIMEOUT)
                 .max_buf_size(MAX_HEAD_BYTES)
                 .keep_alive(false);
-            // What fails here is a client that went away.
+            // An error here is a client that went away.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
             drop(slot);
         });

@@ -1,4 +1,4 @@
-//! What a window of the browser is sent: first all, then what has changed, at most a few times a second.
+//! The stream of a window of the browser: first everything, then the changes, at most a few times a second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,37 +14,37 @@ use tokio::time::{sleep, timeout};
 use super::feed::{Feed, Key};
 use super::row::Row;
 
-/// The least time between two lines. A window that reads slowly gets fewer.
-const PAUSE: Duration = Duration::from_millis(200);
-/// A line is sent at least so often: the page knows by it that it is up to date.
-const BEAT: Duration = Duration::from_secs(10);
+/// The minimum time between two lines. A window that reads slowly gets fewer.
+const MIN_LINE_INTERVAL: Duration = Duration::from_millis(200);
+/// The maximum time between two lines, by which the page knows that it is up to date.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a window shows.
+/// The content of a window.
 pub(crate) trait View: Send + 'static {
-    /// What has changed since the last time; absent for nothing.
+    /// Returns what has changed since the last time, if anything has.
     fn next(&mut self, feed: &Feed) -> Option<Value>;
 }
 
-/// The lines for a window. The permit counts it among the windows that are open.
+/// Returns the lines for a window. The permit counts it among the windows that are open.
 pub(crate) fn lines(view: impl View, feed: Feed, permit: OwnedSemaphorePermit) -> impl Stream<Item = Bytes> + Send {
     struct State<V> {
         view: V,
         feed: Feed,
         changes: watch::Receiver<u64>,
-        first: bool,
+        is_first: bool,
         _permit: OwnedSemaphorePermit,
     }
     let changes = feed.changes();
-    stream::unfold(State { view, feed, changes, first: true, _permit: permit }, async |mut state| {
-        if !std::mem::take(&mut state.first) {
-            sleep(PAUSE).await;
+    stream::unfold(State { view, feed, changes, is_first: true, _permit: permit }, async |mut state| {
+        if !std::mem::take(&mut state.is_first) {
+            sleep(MIN_LINE_INTERVAL).await;
         }
         loop {
             state.changes.mark_unchanged();
             if let Some(value) = state.view.next(&state.feed) {
                 return Some((line(value), state));
             }
-            match timeout(BEAT, state.changes.changed()).await {
+            match timeout(HEARTBEAT_INTERVAL, state.changes.changed()).await {
                 Ok(Ok(())) => {}
                 // The page ends.
                 Ok(Err(_)) => return None,
@@ -54,18 +54,18 @@ pub(crate) fn lines(view: impl View, feed: Feed, permit: OwnedSemaphorePermit) -
     })
 }
 
-/// The document in a line, with the time of this machine.
+/// Returns the document in a line, with the time of this machine.
 fn line(mut value: Value) -> Bytes {
     value["now"] = json!(Timestamp::now().as_millisecond());
     Bytes::from(format!("{value}\n"))
 }
 
-/// A document that is sent when it changes.
+/// The last version of a document that is sent when it changes.
 #[derive(Debug, Default)]
 pub(crate) struct Last(Value);
 
 impl Last {
-    /// Adds the document under this name if it is another one than before.
+    /// Adds the document under this name if it has changed.
     pub(crate) fn put(&mut self, line: &mut Value, name: &str, document: &impl Serialize) {
         let document = serde_json::to_value(document).unwrap_or_default();
         if document != self.0 {
@@ -75,30 +75,31 @@ impl Last {
     }
 }
 
-/// The overview.
+/// The view of all configs.
 #[derive(Debug, Default)]
 pub(crate) struct Overview {
-    /// The rows of the window; absent before the first.
-    sent: Option<BTreeMap<Key, Row>>,
+    /// The rows that the window shows; absent before the first line.
+    sent_rows: Option<BTreeMap<Key, Row>>,
     fault: Last,
 }
 
 impl View for Overview {
     fn next(&mut self, feed: &Feed) -> Option<Value> {
-        let seen = feed.seen();
+        let state = feed.state();
         let mut line = json!({});
-        self.fault.put(&mut line, "fault", &seen.fault());
-        if let Some(configs) = &seen.configs {
-            let rows: BTreeMap<Key, Row> = configs.iter().map(|(key, config)| (key.clone(), Row::of(config))).collect();
+        self.fault.put(&mut line, "fault", &state.fault());
+        if let Some(configs) = state.configs() {
+            let rows: BTreeMap<Key, Row> =
+                configs.iter().map(|(key, config)| (key.clone(), Row::new(config))).collect();
             let none = BTreeMap::new();
-            let sent = self.sent.as_ref().unwrap_or(&none);
+            let sent = self.sent_rows.as_ref().unwrap_or(&none);
             let changed: Vec<&Row> =
                 rows.iter().filter(|(key, row)| sent.get(key) != Some(row)).map(|(_, row)| row).collect();
             let gone: Vec<&Key> = sent.keys().filter(|key| !rows.contains_key(key)).collect();
-            if self.sent.is_none() || !changed.is_empty() || !gone.is_empty() {
+            if self.sent_rows.is_none() || !changed.is_empty() || !gone.is_empty() {
                 line["rows"] = json!(changed);
                 line["gone"] = json!(gone);
-                self.sent = Some(rows);
+                self.sent_rows = Some(rows);
             }
         }
         (line != json!({})).then_some(line)

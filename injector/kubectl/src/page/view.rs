@@ -1,4 +1,4 @@
-//! What a window that shows one config is sent.
+//! The stream of a window that shows one config.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,44 +9,37 @@ use super::detail::Detail;
 use super::feed::{Feed, Key};
 use super::stream::{Last, View};
 
-/// One config with its pods.
-#[derive(Debug)]
+/// A view of one config with its pods.
+#[derive(Debug, Default)]
 pub(crate) struct ConfigView {
     key: Key,
     config: Last,
     fault: Last,
     pods_fault: Last,
-    more: Last,
-    /// The pods of the window by their names.
-    sent: BTreeMap<String, Cell>,
+    /// The number of pods that are not shown.
+    hidden_pods: Last,
+    /// The pods that the window shows, by name.
+    sent_pods: BTreeMap<String, Cell>,
     plan: Plan,
 }
 
 impl ConfigView {
     pub(crate) fn new(key: Key) -> Self {
-        Self {
-            key,
-            config: Last::default(),
-            fault: Last::default(),
-            pods_fault: Last::default(),
-            more: Last::default(),
-            sent: BTreeMap::new(),
-            plan: Plan::default(),
-        }
+        Self { key, ..Self::default() }
     }
 
-    fn pods(&mut self, line: &mut Value, cells: Cells) {
-        self.more.put(line, "more", &(cells.total - cells.shown.len()));
+    fn put_pods(&mut self, line: &mut Value, cells: Cells) {
+        self.hidden_pods.put(line, "more", &(cells.count.total - cells.shown.len()));
         let names: BTreeSet<&str> = cells.shown.iter().map(|cell| cell.pod.as_str()).collect();
-        let gone: Vec<String> = self.sent.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
+        let gone: Vec<String> = self.sent_pods.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
         for name in &gone {
-            self.sent.remove(name);
+            self.sent_pods.remove(name);
         }
         let changed: Vec<Cell> =
-            cells.shown.into_iter().filter(|cell| self.sent.get(&cell.pod) != Some(cell)).collect();
+            cells.shown.into_iter().filter(|cell| self.sent_pods.get(&cell.pod) != Some(cell)).collect();
         if !changed.is_empty() {
             line["pods"] = json!(changed);
-            self.sent.extend(changed.into_iter().map(|cell| (cell.pod.clone(), cell)));
+            self.sent_pods.extend(changed.into_iter().map(|cell| (cell.pod.clone(), cell)));
         }
         if !gone.is_empty() {
             line["gone"] = json!(gone);
@@ -56,19 +49,19 @@ impl ConfigView {
 
 impl View for ConfigView {
     fn next(&mut self, feed: &Feed) -> Option<Value> {
-        let seen = feed.seen();
+        let state = feed.state();
         let mut line = json!({});
-        self.fault.put(&mut line, "fault", &seen.fault());
-        self.pods_fault.put(&mut line, "podsFault", &seen.pods_fault);
-        if let Some(configs) = &seen.configs {
+        self.fault.put(&mut line, "fault", &state.fault());
+        self.pods_fault.put(&mut line, "podsFault", &state.pods_fault);
+        if let Some(configs) = state.configs() {
             match configs.get(&self.key) {
                 Some(config) => {
-                    let known = seen.pods.all();
-                    let listed = known.is_some();
-                    let cells = known.map(|pods| cells(config, pods, &mut self.plan)).unwrap_or_default();
-                    self.config.put(&mut line, "config", &Detail::of(config, &cells, seen.approvals(&self.key.0)));
-                    if listed {
-                        self.pods(&mut line, cells);
+                    let pods = state.pods.all();
+                    let are_listed = pods.is_some();
+                    let cells = pods.map(|pods| cells(config, pods, &mut self.plan)).unwrap_or_default();
+                    self.config.put(&mut line, "config", &Detail::new(config, &cells, state.approvals(&self.key.0)));
+                    if are_listed {
+                        self.put_pods(&mut line, cells);
                     }
                 }
                 None => self.config.put(&mut line, "config", &json!({"absent": true})),
@@ -115,19 +108,19 @@ mod tests {
         let mut view = ConfigView::new(("team".to_owned(), "shop".to_owned()));
         // That there is no fault is what a window takes for granted.
         assert_eq!(view.next(&feed), None);
-        feed.seen().configs = Some([(("team".to_owned(), "shop".to_owned()), config("1"))].into());
+        feed.state().set_configs([(("team".to_owned(), "shop".to_owned()), config("1"))].into());
         let line = view.next(&feed).unwrap();
         assert!(line["config"]["config"] == "shop" && line.get("pods").is_none(), "{line}");
         for event in [Event::Init, Event::InitApply(pod("a", "1")), Event::InitApply(pod("b", "1")), Event::InitDone] {
-            feed.seen().pods.apply(event);
+            feed.state().pods.apply(event);
         }
         assert_eq!(names(&view.next(&feed).unwrap(), "pods"), ["a", "b"]);
         assert_eq!(view.next(&feed), None);
-        feed.seen().pods.apply(Event::Apply(pod("b", "2")));
-        feed.seen().pods.apply(Event::Delete(pod("a", "1")));
+        feed.state().pods.apply(Event::Apply(pod("b", "2")));
+        feed.state().pods.apply(Event::Delete(pod("a", "1")));
         let line = view.next(&feed).unwrap();
         assert_eq!((names(&line, "pods"), names(&line, "gone")), (vec!["b".to_owned()], vec!["a".to_owned()]));
-        feed.seen().configs = Some(BTreeMap::new());
+        feed.state().set_configs(BTreeMap::new());
         assert_eq!(view.next(&feed).unwrap(), json!({"config": {"absent": true}}));
     }
 }

@@ -8,10 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 use crate::session::FIELD_MANAGER;
 
-/// How the managers of GitOps tools begin that write with `operation: Update`: Argo CD, Rancher Fleet, Flux, Helm.
+/// The beginnings of the managers of GitOps tools that write with `operation: Update`: Argo CD, Rancher Fleet, Flux,
+/// Helm.
 const TOOLS: [&str; 5] = ["argocd", "fleetagent", "flux", "helm", "kustomize-controller"];
 
-/// The managers of `spec.version` that will write it again.
+/// Returns the managers of `spec.version` that will write it again.
 fn other_managers(entries: &[ManagedFieldsEntry]) -> Vec<&str> {
     let mut names: Vec<&str> = entries
         .iter()
@@ -33,11 +34,11 @@ fn owns_version(entry: &ManagedFieldsEntry) -> bool {
 fn writes_again(name: &str, applies: bool) -> bool {
     // kubectl apply --server-side is "kubectl"; its other commands are "kubectl-create", "kubectl-client-side-apply"
     // and so on.
-    let by_hand = name == FIELD_MANAGER || name == "kubectl" || name.starts_with("kubectl-");
-    !by_hand && (applies || TOOLS.iter().any(|tool| name.starts_with(tool)))
+    let is_by_hand = name == FIELD_MANAGER || name == "kubectl" || name.starts_with("kubectl-");
+    !is_by_hand && (applies || TOOLS.iter().any(|tool| name.starts_with(tool)))
 }
 
-/// The warning before the field is changed.
+/// Returns the warning before the field is changed, if somebody may set it back.
 pub(crate) fn warning(config: &str, entries: &[ManagedFieldsEntry]) -> Option<String> {
     let others = other_managers(entries);
     let names = others.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" and ");

@@ -1,4 +1,4 @@
-//! Moving a config to a version: `spec.version`, who else writes it, and waiting for the end of the rollout.
+//! The move of a config to a version: `spec.version`, who else writes it, and the wait for the end of the rollout.
 
 mod field_managers;
 pub(crate) mod outcome;

@@ -1,4 +1,4 @@
-//! The state of a rollout as `--wait` shows it, judged from the status of the config.
+//! The state of a rollout as `--wait` shows it, from the status of the config.
 
 use nudge_api::{
     ConditionType, ConfigState, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition,
@@ -19,8 +19,8 @@ pub(crate) enum Outcome {
     Failed(String),
 }
 
-/// Judges the state of the config. `generation` is the generation of the spec that names the version. `pods` is absent
-/// without the right to list pods.
+/// Returns the state of the rollout. `generation` is the generation of the spec that names the version. `pods` is
+/// absent without the right to list pods.
 pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, pods: Option<PodCount>) -> Outcome {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let none = VersionedConfigStatus::default();
@@ -30,10 +30,10 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
     }
     let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
     let is_retried =
-        failure.is_some_and(|failure| noted_retry(config).is_some_and(|asked| failure.retry_time != Some(asked)));
+        failure.is_some_and(|failure| noted_retry(config).is_some_and(|retry| failure.retry_time != Some(retry)));
     if status.observed_generation.unwrap_or_default() < generation || is_retried {
         let line = "waiting for the control plane".to_owned();
-        return Outcome::Pending(View { done: 0, total: status.pods.total, line, passing: true });
+        return Outcome::Pending(View { done: 0, total: status.pods.total, line, is_passing: true });
     }
     if status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current {
         return Outcome::Current;
@@ -46,8 +46,8 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
         ));
     }
     let condition = |kind: ConditionType| find_condition(&status.conditions, kind);
-    let stalled = condition(ConditionType::Stalled).filter(|it| it.status == "True");
-    match stalled.map(|it| (Reason::named(&it.reason), &it.message)) {
+    let stalled = condition(ConditionType::Stalled).filter(|stalled| stalled.status == "True");
+    match stalled.map(|stalled| (Reason::named(&stalled.reason), &stalled.message)) {
         Some((Reason::Failed, message)) => {
             return Outcome::Failed(format!("config {name}: version {version} failed: {message}"));
         }
@@ -56,7 +56,7 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
     }
     let ready = condition(ConditionType::Ready).filter(|ready| ready.status != "True");
     let why = ready.and_then(|ready| match Reason::named(&ready.reason) {
-        // The line says the same.
+        // The line says the same as the messages of these reasons.
         Reason::Progressing | Reason::Baking | Reason::Publishing | Reason::RollingBack | Reason::Leaving => None,
         _ => Some(ready.message.clone()),
     });
@@ -67,8 +67,8 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
 fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<PodCount>, why: Option<&str>) -> View {
     let stage = status.rollout.stage;
     let total = pods.map_or(status.pods.total, |pods| pods.total);
-    let left = status.target_version.as_deref().unwrap_or_default();
-    let returns = status.current_version.as_deref() == Some(version);
+    let target = status.target_version.as_deref().unwrap_or_default();
+    let is_return = status.current_version.as_deref() == Some(version);
     let mut line = match stage {
         None => format!("the rollout of version {version} has not begun"),
         Some(RolloutStage::Moving) => format!("moving to version {version}"),
@@ -76,14 +76,16 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
             format!("all pods run version {version}, and are watched for {bake} s before it is current")
         }
         Some(RolloutStage::Restarting) => format!("version {version} is proven"),
-        Some(RolloutStage::Leaving | RolloutStage::Returning) if returns => {
-            format!("moving all pods back from version {left} to {version}")
+        Some(RolloutStage::Leaving | RolloutStage::Returning) if is_return => {
+            format!("moving all pods back from version {target} to {version}")
         }
-        Some(RolloutStage::Leaving | RolloutStage::Returning) => format!("moving pods away from version {left} first"),
+        Some(RolloutStage::Leaving | RolloutStage::Returning) => {
+            format!("moving pods away from version {target} first")
+        }
         Some(RolloutStage::RollingBack) => format!("rolling back from version {version}"),
     };
-    let moving = stage == Some(RolloutStage::Moving);
-    if let Some(pods) = pods.filter(|_| moving) {
+    let is_moving = stage == Some(RolloutStage::Moving);
+    if let Some(pods) = pods.filter(|_| is_moving) {
         line = format!("{line}: assigned to {} of {total} pods", pods.assigned);
     }
     let failure = status.rollout.failure.as_ref().filter(|_| stage == Some(RolloutStage::RollingBack));
@@ -91,7 +93,7 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
         line = format!("{line}: {}", failure.message);
     }
     let not_waited_for = status.rollout.evidence.as_ref().map_or(0, |evidence| evidence.not_waited_for);
-    if moving && not_waited_for > 0 {
+    if is_moving && not_waited_for > 0 {
         line = format!("{line}, {not_waited_for} not waited for");
     }
     if let Some(why) = why {
@@ -104,10 +106,10 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
         (_, Some(pods)) => pods.running,
         (_, None) => status.pods.on_target,
     };
-    let passing = stage.is_none()
+    let is_passing = stage.is_none()
         || stage == Some(RolloutStage::Restarting)
-        || moving && pods.is_some_and(|pods| pods.assigned == 0 && total > 0);
-    View { done, total, line, passing: why.is_none() && passing }
+        || is_moving && pods.is_some_and(|pods| pods.assigned == 0 && total > 0);
+    View { done, total, line, is_passing: why.is_none() && is_passing }
 }
 
 #[cfg(test)]
@@ -141,7 +143,7 @@ mod tests {
         };
         let old = of(2);
         assert!(
-            matches!(old, Outcome::Pending(view) if view.passing && view.line.contains("waiting for the control plane"))
+            matches!(old, Outcome::Pending(view) if view.is_passing && view.line.contains("waiting for the control plane"))
         );
         assert_eq!(of(3), Outcome::Current);
     }
@@ -205,11 +207,11 @@ mod tests {
         };
         let held = status("Moving", "OnHold", "it is on hold");
         let held = view(&held, of(10, 4));
-        assert_eq!((held.done, held.total, held.passing), (4, 40, false));
+        assert_eq!((held.done, held.total, held.is_passing), (4, 40, false));
         assert_eq!(held.line, "moving to version 2: assigned to 10 of 40 pods, 1 not waited for; it is on hold");
         let moving = status("Moving", "Progressing", "moving to version 2");
         assert_eq!(view(&moving, of(10, 4)).line, "moving to version 2: assigned to 10 of 40 pods, 1 not waited for");
-        assert!(view(&moving, of(0, 0)).passing && !view(&moving, of(1, 0)).passing);
+        assert!(view(&moving, of(0, 0)).is_passing && !view(&moving, of(1, 0)).is_passing);
         assert_eq!(view(&moving, None).line, "moving to version 2, 1 not waited for");
         let back = view(&status("RollingBack", "RollingBack", "x"), of(0, 3));
         assert_eq!((back.done, back.line.as_str()), (37, "rolling back from version 2: it is ill"));

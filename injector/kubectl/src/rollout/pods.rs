@@ -1,4 +1,4 @@
-//! Counts the pods of a rollout, from a watch of pods.
+//! The count of a rollout's pods, from a watch of pods.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use nudge_core::pods::{PodState, pod_state};
 use nudge_core::rollout::assigned_version;
 use nudge_protocol::VersionName;
 
-/// How many pods a rollout has reached.
+/// The number of pods that a rollout has reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodCount {
     /// Pods that the target is assigned to.
@@ -25,7 +25,7 @@ pub(crate) struct PodCount {
 /// The pods with an agent, kept by a watch.
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
-    /// By uid; absent until the first list is complete.
+    /// The pods by uid; absent until the first list is complete.
     known: Option<HashMap<PodUid, PodState>>,
     /// The list that the watch is receiving.
     listed: HashMap<PodUid, PodState>,
@@ -52,12 +52,12 @@ impl Pods {
         }
     }
 
-    /// All pods. Absent until they are known.
+    /// Returns all pods, or `None` until the first list is complete.
     pub(crate) fn all(&self) -> Option<impl Iterator<Item = &PodState>> {
         self.known.as_ref().map(HashMap::values)
     }
 
-    /// Counts the pods of the config. Absent until all pods are known.
+    /// Counts the pods of the config. Returns `None` until the first list is complete.
     pub(crate) fn count(&self, config: &VersionedConfig) -> Option<PodCount> {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let identity = Identity::of(config);
@@ -65,8 +65,8 @@ impl Pods {
         let target = status.target_version.as_deref();
         let mut count = PodCount::default();
         for pod in self.known.as_ref()?.values() {
-            let uses = pod.configs.iter().any(|config| config.as_str() == name);
-            if pod.terminating || pod.finished || !uses || !config.spec.admits(&pod.service_account) {
+            let has_config = pod.configs.iter().any(|config| config.as_str() == name);
+            if pod.terminating || pod.finished || !has_config || !config.spec.admits(&pod.service_account) {
                 continue;
             }
             let assigned = assigned_version(status, identity, pod);

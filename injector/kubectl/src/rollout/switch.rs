@@ -1,4 +1,4 @@
-//! Sets `spec.version`, and waits for the rollout if asked to.
+//! The change of `spec.version`, and the wait for the rollout if the user wants it.
 
 use std::time::Duration;
 
@@ -15,18 +15,21 @@ use crate::rollout::field_managers;
 use crate::rollout::wait::{Wait, wait_for};
 use crate::session::{Session, patching};
 
-/// How long the control plane may take to seal a version whose objects exist, or to see a change of spec.
-pub(crate) const CONTROL_PLANE_LIMIT: Duration = Duration::from_secs(10);
+/// The time that the control plane may take to seal a version whose objects exist, or to see a change of spec.
+pub(crate) const CONTROL_PLANE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// For how long `spec.rollout.override` asks for all pods at once. The API server takes a day at most.
-pub(crate) const AT_ONCE_SECONDS: i64 = 3600;
+/// The interval between two reads of what the control plane does.
+pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Moves the config to a version; with a reason, all pods at once.
+/// The time for which `spec.rollout.override` asks for all pods at once. The API server accepts a day at most.
+pub(crate) const OVERRIDE_SECONDS: i64 = 3600;
+
+/// Moves the config to a version; with a reason to override, all pods at once.
 pub(crate) async fn switch(
     session: &Session,
     config: &VersionedConfig,
     version: &str,
-    now: Option<&str>,
+    override_reason: Option<&str>,
     wait: Wait,
     dry: DryRun,
 ) -> Result<(), Failure> {
@@ -38,12 +41,12 @@ pub(crate) async fn switch(
     }
     let is_current = status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current;
     let is_named = config.spec.version.as_deref() == Some(version);
-    // A plain switch also removes what an earlier one left.
-    if is_current && is_named && (now.is_some() || config.spec.rollout.overridden.is_none()) {
+    // A switch in steps also removes the override that an earlier one left.
+    if is_current && is_named && (override_reason.is_some() || config.spec.rollout.overridden.is_none()) {
         return session.out.line(&format!("config {name}: version {version} is already current"));
     }
     let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
-    if now.is_some() && failure.is_some_and(|failure| failure.overridden.as_deref() == now) {
+    if override_reason.is_some() && failure.is_some_and(|failure| failure.overridden.as_deref() == override_reason) {
         return Err(Failure::new(format!(
             "config {name}: version {version} failed when it was assigned to all pods at once for this reason; give another reason to try \
              it again at once, or leave out --now to try it in steps"
@@ -52,15 +55,15 @@ pub(crate) async fn switch(
     let mut generation = config.metadata.generation.unwrap_or_default();
     if dry != DryRun::Client {
         let consent = status.version(version).and_then(|sealed| sealed.consent);
-        let anew = is_named && consent == Some(Consent::NeededAnew) && dry == DryRun::None;
-        if anew {
-            set(session, name, patch(status.current_version.as_deref(), None), dry).await?;
+        let needs_consent = is_named && consent == Some(Consent::NeededAnew) && dry == DryRun::None;
+        if needs_consent {
+            set_version(session, name, patch(status.current_version.as_deref(), None), dry).await?;
             wait_until_unnamed(session, name, version).await?;
         }
-        let request = request(version, now, failure.is_some(), Timestamp::now());
-        generation = set(session, name, request, dry).await?.metadata.generation.unwrap_or(generation);
+        let request = request(version, override_reason, failure.is_some(), Timestamp::now());
+        generation = set_version(session, name, request, dry).await?.metadata.generation.unwrap_or(generation);
     }
-    let at_once = if now.is_some() { ", for all pods at once" } else { "" };
+    let at_once = if override_reason.is_some() { ", for all pods at once" } else { "" };
     session.out.line(&format!("config {name}: spec.version is {version}{at_once}{}", dry.suffix()))?;
     if wait.wait && dry == DryRun::None {
         Box::pin(wait_for(session, name, version, generation, wait.timeout)).await?;
@@ -72,7 +75,7 @@ pub(crate) async fn switch(
 /// Waits until the control plane has seen that `spec.version` does not name the version: only then is naming it
 /// consent.
 async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Result<(), Failure> {
-    let deadline = Instant::now() + CONTROL_PLANE_LIMIT;
+    let deadline = Instant::now() + CONTROL_PLANE_TIMEOUT;
     loop {
         let config = session.config(name).await?;
         let consent = config.status.as_ref().and_then(|status| status.version(version)?.consent);
@@ -85,32 +88,34 @@ async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Res
                  that Nudge runs, and try again"
             )));
         }
-        sleep(Duration::from_millis(200)).await;
+        sleep(READ_INTERVAL).await;
     }
 }
 
-/// Both fields in one write: `spec.rollout.override` never stands beside a version that it was not meant for.
-fn patch(version: Option<&str>, now: Option<(&str, Timestamp)>) -> Value {
-    let now = now.map(|(reason, end)| json!({"version": version, "reason": reason, "untilTime": end.to_string()}));
-    json!({"spec": {"version": version, "rollout": {"override": now}}})
+/// Returns a patch of both fields, so that `spec.rollout.override` never stands beside a version that it was not meant
+/// for.
+fn patch(version: Option<&str>, override_until: Option<(&str, Timestamp)>) -> Value {
+    let overridden =
+        override_until.map(|(reason, end)| json!({"version": version, "reason": reason, "untilTime": end.to_string()}));
+    json!({"spec": {"version": version, "rollout": {"override": overridden}}})
 }
 
-/// What asks for the version. One that failed is tried again only where somebody asks for that. For all pods at once,
-/// another reason asks.
-fn request(version: &str, at_once: Option<&str>, failed: bool, now: Timestamp) -> Value {
-    let mut patch = patch(Some(version), at_once.map(|reason| (reason, end(now))));
-    if at_once.is_none() && failed {
+/// Returns the patch that requests the version. A version that failed is tried again only if the patch requests a
+/// retry; for all pods at once, another reason is a new request.
+fn request(version: &str, override_reason: Option<&str>, has_failed: bool, now: Timestamp) -> Value {
+    let mut patch = patch(Some(version), override_reason.map(|reason| (reason, override_end(now))));
+    if override_reason.is_none() && has_failed {
         patch["metadata"]["annotations"] = json!({RETRY: now.to_string()});
     }
     patch
 }
 
-/// When what is set now ends, in whole seconds.
-fn end(now: Timestamp) -> Timestamp {
-    Timestamp::from_second(now.as_second().saturating_add(AT_ONCE_SECONDS)).unwrap_or(now)
+/// Returns when an override that is set now ends, in whole seconds.
+fn override_end(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second().saturating_add(OVERRIDE_SECONDS)).unwrap_or(now)
 }
 
-async fn set(session: &Session, name: &str, patch: Value, dry: DryRun) -> Result<VersionedConfig, Failure> {
+async fn set_version(session: &Session, name: &str, patch: Value, dry: DryRun) -> Result<VersionedConfig, Failure> {
     let patched = session.api::<VersionedConfig>().patch(name, &patching(dry), &Patch::Merge(&patch)).await;
     patched.map_err(doing(format!("setting spec.version of config {name}")))
 }
@@ -121,9 +126,10 @@ mod tests {
 
     #[test]
     fn one_write_sets_the_version_and_whether_it_goes_to_all_pods_at_once() {
-        let it = json!({"version": "2", "reason": "the old password is revoked", "untilTime": "2026-01-01T13:00:00Z"});
-        let now = json!({"spec": {"version": "2", "rollout": {"override": it}}});
-        let end = end("2026-01-01T12:00:00.7Z".parse().unwrap());
+        let overridden =
+            json!({"version": "2", "reason": "the old password is revoked", "untilTime": "2026-01-01T13:00:00Z"});
+        let now = json!({"spec": {"version": "2", "rollout": {"override": overridden}}});
+        let end = override_end("2026-01-01T12:00:00.7Z".parse().unwrap());
         assert_eq!(patch(Some("2"), Some(("the old password is revoked", end))), now);
         assert_eq!(patch(Some("2"), None), json!({"spec": {"version": "2", "rollout": {"override": null}}}));
         assert_eq!(patch(None, None), json!({"spec": {"version": null, "rollout": {"override": null}}}));

@@ -1,4 +1,4 @@
-//! Waiting for the end of a rollout, with its progress.
+//! The wait for the end of a rollout, with its progress.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -20,8 +20,8 @@ use crate::rollout::outcome::{Outcome, outcome};
 use crate::rollout::pods::Pods;
 use crate::session::Session;
 
-/// A state that usually ends at once is shown after this long without a change.
-const STALL_NOTICE_AFTER: Duration = Duration::from_secs(5);
+/// The time without a change after which a state that usually ends at once is shown.
+const STALL_NOTICE_DELAY: Duration = Duration::from_secs(5);
 
 /// The flags `--wait` and `--timeout`.
 #[derive(Clone, Copy, Debug, Args)]
@@ -43,31 +43,31 @@ pub(crate) async fn wait_for(
     limit: Duration,
 ) -> Result<(), Failure> {
     let mut progress = Progress::new(&session.out);
-    let watched = watch(session, name, version, generation, &mut progress);
-    let limited = async { if limit.is_zero() { Ok(watched.await) } else { timeout(limit, watched).await } };
-    let ended = tokio::select! {
-        ended = limited => Some(ended),
+    let watch = watch(session, name, version, generation, &mut progress);
+    let limited_watch = async { if limit.is_zero() { Ok(watch.await) } else { timeout(limit, watch).await } };
+    let result = tokio::select! {
+        result = limited_watch => Some(result),
         // Without signal handling, Ctrl-C ends the process.
         Ok(()) = tokio::signal::ctrl_c() => None,
     };
-    if ended.is_some() {
+    if result.is_some() {
         progress.clear();
     } else {
         progress.keep();
     }
-    let see = format!("the rollout continues; see kubectl nudge status {name}");
-    match ended {
-        Some(Ok(ended)) => ended,
+    let hint = format!("the rollout continues; see kubectl nudge status {name}");
+    match result {
+        Some(Ok(result)) => result,
         Some(Err(_)) => {
             let seconds = limit.as_secs_f32();
             Err(Failure::with(
                 Exit::TimedOut,
-                format!("config {name}: version {version} is not current after {seconds} s; {see}"),
+                format!("config {name}: version {version} is not current after {seconds} s; {hint}"),
             ))
         }
         None => Err(Failure::with(
             Exit::Interrupted,
-            format!("config {name}: stopped waiting for version {version}; {see}"),
+            format!("config {name}: stopped waiting for version {version}; {hint}"),
         )),
     }
 }
@@ -78,8 +78,8 @@ enum WatchEvent {
     Pod(Box<Result<Event<Pod>, watcher::Error>>),
 }
 
-/// The API server's refusal, if a retry can't help.
-fn refused<T>(event: &Result<Event<T>, watcher::Error>) -> Option<&kube::Error> {
+/// Returns the API server's refusal, if a retry can't help.
+fn refusal<T>(event: &Result<Event<T>, watcher::Error>) -> Option<&kube::Error> {
     match event {
         Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) => {
             Some(error).filter(|error| matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403)))
@@ -96,29 +96,29 @@ async fn watch(
     progress: &mut Progress,
 ) -> Result<(), Failure> {
     // A short timeout detects a connection that died silently.
-    let short = watcher::Config::default().timeout(60);
-    let this = short.clone().fields(&format!("metadata.name={name}"));
-    let configs = watcher(session.api::<VersionedConfig>(), this)
+    let watch_config = watcher::Config::default().timeout(60);
+    let config_watch = watch_config.clone().fields(&format!("metadata.name={name}"));
+    let configs = watcher(session.api::<VersionedConfig>(), config_watch)
         .default_backoff()
         .map(|event| WatchEvent::Config(Box::new(event)));
-    let pods = watcher(session.api::<Pod>(), short.labels(labels::AGENT)).default_backoff();
+    let pods = watcher(session.api::<Pod>(), watch_config.labels(labels::AGENT)).default_backoff();
     // Without the right to list pods, the progress comes from the status of the config alone.
     let may_list = Cell::new(true);
     let pods = pods.take_while(|event| {
-        may_list.set(refused(event).is_none());
+        may_list.set(refusal(event).is_none());
         future::ready(may_list.get())
     });
     let mut events = pin!(stream::select(configs, pods.map(|event| WatchEvent::Pod(Box::new(event)))));
-    let (mut last, mut pods) = (None, Pods::default());
+    let (mut last_config, mut pods) = (None, Pods::default());
     loop {
-        match timeout(STALL_NOTICE_AFTER, events.next()).await {
+        match timeout(STALL_NOTICE_DELAY, events.next()).await {
             Ok(Some(WatchEvent::Config(event))) => match *event {
-                Ok(Event::Apply(config) | Event::InitApply(config)) => last = Some(config),
+                Ok(Event::Apply(config) | Event::InitApply(config)) => last_config = Some(config),
                 Ok(Event::Delete(_)) => {
                     return Err(Failure::with(Exit::RolloutFailed, format!("config {name} was deleted meanwhile")));
                 }
                 event => {
-                    if let Some(error) = refused(&event) {
+                    if let Some(error) = refusal(&event) {
                         return Err(Failure::of(&format!("watching config {name}"), error));
                     }
                     // The watcher retries after other errors.
@@ -135,13 +135,13 @@ async fn watch(
                 continue;
             }
         }
-        let Some(config) = &last else { continue };
+        let Some(config) = &last_config else { continue };
         let count = pods.count(config);
         match outcome(config, version, generation, count) {
             Outcome::Pending(view) => {
                 // The line changes once all pods are known.
-                let passing = view.passing || count.is_none() && may_list.get();
-                progress.show(&View { passing, ..view });
+                let is_passing = view.is_passing || count.is_none() && may_list.get();
+                progress.show(&View { is_passing, ..view });
             }
             Outcome::Current => return Ok(()),
             Outcome::Failed(message) => return Err(Failure::with(Exit::RolloutFailed, message)),

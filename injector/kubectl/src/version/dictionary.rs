@@ -8,46 +8,46 @@ use nudge_api::PartKind;
 use nudge_core::versions::Contents;
 use nudge_protocol::reserved;
 
-/// Replaces a secret value.
+/// The text in place of a secret value.
 const MASK: &str = "***";
 
 /// One config with the version to show.
 pub(crate) struct Source {
     pub(crate) config: String,
-    /// Absent if the config or its version does not exist.
+    /// The version; absent if the config or the version does not exist.
     pub(crate) version: Option<String>,
     pub(crate) parts: Vec<(PartKind, Contents)>,
 }
 
-/// The keys with their values, as the endpoint of the agent serves them.
+/// Returns the keys with their values, as the endpoint of the agent serves them.
 pub(crate) fn dictionary(sources: Vec<Source>, show_secrets: bool) -> BTreeMap<String, String> {
-    let mut all = BTreeMap::new();
+    let mut values = BTreeMap::new();
     let mut configs = Vec::new();
     let mut binary: BTreeMap<String, bool> = BTreeMap::new();
     for Source { config, version, parts } in sources {
         configs.push(format!("{config}={}", version.as_deref().unwrap_or_default()));
         if let Some(version) = version {
-            all.insert(reserved::version_key(&config), version);
+            values.insert(reserved::version_key(&config), version);
         }
         for (kind, content) in parts {
             for (key, value) in content {
                 let text = std::str::from_utf8(&value).ok();
                 binary.insert(key.clone(), text.is_none());
-                let shown = match text {
+                let value = match text {
                     _ if kind == PartKind::Secret && !show_secrets => MASK.to_owned(),
                     Some(text) => text.to_owned(),
                     None => STANDARD.encode(&*value),
                 };
-                all.insert(key, shown);
+                values.insert(key, value);
             }
         }
     }
-    all.insert(reserved::CONFIGS.to_owned(), configs.join(","));
+    values.insert(reserved::CONFIGS.to_owned(), configs.join(","));
     let binary: Vec<String> = binary.into_iter().filter(|(_, binary)| *binary).map(|(key, _)| key).collect();
     if !binary.is_empty() {
-        all.insert(reserved::BINARY.to_owned(), binary.join(","));
+        values.insert(reserved::BINARY.to_owned(), binary.join(","));
     }
-    all
+    values
 }
 
 #[cfg(test)]

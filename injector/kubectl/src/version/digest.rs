@@ -1,36 +1,36 @@
-//! The digest of a version as users name it: that of the content which they have read.
+//! The digest by which users name the content of a version that they have read.
 
 use std::fmt;
 
 use nudge_api::VersionStatus;
 use nudge_core::governance::sealed_digest;
 
-/// How a digest begins, which users may leave out.
+/// The beginning of a digest, which users may leave out.
 const PREFIX: &str = "sha256:";
-/// The fewest digits that name a content: those that are printed.
-const FEWEST: usize = 32;
+/// The minimum number of digits that name a content: as many as are printed.
+const MIN_DIGITS: usize = 32;
 
 /// The digits that a digest begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Digest(String);
 
-/// Hex digits, with `sha256:` or without.
+/// Parses hex digits, with `sha256:` or without.
 pub(crate) fn parse(text: &str) -> Result<Digest, String> {
     let digits = text.strip_prefix(PREFIX).unwrap_or(text);
-    if digits.len() < FEWEST || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(format!("give {FEWEST} hex digits or more, as kubectl nudge diff prints them"));
+    if digits.len() < MIN_DIGITS || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(format!("give {MIN_DIGITS} hex digits or more, as kubectl nudge diff prints them"));
     }
     Ok(Digest(digits.to_ascii_lowercase()))
 }
 
 impl Digest {
-    /// Returns whether it is that of the version, by the parts that it has.
+    /// Returns whether the version has this digest, by the parts that it has.
     pub(crate) fn is_of(&self, version: &VersionStatus) -> bool {
         digits(version).starts_with(&self.0)
     }
 
-    /// As many digits of the one that the version has.
-    pub(crate) fn beside(&self, version: &VersionStatus) -> String {
+    /// Returns the digest of the version, as long as this one.
+    pub(crate) fn same_length_of(&self, version: &VersionStatus) -> String {
         digits(version).chars().take(self.0.len()).collect()
     }
 }
@@ -72,9 +72,9 @@ mod tests {
             assert!(digest.is_of(&one) && !digest.is_of(&other), "{text}");
         }
         let digest = parse(&short).unwrap();
-        assert_eq!((digest.to_string(), digest.beside(&other)), (short.clone(), short_digest(&other)));
+        assert_eq!((digest.to_string(), digest.same_length_of(&other)), (short.clone(), short_digest(&other)));
         let longer = parse(&format!("{digits}0")).unwrap();
-        assert!(!longer.is_of(&one) && longer.beside(&one) == digits);
+        assert!(!longer.is_of(&one) && longer.same_length_of(&one) == digits);
         assert!(!parse(&"0".repeat(32)).unwrap().is_of(&one));
     }
 

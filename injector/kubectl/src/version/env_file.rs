@@ -1,6 +1,6 @@
 //! Files of `KEY=VALUE` lines, by the rules of `kubectl create configmap --from-env-file`.
 
-/// The pairs of `text`. A key without `=` takes its value from `variable`, and is empty without one.
+/// Parses the pairs of `text`. A key without `=` takes its value from `variable`, and is empty without one.
 pub(crate) fn parse(text: &[u8], variable: impl Fn(&str) -> Option<String>) -> Result<Vec<(String, String)>, String> {
     let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
     let mut pairs = Vec::new();
@@ -11,26 +11,22 @@ pub(crate) fn parse(text: &[u8], variable: impl Fn(&str) -> Option<String>) -> R
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (key, value) = match line.split_once('=') {
-            Some((key, value)) => (key, value.to_owned()),
-            None => (line, String::new()),
-        };
+        let (key, value) = line.split_once('=').map_or((line, None), |(key, value)| (key, Some(value.to_owned())));
         if !is_variable(key) {
             return Err(format!(
                 "line {number}: the text before '=' is not a key; use letters, digits, '_', '-' and '.', and don't begin with a digit"
             ));
         }
-        let value = if line.contains('=') { value } else { variable(key).unwrap_or_default() };
-        pairs.push((key.to_owned(), value));
+        pairs.push((key.to_owned(), value.or_else(|| variable(key)).unwrap_or_default()));
     }
     Ok(pairs)
 }
 
-/// `IsEnvVarName` of Kubernetes.
+/// Returns whether Kubernetes takes the key as the name of a variable (`IsEnvVarName`).
 fn is_variable(key: &str) -> bool {
-    let other = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'-' | b'.');
-    key.bytes().next().is_some_and(other)
-        && key.bytes().all(|byte| other(byte) || byte.is_ascii_digit())
+    let is_inner = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'-' | b'.');
+    key.bytes().next().is_some_and(is_inner)
+        && key.bytes().all(|byte| is_inner(byte) || byte.is_ascii_digit())
         && key != "."
         && !key.starts_with("..")
 }

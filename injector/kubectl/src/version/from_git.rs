@@ -15,12 +15,12 @@ use nudge_protocol::error_chain::{message, without_os_code};
 use tokio::signal::unix::{SignalKind, signal};
 use zeroize::Zeroizing;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, file_message};
 
-/// The most bytes on disk, until the command ends.
+/// The maximum size of the files on disk, until the command ends.
 const MAX_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
-/// The flags.
+/// The flags of `create` about git repositories.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct GitFlags {
     /// A file or folder of a git repository, where sub/file has the key sub.file. REF is a branch, a tag, or the whole
@@ -45,22 +45,22 @@ pub(crate) struct GitFlags {
     pub(crate) known_hosts_file: Option<PathBuf>,
 }
 
-/// What a `--from-git` names.
+/// A place in a git repository, which a `--from-git` names.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct GitPlace {
     url: GitUrl,
     /// The revisions to try, in this order.
     revisions: Vec<Revision>,
     path: String,
 }
 
-/// Reads the text of a `--from-git`. A user stands before the first @ of some URLs, and an @ may stand in a tag.
-fn place(text: &str) -> Result<Place, String> {
+/// Parses the text of a `--from-git`. Some URLs have a user before the first @, and a tag may have an @, too.
+fn parse_place(text: &str) -> Result<GitPlace, String> {
     let whole = || GitUrl::parse(text).map(|url| (url, "")).map_err(|error| error.to_string());
     let at = text.match_indices('@').map(|(at, _)| text.split_at(at));
-    let split = at.filter_map(|(url, rest)| Some((GitUrl::parse(url).ok()?, &rest[1..])));
-    let (url, rest) = split.into_iter().next().map_or_else(whole, Ok)?;
-    let (name, path) = rest.split_once(':').unwrap_or((rest, ""));
+    let mut splits = at.filter_map(|(url, tail)| Some((GitUrl::parse(url).ok()?, &tail[1..])));
+    let (url, tail) = splits.next().map_or_else(whole, Ok)?;
+    let (name, path) = tail.split_once(':').unwrap_or((tail, ""));
     let revisions = if name.is_empty() {
         vec![Revision::Head]
     } else if let Some(branch) = name.strip_prefix("refs/heads/") {
@@ -72,16 +72,16 @@ fn place(text: &str) -> Result<Place, String> {
     } else {
         vec![Revision::Branch(name.to_owned()), Revision::Tag(name.to_owned())]
     };
-    Ok(Place { url, revisions, path: path.trim_end_matches('/').to_owned() })
+    Ok(GitPlace { url, revisions, path: path.trim_end_matches('/').to_owned() })
 }
 
-/// Adds the files of all repositories, and says where they are from.
+/// Adds the files of all repositories, and returns where they are from.
 pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<Origin>, Failure> {
     if flags.from_git.is_empty() {
         return Ok(Vec::new());
     }
-    let places = flags.from_git.iter().map(|text| place(text).map_err(|error| format!("--from-git: {error}")));
-    let places: Vec<Place> = places.collect::<Result<_, _>>().map_err(Failure::usage)?;
+    let places = flags.from_git.iter().map(|text| parse_place(text).map_err(|error| format!("--from-git: {error}")));
+    let places: Vec<GitPlace> = places.collect::<Result<_, _>>().map_err(Failure::usage)?;
     let credential = credential(flags).map_err(Failure::usage)?;
     let ca = flags.git_ca_file.as_ref().map(|path| read("git-ca-file", path)).transpose().map_err(Failure::usage)?;
     let no_folder =
@@ -92,7 +92,7 @@ pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<O
     for place in places {
         let failure = |error: String| Failure::new(format!("--from-git {}: {error}", place.url));
         let ca = ca.as_ref().map(|ca| ca.as_slice());
-        // What the fetch has started, and the folder with the key, end with it.
+        // Dropping the fetch ends its processes, and removes the folder with the key.
         let fetched = tokio::select! {
             fetched = fetch(&mirrors, &place, &credential, ca) => fetched,
             () = wait_for_signal() => return Err(Failure::with(Exit::Interrupted, "interrupted")),
@@ -105,16 +105,16 @@ pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<O
     Ok(origins)
 }
 
-/// Ends when this process is asked to.
+/// Waits for a signal to end.
 async fn wait_for_signal() {
-    let asked = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
-    let asked = asked.into_iter().flatten().map(|mut it| async move { it.recv().await }.boxed());
-    select_all(asked.chain([pending().boxed()])).await;
+    let signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+    let signals = signals.into_iter().flatten().map(|mut signal| async move { signal.recv().await }.boxed());
+    select_all(signals.chain([pending().boxed()])).await;
 }
 
 async fn fetch(
     mirrors: &Mirrors,
-    place: &Place,
+    place: &GitPlace,
     credential: &Credential,
     ca: Option<&[u8]>,
 ) -> Result<Commit, GitError> {
@@ -129,7 +129,7 @@ async fn fetch(
             ca,
             lfs: true,
             allowed_signers: None,
-            wanted: &is_shown,
+            wanted: &is_taken,
         };
         match mirrors.fetch(&request, None).await {
             Ok(Fetched::Commit(commit)) => return Ok(commit),
@@ -141,9 +141,9 @@ async fn fetch(
     Err(last.unwrap_or(GitError::Broken))
 }
 
-/// As in a folder of `--from-file`: names that begin with a dot are left out below the first level, and so are such
-/// folders.
-fn is_shown(path: &str) -> bool {
+/// Returns whether a file is taken, as in a folder of `--from-file`: without folders whose names begin with a dot, and
+/// without such files below the first level.
+fn is_taken(path: &str) -> bool {
     !path.contains('/') || !path.split('/').any(|name| name.starts_with('.'))
 }
 
@@ -166,8 +166,7 @@ fn credential(flags: &GitFlags) -> Result<Credential, String> {
 }
 
 fn read(flag: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
-    let fault = |error: std::io::Error| format!("--{flag} {}: {}", path.display(), without_os_code(&error.to_string()));
-    fs::read(path).map(Zeroizing::new).map_err(fault)
+    fs::read(path).map(Zeroizing::new).map_err(|error| format!("--{flag} {}", file_message(path, &error)))
 }
 
 #[cfg(test)]
@@ -177,7 +176,7 @@ mod tests {
     #[test]
     fn a_url_a_ref_and_a_path_are_divided() {
         let of = |url: &str, revisions: &[Revision], path: &str| {
-            Ok(Place { url: GitUrl::parse(url).unwrap(), revisions: revisions.to_vec(), path: path.to_owned() })
+            Ok(GitPlace { url: GitUrl::parse(url).unwrap(), revisions: revisions.to_vec(), path: path.to_owned() })
         };
         let both = |name: &str| [Revision::Branch(name.to_owned()), Revision::Tag(name.to_owned())];
         let id = "0a".repeat(20);
@@ -192,15 +191,15 @@ mod tests {
             ("https://a/b@refs/heads/v1", of("https://a/b", &[Revision::Branch("v1".to_owned())], "")),
             (&format!("https://a/b@{id}"), of("https://a/b", &[Revision::Commit(id.clone())], "")),
         ] {
-            assert_eq!(place(text), expected, "{text}");
+            assert_eq!(parse_place(text), expected, "{text}");
         }
         for bad in ["", "/b@main", "http://a/b@main", "--upload-pack=id", "https://user:hidden@a/b"] {
-            assert!(!place(bad).unwrap_err().contains("hidden"), "{bad}");
+            assert!(!parse_place(bad).unwrap_err().contains("hidden"), "{bad}");
         }
     }
 
     #[test]
     fn what_begins_with_a_dot_is_left_out_below_the_first_level() {
-        assert!(is_shown(".env") && is_shown("a/b") && !is_shown("a/.b") && !is_shown(".github/b"));
+        assert!(is_taken(".env") && is_taken("a/b") && !is_taken("a/.b") && !is_taken(".github/b"));
     }
 }

@@ -1,8 +1,8 @@
-//! Content of artifacts and images in registries, and the credentials for these.
+//! The content flags of `create` for artifacts and images in registries, and the credentials for these.
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -11,12 +11,12 @@ use nudge_authoring::Content;
 use nudge_core::outbound::Address;
 use nudge_oci::{Artifact, Credential, Located, Pick, Pulled, Reference, Registry, Request, credential_of};
 use nudge_outbound::{Reach, of_image};
-use nudge_protocol::error_chain::{message, without_os_code};
+use nudge_protocol::error_chain::message;
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, file_message};
 
-/// How registries are asked.
+/// The flags about registries.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Registries {
     /// The docker config with the credential for the registry; by default config.json in $DOCKER_CONFIG or ~/.docker.
@@ -29,7 +29,7 @@ pub(crate) struct Registries {
     allowed_hosts: String,
 }
 
-/// The flags.
+/// The flags of `create` about artifacts.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct FromOci {
     /// The files of an OCI artifact or image, or those below PATH; sub/file has the key sub.file. Without a tag it is
@@ -48,7 +48,7 @@ pub(crate) struct FromOci {
     registries: Registries,
 }
 
-/// What docker and others keep credentials in.
+/// The file in which docker and others keep credentials.
 struct DockerConfig {
     path: PathBuf,
     content: Zeroizing<Vec<u8>>,
@@ -60,37 +60,33 @@ impl Registries {
         address.is_in(&self.allowed_hosts)
     }
 
-    /// The credential for the registry.
+    /// Returns the credential for the registry.
     pub(crate) fn credential(&self, reference: &Reference) -> Result<Credential, Failure> {
         let Some(DockerConfig { path, content }) = self.config()? else { return Ok(Credential::Anonymous) };
         credential_of(&content, reference).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
     }
 
-    /// The docker config. One that is not named need not be there.
+    /// Reads the docker config. Without the flag, the file need not exist.
     fn config(&self) -> Result<Option<DockerConfig>, Failure> {
-        let usual = || {
-            let folder = env::var_os("DOCKER_CONFIG").filter(|it| !it.is_empty()).map(PathBuf::from);
-            folder.or_else(|| Some(env::home_dir()?.join(".docker"))).map(|it| it.join("config.json"))
+        let default_path = || {
+            let folder = env::var_os("DOCKER_CONFIG").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+            folder.or_else(|| Some(env::home_dir()?.join(".docker"))).map(|folder| folder.join("config.json"))
         };
-        let Some(path) = self.docker_config.clone().or_else(usual) else { return Ok(None) };
+        let Some(path) = self.docker_config.clone().or_else(default_path) else { return Ok(None) };
         match fs::read(&path) {
             Ok(content) => Ok(Some(DockerConfig { path, content: Zeroizing::new(content) })),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.docker_config.is_none() => Ok(None),
-            Err(error) => Err(unread(&path, &error)),
+            Err(error) => Err(Failure::new(file_message(&path, &error))),
         }
     }
 }
 
-fn unread(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("{}: {}", path.display(), without_os_code(&error.to_string())))
-}
-
-/// Registries as the user can reach them.
+/// Returns a client for registries as the user can reach them.
 pub(crate) fn registry() -> Registry {
     Registry::new(Reach::Anywhere, of_image())
 }
 
-/// Adds the files of the artifact, if one is named, and says where they are from.
+/// Adds the files of the artifact, if one is named, and returns where they are from.
 pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<Option<Origin>, Failure> {
     let Some(text) = &from.artifact else { return Ok(None) };
     let failure = |error: String| format!("--from-oci {text}: {error}");
@@ -106,7 +102,7 @@ pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<Option<
         files: &|_| true,
     };
     match registry().pull(&request, None).await.map_err(|error| Failure::new(failure(message(&error))))? {
-        // Nothing was known.
+        // The request names no digest that could be unchanged.
         Pulled::Unchanged => Ok(None),
         Pulled::Artifact(Artifact { digest, created, files }) => {
             content.add_files(false, files).map_err(|error| Failure::new(failure(error.to_string())))?;

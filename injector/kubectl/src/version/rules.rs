@@ -1,4 +1,4 @@
-//! The rules that `validate` and `create` check contents by: of a file, or of a config in the cluster.
+//! The rules by which `validate` and `create` check content: those of a file, or of a config in the cluster.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,11 +20,11 @@ const FIELDS: [&str; 7] = ["format", "key", "message", "name", "required", "rule
 #[derive(Debug)]
 pub(crate) struct NamedRules {
     pub(crate) rules: Rules,
-    /// Where the rules are from, such as `shop.yaml` or `config shop`.
+    /// The name of their origin, such as `shop.yaml` or `config shop`.
     pub(crate) name: String,
-    /// How many there are.
+    /// The number of rules.
     pub(crate) count: usize,
-    /// The config that they are of, if that is known.
+    /// The config that has the rules, if it is known.
     pub(crate) config: Option<String>,
 }
 
@@ -34,40 +34,41 @@ pub(crate) fn is_path(text: &str) -> bool {
     text.contains('/') || matches!(extension, Some("yaml" | "yml" | "json")) || Path::new(text).is_dir()
 }
 
-/// The rules of a file.
-pub(crate) fn of_file(path: &str) -> Result<NamedRules, Failure> {
+/// Reads the rules of a file.
+pub(crate) fn rules_of_file(path: &str) -> Result<NamedRules, Failure> {
     let failure = |why: String| Failure::usage(format!("--rules {path}: {why}"));
     let text = std::fs::read_to_string(path).map_err(|error| failure(without_os_code(&error.to_string())))?;
-    let File { config, rules, maps } = parsed(&text).map_err(failure)?;
+    let RulesFile { config, rules, maps } = parse(&text).map_err(failure)?;
     let mut texts = SchemaTexts::new();
     for reference in references(&rules) {
         let text = schema_of(maps.get(&reference.name).cloned(), reference);
-        let in_file =
+        let not_in_file =
             |why: String| failure(format!("{why}; without a cluster, the ConfigMap must be in the same file"));
-        texts.insert(reference.clone(), text.map_err(in_file)?);
+        texts.insert(reference.clone(), text.map_err(not_in_file)?);
     }
     let (count, compiled) = (rules.len(), Rules::compile(&rules, &texts));
     let rules = compiled.map_err(|error| failure(error.detailed()))?;
     Ok(NamedRules { rules, name: path.to_owned(), count, config })
 }
 
-/// The rules of a config in the cluster.
-pub(crate) async fn of_config(session: &Session, config: &VersionedConfig) -> Result<NamedRules, Failure> {
+/// Reads the rules of a config in the cluster.
+pub(crate) async fn rules_of_config(session: &Session, config: &VersionedConfig) -> Result<NamedRules, Failure> {
     let name = config.metadata.name.clone().unwrap_or_default();
     let failure = |why: String| Failure::new(format!("spec.validation of config {name}: {why}"));
     let rules = &config.spec.validation;
     let mut texts = SchemaTexts::new();
     for reference in references(rules) {
         let ConfigMapKeyRef { name: map, .. } = reference;
-        let found = session.api::<ConfigMap>().get_opt(map).await.map_err(doing(format!("reading ConfigMap {map}")))?;
-        texts.insert(reference.clone(), schema_of(found, reference).map_err(failure)?);
+        let stored =
+            session.api::<ConfigMap>().get_opt(map).await.map_err(doing(format!("reading ConfigMap {map}")))?;
+        texts.insert(reference.clone(), schema_of(stored, reference).map_err(failure)?);
     }
     let (count, compiled) = (rules.len(), Rules::compile(rules, &texts));
     let rules = compiled.map_err(|error| failure(error.detailed()))?;
     Ok(NamedRules { rules, name: format!("config {name}"), count, config: Some(name) })
 }
 
-/// Judges these parts together.
+/// Checks these parts together.
 pub(crate) fn check<'a>(
     rules: &NamedRules,
     parts: impl IntoIterator<Item = (PartKind, &'a Contents)>,
@@ -75,21 +76,21 @@ pub(crate) fn check<'a>(
     rules.rules.check(&dictionary_of(parts))
 }
 
-/// What a file has.
+/// The content of a file with rules.
 #[derive(Default)]
-struct File {
+struct RulesFile {
     config: Option<String>,
     rules: Vec<ValidationRule>,
     maps: BTreeMap<String, ConfigMap>,
 }
 
-/// Reads a VersionedConfig, a list of rules, or an object with such a list as `validation`; and ConfigMaps with schemas
-/// beside.
-fn parsed(text: &str) -> Result<File, String> {
+/// Parses a VersionedConfig, a list of rules, or an object with such a list as `validation`; beside it, ConfigMaps with
+/// schemas.
+fn parse(text: &str) -> Result<RulesFile, String> {
     let documents = serde_saphyr::from_multiple::<Value>(text);
     let documents = documents.map_err(|error| format!("it is not YAML: {}", without_os_code(&error.to_string())))?;
-    let mut file = File::default();
-    let mut found = false;
+    let mut file = RulesFile::default();
+    let mut has_rules = false;
     for document in documents.into_iter().filter(|document| !document.is_null()) {
         if document["kind"] == "ConfigMap" {
             let map: ConfigMap = read(document)?;
@@ -103,13 +104,13 @@ fn parsed(text: &str) -> Result<File, String> {
             }
             (Value::Array(_), _) => document,
             (_, None) => document["validation"].clone(),
-            // Other manifests of the same file.
+            // The file may have other manifests.
             (_, Some(_)) => continue,
         };
-        if found {
+        if has_rules {
             return Err("it has rules twice; keep those of one config".to_owned());
         }
-        found = true;
+        has_rules = true;
         for (rule, number) in rules.as_array().into_iter().flatten().zip(1..) {
             let fields = rule.as_object().into_iter().flat_map(|rule| rule.keys());
             if let Some(field) = fields.into_iter().find(|field| !FIELDS.contains(&field.as_str())) {
@@ -136,10 +137,10 @@ mod tests {
     fn a_file_has_a_config_or_rules() {
         let list = "- {name: json, key: a.json, format: json}\n- {name: keys, required: [a.json]}\n";
         let config = "kind: VersionedConfig\nmetadata: {name: shop}\nspec: {validation: [{name: keys, required: [a]}]}\n---\nkind: ConfigMap\nmetadata: {name: s}";
-        assert_eq!(parsed(list).map(|file| (file.rules.len(), file.config)), Ok((2, None)));
-        let file = parsed(config).map(|file| (file.rules.len(), file.config, file.maps.len()));
+        assert_eq!(parse(list).map(|file| (file.rules.len(), file.config)), Ok((2, None)));
+        let file = parse(config).map(|file| (file.rules.len(), file.config, file.maps.len()));
         assert_eq!(file, Ok((1, Some("shop".to_owned()), 1)));
-        assert_eq!(parsed("validation: [{name: keys, required: [a]}]").map(|file| file.rules.len()), Ok(1));
+        assert_eq!(parse("validation: [{name: keys, required: [a]}]").map(|file| file.rules.len()), Ok(1));
         for (text, why) in [
             ("{", "it is not YAML"),
             ("a: 1", "it has no rules"),
@@ -149,7 +150,7 @@ mod tests {
             ("- {key: a, format: json}", "rule 1: missing field `name`"),
             ("- {name: a, required: [a]}\n---\n- {name: b, required: [b]}", "it has rules twice"),
         ] {
-            let refused = parsed(text).err().unwrap_or_default();
+            let refused = parse(text).err().unwrap_or_default();
             assert!(refused.starts_with(why), "{text}: {refused}");
         }
     }

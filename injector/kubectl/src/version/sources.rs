@@ -8,9 +8,10 @@ use nudge_authoring::{Content, ContentError};
 use nudge_protocol::error_chain::without_os_code;
 use nudge_protocol::limits::MAX_KEYS;
 
+use crate::failure::file_message;
 use crate::version::env_file;
 
-/// The flags.
+/// The flags of `create` about files and literals.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Sources {
     /// A file whose name, or KEY, is the key; or a directory of such files, where sub/file has the key sub.file. Can be
@@ -34,7 +35,7 @@ pub(crate) struct Sources {
     pub(crate) secret_from_env_file: Vec<PathBuf>,
 }
 
-/// The key, if there is one, and the path of a `--from-file`.
+/// Parses the key, if there is one, and the path of a `--from-file`.
 fn file_source(text: &str) -> Result<(Option<&str>, &str), String> {
     match text.split_once('=') {
         None => Ok((None, text)),
@@ -45,10 +46,10 @@ fn file_source(text: &str) -> Result<(Option<&str>, &str), String> {
     }
 }
 
-/// Key and value of a `--from-literal`. The error omits the text, which may be a secret.
+/// Parses the key and the value of a `--from-literal`. The error omits the text, which may be a secret.
 fn literal(text: &str) -> Result<(&str, &str), String> {
-    let wrong = || "the value is not KEY=VALUE".to_owned();
-    text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(wrong)
+    let error = || "the value is not KEY=VALUE".to_owned();
+    text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(error)
 }
 
 /// Reads the content of all flags.
@@ -65,18 +66,18 @@ pub(crate) fn add(content: &mut Content, sources: &Sources) -> Result<(), String
         ("", false, &sources.from_file, &sources.from_literal, &sources.from_env_file),
         ("secret-", true, &sources.secret_from_file, &sources.secret_from_literal, &sources.secret_from_env_file),
     ];
-    for (prefix, secret, files, literals, env_files) in kinds {
+    for (prefix, is_secret, files, literals, env_files) in kinds {
         for text in files {
-            from_file(content, secret, text).map_err(|error| format!("--{prefix}from-file: {error}"))?;
+            from_file(content, is_secret, text).map_err(|error| format!("--{prefix}from-file: {error}"))?;
         }
         for text in literals {
-            let added = literal(text).and_then(|(key, value)| {
-                content.add(secret, key.to_owned(), value.as_bytes().to_vec()).map_err(|error| error.to_string())
+            let result = literal(text).and_then(|(key, value)| {
+                content.add(is_secret, key.to_owned(), value.as_bytes().to_vec()).map_err(|error| error.to_string())
             });
-            added.map_err(|error| format!("--{prefix}from-literal: {error}"))?;
+            result.map_err(|error| format!("--{prefix}from-literal: {error}"))?;
         }
         for path in env_files {
-            from_env_file(content, secret, path)
+            from_env_file(content, is_secret, path)
                 .map_err(|error| format!("--{prefix}from-env-file {}: {error}", path.display()))?;
         }
     }
@@ -94,17 +95,15 @@ pub(crate) fn check(content: &Content) -> Result<(), String> {
     }
 }
 
-fn from_file(content: &mut Content, secret: bool, text: &str) -> Result<(), String> {
+fn from_file(content: &mut Content, is_secret: bool, text: &str) -> Result<(), String> {
     let (key, path) = file_source(text)?;
     let path = Path::new(path);
-    let fault =
-        |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), without_os_code(&error.to_string()));
-    let about = fs::metadata(path).map_err(|error| fault(path, &error))?;
+    let metadata = fs::metadata(path).map_err(|error| file_message(path, &error))?;
     let mut add = |key: String, file: &Path| {
-        let value = fs::read(file).map_err(|error| fault(file, &error))?;
-        content.add(secret, key, value).map_err(|error| error.to_string())
+        let value = fs::read(file).map_err(|error| file_message(file, &error))?;
+        content.add(is_secret, key, value).map_err(|error| error.to_string())
     };
-    if !about.is_dir() {
+    if !metadata.is_dir() {
         return add(key.map_or_else(|| file_name(path), |key| Ok(key.to_owned()))?, path);
     }
     if key.is_some() {
@@ -116,28 +115,26 @@ fn from_file(content: &mut Content, secret: bool, text: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Most files of a directory: a version has no more keys.
+/// The maximum number of files of a directory: a version has no more keys.
 const MAX_FILES: usize = MAX_KEYS;
-/// How deep a directory is read.
+/// The maximum depth of a directory's folders.
 const MAX_DEPTH: usize = 16;
 
-/// The regular files of a directory and of those in it. No links are followed, and names that begin with a dot are left
-/// out: such are the folders of Git, of editors, and of the kubelet.
+/// Lists the regular files of a directory and of its folders. Does not follow links, and leaves out names that begin
+/// with a dot: those of Git's, editors' and the kubelet's folders.
 pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    let fault =
-        |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), without_os_code(&error.to_string()));
     let (mut files, mut folders) = (Vec::new(), vec![(directory.to_owned(), 0)]);
     while let Some((folder, depth)) = folders.pop() {
-        for entry in fs::read_dir(&folder).map_err(|error| fault(&folder, &error))? {
-            let entry = entry.map_err(|error| fault(&folder, &error))?;
-            let (path, kind) = (entry.path(), entry.file_type().map_err(|error| fault(&entry.path(), &error))?);
-            let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-            if kind.is_dir() && !hidden {
+        for entry in fs::read_dir(&folder).map_err(|error| file_message(&folder, &error))? {
+            let entry = entry.map_err(|error| file_message(&folder, &error))?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(|error| file_message(&entry.path(), &error))?);
+            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            if kind.is_dir() && !is_hidden {
                 if depth == MAX_DEPTH {
                     return Err(format!("{}: folders are read {MAX_DEPTH} levels deep", path.display()));
                 }
                 folders.push((path, depth + 1));
-            } else if kind.is_file() && (depth == 0 || !hidden) {
+            } else if kind.is_file() && (depth == 0 || !is_hidden) {
                 files.push(path);
             }
             if files.len() + folders.len() > MAX_FILES {
@@ -149,7 +146,7 @@ pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// The key of a file in a folder: its path from there, with a dot between names.
+/// Returns the key of a file in a folder: its path from there, with a dot between names.
 fn folder_key(folder: &Path, file: &Path) -> Result<String, String> {
     let names = file.strip_prefix(folder).ok().map(|path| path.iter().map(|name| name.to_str()).collect());
     let names: Option<Option<Vec<&str>>> = names;
@@ -165,10 +162,10 @@ fn file_name(path: &Path) -> Result<String, String> {
         .ok_or_else(|| format!("{}: the name of this file can't be a key; write KEY=PATH", path.display()))
 }
 
-fn from_env_file(content: &mut Content, secret: bool, path: &Path) -> Result<(), String> {
+fn from_env_file(content: &mut Content, is_secret: bool, path: &Path) -> Result<(), String> {
     let text = fs::read(path).map_err(|error| without_os_code(&error.to_string()))?;
     for (key, value) in env_file::parse(&text, |name| std::env::var(name).ok())? {
-        content.add(secret, key, value.into_bytes()).map_err(|error| error.to_string())?;
+        content.add(is_secret, key, value.into_bytes()).map_err(|error| error.to_string())?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! Reads versions from the API server.
+//! Versions as the API server stores them.
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Resource;
-use kube::api::{ListParams, ObjectMeta};
+use kube::api::{DeleteParams, ListParams, ObjectMeta};
 use nudge_api::{Origin, PartKind, PartStatus, VersionStatus, VersionedConfig};
 use nudge_core::versions::{Contents, contents_of, object_name};
 use nudge_protocol::names::CURRENT;
@@ -14,26 +14,26 @@ use serde::de::DeserializeOwned;
 use crate::failure::{Failure, doing};
 use crate::session::Session;
 
-/// The account that makes versions of sources.
+/// The account that creates versions of sources.
 const SOURCES: &str = "system:serviceaccount:nudge-system:nudge-sources";
 
-/// Kind and metadata of one object of a version.
-pub(crate) type FoundPart = (PartKind, ObjectMeta);
+/// The kind and the metadata of one object of a version.
+pub(crate) type StoredPart = (PartKind, ObjectMeta);
 
-/// The objects of the config, or of one of its versions, and whether Secrets could be listed.
+/// Lists the objects of the config, or of one of its versions. Returns them, and whether Secrets could be listed.
 pub(crate) async fn objects(
     session: &Session,
     config: &str,
     version: Option<&str>,
-) -> Result<(Vec<FoundPart>, bool), Failure> {
+) -> Result<(Vec<StoredPart>, bool), Failure> {
     if VersionName::new(config).is_err() {
         let message = format!(
             "config {config}: its name is too long for a label, which holds 63 characters; choose a shorter name"
         );
         return Err(Failure::new(message));
     }
-    let of_version = version.map(|version| format!(",{}={version}", labels::VERSION));
-    let selector = format!("{}={config}{}", labels::CONFIG, of_version.unwrap_or_default());
+    let version_selector = version.map(|version| format!(",{}={version}", labels::VERSION));
+    let selector = format!("{}={config}{}", labels::CONFIG, version_selector.unwrap_or_default());
     let maps =
         list::<ConfigMap>(session, &selector).await.map_err(doing(format!("listing ConfigMaps of config {config}")))?;
     let maps = maps.into_iter().map(|meta| (PartKind::ConfigMap, meta)).collect::<Vec<_>>();
@@ -46,6 +46,19 @@ pub(crate) async fn objects(
     }
 }
 
+/// Deletes an object of a version.
+pub(crate) async fn delete_object(
+    session: &Session,
+    kind: PartKind,
+    name: &str,
+    parameters: &DeleteParams,
+) -> Result<(), kube::Error> {
+    match kind {
+        PartKind::ConfigMap => session.api::<ConfigMap>().delete(name, parameters).await.map(drop),
+        PartKind::Secret => session.api::<Secret>().delete(name, parameters).await.map(drop),
+    }
+}
+
 async fn list<K>(session: &Session, selector: &str) -> Result<Vec<ObjectMeta>, kube::Error>
 where
     K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
@@ -55,36 +68,37 @@ where
     Ok(listed.items.into_iter().map(|object| object.metadata).collect())
 }
 
-/// The value of a label.
+/// Returns the value of a label, or nothing.
 pub(crate) fn label<'a>(meta: &'a ObjectMeta, label: &str) -> &'a str {
     meta.labels.as_ref().and_then(|labels| labels.get(label)).map(String::as_str).unwrap_or_default()
 }
 
-/// Where the content of an object is from.
+/// The origin of an object's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PartOrigin {
     #[serde(flatten)]
     origin: Origin,
-    /// Whether a source has made the object, as admission has noted it. Else its creator says where it is from.
+    /// Whether a source has created the object, as admission has noted it. Otherwise, its creator says where it is
+    /// from.
     made_by_source: bool,
 }
 
 impl PartOrigin {
-    /// In one line, as a table has it.
+    /// Returns the origin in one line, for a table.
     pub(crate) fn line(&self) -> String {
         let says = if self.made_by_source { "" } else { "says it is from " };
         format!("{says}{}", self.origin.line())
     }
 
-    /// As the page writes it below a version.
+    /// Returns the origin as the page writes it below a version.
     pub(crate) fn phrase(&self) -> String {
         let from = if self.made_by_source { "from " } else { "" };
         format!("{from}{}", self.line())
     }
 }
 
-/// Where the content of the object is from.
+/// Returns the origin of the object's content.
 pub(crate) fn origin(meta: &ObjectMeta) -> Option<PartOrigin> {
     let annotations = meta.annotations.as_ref()?;
     let origin = Origin::read(annotations.get(labels::ORIGIN)?)?;
@@ -92,35 +106,36 @@ pub(crate) fn origin(meta: &ObjectMeta) -> Option<PartOrigin> {
     Some(PartOrigin { origin, made_by_source: author == Some(SOURCES) })
 }
 
-/// The failure for a config that has no current version.
+/// Returns the failure for a config that has no current version.
 pub(crate) fn no_current_version(config: &str) -> Failure {
     Failure::new(format!("config {config} has no current version yet; see kubectl nudge status {config}"))
 }
 
-/// The sealed version of this name; `current` names the current one.
+/// Returns the sealed version of this name; `current` names the current one.
 pub(crate) fn sealed<'a>(config: &'a VersionedConfig, name: &str) -> Result<&'a VersionStatus, Failure> {
-    let known = config.metadata.name.as_deref().unwrap_or_default();
+    let config_name = config.metadata.name.as_deref().unwrap_or_default();
     let status = config.status.as_ref();
     let name = match (name, status.and_then(|status| status.current_version.as_deref())) {
         (CURRENT, Some(current)) => current,
-        (CURRENT, None) => return Err(no_current_version(known)),
+        (CURRENT, None) => return Err(no_current_version(config_name)),
         (name, _) => name,
     };
     status.and_then(|status| status.version(name)).ok_or_else(|| {
         let names: Vec<&str> =
-            status.into_iter().flat_map(|status| &status.versions).map(|it| it.version.as_str()).collect();
+            status.into_iter().flat_map(|status| &status.versions).map(|version| version.version.as_str()).collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        Failure::new(format!("config {known} has no complete version {name}; it has: {names}"))
+        Failure::new(format!("config {config_name} has no complete version {name}; it has: {names}"))
     })
 }
 
-/// One side of a comparison: a sealed version. `None` for `current` where the config has no current version yet.
-pub(crate) fn compared<'a>(config: &'a VersionedConfig, name: &str) -> Result<Option<&'a VersionStatus>, Failure> {
+/// Returns the sealed version of one side of a comparison. `None` stands for `current` if the config has no current
+/// version yet.
+pub(crate) fn diff_side<'a>(config: &'a VersionedConfig, name: &str) -> Result<Option<&'a VersionStatus>, Failure> {
     let has_current = config.status.as_ref().is_some_and(|status| status.current_version.is_some());
     if name == CURRENT && !has_current { Ok(None) } else { sealed(config, name).map(Some) }
 }
 
-/// The content of each part of a sealed version.
+/// Reads the content of each part of a sealed version.
 pub(crate) async fn contents(session: &Session, version: &VersionStatus) -> Result<Vec<(PartKind, Contents)>, Failure> {
     let mut parts = Vec::new();
     for part in &version.parts {
@@ -129,8 +144,8 @@ pub(crate) async fn contents(session: &Session, version: &VersionStatus) -> Resu
     Ok(parts)
 }
 
-/// The content of each part of a sealed version that the user may read. Secrets that the user may not read are named in
-/// a warning.
+/// Reads the content of each part of a sealed version that the user may read. Warnings name the Secrets that the user
+/// may not read.
 pub(crate) async fn readable_contents(
     session: &Session,
     version: &VersionStatus,
@@ -152,21 +167,21 @@ pub(crate) async fn readable_contents(
     Ok(parts)
 }
 
-/// The content of each object with the labels of this version, sealed or not.
+/// Reads the content of each object with the labels of this version, sealed or not.
 pub(crate) async fn labelled(
     session: &Session,
     config: &str,
     version: &str,
 ) -> Result<Vec<(PartKind, Contents)>, Failure> {
-    let (found, secrets_known) = objects(session, config, Some(version)).await?;
-    if found.is_empty() {
-        let hint = if secrets_known { "" } else { ", or it has Secrets alone, which you may not list" };
+    let (objects, secrets_listed) = objects(session, config, Some(version)).await?;
+    if objects.is_empty() {
+        let hint = if secrets_listed { "" } else { ", or it has Secrets alone, which you may not list" };
         return Err(Failure::new(format!(
             "config {config} has no version {version}{hint}; see kubectl nudge versions {config}"
         )));
     }
     let mut parts = Vec::new();
-    for (kind, meta) in found.iter().filter(|(_, meta)| meta.deletion_timestamp.is_none()) {
+    for (kind, meta) in objects.iter().filter(|(_, meta)| meta.deletion_timestamp.is_none()) {
         let (name, uid) = (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default());
         let part = PartStatus { kind: *kind, name, uid, digest: String::new() };
         parts.push((*kind, content(session, version, &part).await?));
@@ -175,22 +190,22 @@ pub(crate) async fn labelled(
 }
 
 async fn content(session: &Session, version: &str, part: &PartStatus) -> Result<Contents, Failure> {
-    let what = format!("reading {}", object_name(part.kind, &part.name));
-    let found = match part.kind {
+    let context = format!("reading {}", object_name(part.kind, &part.name));
+    let object = match part.kind {
         PartKind::ConfigMap => session
             .api::<ConfigMap>()
             .get_opt(&part.name)
             .await
-            .map_err(doing(what))?
+            .map_err(doing(context))?
             .map(|map| (map.metadata, contents_of(map.data, map.binary_data))),
         PartKind::Secret => session
             .api::<Secret>()
             .get_opt(&part.name)
             .await
-            .map_err(doing(what))?
+            .map_err(doing(context))?
             .map(|secret| (secret.metadata, contents_of(None, secret.data))),
     };
-    match found {
+    match object {
         Some((meta, content)) if meta.uid.as_ref() == Some(&part.uid) => Ok(content),
         _ => Err(Failure::new(format!(
             "{} of version {version} was deleted or replaced after the version was sealed; create it again with the same content",
@@ -233,18 +248,19 @@ mod tests {
             }))
             .unwrap()
         };
-        let of = |current, name| compared(&config(current), name).map(|side| side.map(|side| side.version.clone()));
-        let one = Ok(Some("1".to_owned()));
+        let side_version =
+            |current, name| diff_side(&config(current), name).map(|side| side.map(|side| side.version.clone()));
+        let first = Ok(Some("1".to_owned()));
         for (current, name, expected) in [
             (None, "current", Ok(None)),
-            (None, "1", one.clone()),
-            (Some("1"), "current", one.clone()),
-            (Some("1"), "1", one),
+            (None, "1", first.clone()),
+            (Some("1"), "current", first.clone()),
+            (Some("1"), "1", first),
         ] {
-            assert_eq!(of(current, name), expected, "{current:?} {name}");
+            assert_eq!(side_version(current, name), expected, "{current:?} {name}");
         }
         for current in [None, Some("1")] {
-            assert!(of(current, "2").unwrap_err().message.contains("no complete version 2; it has: 1"));
+            assert!(side_version(current, "2").unwrap_err().message.contains("no complete version 2; it has: 1"));
         }
     }
 }

@@ -1,0 +1,150 @@
+//! The report of `kubectl nudge status`, as text and as a document.
+
+mod approvals;
+mod pods;
+#[cfg(test)]
+mod report_tests;
+mod sources;
+mod text;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
+use nudge_api::{EvidenceStatus, PodCounts, RolloutStage, VersionedConfig, Watch, WithheldStatus};
+use nudge_core::governance::short_digest;
+use nudge_core::identity::Identity;
+use nudge_core::pods::PodState;
+use nudge_core::rollout::assigned_version;
+use serde::Serialize;
+
+pub(crate) use self::approvals::{ApprovalReport, needs_approval, requested_version};
+use self::pods::PodReport;
+pub(crate) use self::pods::explain_difference;
+pub(crate) use self::sources::SourceReport;
+pub(crate) use self::text::config_table;
+use super::rollout_report::{StepReport, TargetCount, step_report};
+
+/// The report of a config.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    namespace: String,
+    pub(crate) config: String,
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stage: Option<RolloutStage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    desired: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published_secret: Option<String>,
+    held: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<StepReport>,
+    /// The time for which a step is watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    watch: Option<Watch>,
+    /// The evidence for and against the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evidence: Option<EvidenceStatus>,
+    counts: PodCounts,
+    /// The number of pods by version of their agent.
+    agents: BTreeMap<String, usize>,
+    conditions: Vec<Condition>,
+    /// The sources of its versions, if they were read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) sources: Vec<SourceReport>,
+    /// The digest of the version that is asked for, if it needs approval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    /// The decisions about the version that is asked for, if they were read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) approvals: Vec<ApprovalReport>,
+    /// The reason why the version does not go on although nothing is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    withheld: Option<WithheldStatus>,
+    pods: Vec<PodReport>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: String,
+    message: String,
+}
+
+impl Condition {
+    fn new(condition: &v1::Condition) -> Self {
+        Self {
+            kind: condition.type_.clone(),
+            status: condition.status.clone(),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+        }
+    }
+}
+
+impl Report {
+    /// Reports on a config; `pods` may be those of all configs.
+    pub(crate) fn new(config: &VersionedConfig, pods: &[PodState]) -> Self {
+        let (name, namespace) = (
+            config.metadata.name.as_deref().unwrap_or_default(),
+            config.metadata.namespace.as_deref().unwrap_or_default(),
+        );
+        let status = config.status.clone().unwrap_or_default();
+        let identity = Identity::of(config);
+        let has_config =
+            |pod: &&PodState| pod.namespace == namespace && pod.configs.iter().any(|config| config.as_str() == name);
+        let pods: Vec<&PodState> = pods.iter().filter(has_config).collect();
+        let mut count = TargetCount::default();
+        for pod in pods.iter().filter(|pod| !pod.finished && !pod.terminating) {
+            count.add(&status, assigned_version(&status, identity, pod));
+        }
+        let mut reports: Vec<PodReport> = pods.iter().map(|pod| PodReport::new(pod, name, identity, &status)).collect();
+        reports.sort_by(|left, right| (&left.workload, &left.pod).cmp(&(&right.workload, &right.pod)));
+        let mut agents = BTreeMap::new();
+        for pod in &reports {
+            *agents.entry(pod.agent.clone()).or_insert(0) += 1;
+        }
+        Self { agents, pods: reports, ..Self::without_pods(config, count) }
+    }
+
+    /// Reports on a config without a list of its pods.
+    pub(crate) fn without_pods(config: &VersionedConfig, count: TargetCount) -> Self {
+        let status = config.status.clone().unwrap_or_default();
+        Self {
+            step: step_report(config, count),
+            state: status.state().as_str().to_owned(),
+            stage: status.rollout.stage,
+            desired: config.spec.version.clone(),
+            held: config.spec.rollout.hold.is_some(),
+            watch: status.rollout.watch,
+            evidence: status.rollout.evidence,
+            conditions: status.conditions.iter().map(Condition::new).collect(),
+            agents: BTreeMap::new(),
+            sources: Vec::new(),
+            digest: requested_version(config).filter(|_| needs_approval(config)).map(short_digest),
+            approvals: Vec::new(),
+            withheld: status.rollout.withheld,
+            pods: Vec::new(),
+            counts: status.pods,
+            current: status.current_version,
+            target: status.target_version,
+            previous: status.previous_version,
+            published: status.published_version,
+            published_secret: status.published_secret_version,
+            namespace: config.metadata.namespace.clone().unwrap_or_default(),
+            config: config.metadata.name.clone().unwrap_or_default(),
+        }
+    }
+}
