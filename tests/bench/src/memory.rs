@@ -33,7 +33,7 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
     let dir = payload::config_dir(DICTIONARY_BYTES)?;
     let (agent, access) = ExecCommand::new(&bench.binary, dir.path()).start(&IDLE).await?;
     let pid = agent.pid();
-    let fresh = settled(pid, MAX_FRESH_BYTES).await?;
+    let fresh = wait_until_settled(pid, MAX_FRESH_BYTES).await?;
 
     let requests = bench.scale.requests;
     progress(&format!("memory: {requests} requests of 64 KiB"));
@@ -42,14 +42,14 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
     load.run(Until::Requests(requests)).await.map_err(|error| agent.explain(&error))?;
     let used = procfs::memory(pid)?;
     drop(load);
-    let closed = settled(pid, MAX_USED_BYTES).await?;
+    let closed = wait_until_settled(pid, MAX_USED_BYTES).await?;
 
     progress(&format!("memory: {IDLE_CONNECTIONS} idle connections"));
     let idle = Load::connect(&contestant.whole, IDLE_CONNECTIONS).await?;
     let crowded = procfs::memory(pid)?;
     drop(idle);
     let limit = used.rss_anon + MAX_LEFT_BYTES;
-    let gone = settled(pid, limit).await?;
+    let gone = wait_until_settled(pid, limit).await?;
 
     let mut rows = |when: &str, memory: Memory, limit: Option<u64>| {
         let anonymous = Row::new(format!("memory {when}: RssAnon"), Unit::Kib, kib(memory.rss_anon));
@@ -71,7 +71,7 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
 }
 
 /// Memory as soon as no more than `limit` is left, or else when the time to settle is over.
-async fn settled(pid: i32, limit: u64) -> Result<Memory> {
+async fn wait_until_settled(pid: i32, limit: u64) -> Result<Memory> {
     tokio::time::sleep(CLOSE_NOTICE_DELAY).await;
     let enough = eventually(SETTLE_TIMEOUT, "the memory settles", async || {
         procfs::memory(pid).ok().filter(|memory| memory.rss_anon <= limit)

@@ -100,7 +100,7 @@ impl Row {
         }
     }
 
-    fn met(&self) -> Option<bool> {
+    fn is_met(&self) -> Option<bool> {
         self.limit().map(|limit| self.value <= limit)
     }
 
@@ -114,7 +114,7 @@ impl Row {
             "ratio": self.ratio(),
             "target": self.target,
             "limit": self.limit(),
-            "met": self.met(),
+            "met": self.is_met(),
         })
     }
 
@@ -127,7 +127,7 @@ impl Row {
             self.peer.map_or_else(none, |peer| format!("{} {}", peer.name, self.unit.show(peer.value))),
             self.ratio().map_or_else(none, |ratio| format!("{ratio:.2}")),
             self.limit().map_or_else(none, |limit| format!("≤ {}", self.unit.show(limit))),
-            self.met().map_or_else(none, |met| if met { "yes" } else { "no" }.to_owned()),
+            self.is_met().map_or_else(none, |met| if met { "yes" } else { "no" }.to_owned()),
         ]
     }
 }
@@ -147,15 +147,15 @@ mod tests {
     #[test]
     fn a_target_beside_a_peer_follows_the_peer() {
         let row = Row::new("x", Unit::Millis, 2.5).beside("floor", 0.5).target(Target::PeerPlus(2.0));
-        assert_eq!(row.met(), Some(true));
+        assert_eq!(row.is_met(), Some(true));
         assert_eq!(row.ratio(), Some(5.0));
         let row = Row::new("x", Unit::Millis, 2.6).beside("floor", 0.5).target(Target::PeerPlus(2.0));
-        assert_eq!(row.met(), Some(false));
+        assert_eq!(row.is_met(), Some(false));
         let times = Row::new("x", Unit::Seconds, 3.3).beside("floor", 1.0).target(Target::PeerTimes(1.3, 2.0));
-        assert_eq!((times.met(), Row { value: 3.4, ..times }.met()), (Some(true), Some(false)));
+        assert_eq!((times.is_met(), Row { value: 3.4, ..times }.is_met()), (Some(true), Some(false)));
         // What never came to an end is no success.
-        assert_eq!(Row::new("x", Unit::Seconds, f64::INFINITY).target(Target::AtMost(9.0)).met(), Some(false));
+        assert_eq!(Row::new("x", Unit::Seconds, f64::INFINITY).target(Target::AtMost(9.0)).is_met(), Some(false));
         // Without the peer there is no answer, which is not a failure.
-        assert_eq!(Row::new("x", Unit::Millis, 9.0).target(Target::PeerPlus(2.0)).met(), None);
+        assert_eq!(Row::new("x", Unit::Millis, 9.0).target(Target::PeerPlus(2.0)).is_met(), None);
     }
 }

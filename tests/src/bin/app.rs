@@ -44,7 +44,7 @@ async fn main() -> Result<()> {
     let args = Args::parse();
     // A test that ends early leaves nothing behind: this process ends with its parent.
     prctl::set_pdeathsig(Signal::SIGKILL).context("can't ask to end with the parent")?;
-    let mut client = if args.fetch { Some(connected().await?) } else { None };
+    let mut client = if args.fetch { Some(connect().await?) } else { None };
     if let Some(file) = args.after {
         say("without handlers");
         eventually(CONNECT_TIMEOUT, "the file is there", async || file.exists().then_some(())).await?;
@@ -75,7 +75,7 @@ async fn main() -> Result<()> {
 }
 
 /// A client with an open connection, so that the first fetch takes no longer than the others.
-async fn connected() -> Result<Client> {
+async fn connect() -> Result<Client> {
     let mut client = Client::new(&Access::from_env()?)?;
     let path = format!("/config/{}", reserved::CONFIGS);
     client.get(&path).await.with_context(|| format!("{} can't be read", env::ENDPOINT))?;

@@ -58,16 +58,16 @@ async fn main() -> Result<()> {
             _ = looks.tick() => {}
         }
         // A start or a signal without an answer is not forgotten: it is read for as soon as the endpoint answers.
-        if let Ok(Ok(values)) = timeout(ANSWER_TIMEOUT, fetched(&mut client, &args.share)).await {
+        if let Ok(Ok(values)) = timeout(ANSWER_TIMEOUT, fetch(&mut client, &args.share)).await {
             match how.take() {
                 Some(how) => say(how, &values),
-                None => say_changed("endpoint", values, &mut said),
+                None => say_if_changed("endpoint", values, &mut said),
             }
         } else {
             client = None;
         }
         if let Ok(values) = read(&args.files) {
-            say_changed("files", values, &mut said);
+            say_if_changed("files", values, &mut said);
         }
     }
 }
@@ -77,7 +77,7 @@ fn say(how: &str, values: &Values) {
 }
 
 /// Says what has changed, and else that nothing has, from time to time.
-fn say_changed(how: &'static str, values: Values, said: &mut BTreeMap<&'static str, (Values, Instant)>) {
+fn say_if_changed(how: &'static str, values: Values, said: &mut BTreeMap<&'static str, (Values, Instant)>) {
     let now = Instant::now();
     if said.get(how).is_none_or(|(before, at)| *before != values || now - *at >= REPEAT_INTERVAL) {
         say(how, &values);
@@ -86,7 +86,7 @@ fn say_changed(how: &'static str, values: Values, said: &mut BTreeMap<&'static s
 }
 
 /// The dictionary of the endpoint.
-async fn fetched(client: &mut Option<Client>, share: &Path) -> Result<Values> {
+async fn fetch(client: &mut Option<Client>, share: &Path) -> Result<Values> {
     let client = match client {
         Some(client) => client,
         None => client.insert(connect(share)?),

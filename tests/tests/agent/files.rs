@@ -45,7 +45,7 @@ fn set<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
 }
 
 /// Whether the files hold the dictionary that is served.
-fn written(status: &Status) -> bool {
+fn are_files_written(status: &Status) -> bool {
     status.files.as_ref().is_some_and(|files| files.message.is_none() && files.etag.as_ref() == Some(&status.etag))
 }
 
@@ -68,7 +68,7 @@ async fn every_key_is_a_file_with_its_bytes_before_the_child_starts() -> Result<
     assert_eq!(fs::read(files.join("nudge.configs"))?, b"shop=1");
     assert_eq!(keys(&files)?, set(["binary", "empty", "nudge.config.shop.version", "nudge.configs", "text"]));
     let status = agent.client.status().await?;
-    assert!(written(&status), "{status:?}");
+    assert!(are_files_written(&status), "{status:?}");
     assert_eq!(status.files.map(|status| status.path), files.to_str().map(str::to_owned));
     Ok(())
 }
@@ -83,7 +83,7 @@ async fn removed_keys_vanish_and_new_ones_appear() -> Result<()> {
         agent.dir.switch("shop", version)?;
         agent
             .status_when("the files are written", |status| {
-                written(status) && status.configs[0].version.as_str() == version
+                are_files_written(status) && status.configs[0].version.as_str() == version
             })
             .await?;
         assert_eq!(keys(&files)?, set(["mine", key, "nudge.config.shop.version", "nudge.configs"]));
@@ -187,7 +187,7 @@ async fn a_users_file_in_the_way_stays_and_holds_up_only_the_files() -> Result<(
     agent.says(1, "SIGUSR1 shop=2.0.0").await?;
     assert_eq!(fs::read_to_string(&mine)?, "nudge's");
     assert_eq!(fs::read_to_string(files.join("lives"))?, "9");
-    assert!(written(&agent.client.status().await?));
+    assert!(are_files_written(&agent.client.status().await?));
     Ok(())
 }
 
@@ -288,7 +288,7 @@ async fn on_a_full_disk_the_old_files_stay_whole_until_there_is_room() -> Result
     assert_eq!(fs::read_to_string(files.join("lives"))?.len(), 20_000);
     assert_eq!(fs::read_to_string(files.join("greeting"))?, "hello");
     let status = agent.client.status().await?;
-    assert!(written(&status), "{status:?}");
+    assert!(are_files_written(&status), "{status:?}");
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use nudge_tests::{Finished, binary};
 use tempfile::TempDir;
 
 /// Runs a program without a cluster: with an empty home folder, and no environment variables but these.
-fn alone(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Result<(Finished, TempDir)> {
+fn run_without_cluster(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Result<(Finished, TempDir)> {
     let home = tempfile::tempdir()?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("HOME", home.path()).envs(variables.iter().copied());
@@ -20,7 +20,7 @@ fn alone(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Res
 fn a_wrong_argument_is_named_with_the_way_to_the_help() -> Result<()> {
     let (agent, kubectl_nudge, injector) = (binary::debug()?, binary::kubectl_nudge()?, binary::injector()?);
     let refused = |program: &Path, arguments: &[&str], part: &str| -> Result<()> {
-        let (refused, _) = alone(program, arguments, &[])?;
+        let (refused, _) = run_without_cluster(program, arguments, &[])?;
         let said = &refused.stderr;
         ensure!((refused.code, refused.stdout.as_str()) == (Some(2), ""), "{arguments:?}: {refused:?}");
         ensure!(said.starts_with("error: ") && said.contains(part), "{arguments:?}: {said}");
@@ -45,7 +45,7 @@ fn without_a_command_the_commands_are_listed() -> Result<()> {
     for (program, command) in
         [(binary::debug()?, "exec"), (binary::kubectl_nudge()?, "status"), (binary::injector()?, "serve")]
     {
-        let (refused, _) = alone(program, &[], &[])?;
+        let (refused, _) = run_without_cluster(program, &[], &[])?;
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.stderr.lines().any(|line| line.trim_start().starts_with(command)), "{}", refused.stderr);
     }
@@ -54,7 +54,7 @@ fn without_a_command_the_commands_are_listed() -> Result<()> {
 
 /// What a command prints that fails because there is no cluster, with `~` for the home folder.
 fn without_cluster(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Result<String> {
-    let (failed, home) = alone(program, arguments, variables)?;
+    let (failed, home) = run_without_cluster(program, arguments, variables)?;
     ensure!(failed.code == Some(1) && failed.stdout.is_empty(), "{failed:?}");
     Ok(failed.stderr.replace(&home.path().display().to_string(), "~"))
 }

@@ -34,7 +34,7 @@ async fn version(space: &Space, version: &str) -> Result<()> {
 }
 
 /// Waits until the status of the config is so.
-async fn stands(
+async fn wait_for_status(
     space: &Space,
     what: &str,
     is: impl Fn(&VersionedConfigStatus) -> bool,
@@ -45,7 +45,7 @@ async fn stands(
 
 async fn wait_until_current(space: &Space, version: &str) -> Result<()> {
     let is = |status: &VersionedConfigStatus| status.current_version.as_deref() == Some(version);
-    stands(space, &format!("version {version} is current"), is).await.map(drop)
+    wait_for_status(space, &format!("version {version} is current"), is).await.map(drop)
 }
 
 fn window(name: &str, zone: &str) -> Value {
@@ -65,7 +65,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
         "spec": {"namespaceSelector": {"matchLabels": {"team": POLICY}}, "windows": [window("mars", "Mars/Olympus")]},
     });
     policies.create(&PostParams::default(), &serde_json::from_value(policy)?).await?;
-    let says = async |configs: u32, reason: &str| -> Result<RolloutPolicyStatus> {
+    let wait_for_policy = async |configs: u32, reason: &str| -> Result<RolloutPolicyStatus> {
         let status = async || {
             let policy = policies.get(POLICY).await.ok()?;
             let status = policy.status.filter(|status| status.observed_generation == policy.metadata.generation)?;
@@ -74,7 +74,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
         };
         eventually(WAIT_TIMEOUT, &format!("the policy says {reason} of {configs} configs"), status).await
     };
-    let status = says(0, "UnknownTimeZone").await?;
+    let status = wait_for_policy(0, "UnknownTimeZone").await?;
     let ready = &status.conditions[0];
     ensure!(
         ready.status == "False" && ready.message.starts_with("spec.windows: window mars: time zone \"Mars/Olympus\""),
@@ -85,7 +85,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
     space.create_object::<VersionedConfig>(config).await?;
     version(&space, "1").await?;
     wait_until_current(&space, "1").await?;
-    says(1, "UnknownTimeZone").await?;
+    wait_for_policy(1, "UnknownTimeZone").await?;
     // That window is never open, and no other is there.
     version(&space, "2").await?;
     let configs = space.api::<VersionedConfig>();
@@ -96,7 +96,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
         let closed = format!("a window of RolloutPolicy {POLICY} can't be used, so no version goes on");
         ready.is_some_and(|ready| ready.reason == "OutsideWindow" && ready.message.starts_with(&closed))
     };
-    stands(&space, "it waits", waits).await?;
+    wait_for_status(&space, "it waits", waits).await?;
     // It does not count against another one.
     let change = async |windows: Value| {
         let patch = Patch::Merge(json!({"spec": {"windows": windows}}));
@@ -104,9 +104,9 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
     };
     change(json!([window("mars", "Mars/Olympus"), window("earth", "UTC")])).await?;
     wait_until_current(&space, "2").await?;
-    says(1, "UnknownTimeZone").await?;
+    wait_for_policy(1, "UnknownTimeZone").await?;
     change(json!([window("earth", "UTC")])).await?;
-    let ready = says(1, "Valid").await?.conditions;
+    let ready = wait_for_policy(1, "Valid").await?.conditions;
     ensure!(ready[0].status == "True", "{ready:?}");
 
     let before = policies.get(POLICY).await?.resource_version();
@@ -117,7 +117,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
 }
 
 /// An approval of version 1 by bob, as admission stores it where it has the key.
-async fn approves(space: &Space, name: &str, digest: &str, key: Option<&NoteKey>) -> Result<()> {
+async fn create_approval(space: &Space, name: &str, digest: &str, key: Option<&NoteKey>) -> Result<()> {
     let spec = json!({
         "configName": "shop", "version": "1", "digest": digest, "decision": "Approve", "reason": "read it", "approver": "bob"
     });
@@ -129,8 +129,8 @@ async fn approves(space: &Space, name: &str, digest: &str, key: Option<&NoteKey>
 }
 
 /// Waits until the approval says this.
-async fn says(space: &Space, name: &str, reason: &str) -> Result<VersionApproval> {
-    let says = |approval: &VersionApproval| {
+async fn wait_for_condition(space: &Space, name: &str, reason: &str) -> Result<VersionApproval> {
+    let wait_for_policy = |approval: &VersionApproval| {
         let conditions = approval.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         find_condition(conditions, ConditionType::Counted).is_some_and(|counted| counted.reason == reason)
     };
@@ -145,26 +145,26 @@ async fn an_approval_says_whether_it_counts_and_why_not() -> Result<()> {
     let key = secrets.get("nudge-content-key").await?.data.and_then(|mut data| data.remove(NOTES)).context("no key")?;
     let key = NoteKey::new(&key.0);
 
-    approves(&space, "early", &format!("sha256:{}", "0".repeat(48)), Some(&key)).await?;
-    says(&space, "early", "NoConfig").await?;
+    create_approval(&space, "early", &format!("sha256:{}", "0".repeat(48)), Some(&key)).await?;
+    wait_for_condition(&space, "early", "NoConfig").await?;
     let mut rollout = at_once();
     rollout["approval"] = json!({"required": 1, "notAuthor": false});
     let config = json!({"metadata": {"name": "shop"}, "spec": {"rollout": rollout}});
     space.create_object::<VersionedConfig>(config).await?;
-    says(&space, "early", "NoVersion").await?;
+    wait_for_condition(&space, "early", "NoVersion").await?;
     version(&space, "1").await?;
-    says(&space, "early", "OtherContent").await?;
-    let status = stands(&space, "version 1 is sealed", |status| status.version("1").is_some()).await?;
+    wait_for_condition(&space, "early", "OtherContent").await?;
+    let status = wait_for_status(&space, "version 1 is sealed", |status| status.version("1").is_some()).await?;
     let digest = sealed_digest(status.version("1").context("just seen")?);
-    approves(&space, "forged", &digest, None).await?;
-    says(&space, "forged", "NotSigned").await?;
-    approves(&space, "bobs", &digest, Some(&key)).await?;
-    let refused = says(&space, "bobs", "NoRight").await?;
+    create_approval(&space, "forged", &digest, None).await?;
+    wait_for_condition(&space, "forged", "NotSigned").await?;
+    create_approval(&space, "bobs", &digest, Some(&key)).await?;
+    let refused = wait_for_condition(&space, "bobs", "NoRight").await?;
     ensure!(refused.status.as_ref().is_some_and(|status| status.observed_generation == refused.metadata.generation));
     let approve = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["approve"]}]);
     space.grant("bob", approve, user("bob")).await?;
     wait_until_current(&space, "1").await?;
-    says(&space, "bobs", "Counted").await?;
+    wait_for_condition(&space, "bobs", "Counted").await?;
 
     // Nobody else writes that.
     let rules = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionapprovals"], "verbs": ["*"]}]);
@@ -177,8 +177,8 @@ async fn an_approval_says_whether_it_counts_and_why_not() -> Result<()> {
         approvals.patch_status("forged", &PatchParams::default(), &forged).await.err().context("it was taken")?;
     ensure!(refused.to_string().contains("versionapprovals/status"), "{refused}");
     approvals.patch("forged", &PatchParams::default(), &forged).await?;
-    let before = says(&space, "forged", "NotSigned").await?.resource_version();
+    let before = wait_for_condition(&space, "forged", "NotSigned").await?.resource_version();
     sleep(Duration::from_secs(5)).await;
     ensure!(approvals.get("forged").await?.resource_version() == before, "at rest nothing is written");
-    says(&space, "bobs", "Counted").await.map(drop)
+    wait_for_condition(&space, "bobs", "Counted").await.map(drop)
 }

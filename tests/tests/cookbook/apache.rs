@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::http;
 use crate::load::Load;
-use crate::measure::{serves, twenty_switches};
+use crate::measure::{twenty_switches, wait_until_serving};
 use crate::recipe::Recipe;
 
 #[tokio::test]
@@ -13,7 +13,7 @@ async fn apache() -> Result<()> {
     let mut software = recipe.start().await?;
     let port = software.port;
     let look = async || Ok(http::get(port, "/")?.0.contains("Greeting: welcome"));
-    serves(&software, &false, look).await?;
+    wait_until_serving(&software, &false, look).await?;
     twenty_switches(&mut software, Load::wrk(port, "/"), [false, true], look).await?;
-    software.ends(("site.conf", "Nonsense\n"), 1).await
+    software.switch_until_ended(("site.conf", "Nonsense\n"), 1).await
 }

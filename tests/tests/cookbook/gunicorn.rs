@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::http;
 use crate::load::Load;
-use crate::measure::{serves, twenty_switches};
+use crate::measure::{twenty_switches, wait_until_serving};
 use crate::recipe::Recipe;
 
 #[tokio::test]
@@ -13,8 +13,8 @@ async fn gunicorn() -> Result<()> {
     let mut software = recipe.start().await?;
     let port = software.port;
     let look = async || http::body(port);
-    serves(&software, &"hello\n".to_owned(), look).await?;
+    wait_until_serving(&software, &"hello\n".to_owned(), look).await?;
     let expected = ["hello\n", "welcome\n"].map(str::to_owned);
     twenty_switches(&mut software, Load::wrk(port, "/"), expected, look).await?;
-    software.ends(("gunicorn.conf.py", "nonsense\n"), 1).await
+    software.switch_until_ended(("gunicorn.conf.py", "nonsense\n"), 1).await
 }

@@ -17,7 +17,7 @@ const SWITCHES: usize = 20;
 const MIN_SWITCH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Waits until a new client sees the first version, and so the software serves.
-pub(crate) async fn serves<T: PartialEq>(
+pub(crate) async fn wait_until_serving<T: PartialEq>(
     software: &Software,
     expected: &T,
     mut look: impl AsyncFnMut() -> Result<T>,

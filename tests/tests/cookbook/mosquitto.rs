@@ -8,7 +8,7 @@ use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{binary, eventually};
 
 use crate::load::{Count, Load};
-use crate::measure::{serves, twenty_switches};
+use crate::measure::{twenty_switches, wait_until_serving};
 use crate::recipe::{Recipe, VERSIONS, examples};
 
 /// Messages of one round.
@@ -26,13 +26,13 @@ async fn mosquitto() -> Result<()> {
         ensure!(output.status.success(), "{output:?}");
         Ok(!String::from_utf8_lossy(&output.stderr).contains("Not authorized"))
     };
-    serves(&software, &false, may_publish).await?;
+    wait_until_serving(&software, &false, may_publish).await?;
 
     let file = software.folder.join("subscriber");
     let lines = || fs::read_to_string(&file).map(|text| text.lines().count()).context("no subscriber");
     let subscribe = ["mosquitto_sub", "-p", &port, "-q", "1", "-t", "shop/#"];
     // To a terminal or by stdbuf: else the lines come when it ends.
-    let mut subscriber = software.beside("subscriber", &[&["stdbuf", "-oL"][..], &subscribe].concat())?;
+    let mut subscriber = software.start_beside("subscriber", &[&["stdbuf", "-oL"][..], &subscribe].concat())?;
     let first = ["-p", &port, "-q", "1", "-t", "shop/a", "-m", "first"];
     let subscribed = async || {
         Command::new("mosquitto_pub").args(first).status().ok()?;

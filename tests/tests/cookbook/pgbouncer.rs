@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::measure::{serves, twenty_switches};
+use crate::measure::{twenty_switches, wait_until_serving};
 use crate::psql::{Psql, pgbench};
 use crate::recipe::Recipe;
 
@@ -14,7 +14,8 @@ async fn pgbouncer() -> Result<()> {
     let Some(recipe) = Recipe::find("pgbouncer", "pgbouncer", &tools)? else { return Ok(()) };
     let Some(behind) = Recipe::find("postgresql", "postgresql-15", &tools)? else { return Ok(()) };
     let behind = behind.start().await?;
-    serves(&behind, &"1".to_owned(), async || Psql::connect(behind.port, "postgres")?.ask("SELECT 1")).await?;
+    wait_until_serving(&behind, &"1".to_owned(), async || Psql::connect(behind.port, "postgres")?.ask("SELECT 1"))
+        .await?;
     for database in ["blue", "green"] {
         Psql::connect(behind.port, "postgres")?.ask(&format!("CREATE DATABASE {database}; SELECT 1"))?;
     }
@@ -22,7 +23,7 @@ async fn pgbouncer() -> Result<()> {
     let mut software = recipe.start_beside(&behind, |text| text.replace("port=5432", &port)).await?;
     let port = software.port;
     let expected = ["blue", "green"].map(str::to_owned);
-    serves(&software, &expected[0], async || Psql::connect(port, "shop")?.ask(QUERY)).await?;
+    wait_until_serving(&software, &expected[0], async || Psql::connect(port, "shop")?.ask(QUERY)).await?;
     // A client that was there before. Where it loses its connection, it connects again, and that is counted.
     let mut client = Psql::connect(port, "shop")?;
     let mut look = async || {

@@ -7,7 +7,7 @@ use nudge_tests::ports;
 
 use crate::http;
 use crate::load::Load;
-use crate::measure::{serves, twenty_switches};
+use crate::measure::{twenty_switches, wait_until_serving};
 use crate::recipe::Recipe;
 
 #[tokio::test]
@@ -35,11 +35,13 @@ async fn php_fpm() -> Result<()> {
     );
     let file = software.folder.join("nginx.conf");
     fs::write(&file, configuration)?;
-    let _front = software
-        .beside("nginx", &["nginx".as_ref(), "-e".as_ref(), "stderr".as_ref(), "-c".as_ref(), file.as_os_str()])?;
+    let _front = software.start_beside(
+        "nginx",
+        &["nginx".as_ref(), "-e".as_ref(), "stderr".as_ref(), "-c".as_ref(), file.as_os_str()],
+    )?;
     let look = async || http::body(port);
     let expected = ["hello\n", "welcome\n"].map(str::to_owned);
-    serves(&software, &expected[0], look).await?;
+    wait_until_serving(&software, &expected[0], look).await?;
     twenty_switches(&mut software, Load::wrk(port, "/"), expected, look).await?;
-    software.ends(("pool.conf", "nonsense = 1\n"), 78).await
+    software.switch_until_ended(("pool.conf", "nonsense = 1\n"), 78).await
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::eventually;
 
-use crate::measure::{serves, twenty_switches};
+use crate::measure::{twenty_switches, wait_until_serving};
 use crate::psql::{Psql, pgbench};
 use crate::recipe::Recipe;
 
@@ -16,7 +16,7 @@ async fn postgresql() -> Result<()> {
     let mut software = recipe.start().await?;
     let port = software.port;
     let expected = ["4MB", "8MB"].map(str::to_owned);
-    serves(&software, &expected[0], async || Psql::connect(port, "postgres")?.ask(QUERY)).await?;
+    wait_until_serving(&software, &expected[0], async || Psql::connect(port, "postgres")?.ask(QUERY)).await?;
     let mut session = Psql::connect(port, "postgres")?;
     let load = pgbench(&software, "postgres")?;
     twenty_switches(&mut software, load, expected, async || session.ask(QUERY)).await?;

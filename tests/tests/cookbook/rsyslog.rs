@@ -11,7 +11,7 @@ use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::eventually_blocking;
 
 use crate::load::{Count, Load};
-use crate::measure::{serves, twenty_switches};
+use crate::measure::{twenty_switches, wait_until_serving};
 use crate::recipe::Recipe;
 
 /// Messages of one round, over one connection.
@@ -30,7 +30,7 @@ async fn rsyslog() -> Result<()> {
         Ok(lines.first().and_then(|line| line.split(' ').next()).context("no line")?.to_owned())
     };
     let expected = ["blue", "green"].map(str::to_owned);
-    serves(&software, &expected[0], look).await?;
+    wait_until_serving(&software, &expected[0], look).await?;
     let written = file.clone();
     let load = Load::rounds(move || {
         let lines: u64 = log(port, &written, MESSAGES)?.len().try_into()?;

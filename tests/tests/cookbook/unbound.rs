@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::load::{Count, Load};
-use crate::measure::{serves, twenty_switches};
+use crate::measure::{twenty_switches, wait_until_serving};
 use crate::recipe::Recipe;
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn unbound() -> Result<()> {
     let mut software = recipe.start().await?;
     let port = software.port;
     let expected = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-    serves(&software, &expected[0], async || resolve(port)).await?;
+    wait_until_serving(&software, &expected[0], async || resolve(port)).await?;
     let queries = software.folder.join("queries");
     fs::write(&queries, "db.shop.test A\n")?;
     let load = Load::rounds(move || {
@@ -27,7 +27,7 @@ async fn unbound() -> Result<()> {
         count(&output).with_context(|| format!("can't understand dnsperf: {output:?}"))
     });
     twenty_switches(&mut software, load, expected, async || resolve(port)).await?;
-    software.ends(("zones.conf", "nonsense\n"), 1).await
+    software.switch_until_ended(("zones.conf", "nonsense\n"), 1).await
 }
 
 /// What `dnsperf` reports.

@@ -34,7 +34,7 @@ impl Software {
     }
 
     /// Switches to a version with which the software ends, with this status.
-    pub(crate) async fn ends(&mut self, wrong: (&str, &str), code: i32) -> Result<()> {
+    pub(crate) async fn switch_until_ended(&mut self, wrong: (&str, &str), code: i32) -> Result<()> {
         self.write_version(WRONG, [wrong])?;
         self.switch(WRONG)?;
         let status = self.agent.agent.process().exited(WAIT_TIMEOUT).await;

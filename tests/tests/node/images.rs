@@ -28,13 +28,13 @@ const NODE_PARTS: [&str; 4] = ["acorn", "acorn-walk", "cjs-module-lexer", "undic
 const UNUSED: [&str; 8] =
     ["test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "distutils", "turtledemo"];
 
-fn released() -> bool {
+fn is_released() -> bool {
     env::var_os(RELEASE).is_some_and(|value| !value.is_empty())
 }
 
 /// How the programs of Nudge are built.
 pub(crate) fn profile() -> &'static str {
-    if released() { "release" } else { "debug" }
+    if is_released() { "release" } else { "debug" }
 }
 
 /// Makes the images and gives them to the node.
@@ -63,7 +63,7 @@ impl Programs {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         let mut strip = vec![(binary::example()?, "nudge-example-rust")];
-        if released() {
+        if is_released() {
             // 3 says that the capability can't be set here: the image has it anyway.
             run(cargo(&repository().join("deploy/images/build")).arg(&folder), &[0, 3])?;
         } else {
@@ -79,7 +79,7 @@ impl Programs {
     /// One of Nudge's, at this place with this mode.
     fn nudge(&self, name: &str, place: &str) -> [OsString; 2] {
         let [_, argument] = program(&self.folder.join(name), place);
-        [if released() { "--file" } else { "--program" }.into(), argument]
+        [if is_released() { "--file" } else { "--program" }.into(), argument]
     }
 
     /// Names, and the arguments of `make-image`.

@@ -46,7 +46,7 @@ impl Traces {
         let namespaces: BTreeSet<u64> = theirs.filter(|one| !ours.contains(one)).collect();
         ensure!(namespaces.len() >= 5, "the node has too few namespaces of its own: {namespaces:?}");
         let traces = Self { state: state.to_owned(), namespaces };
-        let seen = traces.left();
+        let seen = traces.remaining();
         for kind in ["process ", "/sys/fs/cgroup/", "/sys/class/net/"] {
             ensure!(
                 seen.iter().any(|one| one.starts_with(kind)),
@@ -58,12 +58,12 @@ impl Traces {
 
     /// Fails if anything is left.
     pub(crate) fn gone(&self) -> Result<()> {
-        let nothing = || Some(self.left()).filter(Vec::is_empty).map(drop);
+        let nothing = || Some(self.remaining()).filter(Vec::is_empty).map(drop);
         eventually_blocking(CLEAN_UP_TIMEOUT, "nothing is left", nothing)
-            .map_err(|error| error.context(self.left().join("\n")))
+            .map_err(|error| error.context(self.remaining().join("\n")))
     }
 
-    fn left(&self) -> Vec<String> {
+    fn remaining(&self) -> Vec<String> {
         let mut left = Vec::new();
         let state = self.state.display().to_string();
         for (id, _) in processes() {

@@ -116,7 +116,7 @@ impl Shared {
     }
 
     /// Whether nothing else runs. Only then a scenario measures what it takes minutes for, or what there is without Nudge.
-    pub(crate) fn alone(&self) -> bool {
+    pub(crate) fn is_alone(&self) -> bool {
         self.count == 1
     }
 

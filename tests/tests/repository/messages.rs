@@ -97,7 +97,7 @@ fn product(source: &str) -> &str {
 }
 
 /// The length of what is between this quote, which may be escaped in it, and the next one.
-fn quoted(source: &str, quote: char) -> Option<usize> {
+fn quoted_length(source: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     source.find(|letter| {
         let ends = letter == quote && !escaped;
@@ -127,7 +127,7 @@ fn texts(source: &str, quotes: &[char]) -> Vec<(usize, String)> {
             texts.push((at, raw.get(..end).unwrap_or_default().to_owned()));
             end + 5
         } else if quotes.contains(&first) {
-            let end = rest.get(1..).and_then(|rest| quoted(rest, first)).unwrap_or(rest.len());
+            let end = rest.get(1..).and_then(|rest| quoted_length(rest, first)).unwrap_or(rest.len());
             texts.push((at, rest.get(1..=end).unwrap_or_default().to_owned()));
             end + 2
         } else if rest.starts_with("'\"'") || rest.starts_with("'\\") {
@@ -142,7 +142,7 @@ fn texts(source: &str, quotes: &[char]) -> Vec<(usize, String)> {
 }
 
 /// The lines of a literal that goes on behind a backslash, as one line.
-fn joined(text: &str) -> String {
+fn join_lines(text: &str) -> String {
     let mut lines = text.split("\\\n");
     let first = lines.next().unwrap_or_default().to_owned();
     lines.fold(first, |text, line| text + line.trim_start())
@@ -162,7 +162,7 @@ fn messages(file: &Path, source: &str) -> Vec<Message> {
     };
     let list = found.into_iter().filter_map(|(at, text)| {
         let before = source.get(..at)?;
-        let text = joined(&text);
+        let text = join_lines(&text);
         let doc = text.strip_prefix("/// ");
         let words =
             doc.unwrap_or(&text).split_whitespace().filter(|word| word.chars().any(char::is_alphabetic)).count();
@@ -222,7 +222,7 @@ fn each_rule_refuses_what_it_is_for() {
 #[test]
 fn texts_are_found_wherever_they_are() {
     let source = "/// One\n/// doc.\nlet (a, b) = ('\"', \"one \\\n    two\"); // \"not this\"\nf(r#\"a \"raw\" one\"#, '\\'', \"\\\"x\\\"\")";
-    let found: Vec<String> = texts(source, &['"']).iter().map(|(_, text)| joined(text)).collect();
+    let found: Vec<String> = texts(source, &['"']).iter().map(|(_, text)| join_lines(text)).collect();
     assert_eq!(found, ["/// One doc.", "one two", "a \"raw\" one", "\\\"x\\\""]);
     assert_eq!(texts("say(`a ${b}`, \"c\") // `d`", &['"', '`']).len(), 2);
 }

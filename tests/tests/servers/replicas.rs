@@ -50,7 +50,7 @@ async fn activate(space: &Space, number: usize) -> Result<()> {
 }
 
 /// Waits until the number is proven.
-async fn proven(space: &Space, number: usize) -> Result<()> {
+async fn wait_until_current(space: &Space, number: usize) -> Result<()> {
     let api = space.api::<VersionedConfig>();
     eventually(WAIT_TIMEOUT, &format!("{number} is current"), async || {
         let status = api.get("shop").await.ok()?.status?;
@@ -64,20 +64,21 @@ async fn web(space: &Space, hub: SocketAddr, name: &str) -> Result<Pod> {
 }
 
 /// The numbers that the application has printed.
-fn printed(pod: &Pod) -> Vec<usize> {
+fn printed_numbers(pod: &Pod) -> Vec<usize> {
     let output = pod.app_output();
     let lines = output.lines().filter_map(|line| line.rsplit_once(' '));
     lines.filter_map(|(_, number)| number.parse().ok()).collect()
 }
 
 /// Waits until the application is at this number, and the number proven.
-async fn reaches(space: &Space, pod: &mut Pod, number: usize) -> Result<()> {
+async fn wait_for_number(space: &Space, pod: &mut Pod, number: usize) -> Result<()> {
     let what = format!("the application is at {number}");
-    let waited = eventually(WAIT_TIMEOUT, &what, async || (printed(pod).last() == Some(&number)).then_some(())).await;
+    let waited =
+        eventually(WAIT_TIMEOUT, &what, async || (printed_numbers(pod).last() == Some(&number)).then_some(())).await;
     waited.map_err(|error| pod.explain(&error))?;
-    let all = printed(pod);
+    let all = printed_numbers(pod);
     ensure!(all.windows(2).all(|pair| pair[0] < pair[1]), "it went back: {all:?}");
-    proven(space, number).await
+    wait_until_current(space, number).await
 }
 
 #[tokio::test]
@@ -95,7 +96,7 @@ async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_
     balancer.set(&[live.hub]);
     activate(&space, 2).await?;
     // But then it sends the agent on to others.
-    reaches(&space, &mut pod, 2).await?;
+    wait_for_number(&space, &mut pod, 2).await?;
     // From now on the agent finds only the frozen one.
     balancer.set(&[frozen.hub]);
     let polls = async || frozen.metric("nudge_hub_polls_total").await;
@@ -109,10 +110,10 @@ async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_
     .await?;
     let took = began.elapsed();
     ensure!(took >= Duration::from_secs(10), "three requests took {took:?}");
-    ensure!(printed(&pod) == [2], "{:?}", printed(&pod));
+    ensure!(printed_numbers(&pod) == [2], "{:?}", printed_numbers(&pod));
     wire.release();
     activate(&space, 3).await?;
-    reaches(&space, &mut pod, 3).await
+    wait_for_number(&space, &mut pod, 3).await
 }
 
 #[tokio::test]
@@ -137,7 +138,7 @@ async fn agents_serve_and_start_without_any_replica_and_catch_up() -> Result<()>
     activate(&space, 2).await?;
     let replica = installation.replica(&ReplicaOptions::quick()).await?;
     balancer.set(&[replica.hub]);
-    reaches(&space, &mut old, 2).await?;
+    wait_for_number(&space, &mut old, 2).await?;
     new.serves(&mut client, "shop=2").await?;
     Ok(())
 }
@@ -153,16 +154,16 @@ async fn the_servers_below_restart_and_forget_and_the_watch_is_cut() -> Result<(
 
     wire.cut();
     activate(&space, 2).await.context("after a cut")?;
-    reaches(&space, &mut pod, 2).await?;
+    wait_for_number(&space, &mut pod, 2).await?;
 
     cluster.restart_apiserver().await?;
     activate(&space, 3).await.context("after the API server's restart")?;
-    reaches(&space, &mut pod, 3).await?;
+    wait_for_number(&space, &mut pod, 3).await?;
 
     cluster.restart_etcd().await?;
     // The API server may need a moment to find etcd again.
     eventually(WAIT_TIMEOUT, "the API server writes again", async || activate(&space, 4).await.ok()).await?;
-    reaches(&space, &mut pod, 4).await?;
+    wait_for_number(&space, &mut pod, 4).await?;
 
     // Silence, which no error shows, while changes are made and forgotten.
     wire.hold();
@@ -171,5 +172,5 @@ async fn the_servers_below_restart_and_forget_and_the_watch_is_cut() -> Result<(
     activate(&space, 6).await?;
     wire.cut();
     wire.release();
-    reaches(&space, &mut pod, 6).await
+    wait_for_number(&space, &mut pod, 6).await
 }

@@ -39,7 +39,7 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 /// The rights of each account by its roles of the files, where those of a namespace are bound by their names.
-fn given(folder: &str) -> Result<BTreeMap<&'static str, BTreeSet<Right>>> {
+fn granted_rights(folder: &str) -> Result<BTreeMap<&'static str, BTreeSet<Right>>> {
     let mut given = BTreeMap::<_, BTreeSet<_>>::new();
     let files = ["rbac", "rbac-namespace"].map(|file| deploy().join(format!("{folder}/{file}.yaml")));
     for file in files.into_iter().filter(|file| file.exists()) {
@@ -125,13 +125,13 @@ async fn version(space: &Space, name: &str) -> Result<()> {
 /// Makes a version of both configs current.
 async fn switch(space: &Space, name: &str) -> Result<()> {
     for config in ["shop", "vault"] {
-        wants(space, config, name).await?;
+        request_version(space, config, name).await?;
         wait_until_current(space, config, name).await?;
     }
     Ok(())
 }
 
-async fn wants(space: &Space, config: &str, name: &str) -> Result<()> {
+async fn request_version(space: &Space, config: &str, name: &str) -> Result<()> {
     let patch = Patch::Merge(json!({"spec": {"version": name}}));
     space.api::<VersionedConfig>().patch(config, &PatchParams::default(), &patch).await.map(drop)?;
     Ok(())
@@ -171,7 +171,7 @@ async fn workloads(space: &Space) -> Result<()> {
 }
 
 /// A pod that has opted in and has no agent, of a controller that would make another.
-async fn lost(space: &Space) -> Result<()> {
+async fn create_pod_without_agent(space: &Space) -> Result<()> {
     let mut pod = template("lost");
     pod["metadata"]["name"] = "lost".into();
     pod["metadata"]["labels"]["nudge.dev/inject"] = "true".into();
@@ -181,7 +181,7 @@ async fn lost(space: &Space) -> Result<()> {
 }
 
 /// Does all that Nudge does.
-async fn everything(space: &Space, apart: &Apart) -> Result<()> {
+async fn use_all_rights(space: &Space, apart: &Apart) -> Result<()> {
     // A ConfigMap becomes the first version of a config.
     let labels = json!({"nudge.dev/baseline": "true"});
     space
@@ -291,7 +291,7 @@ async fn node_away(space: &Space, pods: &Api<PodObject>) -> Result<()> {
         hyper::Request::post(path).header("content-type", "application/json").body(serde_json::to_vec(&binding)?)?;
     space.client.request_text(request).await?;
     version(space, "5").await?;
-    wants(space, "shop", "5").await?;
+    request_version(space, "shop", "5").await?;
     let now = k8s_openapi::jiff::Timestamp::from_second(k8s_openapi::jiff::Timestamp::now().as_second() + 1)?;
     let now = now.to_string();
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": now}]}});
@@ -314,15 +314,15 @@ async fn every_right_is_used_and_none_is_missing() -> Result<()> {
         bind(&space, role).await?;
     }
     // Before there are webhooks that would give it an agent.
-    lost(&space).await?;
+    create_pod_without_agent(&space).await?;
     let options = ["--lease-seconds=3", "--repair=evict", "--repair-seconds=1", "--repair-age-seconds=0"];
     let apart = installation.apart(&ReplicaOptions::with(&options)).await?;
-    let done = everything(&space, &apart).await;
+    let done = use_all_rights(&space, &apart).await;
     done.with_context(|| {
         format!("control:\n{}\nhub:\n{}\ncerts:\n{}", apart.control.log(), apart.hub.log(), apart.certs.log())
     })?;
 
-    agree(&cluster, given("base")?).await
+    agree(&cluster, granted_rights("base")?).await
 }
 
 /// Whether each account has used every right that it was given, and has asked for no other.
@@ -386,7 +386,7 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
         status.conditions.iter().any(|condition| condition.reason == "FetchFailed").then_some(())
     };
     eventually(WAIT_TIMEOUT, "the server has no address", failed).await?;
-    let mut given = given("components/sources")?;
+    let mut given = granted_rights("components/sources")?;
     let own = given.get_mut(SOURCES_ACCOUNT).context("no rights")?;
     without_endpoints(&cluster, own);
     // What admission asks of everybody who makes a version current.
@@ -425,7 +425,7 @@ async fn so_it_is_with_the_rights_of_analysis() -> Result<()> {
     let measured = |object: &RolloutAnalysis| object.status.as_ref().is_some_and(|status| !status.queries.is_empty());
     let waited = space.object_until(WAIT_TIMEOUT, "shop", "it was measured", measured).await;
     waited.with_context(|| format!("its log:\n{}", analysis.log()))?;
-    let mut given = given("components/analysis")?;
+    let mut given = granted_rights("components/analysis")?;
     given.retain(|account, _| *account == ANALYSIS_ACCOUNT);
     let own = given.get_mut(ANALYSIS_ACCOUNT).context("no rights")?;
     without_endpoints(&cluster, own);

@@ -92,7 +92,7 @@ fn passes(socket: &Path) -> Result<()> {
 }
 
 /// All that others want of the replica.
-async fn serves(replica: &Replica, socket: &Path, authority: &Path) -> Result<()> {
+async fn assert_serving(replica: &Replica, socket: &Path, authority: &Path) -> Result<()> {
     passes(socket)?;
     let (status, text) = timeout(WAIT_TIMEOUT, replica.get("/metrics")).await.context("no metrics")??;
     ensure!(status == 200 && text.contains("nudge_leader"), "{text}");
@@ -143,7 +143,7 @@ async fn many_connections_of_one_address_and_of_many_keep_nobody_out() -> Result
     let options = ReplicaOptions::with(&[&argument, "--hub-connections=500"]);
     let mut replica = installation.guarded_replica_with(options.clone()).await?;
     fs::write(&authority, hub_ca(&installation.enabled("starving").await?).await?)?;
-    serves(&replica, &socket, &authority).await?;
+    assert_serving(&replica, &socket, &authority).await?;
     for (count, sources) in [(80, ONE), (600, ONE), (2000, ONE), (2000, MANY)] {
         let mut ports = vec![replica.admission, replica.hub];
         // Port 8080 has fewer slots than there are addresses then.
@@ -157,7 +157,7 @@ async fn many_connections_of_one_address_and_of_many_keep_nobody_out() -> Result
             }
         }
         let served = if sources == ONE {
-            serves(&replica, &socket, &authority).await
+            assert_serving(&replica, &socket, &authority).await
         } else {
             passes(&socket).and(answers(&replica, &authority).await)
         };

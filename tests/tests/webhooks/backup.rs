@@ -39,7 +39,7 @@ async fn run_by(kubeconfig: &Path, arguments: &[&str]) -> Result<Finished> {
     tokio::task::spawn_blocking(move || Finished::of(&mut command)).await?
 }
 
-async fn ends(cluster: &Cluster, code: i32, arguments: &[&str]) -> Result<Finished> {
+async fn run_expecting(cluster: &Cluster, code: i32, arguments: &[&str]) -> Result<Finished> {
     let finished = run_by(&cluster.kubeconfig(), arguments).await?;
     ensure!(finished.code == Some(code), "kubectl nudge {arguments:?} did not end with {code}: {finished:?}");
     Ok(finished)
@@ -125,7 +125,7 @@ impl Shop {
     }
 
     /// What every application was notified of, by pod.
-    fn notified(&self) -> Vec<Vec<String>> {
+    fn notified_versions(&self) -> Vec<Vec<String>> {
         let of = |pod: &Pod| {
             let output = pod.app_output();
             output.lines().filter_map(|line| Some(line.rsplit_once("SIGUSR1 ")?.1.to_owned())).collect()
@@ -157,12 +157,12 @@ async fn export(cluster: &Cluster, more: &[&str]) -> Result<(TempDir, PathBuf)> 
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("nudge.yaml");
     let arguments = [&["export", "-A", "-f", file.to_str().context("a path")?][..], more].concat();
-    ends(cluster, 0, &arguments).await?;
+    run_expecting(cluster, 0, &arguments).await?;
     Ok((folder, file))
 }
 
 /// What an empty etcd is given back by others: namespaces, pods as kubelets run them with their accounts, and the authority that agents trust.
-fn kept(spaces: &[&Space]) -> Vec<String> {
+fn objects_of_others(spaces: &[&Space]) -> Vec<String> {
     let of_nudge =
         ["namespaces/nudge-system", "secrets/nudge-system/nudge-authority", "secrets/nudge-system/nudge-serving"]
             .map(str::to_owned);
@@ -211,13 +211,13 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
         identity = key;
         replica.process.stop()?;
     }
-    let notified = (calm.notified(), moving.notified());
+    let notified = (calm.notified_versions(), moving.notified_versions());
     ensure!(notified.0 == [["2"]] && notified.1.concat() == ["2"], "{notified:?}");
 
-    cluster.empty_etcd(&kept(&[&calm.space, &moving.space])).await?;
+    cluster.empty_etcd(&objects_of_others(&[&calm.space, &moving.space])).await?;
     let file = file.to_str().context("a path")?;
     let import = ["import", "-f", file, "--identity", &identity];
-    let key = ends(&cluster, 0, &[&import[..], &["--content-key"]].concat()).await?;
+    let key = run_expecting(&cluster, 0, &[&import[..], &["--content-key"]].concat()).await?;
     ensure!(key.stdout.starts_with("the content key is restored"), "{key:?}");
     let installation = Installation::apply(&cluster).await?.context("kubectl")?;
     let replica = control_plane(&installation, addresses).await?;
@@ -230,10 +230,10 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
     let polls = async || replica.metric("nudge_hub_polls_total").await.ok().filter(|polls| *polls >= 4.0).map(drop);
     eventually(WAIT_TIMEOUT, "all agents have asked", polls).await?;
 
-    let planned = ends(&cluster, 0, &[&import[..], &["--dry-run"]].concat()).await?.stdout;
+    let planned = run_expecting(&cluster, 0, &[&import[..], &["--dry-run"]].concat()).await?.stdout;
     ensure!(planned.contains(&format!("create: VersionedConfig {}/shop", calm.space.name)), "{planned}");
     ensure!(calm.space.api::<VersionedConfig>().get_opt("shop").await?.is_none(), "a dry run changes nothing");
-    let imported = ends(&cluster, 0, &import).await?;
+    let imported = run_expecting(&cluster, 0, &import).await?;
     ensure!(imported.stdout.starts_with("imported 2 configs"), "{imported:?}");
 
     let runs = |of: &'static str| {
@@ -252,7 +252,12 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
         let assignment = |status: &VersionedConfigStatus| (thresholds(status), status.internal.revision);
         ensure!(assignment(before) == assignment(after), "{before:#?} {after:#?}");
     }
-    ensure!((calm.notified(), moving.notified()) == notified, "{:?} {:?}", calm.notified(), moving.notified());
+    ensure!(
+        (calm.notified_versions(), moving.notified_versions()) == notified,
+        "{:?} {:?}",
+        calm.notified_versions(),
+        moving.notified_versions()
+    );
     let states = |status: &VersionedConfigStatus| {
         status.versions.iter().map(|version| (version.version.clone(), version.state)).collect::<Vec<_>>()
     };
@@ -262,13 +267,13 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
     // The rollout goes on where it was: each pod is notified of 2 once.
     moving.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     moving.until("2 is current", at_two).await?;
-    let once = async || moving.notified().iter().all(|all| *all == ["2"]).then_some(());
+    let once = async || moving.notified_versions().iter().all(|all| *all == ["2"]).then_some(());
     eventually(WAIT_TIMEOUT, "each pod was notified once", once)
         .await
-        .map_err(|error| error.context(format!("{:?}", moving.notified())))?;
-    ensure!(calm.notified() == notified.0);
+        .map_err(|error| error.context(format!("{:?}", moving.notified_versions())))?;
+    ensure!(calm.notified_versions() == notified.0);
     // What moved on is not overwritten; what is as it was is there already.
-    let refused = ends(&cluster, 1, &import).await?;
+    let refused = run_expecting(&cluster, 1, &import).await?;
     let differs = format!(
         "VersionedConfig {}/shop exists and differs: spec; status.currentVersion: 1 in the export, 2 in",
         moving.space.name
@@ -285,7 +290,7 @@ fn kubeconfig(cluster: &Cluster, folder: &Path, user: &str) -> Result<PathBuf> {
 }
 
 /// Binds a ClusterRole of `deploy/base` to a user in the namespace.
-async fn may(space: &Space, name: &str, role: &str) -> Result<()> {
+async fn bind_role(space: &Space, name: &str, role: &str) -> Result<()> {
     let binding = json!({
         "metadata": {"name": format!("{name}-{role}")},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
@@ -330,8 +335,8 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
 
     // The operators have the roles of deploy/base, and no other.
     let (alice, bob) = (kubeconfig(cluster, folder.path(), "alice")?, kubeconfig(cluster, folder.path(), "bob")?);
-    may(&shop.space, "alice", "nudge-backup").await?;
-    may(&shop.space, "bob", "nudge-restore").await?;
+    bind_role(&shop.space, "alice", "nudge-backup").await?;
+    bind_role(&shop.space, "bob", "nudge-restore").await?;
     let file = folder.path().join("names.yaml");
     let file = file.to_str().context("a path")?;
     let exported = run_by(&alice, &["export", "-n", &shop.space.name, "-f", file]).await?;
@@ -340,7 +345,7 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     let full = folder.path().join("full.yaml");
     let full = full.to_str().context("a path")?;
     let all = ["export", "-n", &shop.space.name, "-f", full, "--secrets-to", &recipient, "--content-key"];
-    ends(cluster, 0, &all).await?;
+    run_expecting(cluster, 0, &all).await?;
     for file in [file, full] {
         let text = std::fs::read_to_string(file)?;
         ensure!(text.contains(&format!("{}/shop-2-2", shop.space.name)), "its name is there: {text}");
@@ -386,7 +391,7 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     let after = shop.until("it is as it was", same).await?;
     ensure!(after.versions.iter().all(|version| version.state != VersionState::Broken), "{after:#?}");
     ensure!(shop.space.api::<Secret>().get("shop-2-2").await?.data == secret.data);
-    let known = ends(cluster, 0, &["import", "-f", full, "--identity", &key, "--content-key"]).await?;
+    let known = run_expecting(cluster, 0, &["import", "-f", full, "--identity", &key, "--content-key"]).await?;
     ensure!(known.stdout == "the content key is there already\n", "{known:?}");
     Ok(())
 }
@@ -420,7 +425,7 @@ async fn gate(space: &Space) -> Result<TcpListener> {
 }
 
 /// Kills an import at the first write before which this holds, and returns the config as it is then.
-async fn killed(
+async fn kill_import_at(
     cluster: &Cluster,
     space: &Space,
     gate: &TcpListener,
@@ -455,30 +460,30 @@ async fn an_import_that_was_killed_is_finished_by_the_next_one_and_nobody_is_not
     shop.make("2").await?;
     shop.set(json!({"version": "2"})).await?;
     let before = shop.until("one pod runs 2", in_the_middle).await?;
-    let notified = shop.notified();
+    let notified = shop.notified_versions();
     ensure!(notified.concat() == ["2"], "{notified:?}");
     let file = folder.path().join("nudge.yaml");
     let file = file.to_str().context("a path")?;
-    ends(cluster, 0, &["export", "-n", &shop.space.name, "-f", file]).await?;
+    run_expecting(cluster, 0, &["export", "-n", &shop.space.name, "-f", file]).await?;
     lose(&shop.space).await?;
 
     // When the first version is there and the second one is not, and when the status is written and the import has not ended.
     let (gate, maps) = (gate(&shop.space).await?, shop.space.api::<ConfigMap>());
     let has = async |name: &str| maps.get_opt(name).await.is_ok_and(|found| found.is_some());
-    let config = killed(cluster, &shop.space, &gate, file, async |_| has("shop-1").await).await?;
+    let config = kill_import_at(cluster, &shop.space, &gate, file, async |_| has("shop-1").await).await?;
     ensure!(is_importing(&config) && !has("shop-2").await, "{config:#?}");
     let written =
         async |config: &VersionedConfig| config.status.as_ref().is_some_and(|it| it.internal.identity.is_some());
-    let config = killed(cluster, &shop.space, &gate, file, written).await?;
+    let config = kill_import_at(cluster, &shop.space, &gate, file, written).await?;
     ensure!(is_importing(&config) && has("shop-2").await, "{config:#?}");
     drop(gate);
-    ends(cluster, 0, &["import", "-f", file]).await?;
+    run_expecting(cluster, 0, &["import", "-f", file]).await?;
 
     let runs = |status: &VersionedConfigStatus| status.observed_generation.is_some() && in_the_middle(status);
     let after = shop.until("it goes on", runs).await?;
     ensure!(shop.assigned(&before) == shop.assigned(&after), "{after:#?}");
     ensure!(before.internal.identity == after.internal.identity, "{after:#?}");
-    ensure!(shop.notified() == notified, "{:?}", shop.notified());
+    ensure!(shop.notified_versions() == notified, "{:?}", shop.notified_versions());
     let all = shop.space.api::<VersionedConfig>().list(&ListParams::default()).await?;
     ensure!(!all.items.is_empty() && !all.iter().any(is_importing), "{all:#?}");
     Ok(())
@@ -491,14 +496,14 @@ async fn a_tampered_export_is_refused_and_names_the_object() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("nudge.yaml");
     let path = file.to_str().context("a path")?;
-    ends(installation.cluster, 0, &["export", "-n", &shop.space.name, "-f", path]).await?;
+    run_expecting(installation.cluster, 0, &["export", "-n", &shop.space.name, "-f", path]).await?;
     lose(&shop.space).await?;
     let text = std::fs::read_to_string(&file)?;
     // The last one is in the version, whether or not the published ConfigMap has it already.
     let (before, after) = text.rsplit_once("number: \"1\"").with_context(|| text.clone())?;
     let tampered = format!("{before}number: \"9\"{after}");
     std::fs::write(&file, tampered)?;
-    let refused = ends(installation.cluster, 1, &["import", "-f", path]).await?.stderr;
+    let refused = run_expecting(installation.cluster, 1, &["import", "-f", path]).await?.stderr;
     let names = "/shop-1 does not have the content that was sealed as part of version 1 of config";
     ensure!(refused.contains(&format!("ConfigMap {}{names}", shop.space.name)), "{refused}");
     ensure!(shop.space.api::<VersionedConfig>().get_opt("shop").await?.is_none(), "nothing was created");
@@ -569,7 +574,7 @@ async fn on_top_of_an_older_etcd_an_import_refuses_until_it_is_asked_to_overwrit
     let status = shop.until("the older status", |_| true).await?;
     ensure!(status.current_version.as_deref() == Some("1") && status.version("2").is_none(), "{status:#?}");
     let file = file.to_str().context("a path")?;
-    let refused = ends(&cluster, 1, &["import", "-f", file]).await?;
+    let refused = run_expecting(&cluster, 1, &["import", "-f", file]).await?;
     let differs = "exists and differs: spec; status.currentVersion: 2 in the export, 1 in the cluster; versions that are missing \
                    or differ: 2";
     ensure!(refused.stdout.contains(differs) && refused.stderr.contains("nothing was changed"), "{refused:?}");
@@ -577,9 +582,9 @@ async fn on_top_of_an_older_etcd_an_import_refuses_until_it_is_asked_to_overwrit
     // Who asks for it gets the state of the export.
     let annotation = Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/importing": "over"}}}));
     shop.space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &annotation).await?;
-    ends(&cluster, 0, &["import", "-f", file]).await?;
+    run_expecting(&cluster, 0, &["import", "-f", file]).await?;
     shop.until("2 is current again", |status| at_two(status) && status.pods.summary == "1/1").await?;
-    ensure!(shop.notified() == [["2"]], "{:?}", shop.notified());
+    ensure!(shop.notified_versions() == [["2"]], "{:?}", shop.notified_versions());
     Ok(())
 }
 
@@ -597,15 +602,15 @@ async fn a_source_has_its_config_again_unless_somebody_else_held_it() -> Result<
     for held in [true, false] {
         let config = configs.get("shop").await?;
         ensure!(holder(&config).is_some() == held, "{:#?}", config.metadata.managed_fields);
-        ends(installation.cluster, 0, &["export", "-n", &shop.space.name, "-f", file]).await?;
+        run_expecting(installation.cluster, 0, &["export", "-n", &shop.space.name, "-f", file]).await?;
         lose(&shop.space).await?;
         sources.delete("shop", &DeleteParams::default()).await?;
-        ends(installation.cluster, 0, &["import", "-f", file]).await?;
+        run_expecting(installation.cluster, 0, &["import", "-f", file]).await?;
         let config = configs.get("shop").await?;
         ensure!(holder(&config).is_some() == held, "{:#?}", config.metadata.managed_fields);
         ensure!(config.annotations().get("nudge.dev/importing").is_none() && sources.get_opt("shop").await?.is_some());
         // As `kubectl nudge source resume` does.
-        ends(installation.cluster, 0, &["source", "resume", "shop", "-n", &shop.space.name]).await?;
+        run_expecting(installation.cluster, 0, &["source", "resume", "shop", "-n", &shop.space.name]).await?;
         shop.until("it is as it was", |status| status.state() == ConfigState::Current).await?;
     }
     Ok(())

@@ -63,7 +63,7 @@ async fn activate(space: &Space, config: &str, current: &str) -> Result<()> {
 }
 
 /// Waits until a version is current and nothing moves any more.
-async fn proven(space: &Space, config: &str, current: &str) -> Result<()> {
+async fn wait_until_at_rest(space: &Space, config: &str, current: &str) -> Result<()> {
     let configs = space.api::<VersionedConfig>();
     eventually(WAIT_TIMEOUT, &format!("{current} is current"), async || {
         let status = configs.get(config).await.ok()?.status?;
@@ -202,7 +202,7 @@ async fn nobody_in_the_namespace_decides_whom_the_agent_trusts() -> Result<()> {
     kubelet.logs("app", "ready").await?;
     activate(&space, "shop", "1.0.1").await?;
     kubelet.logs("app", "SIGUSR1 shop=1.0.1,keys=1").await?;
-    proven(&space, "shop", "1.0.1").await?;
+    wait_until_at_rest(&space, "shop", "1.0.1").await?;
     space.api::<ConfigMap>().delete("nudge-hub-ca", &DeleteParams::default()).await?;
     activate(&space, "keys", "2").await?;
     kubelet.logs("app", "SIGUSR1 shop=1.0.1,keys=2").await
@@ -236,7 +236,7 @@ async fn every_container_gets_its_own_signal_also_after_it_or_the_agent_has_cras
     kubelet.logs("web", "SIGUSR2 shop=1.0.1,keys=1").await?;
 
     // A container that restarts while a version is on trial would speak against it.
-    proven(&space, "shop", "1.0.1").await?;
+    wait_until_at_rest(&space, "shop", "1.0.1").await?;
     let before = kubelet.id("web")?.to_owned();
     kubelet.crash("web").await?;
     assert_ne!(kubelet.id("web")?, before, "a container that starts again is another one");
@@ -245,7 +245,7 @@ async fn every_container_gets_its_own_signal_also_after_it_or_the_agent_has_cras
     kubelet.logs("app", "SIGUSR1 shop=1.0.1,keys=2").await?;
     kubelet.logs("web", "SIGUSR2 shop=1.0.1,keys=2").await?;
 
-    proven(&space, "keys", "2").await?;
+    wait_until_at_rest(&space, "keys", "2").await?;
     let before = identity(&kubelet)?;
     kubelet.crash(AGENT_CONTAINER).await?;
     assert_eq!(identity(&kubelet)?, before, "token and certificate stay for the pod's life");
@@ -424,7 +424,7 @@ async fn an_ephemeral_container_reaches_what_its_pod_has_and_nothing_else() -> R
     activate(&space, "shop", "1.0.1").await?;
     kubelet.logs("app", "SIGUSR1 shop=1.0.1,keys=1").await?;
     kubelet.stop("mounted").await?;
-    proven(&space, "shop", "1.0.1").await?;
+    wait_until_at_rest(&space, "shop", "1.0.1").await?;
     ensure!(!kubelet.log("beside").contains("SIGUSR1"), "{}", kubelet.log("beside"));
     Ok(())
 }

@@ -12,7 +12,7 @@ use nudge_tests::cluster::{Space, space};
 use nudge_tests::{Installation, Pod, eventually, subscriber};
 use serde_json::{Value, json};
 
-use crate::kubectl_nudge::scene::works;
+use crate::kubectl_nudge::scene::run_successfully;
 
 /// For a machine that has much else to do.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
@@ -52,7 +52,7 @@ impl Shop {
         Ok(())
     }
 
-    async fn wants(&self, version: &str) -> Result<()> {
+    async fn request_version(&self, version: &str) -> Result<()> {
         self.make(version).await?;
         self.set(json!({"version": version})).await
     }
@@ -61,7 +61,11 @@ impl Shop {
         Ok(self.space.api::<VersionedConfig>().get("shop").await?)
     }
 
-    async fn stands(&self, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<VersionedConfigStatus> {
+    async fn wait_for_status(
+        &self,
+        what: &str,
+        is: impl Fn(&VersionedConfigStatus) -> bool,
+    ) -> Result<VersionedConfigStatus> {
         let found = async || self.config().await.ok()?.status.filter(&is);
         match eventually(WAIT_TIMEOUT, what, found).await {
             Ok(status) => Ok(status),
@@ -74,14 +78,14 @@ impl Shop {
         let current = |status: &VersionedConfigStatus| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         };
-        Ok(self.stands(&what, current).await?.releases)
+        Ok(self.wait_for_status(&what, current).await?.releases)
     }
 
     /// Waits until the last release is that of this version, with this outcome.
-    async fn ends(&self, version: &str, outcome: ReleaseOutcome) -> Result<Release> {
+    async fn wait_for_release(&self, version: &str, outcome: ReleaseOutcome) -> Result<Release> {
         let last = |status: &VersionedConfigStatus| status.releases.last().cloned();
         let status = self
-            .stands(&format!("{version} ends: {outcome:?}"), |status| {
+            .wait_for_status(&format!("{version} ends: {outcome:?}"), |status| {
                 last(status).is_some_and(|release| release.version == version && release.outcome == Some(outcome))
             })
             .await?;
@@ -114,13 +118,13 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 0, "bakeSeconds": 0, "maxHarmed": 0});
     let shop = Shop::new(installation, rollout).await?;
-    let first = shop.ends("1", Current).await?;
+    let first = shop.wait_for_release("1", Current).await?;
     ensure!(first.from_version.is_none() && first.requested_by.as_deref() == Some("admin"), "{first:?}");
     let pods = [shop.subscriber(replica.hub, "web-1").await?, shop.subscriber(replica.hub, "web-2").await?];
-    shop.stands("both run it", |status| status.pods.summary == "2/2").await?;
+    shop.wait_for_status("both run it", |status| status.pods.summary == "2/2").await?;
 
-    shop.wants("2").await?;
-    let release = shop.ends("2", Current).await?;
+    shop.request_version("2").await?;
+    let release = shop.wait_for_release("2", Current).await?;
     let steps: Vec<u32> = release.steps.iter().map(|step| step.pods).collect();
     ensure!(steps == [1, 2] && release.steps.is_sorted_by_key(|step| step.start_time.0), "{release:?}");
     ensure!(
@@ -129,49 +133,50 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     );
     ensure!(release.start_time.0 >= release.request_time.as_ref().context("unknown")?.0, "{release:?}");
 
-    shop.wants("1").await?;
-    let release = shop.ends("1", Returned).await?;
+    shop.request_version("1").await?;
+    let release = shop.wait_for_release("1", Returned).await?;
     let (from, by) = (release.from_version.as_deref(), release.requested_by.as_deref());
     ensure!((from, by) == (Some("2"), Some("admin")), "{release:?}");
 
     shop.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
-    shop.wants("3").await?;
+    shop.request_version("3").await?;
     let third =
         |status: &VersionedConfigStatus| status.target_version.as_deref() == Some("3") && status.pods.on_target == 1;
-    shop.stands("one pod runs it", third).await?;
-    shop.wants("4").await?;
+    shop.wait_for_status("one pod runs it", third).await?;
+    shop.request_version("4").await?;
     let fourth = |status: &VersionedConfigStatus| status.target_version.as_deref() == Some("4");
-    let left = shop.stands("the other is moved to", fourth).await?.releases;
+    let left = shop.wait_for_status("the other is moved to", fourth).await?.releases;
     let left = left.iter().find(|release| release.version == "3").context("no release")?;
     ensure!((left.outcome, left.reason) == (Some(Left), Some(Reason::Leaving)), "{left:?}");
     ensure!(left.message.as_deref() == Some("version 3 is not requested any more"), "{left:?}");
 
     shop.set(json!({"rollout": {"override": overridden("4", "outage")}})).await?;
-    shop.stands("all have it", |status| status.releases.last().is_some_and(|it| it.overridden.is_some())).await?;
+    shop.wait_for_status("all have it", |status| status.releases.last().is_some_and(|it| it.overridden.is_some()))
+        .await?;
     shop.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
-    let release = shop.ends("4", Current).await?;
+    let release = shop.wait_for_release("4", Current).await?;
     let at_once = release.overridden.as_ref().context("no override")?;
     ensure!((at_once.reason.as_str(), at_once.requested_by.as_deref()) == ("outage", Some("admin")), "{release:?}");
 
     shop.set(json!({"rollout": {"override": null, "minReadySeconds": 3600}})).await?;
     harmed(&shop, "5", &pods).await?;
-    let release = shop.ends("5", RolledBack).await?;
+    let release = shop.wait_for_release("5", RolledBack).await?;
     ensure!(release.reason == Some(Reason::PodNotReady) && release.message.is_some(), "{release:?}");
     ensure!(release.evidence.as_ref().is_some_and(|numbers| numbers.harmed == 1), "{release:?}");
-    healed(&shop).await?;
+    make_ready(&shop).await?;
 
     assert_only_a_retry_tries_again(installation, &shop, "5").await?;
-    shop.wants("4").await?;
-    shop.ends("5", Left).await?;
+    shop.request_version("4").await?;
+    shop.wait_for_release("5", Left).await?;
     shop.wait_until_current("4").await?;
 
     shop.set(json!({"rollout": {"onFailure": "Hold"}})).await?;
     harmed(&shop, "6", &pods).await?;
-    let release = shop.ends("6", Held).await?;
+    let release = shop.wait_for_release("6", Held).await?;
     ensure!(release.end_time.is_none() && release.reason == Some(Reason::PodNotReady), "{release:?}");
-    healed(&shop).await?;
-    shop.wants("4").await?;
-    let release = shop.ends("6", Left).await?;
+    make_ready(&shop).await?;
+    shop.request_version("4").await?;
+    let release = shop.wait_for_release("6", Left).await?;
     ensure!(release.end_time.is_some() && release.reason == Some(Reason::PodNotReady), "{release:?}");
 
     let all = shop.wait_until_current("4").await?;
@@ -208,14 +213,14 @@ async fn assert_only_a_retry_tries_again(installation: &Installation<'_>, shop: 
         let failure = status.rollout.failure.as_ref();
         status.state() == ConfigState::Failed && failure.is_some_and(|failure| failure.version == failed)
     };
-    let before = shop.stands("it has failed", is_failed).await?.releases;
+    let before = shop.wait_for_status("it has failed", is_failed).await?.releases;
     for rollout in
         [json!({"hold": {"reason": "audit"}}), json!({"hold": null}), json!({"progressDeadlineSeconds": 601})]
     {
         shop.set(json!({"rollout": rollout})).await?;
         let generation = shop.config().await?.metadata.generation;
         let seen = |status: &VersionedConfigStatus| status.observed_generation == generation;
-        let after = shop.stands("the spec is seen", seen).await?;
+        let after = shop.wait_for_status("the spec is seen", seen).await?;
         ensure!(is_failed(&after) && after.releases == before, "{rollout}: {after:#?}");
     }
     // A user who may change the config, and not what it publishes.
@@ -229,11 +234,11 @@ async fn assert_only_a_retry_tries_again(installation: &Installation<'_>, shop: 
     ensure!(refused.to_string().contains("may not set its annotation nudge.dev/retry"), "{refused}");
     ensure!(shop.config().await?.status.is_some_and(|status| is_failed(&status) && status.releases == before));
 
-    let said = works(installation, &shop.space, &["retry", "shop"]).await?;
+    let said = run_successfully(installation, &shop.space, &["retry", "shop"]).await?;
     ensure!(said == format!("config shop: spec.version is {failed}\n"), "{said}");
     let again =
         |status: &VersionedConfigStatus| status.target_version.as_deref() == Some(failed) && status.rollout.step == 1;
-    let status = shop.stands("it is tried again", again).await?;
+    let status = shop.wait_for_status("it is tried again", again).await?;
     ensure!(status.releases.len() == before.len() + 1 && status.rollout.failure.is_none(), "{status:#?}");
     let note = shop.annotation(RETRY).await?.context("no annotation")?;
     ensure!(note.ends_with(" admin"), "{note}");
@@ -242,8 +247,8 @@ async fn assert_only_a_retry_tries_again(installation: &Installation<'_>, shop: 
 
 /// Asks for a version, and the pod that has it becomes unready.
 async fn harmed(shop: &Shop, version: &str, pods: &[Pod]) -> Result<()> {
-    shop.wants(version).await?;
-    shop.stands("it is watched", |status| {
+    shop.request_version(version).await?;
+    shop.wait_for_status("it is watched", |status| {
         status.target_version.as_deref() == Some(version) && status.rollout.step == 1 && status.pods.on_target == 1
     })
     .await?;
@@ -254,7 +259,7 @@ async fn harmed(shop: &Shop, version: &str, pods: &[Pod]) -> Result<()> {
     shop.space.set_ready(&name, false).await
 }
 
-async fn healed(shop: &Shop) -> Result<()> {
+async fn make_ready(shop: &Shop) -> Result<()> {
     for name in ["web-1", "web-2"] {
         shop.space.set_ready(name, true).await?;
     }
@@ -273,7 +278,7 @@ async fn who_asked_is_who_set_the_version() -> Result<()> {
     shop.make("2").await?;
     shop.make("3").await?;
     alice.patch("shop", &params, &merge(json!({"spec": {"version": "2"}}))).await?;
-    ensure!(shop.ends("2", ReleaseOutcome::Current).await?.requested_by.as_deref() == Some("alice"));
+    ensure!(shop.wait_for_release("2", ReleaseOutcome::Current).await?.requested_by.as_deref() == Some("alice"));
     let kept = shop.annotation(REQUESTED_BY).await?.context("no annotation")?;
 
     // Somebody else changes something else, replaces the object without annotations, or takes the annotation away.
@@ -293,10 +298,10 @@ async fn who_asked_is_who_set_the_version() -> Result<()> {
 
     // What bob has kept of alice says nothing, whether he creates, updates or applies.
     bob.patch("shop", &params, &merge(json!({"spec": {"version": "3"}}))).await?;
-    ensure!(shop.ends("3", ReleaseOutcome::Current).await?.requested_by.as_deref() == Some("bob"));
+    ensure!(shop.wait_for_release("3", ReleaseOutcome::Current).await?.requested_by.as_deref() == Some("bob"));
     let replayed = json!({"metadata": {"annotations": {REQUESTED_BY: kept}}, "spec": {"version": "2"}});
     bob.patch("shop", &params, &merge(replayed)).await?;
-    ensure!(shop.ends("2", ReleaseOutcome::Returned).await?.requested_by.as_deref() == Some("bob"));
+    ensure!(shop.wait_for_release("2", ReleaseOutcome::Returned).await?.requested_by.as_deref() == Some("bob"));
     Ok(())
 }
 
@@ -319,7 +324,7 @@ async fn what_is_applied_again_and_again_is_not_fought_for() -> Result<()> {
         for version in ["2", "2", "2"] {
             installation.cluster.kubectl_on(&apply, &manifest(version)).await?;
         }
-        let release = shop.ends("2", ReleaseOutcome::Current).await?;
+        let release = shop.wait_for_release("2", ReleaseOutcome::Current).await?;
         ensure!(release.requested_by.as_deref() == Some("admin"), "{release:?}");
         let (before, note) = (shop.config().await?, shop.annotation(REQUESTED_BY).await?);
         ensure!(note.is_some_and(|note| note.ends_with(" admin")));

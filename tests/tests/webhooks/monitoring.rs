@@ -74,7 +74,7 @@ fn add(series: &mut Series, page: &str) {
 }
 
 /// What the expressions use and no page shows.
-fn missing(series: &Series, expressions: &[String]) -> Vec<String> {
+fn missing_series(series: &Series, expressions: &[String]) -> Vec<String> {
     let mut missing = Vec::new();
     for (name, labels) in expressions.iter().flat_map(|expression| selectors(expression)) {
         let Some(known) = series.get(&name) else {
@@ -95,7 +95,7 @@ fn missing(series: &Series, expressions: &[String]) -> Vec<String> {
 fn a_missing_series_or_value_is_found() {
     let mut series = Series::new();
     add(&mut series, "# TYPE nudge_other gauge\nnudge_configs{state=\"Failed\",a=\"b\"} 2\nnudge_queue 1");
-    let found = |text: &str| missing(&series, &[text.to_owned()]);
+    let found = |text: &str| missing_series(&series, &[text.to_owned()]);
     assert!(found("max(nudge_configs{state=~\"Failed\"}) > nudge_queue").is_empty());
     assert_eq!(found("rate(nudge_other[5m])"), ["nudge_other"]);
     assert_eq!(found("nudge_configs{state=~\"Failed|Broken\"}"), ["nudge_configs{state=\"Broken\"}"]);
@@ -146,7 +146,7 @@ async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
         let mut expressions = Vec::new();
         under(value, "expr", &mut expressions);
         ensure!(expressions.len() > 10, "{what} has few expressions: {expressions:?}");
-        let missing = missing(&series, &expressions);
+        let missing = missing_series(&series, &expressions);
         ensure!(missing.is_empty(), "{what} uses series that do not exist: {missing:?}");
     }
     Ok(())

@@ -57,27 +57,28 @@ async fn change(space: &Space, name: &str, spec: Value) -> Result<VersionedConfi
 }
 
 /// What the condition says: its status, its reason and its message.
-fn said(status: &VersionedConfigStatus) -> (&str, &str, &str) {
+fn condition_fields(status: &VersionedConfigStatus) -> (&str, &str, &str) {
     let condition = status.conditions.iter().find(|condition| condition.type_ == "SecretPublished");
     condition.map_or(("", "", ""), |it| (&it.status, &it.reason, &it.message))
 }
 
 /// Waits until the version is published, and returns what the Secret holds.
-async fn holds(space: &Space, name: &str, version: &str) -> Result<Secret> {
+async fn wait_until_published(space: &Space, name: &str, version: &str) -> Result<Secret> {
     space
         .config_status(name, &format!("version {version} of {name} is published"), |status| {
-            status.published_secret_version.as_deref() == Some(version) && said(status).1 == "Published"
+            status.published_secret_version.as_deref() == Some(version) && condition_fields(status).1 == "Published"
         })
         .await?;
     Ok(space.api::<Secret>().get(name).await?)
 }
 
 /// Waits for a refusal with the reason, and returns the message.
-async fn refused(space: &Space, name: &str, reason: &str) -> Result<(String, Option<String>)> {
-    let status =
-        space.config_status(name, &format!("{name} is refused: {reason}"), |status| said(status).1 == reason).await?;
-    ensure!(said(&status).0 == "False", "{status:#?}");
-    Ok((said(&status).2.to_owned(), status.published_secret_version))
+async fn wait_for_refusal(space: &Space, name: &str, reason: &str) -> Result<(String, Option<String>)> {
+    let status = space
+        .config_status(name, &format!("{name} is refused: {reason}"), |status| condition_fields(status).1 == reason)
+        .await?;
+    ensure!(condition_fields(&status).0 == "False", "{status:#?}");
+    Ok((condition_fields(&status).2.to_owned(), status.published_secret_version))
 }
 
 fn text(secret: &Secret) -> Vec<(String, String)> {
@@ -101,17 +102,17 @@ async fn it_has_the_type_and_exactly_the_keys_of_its_version_and_goes_back_with_
     ] {
         version(&space, name, "1", type_, one).await?;
         config(&space, name, json!(["ConfigMap", "Secret"])).await?;
-        let first = holds(&space, name, "1").await?;
+        let first = wait_until_published(&space, name, "1").await?;
         ensure!(first.type_.as_deref() == Some(type_) && first.immutable.is_none(), "{name}");
         let created = text(&space.api::<Secret>().get(&format!("{name}-1")).await?);
         ensure!(text(&first) == created && !created.is_empty(), "{name}");
         version(&space, name, "2", type_, two).await?;
         change(&space, name, json!({"version": "2"})).await?;
-        let second = holds(&space, name, "2").await?;
+        let second = wait_until_published(&space, name, "2").await?;
         ensure!(second.metadata.uid == first.metadata.uid, "{name} was created anew");
         ensure!(text(&second) == text(&space.api::<Secret>().get(&format!("{name}-2")).await?), "{name}");
         change(&space, name, json!({"version": "1"})).await?;
-        ensure!(text(&holds(&space, name, "1").await?) == created, "{name} did not go back");
+        ensure!(text(&wait_until_published(&space, name, "1").await?) == created, "{name} did not go back");
         ensure!(space.api::<ConfigMap>().get_opt(name).await?.is_none(), "nobody made a ConfigMap {name}");
     }
     Ok(())
@@ -122,13 +123,13 @@ async fn what_is_not_published_any_more_stays_and_nothing_is_said_of_it() -> Res
     let Some((_, space)) = home("leaves").await? else { return Ok(()) };
     version(&space, "shop", "1", "Opaque", json!({"password": "one"})).await?;
     config(&space, "shop", json!(["Secret"])).await?;
-    holds(&space, "shop", "1").await?;
+    wait_until_published(&space, "shop", "1").await?;
 
     // A version without a Secret changes nothing.
     let metadata = json!({"name": "shop-2", "labels": labels("shop", "2")});
     space.create_object::<ConfigMap>(json!({"metadata": metadata, "immutable": true, "data": {"lives": "3"}})).await?;
     change(&space, "shop", json!({"version": "2"})).await?;
-    let (message, held) = refused(&space, "shop", "NoSecretPart").await?;
+    let (message, held) = wait_for_refusal(&space, "shop", "NoSecretPart").await?;
     ensure!(message.contains("version 2 has no Secret part") && held.as_deref() == Some("1"), "{message} {held:?}");
     let secrets = space.api::<Secret>();
     ensure!(text(&secrets.get("shop").await?) == pairs(&[("password", "one")]));
@@ -136,11 +137,12 @@ async fn what_is_not_published_any_more_stays_and_nothing_is_said_of_it() -> Res
     // One that was deleted is created again when the version changes.
     secrets.delete("shop", &DeleteParams::default()).await?;
     change(&space, "shop", json!({"version": "1"})).await?;
-    holds(&space, "shop", "1").await?;
+    wait_until_published(&space, "shop", "1").await?;
 
     change(&space, "shop", json!({"objects": []})).await?;
-    let is_silent =
-        |status: &VersionedConfigStatus| status.published_secret_version.is_none() && said(status).1.is_empty();
+    let is_silent = |status: &VersionedConfigStatus| {
+        status.published_secret_version.is_none() && condition_fields(status).1.is_empty()
+    };
     space.config_status("shop", "nothing is said of the Secret", is_silent).await?;
     version(&space, "shop", "3", "Opaque", json!({"password": "three"})).await?;
     change(&space, "shop", json!({"version": "3"})).await?;
@@ -150,7 +152,7 @@ async fn what_is_not_published_any_more_stays_and_nothing_is_said_of_it() -> Res
     ensure!(text(&secrets.get("shop").await?) == pairs(&[("password", "one")]), "it follows no more");
 
     change(&space, "shop", json!({"objects": ["Secret"]})).await?;
-    holds(&space, "shop", "3").await?;
+    wait_until_published(&space, "shop", "3").await?;
     space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
     eventually(WAIT_TIMEOUT, "the versions are deleted", async || secrets.get("shop-3").await.err().map(drop)).await?;
     ensure!(text(&secrets.get("shop").await?) == pairs(&[("password", "three")]), "it stays without its config");
@@ -179,7 +181,7 @@ async fn one_of_somebody_else_or_with_another_type_is_never_adopted() -> Result<
     ] {
         version(&space, name, "1", "Opaque", json!({"password": "ours"})).await?;
         config(&space, name, json!(["Secret"])).await?;
-        let (message, held) = refused(&space, name, "NotOurs").await?;
+        let (message, held) = wait_for_refusal(&space, name, "NotOurs").await?;
         ensure!(message.contains(said) && held.is_none(), "{message} {held:?}");
         space
             .config_status(name, "the version is current all the same", |it| it.current_version.as_deref() == Some("1"))
@@ -188,12 +190,12 @@ async fn one_of_somebody_else_or_with_another_type_is_never_adopted() -> Result<
     }
     // Deleted, it is created; an empty one with the label is filled.
     secrets.delete("unlabelled", &DeleteParams::default()).await?;
-    ensure!(text(&holds(&space, "unlabelled", "1").await?) == pairs(&[("password", "ours")]));
+    ensure!(text(&wait_until_published(&space, "unlabelled", "1").await?) == pairs(&[("password", "ours")]));
     secrets.delete("managed", &DeleteParams::default()).await?;
     space
         .create_object::<Secret>(json!({"metadata": {"name": "managed", "labels": {"nudge.dev/published": ""}}}))
         .await?;
-    holds(&space, "managed", "1").await?;
+    wait_until_published(&space, "managed", "1").await?;
 
     // A tool that applies it goes on to do so.
     let applied =
@@ -201,17 +203,17 @@ async fn one_of_somebody_else_or_with_another_type_is_never_adopted() -> Result<
     secrets.patch("managed", &PatchParams::apply("external-secrets"), &Patch::Apply(&applied)).await?;
     version(&space, "managed", "2", "Opaque", json!({"password": "ours again"})).await?;
     change(&space, "managed", json!({"version": "2"})).await?;
-    let (message, held) = refused(&space, "managed", "NotOurs").await?;
+    let (message, held) = wait_for_refusal(&space, "managed", "NotOurs").await?;
     ensure!(message.contains("managed by external-secrets") && held.is_none(), "{message} {held:?}");
 
     // A type can't be changed: the Secret keeps what it has until somebody deletes it.
     version(&space, "unlabelled", "2", TLS, json!({"tls.crt": "c", "tls.key": "k"})).await?;
     change(&space, "unlabelled", json!({"version": "2"})).await?;
-    let (message, held) = refused(&space, "unlabelled", "OtherType").await?;
+    let (message, held) = wait_for_refusal(&space, "unlabelled", "OtherType").await?;
     ensure!(message.contains("has type Opaque and version 2 has kubernetes.io/tls"), "{message}");
     ensure!(held.as_deref() == Some("1") && text(&secrets.get("unlabelled").await?) == pairs(&[("password", "ours")]));
     secrets.delete("unlabelled", &DeleteParams::default()).await?;
-    ensure!(holds(&space, "unlabelled", "2").await?.type_.as_deref() == Some(TLS));
+    ensure!(wait_until_published(&space, "unlabelled", "2").await?.type_.as_deref() == Some(TLS));
     Ok(())
 }
 
@@ -220,16 +222,16 @@ async fn an_edit_by_others_is_reported_and_overwritten_by_the_next_version() -> 
     let Some((_, space)) = home("drift").await? else { return Ok(()) };
     version(&space, "shop", "1", "Opaque", json!({"password": "one"})).await?;
     config(&space, "shop", json!(["Secret"])).await?;
-    holds(&space, "shop", "1").await?;
+    wait_until_published(&space, "shop", "1").await?;
     let edit = Patch::Merge(json!({"stringData": {"password": "edited", "more": "x"}}));
     space.api::<Secret>().patch("shop", &PatchParams::default(), &edit).await?;
     // A change of the spec has it looked at before the five minutes are over.
     change(&space, "shop", json!({"historyLimit": 20})).await?;
-    let (message, held) = refused(&space, "shop", "ChangedByOthers").await?;
+    let (message, held) = wait_for_refusal(&space, "shop", "ChangedByOthers").await?;
     ensure!(message.contains("make a version of it") && held.as_deref() == Some("1"), "{message} {held:?}");
     version(&space, "shop", "2", "Opaque", json!({"password": "two"})).await?;
     change(&space, "shop", json!({"version": "2"})).await?;
-    ensure!(text(&holds(&space, "shop", "2").await?) == pairs(&[("password", "two")]));
+    ensure!(text(&wait_until_published(&space, "shop", "2").await?) == pairs(&[("password", "two")]));
     Ok(())
 }
 
@@ -239,7 +241,7 @@ async fn types_that_stand_for_more_than_content_are_refused() -> Result<()> {
     for (name, type_) in [("helm", "helm.sh/release.v1"), ("bootstrap", "bootstrap.kubernetes.io/token")] {
         version(&space, name, "1", type_, json!({"release": "x"})).await?;
         config(&space, name, json!(["Secret"])).await?;
-        let (message, held) = refused(&space, name, "TypeNotAllowed").await?;
+        let (message, held) = wait_for_refusal(&space, name, "TypeNotAllowed").await?;
         ensure!(message.contains(type_) && held.is_none(), "{message} {held:?}");
         ensure!(space.api::<Secret>().get_opt(name).await?.is_none(), "{name} was made");
     }
@@ -256,7 +258,7 @@ async fn types_that_stand_for_more_than_content_are_refused() -> Result<()> {
             .await?;
     }
     config(&space, "mixed", json!(["Secret"])).await?;
-    let (message, _) = refused(&space, "mixed", "TypeNotAllowed").await?;
+    let (message, _) = wait_for_refusal(&space, "mixed", "TypeNotAllowed").await?;
     ensure!(message.contains("Opaque and example.com/own"), "{message}");
     Ok(())
 }
@@ -268,7 +270,7 @@ async fn without_the_rights_the_status_says_so_and_no_value_is_written_down() ->
     bind(&space, "nudge-secrets").await?;
     version(&space, "shop", "1", "Opaque", json!({"password": VALUE})).await?;
     config(&space, "shop", json!(["Secret"])).await?;
-    let (message, held) = refused(&space, "shop", "NotAllowed").await?;
+    let (message, held) = wait_for_refusal(&space, "shop", "NotAllowed").await?;
     ensure!(message.contains("bind ClusterRole nudge-publish-secrets") && held.is_none(), "{message} {held:?}");
     ensure!(message.contains("kubectl nudge enable NAMESPACE --secrets --publish-secrets"), "{message}");
     space
@@ -284,15 +286,15 @@ async fn without_the_rights_the_status_says_so_and_no_value_is_written_down() ->
     // One that somebody has made for it needs no right but for this one.
     version(&space, "made", "1", "Opaque", json!({"password": VALUE})).await?;
     config(&space, "made", json!(["Secret"])).await?;
-    refused(&space, "made", "NotAllowed").await?;
+    wait_for_refusal(&space, "made", "NotAllowed").await?;
     space.create_object::<Secret>(json!({"metadata": {"name": "made", "labels": {"nudge.dev/published": ""}}})).await?;
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["made"], "verbs": ["update"]}]);
     space.grant("made", rules, account(ACCOUNT, NAMESPACE)).await?;
-    ensure!(text(&holds(&space, "made", "1").await?) == pairs(&[("password", VALUE)]));
+    ensure!(text(&wait_until_published(&space, "made", "1").await?) == pairs(&[("password", VALUE)]));
 
     // Bound, it is published without a change of anything else.
     bind(&space, "nudge-publish-secrets").await?;
-    ensure!(text(&holds(&space, "shop", "1").await?) == pairs(&[("password", VALUE)]));
+    ensure!(text(&wait_until_published(&space, "shop", "1").await?) == pairs(&[("password", VALUE)]));
     let events = events.list(&ListParams::default()).await?.items;
     let config = space.api::<VersionedConfig>().get("shop").await?;
     let secret = space.api::<Secret>().get("shop").await?.metadata;
@@ -334,7 +336,7 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
     change(&jane, "shop", json!({"historyLimit": 20})).await?;
     forbidden(change(&jane, "shop", json!({"objects": ["ConfigMap", "Secret"]})).await)?;
     change(&space, "shop", json!({"objects": ["ConfigMap", "Secret"]})).await?;
-    holds(&space, "shop", "1").await?;
+    wait_until_published(&space, "shop", "1").await?;
     for spec in [json!({"version": "2"}), json!({"objects": ["ConfigMap"]}), json!({"historyLimit": 30})] {
         forbidden(change(&jane, "shop", spec).await)?;
     }
@@ -345,7 +347,7 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
         status.conditions.iter().any(|it| it.type_ == "Stalled" && it.reason == "VersionNotAuthorized")
     };
     space.config_status("shop", "her version waits for somebody who may", stalled).await?;
-    ensure!(text(&holds(&space, "shop", "1").await?) == pairs(&[("password", "one")]));
+    ensure!(text(&wait_until_published(&space, "shop", "1").await?) == pairs(&[("password", "one")]));
 
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["shop"], "verbs": ["update"]}]);
     space.grant("publishers", rules, group("devs")).await?;
@@ -357,6 +359,6 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
     };
     space.config_status("shop", "another version is named", is_unnamed).await?;
     change(&jane, "shop", json!({"version": "2"})).await?;
-    ensure!(text(&holds(&space, "shop", "2").await?) == pairs(&[("password", "hers")]));
+    ensure!(text(&wait_until_published(&space, "shop", "2").await?) == pairs(&[("password", "hers")]));
     Ok(())
 }

@@ -78,7 +78,7 @@ fn is_refused(status: &VersionedConfigStatus) -> bool {
 }
 
 /// What the published ConfigMap holds.
-async fn held(space: &Space, name: &str) -> Result<String> {
+async fn published_value(space: &Space, name: &str) -> Result<String> {
     let map = space.api::<ConfigMap>().get(name).await?;
     map.data.and_then(|mut data| data.remove("key")).context("no key")
 }
@@ -151,14 +151,14 @@ async fn the_detour_by_a_deletion_ends_at_its_first_step() -> Result<()> {
     space.config_status("shop", "it waits", is_refused).await?;
     change(&space, "shop", json!({"spec": {"historyLimit": 3}})).await?;
     space.config_status("shop", "it still waits", is_refused).await?;
-    assert_eq!(held(&space, "shop").await?, "owner");
+    assert_eq!(published_value(&space, "shop").await?, "owner");
 
     // Their own next version is the first; hers is current when they say so.
     space.create_object::<ConfigMap>(part("shop", "1.0.1", "owner's next")).await?;
     space.config_status("shop", "1.0.1 is published", is_published("1.0.1")).await?;
     change(&space, "shop", json!({"spec": {"version": "6.6.7"}})).await?;
     space.config_status("shop", "6.6.7 is published", is_published("6.6.7")).await?;
-    assert_eq!(held(&space, "shop").await?, "hers");
+    assert_eq!(published_value(&space, "shop").await?, "hers");
     Ok(())
 }
 
@@ -173,7 +173,10 @@ async fn a_version_that_is_waited_for_is_not_anybodys_to_make() -> Result<()> {
     space.config_status("shop", "it waits", is_refused).await?;
     change(&space, "shop", json!({"spec": {"historyLimit": 3}})).await?;
     let waiting = space.config_status("shop", "it still waits", is_refused).await?;
-    assert_eq!((waiting.current_version.as_deref(), &*held(&space, "shop").await?), (Some("1.0.0"), "owner"));
+    assert_eq!(
+        (waiting.current_version.as_deref(), &*published_value(&space, "shop").await?),
+        (Some("1.0.0"), "owner")
+    );
 
     // The way out that the condition names.
     let message =
@@ -182,7 +185,7 @@ async fn a_version_that_is_waited_for_is_not_anybodys_to_make() -> Result<()> {
     let kubeconfig = installation.cluster.kubeconfig();
     let used = nudge(&kubeconfig, &space, &["use", "shop", "2.0.0", "--wait", "--timeout=60s"]).await?;
     ensure!(used.code == Some(0), "{used:?}");
-    assert_eq!(held(&space, "shop").await?, "hers");
+    assert_eq!(published_value(&space, "shop").await?, "hers");
     Ok(())
 }
 
@@ -228,7 +231,7 @@ async fn what_was_made_while_nobody_could_ask_waits() -> Result<()> {
         })
         .await?;
     for name in ["mine", "shop"] {
-        assert_eq!(held(&space, name).await?, "owner");
+        assert_eq!(published_value(&space, name).await?, "owner");
     }
     Ok(())
 }
@@ -249,6 +252,6 @@ async fn what_was_made_before_the_namespace_was_enabled_waits() -> Result<()> {
     for name in ["shop", "other"] {
         space.config_status(name, "it waits", is_refused).await?;
     }
-    assert_eq!(held(&space, "shop").await?, "owner");
+    assert_eq!(published_value(&space, "shop").await?, "owner");
     Ok(())
 }

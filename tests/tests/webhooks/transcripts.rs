@@ -127,17 +127,17 @@ impl<'a> Stage<'a> {
                 self.space.create_object::<ConfigMap>(map).await.map(drop)
             }
             ["complete", config, version] => {
-                self.stands(config, step, |status| status.version(version).is_some()).await
+                self.wait_for_status(config, step, |status| status.version(version).is_some()).await
             }
             ["current", config, version] => {
                 let is = |status: &VersionedConfigStatus| {
                     status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
                 };
-                self.stands(config, step, is).await
+                self.wait_for_status(config, step, is).await
             }
             ["held", config] => {
                 let is = |status: &VersionedConfigStatus| status.conditions.iter().any(|it| it.reason == "OnHold");
-                self.stands(config, step, is).await
+                self.wait_for_status(config, step, is).await
             }
             ["source", name] => {
                 let live = format!("{name}-live");
@@ -187,7 +187,12 @@ impl<'a> Stage<'a> {
         eventually(WAIT_TIMEOUT, &format!("source {name} is {reason}"), is).await
     }
 
-    async fn stands(&self, config: &str, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<()> {
+    async fn wait_for_status(
+        &self,
+        config: &str,
+        what: &str,
+        is: impl Fn(&VersionedConfigStatus) -> bool,
+    ) -> Result<()> {
         let api = self.space.api::<VersionedConfig>();
         let found = async || api.get(config).await.ok()?.status.filter(&is).map(drop);
         match eventually(WAIT_TIMEOUT, what, found).await {
@@ -214,7 +219,7 @@ impl<'a> Stage<'a> {
             pod.start().await?;
             self.pods.push(pod);
         }
-        self.stands("game", "all pods run it", |status| status.pods.summary == "4/4").await
+        self.wait_for_status("game", "all pods run it", |status| status.pods.summary == "4/4").await
     }
 
     /// A pod that has this place in the order in which pods are assigned a version. That depends on its uid, so it takes some attempts.

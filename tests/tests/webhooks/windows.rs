@@ -22,7 +22,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 /// Windows that are not open for days.
-fn closed() -> Value {
+fn closed_windows() -> Value {
     let day = (Timestamp::now() + SignedDuration::from_hours(72)).to_zoned(TimeZone::UTC).weekday();
     let day = DAYS[usize::from(day.to_monday_zero_offset().unsigned_abs())];
     json!([{"name": "day", "days": [day], "from": "09:00", "to": "09:01", "timeZone": "Asia/Kathmandu"}])
@@ -54,7 +54,7 @@ impl Shop {
             create_part::<ConfigMap>(&shop.space, object).await?;
         }
         shop.wait_until_current("1").await?;
-        shop.stands("all are sealed", |status| status.versions.len() == 3).await?;
+        shop.wait_for_status("all are sealed", |status| status.versions.len() == 3).await?;
         Ok(shop)
     }
 
@@ -68,17 +68,21 @@ impl Shop {
         self.set(json!({"rollout": rollout})).await
     }
 
-    async fn wants(&self, version: &str) -> Result<()> {
+    async fn request_version(&self, version: &str) -> Result<()> {
         self.set(json!({"version": version})).await
     }
 
     /// The watch of policies is another one than that of configs: what has changed before is seen until the config is seen to be on hold.
     async fn wants_on_hold(&self, version: &str) -> Result<()> {
         self.set(json!({"version": version, "rollout": {"hold": {"reason": "policies are seen"}}})).await?;
-        self.waits(Reason::OnHold, "").await.map(drop)
+        self.wait_until_waiting(Reason::OnHold, "").await.map(drop)
     }
 
-    async fn stands(&self, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<VersionedConfigStatus> {
+    async fn wait_for_status(
+        &self,
+        what: &str,
+        is: impl Fn(&VersionedConfigStatus) -> bool,
+    ) -> Result<VersionedConfigStatus> {
         let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
         self.space.object_until(WAIT_TIMEOUT, "shop", what, is).await?.status.context("just seen")
     }
@@ -87,16 +91,16 @@ impl Shop {
         let current = |status: &VersionedConfigStatus| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         };
-        self.stands(&format!("version {version} is current"), current).await.map(drop)
+        self.wait_for_status(&format!("version {version} is current"), current).await.map(drop)
     }
 
     /// Waits until it waits for this. What it says.
-    async fn waits(&self, reason: Reason, says: &str) -> Result<String> {
+    async fn wait_until_waiting(&self, reason: Reason, says: &str) -> Result<String> {
         let message = |status: &VersionedConfigStatus| {
             let ready = status.conditions.iter().find(|one| one.type_ == "Ready")?;
             (ready.reason == reason.as_str() && ready.message.contains(says)).then(|| ready.message.clone())
         };
-        let status = self.stands(&format!("{reason}: {says}"), |status| message(status).is_some()).await?;
+        let status = self.wait_for_status(&format!("{reason}: {says}"), |status| message(status).is_some()).await?;
         let (target, current) = (status.target_version.as_deref(), status.current_version.as_deref());
         ensure!(status.rollout.stage.is_none() && target != current, "{status:#?}");
         message(&status).context("just seen")
@@ -142,11 +146,12 @@ impl Policy {
 async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, "hours").await?;
-    shop.rules(json!({"windows": closed()})).await?;
-    shop.wants("2").await?;
-    let message = shop.waits(Reason::OutsideWindow, "windows of spec.rollout; the next window opens at 20").await?;
+    shop.rules(json!({"windows": closed_windows()})).await?;
+    shop.request_version("2").await?;
+    let message =
+        shop.wait_until_waiting(Reason::OutsideWindow, "windows of spec.rollout; the next window opens at 20").await?;
     ensure!(message.ends_with("09:00 Asia/Kathmandu (03:15 UTC)"), "{message}");
-    let status = shop.stands("it waits", |status| status.state() == ConfigState::Waiting).await?;
+    let status = shop.wait_for_status("it waits", |status| status.state() == ConfigState::Waiting).await?;
     ensure!(status.conditions.iter().all(|one| one.type_ != "Stalled"), "{status:#?}");
     // The same for programs.
     let withheld = status.rollout.withheld.context("nothing withholds it")?;
@@ -154,8 +159,8 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
     ensure!(withheld.reason == Reason::OutsideWindow && until.is_some_and(|until| until.ends_with("T03:15:00Z")));
     // Other numbers of the spec, other looks: it waits all the same, and one Event says so.
     shop.rules(json!({"ackTimeoutSeconds": 31})).await?;
-    shop.stands("it was looked at again", |status| status.observed_generation >= Some(4)).await?;
-    shop.waits(Reason::OutsideWindow, "the next window opens at").await?;
+    shop.wait_for_status("it was looked at again", |status| status.observed_generation >= Some(4)).await?;
+    shop.wait_until_waiting(Reason::OutsideWindow, "the next window opens at").await?;
     let events = eventually(WAIT_TIMEOUT, "there is an Event", async || {
         shop.events(Reason::OutsideWindow).await.ok().filter(|events| !events.is_empty())
     });
@@ -164,10 +169,10 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
     // The window is made wider.
     shop.rules(json!({"windows": open()})).await?;
     shop.wait_until_current("2").await?;
-    shop.stands("nothing withholds it", |status| status.rollout.withheld.is_none()).await?;
+    shop.wait_for_status("nothing withholds it", |status| status.rollout.withheld.is_none()).await?;
     // The way back waits for nothing.
-    shop.rules(json!({"windows": closed()})).await?;
-    shop.wants("1").await?;
+    shop.rules(json!({"windows": closed_windows()})).await?;
+    shop.request_version("1").await?;
     shop.wait_until_current("1").await
 }
 
@@ -175,24 +180,24 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
 async fn a_config_on_hold_goes_back_and_takes_an_override_and_nothing_else() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, "on-hold").await?;
-    shop.wants("2").await?;
+    shop.request_version("2").await?;
     shop.wait_until_current("2").await?;
     let until = Timestamp::now() + SignedDuration::from_hours(2);
     shop.rules(json!({"hold": {"reason": "the audit runs", "untilTime": until.to_string()}})).await?;
-    shop.wants("3").await?;
-    let message = shop.waits(Reason::OnHold, ": the audit runs").await?;
+    shop.request_version("3").await?;
+    let message = shop.wait_until_waiting(Reason::OnHold, ": the audit runs").await?;
     ensure!(message.starts_with("the config is on hold until 20"), "{message}");
-    shop.wants("1").await?;
+    shop.request_version("1").await?;
     shop.wait_until_current("1").await?;
-    shop.wants("3").await?;
-    shop.waits(Reason::OnHold, "the audit runs").await?;
+    shop.request_version("3").await?;
+    shop.wait_until_waiting(Reason::OnHold, "the audit runs").await?;
     shop.set(json!({"version": "3", "rollout": {"override": overridden("3", "the site is down")}})).await?;
     shop.wait_until_current("3").await?;
     // Its end comes by itself.
     let soon = Timestamp::now() + SignedDuration::from_secs(3);
     let short = json!({"reason": "short", "untilTime": soon.to_string()});
     shop.set(json!({"version": "2", "rollout": {"override": null, "hold": short}})).await?;
-    shop.waits(Reason::OnHold, ": short").await?;
+    shop.wait_until_waiting(Reason::OnHold, ": short").await?;
     shop.wait_until_current("2").await?;
     ensure!(Timestamp::now() >= soon, "it has waited for the end");
     Ok(())
@@ -202,19 +207,20 @@ async fn a_config_on_hold_goes_back_and_takes_an_override_and_nothing_else() -> 
 async fn of_a_policy_and_a_config_the_stricter_one_counts() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let (shop, other) = (Shop::new(installation, "strict").await?, Shop::new(installation, "other").await?);
-    let policy = Policy::new(installation.cluster, "strict", "office-hours", json!({"windows": closed()})).await?;
+    let policy =
+        Policy::new(installation.cluster, "strict", "office-hours", json!({"windows": closed_windows()})).await?;
     // The config would let it pass.
     shop.rules(json!({"windows": open()})).await?;
     shop.wants_on_hold("2").await?;
     shop.rules(json!({"hold": null})).await?;
-    let message = shop.waits(Reason::OutsideWindow, "windows of RolloutPolicy office-hours;").await?;
+    let message = shop.wait_until_waiting(Reason::OutsideWindow, "windows of RolloutPolicy office-hours;").await?;
     ensure!(message.contains("all windows are open together at 20"), "{message}");
-    other.wants("2").await?;
+    other.request_version("2").await?;
     other.wait_until_current("2").await?;
     // The other way round.
-    shop.rules(json!({"windows": closed()})).await?;
+    shop.rules(json!({"windows": closed_windows()})).await?;
     policy.set(json!({"windows": open()})).await?;
-    shop.waits(Reason::OutsideWindow, "windows of spec.rollout;").await?;
+    shop.wait_until_waiting(Reason::OutsideWindow, "windows of spec.rollout;").await?;
     // A hold of either is enough.
     shop.rules(json!({"windows": null})).await?;
     shop.wait_until_current("2").await?;
@@ -222,11 +228,11 @@ async fn of_a_policy_and_a_config_the_stricter_one_counts() -> Result<()> {
     shop.wants_on_hold("3").await?;
     shop.rules(json!({"hold": null})).await?;
     let says = "RolloutPolicy office-hours holds the configs of this namespace until the hold is removed from the policy: black";
-    shop.waits(Reason::OnHold, says).await?;
-    shop.wants("1").await?;
+    shop.wait_until_waiting(Reason::OnHold, says).await?;
+    shop.request_version("1").await?;
     shop.wait_until_current("1").await?;
-    shop.wants("3").await?;
-    shop.waits(Reason::OnHold, "black friday").await?;
+    shop.request_version("3").await?;
+    shop.wait_until_waiting(Reason::OnHold, "black friday").await?;
     policy.delete().await?;
     shop.wait_until_current("3").await
 }
@@ -237,7 +243,7 @@ async fn labels_of_the_namespace_decide_which_policies_hold() -> Result<()> {
     let shop = Shop::new(installation, "calm").await?;
     let _policy =
         Policy::new(installation.cluster, "labelled", "labelled", json!({"hold": {"reason": "by label"}})).await?;
-    shop.wants("2").await?;
+    shop.request_version("2").await?;
     shop.wait_until_current("2").await?;
     let namespaces: Api<Namespace> = Api::all(installation.cluster.admin().await?);
     let label = async |team: &str| {
@@ -247,7 +253,7 @@ async fn labels_of_the_namespace_decide_which_policies_hold() -> Result<()> {
     shop.wants_on_hold("3").await?;
     label("labelled").await?;
     shop.rules(json!({"hold": null})).await?;
-    shop.waits(Reason::OnHold, "RolloutPolicy labelled holds").await?;
+    shop.wait_until_waiting(Reason::OnHold, "RolloutPolicy labelled holds").await?;
     label("calm").await?;
     shop.wait_until_current("3").await
 }
@@ -315,7 +321,7 @@ async fn the_plugin_holds_warns_and_ends_the_hold() -> Result<()> {
         used.stderr.starts_with("warning: version 2 of config shop waits: the config is on hold until 20"),
         "{used:?}"
     );
-    shop.waits(Reason::OnHold, "audit").await?;
+    shop.wait_until_waiting(Reason::OnHold, "audit").await?;
     let status = run(0, &["status", "shop"]).await?.stdout;
     ensure!(status.contains("OnHold") && status.contains(": audit\n"), "{status}");
     let late = run(124, &["use", "shop", "2", "--wait", "--timeout=1s"]).await?.stderr;
@@ -372,7 +378,7 @@ async fn users_of_a_namespace_can_not_get_around_a_policy() -> Result<()> {
     shop.wants_on_hold("2").await?;
     let spec = json!({"spec": {"rollout": {"windows": open(), "hold": null}}});
     configs.patch("shop", &PatchParams::default(), &patch(spec)).await?;
-    shop.waits(Reason::OnHold, "RolloutPolicy guarded holds").await?;
+    shop.wait_until_waiting(Reason::OnHold, "RolloutPolicy guarded holds").await?;
     policy.delete().await
 }
 
@@ -397,8 +403,8 @@ async fn a_hold_is_ended_by_anybody_unless_it_is_protected() -> Result<()> {
         |config: &VersionedConfig| config.metadata.labels.as_ref().is_some_and(|all| all.contains_key(GUARDED));
     // His own, and that of the administrator.
     ensure!(!is_guarded(&holds(json!({"reason": "audit"})).await?), "a hold is no guard");
-    shop.wants("2").await?;
-    shop.waits(Reason::OnHold, ": audit").await?;
+    shop.request_version("2").await?;
+    shop.wait_until_waiting(Reason::OnHold, ": audit").await?;
     holds(Value::Null).await?;
     shop.wait_until_current("2").await?;
     shop.rules(json!({"hold": {"reason": "audit"}})).await?;
@@ -429,8 +435,8 @@ async fn a_hold_is_ended_by_anybody_unless_it_is_protected() -> Result<()> {
     let gone = configs.delete("shop", &DeleteParams::default()).await.err().context("it was deleted")?.to_string();
     ensure!(gone.contains("that removes its guards (hold)"), "{gone}");
     ensure!(is_guarded(&holds(json!({"reason": "the audit runs"})).await?), "another reason takes nothing away");
-    shop.wants("3").await?;
-    shop.waits(Reason::OnHold, ": the audit runs").await?;
+    shop.request_version("3").await?;
+    shop.wait_until_waiting(Reason::OnHold, ": the audit runs").await?;
     shop.rules(json!({"hold": null})).await?;
     shop.wait_until_current("3").await
 }
@@ -449,17 +455,17 @@ async fn where_policies_can_not_be_read_nothing_goes_on() -> Result<()> {
     (without.metadata.managed_fields, without.metadata.resource_version) = (None, None);
     let replica = installation.replica(&ReplicaOptions::default()).await?;
     let shop = Shop::new(&installation, "blind").await?;
-    shop.wants("2").await?;
+    shop.request_version("2").await?;
     shop.wait_until_current("2").await?;
     drop(replica);
     roles.replace("nudge-injector", &PostParams::default(), &without).await?;
     let _replica = installation.replica(&ReplicaOptions::default()).await?;
-    shop.wants("3").await?;
-    shop.waits(Reason::PoliciesUnknown, "no right to read RolloutPolicies").await?;
-    shop.wants("1").await?;
+    shop.request_version("3").await?;
+    shop.wait_until_waiting(Reason::PoliciesUnknown, "no right to read RolloutPolicies").await?;
+    shop.request_version("1").await?;
     shop.wait_until_current("1").await?;
-    shop.wants("3").await?;
-    shop.waits(Reason::PoliciesUnknown, "no right to read RolloutPolicies").await?;
+    shop.request_version("3").await?;
+    shop.wait_until_waiting(Reason::PoliciesUnknown, "no right to read RolloutPolicies").await?;
     let mut given = role;
     (given.metadata.managed_fields, given.metadata.resource_version) = (None, None);
     roles.replace("nudge-injector", &PostParams::default(), &given).await?;

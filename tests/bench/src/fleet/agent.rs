@@ -160,7 +160,7 @@ impl Agent {
             loop {
                 tokio::select! {
                     biased;
-                    () = reporter.due(self, hub.connections) => self.report(&mut hub, &mut reporter).await,
+                    () = reporter.wait_until_report_due(self, hub.connections) => self.report(&mut hub, &mut reporter).await,
                     () = sleep_until(until) => break,
                 }
                 if report_first {
@@ -181,7 +181,7 @@ impl Agent {
                 if wait == 0 {
                     pending::<()>().await;
                 }
-                reporter.due(self, connection).await;
+                reporter.wait_until_report_due(self, connection).await;
             };
             let answer = self.ask(&mut hub, POLL_PATH, &request, patience, interrupt).await;
             let changed = answer.and_then(|body| body.map_or(Ok(false), |body| self.take(&body, &mut polled, running)));
@@ -308,7 +308,7 @@ impl Reporter {
     }
 
     /// Waits until a report is due over this connection.
-    async fn due(&mut self, agent: &Agent, connection: u64) {
+    async fn wait_until_report_due(&mut self, agent: &Agent, connection: u64) {
         loop {
             let now = self.running.borrow_and_update().clone();
             let report = agent.report_of(&now);

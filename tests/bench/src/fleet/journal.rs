@@ -122,7 +122,7 @@ impl Journal {
     }
 
     /// How often agents of the config have taken the version.
-    pub(super) fn taken(&self, config: usize, version: u32) -> usize {
+    pub(super) fn taken_count(&self, config: usize, version: u32) -> usize {
         let of = usize::try_from(version).ok().and_then(|at| self.configs.get(config)?.taken.get(at));
         of.map_or(0, |taken| taken.load(Ordering::Relaxed))
     }
@@ -139,7 +139,7 @@ impl Journal {
     }
 
     /// All statuses of a config.
-    pub(super) fn looks(&self, config: usize) -> Vec<Look> {
+    pub(super) fn statuses(&self, config: usize) -> Vec<Look> {
         self.configs.get(config).map_or_else(Vec::new, |config| lock(&config.looks).clone())
     }
 
@@ -149,7 +149,7 @@ impl Journal {
     }
 
     /// How many pods have a condition by which they run the version.
-    pub(super) fn proven(&self, version: u32) -> usize {
+    pub(super) fn current_pods(&self, version: u32) -> usize {
         let says_so = |pod: &&Pod| {
             let condition = last_condition(&lock(&pod.events));
             condition.is_some_and(|last| (last.what, last.version) == (What::Proven, version))
@@ -185,8 +185,8 @@ mod tests {
         {
             journal.enter(3, what, version);
         }
-        assert_eq!((journal.events(1)[1].len(), journal.proven(2), journal.proven(1)), (4, 1, 0));
-        assert_eq!((journal.taken(1, 2), journal.taken(0, 2)), (1, 0));
+        assert_eq!((journal.events(1)[1].len(), journal.current_pods(2), journal.current_pods(1)), (4, 1, 0));
+        assert_eq!((journal.taken_count(1, 2), journal.taken_count(0, 2)), (1, 0));
         journal.enter(4, What::Taken, 2);
         assert_eq!(journal.events(2).len(), 0, "there is no such pod");
     }

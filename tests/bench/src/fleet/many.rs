@@ -34,7 +34,7 @@ pub(super) async fn measure(options: &Options, report: &mut Report) -> Result<()
     let is_bad = move |config: usize| config % every == every / 2;
     let refuses = move |journal: &Journal, pod: usize, version: u32| {
         let config = pod / PODS_EACH;
-        version == NEW && is_bad(config) && journal.taken(config, NEW) > 1
+        version == NEW && is_bad(config) && journal.taken_count(config, NEW) > 1
     };
     let scene = Scene::start(options, shape, Box::new(refuses)).await?;
     let title = format!("{} configs of {PODS_EACH} pods in {} namespaces", options.configs, options.namespaces);
@@ -60,7 +60,7 @@ pub(super) async fn measure(options: &Options, report: &mut Report) -> Result<()
 
     let (mut times, mut verdicts, mut ways_back) = (Vec::new(), Vec::new(), Vec::new());
     for config in 0..options.configs {
-        let looks = scene.journal.looks(config);
+        let looks = scene.journal.statuses(config);
         if is_bad(config) {
             let found = back(&scene.journal.events(config), &looks, NEW, 1);
             let found = found.with_context(|| format!("config {config} has no verdict"))?;

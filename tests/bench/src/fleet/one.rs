@@ -29,7 +29,7 @@ pub(super) async fn measure(options: &Options, report: &mut Report) -> Result<()
     let shape = Shape { namespaces: 1, configs: 1, pods, versions: BAD };
     // More than the second step has, and less than the third.
     let refuses = move |journal: &Journal, pod: usize, version: u32| {
-        version == BAD && pod.is_multiple_of(10) && journal.taken(0, BAD) * 10 > pods * 3
+        version == BAD && pod.is_multiple_of(10) && journal.taken_count(0, BAD) * 10 > pods * 3
     };
     let scene = Scene::start(options, shape, Box::new(refuses)).await?;
     report.remark(format!("Kubernetes {}", scene.cluster.version()));
@@ -66,7 +66,7 @@ async fn good(scene: &Scene, title: &str, report: &mut Report) -> Result<()> {
     let proven = scene.journal.now();
     scene.rest().await?;
     let after = scene.read().await?;
-    let (events, looks) = (scene.journal.events(0), scene.journal.looks(0));
+    let (events, looks) = (scene.journal.events(0), scene.journal.statuses(0));
     let all = steps(&events, &looks, GOOD, |look, pod| assigned(scene, look, pod));
 
     progress("the floor");
@@ -117,7 +117,7 @@ async fn bad(scene: &Scene, title: &str, report: &mut Report) -> Result<()> {
     let over = scene.journal.now();
     scene.rest().await?;
     let after = scene.read().await?;
-    let (events, looks) = (scene.journal.events(0), scene.journal.looks(0));
+    let (events, looks) = (scene.journal.events(0), scene.journal.statuses(0));
     let found = back(&events, &looks, BAD, GOOD).context("no verdict was seen")?;
     let floor = scene.floor(found.rewritten).await?;
 

@@ -94,8 +94,8 @@ impl Scene {
     pub(super) async fn all_proven(&self, version: u32) -> Result<()> {
         let all = self.fleet.pods.len();
         let what = format!("all conditions say that version {version} runs");
-        let waited = self.until(&what, |journal| journal.proven(version) == all).await;
-        waited.with_context(|| format!("{} of {all} do", self.journal.proven(version)))
+        let waited = self.until(&what, |journal| journal.current_pods(version) == all).await;
+        waited.with_context(|| format!("{} of {all} do", self.journal.current_pods(version)))
     }
 
     /// Waits until agents do nothing more.

@@ -65,7 +65,7 @@ impl Crowd {
     }
 
     /// Waits until all agents have the revision; when each had it, in seconds since the mark.
-    pub(crate) async fn reached(&mut self, revision: u64, within: Duration) -> Result<Samples> {
+    pub(crate) async fn wait_for_revision(&mut self, revision: u64, within: Duration) -> Result<Samples> {
         let mut times = Vec::with_capacity(self.agents);
         let all = async {
             while times.len() < self.agents {
@@ -81,7 +81,7 @@ impl Crowd {
         Ok(Samples::new(times))
     }
 
-    pub(crate) fn failed(&self) -> u64 {
+    pub(crate) fn failures(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 }

@@ -66,7 +66,7 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
     server.activate(1, 4096)?;
     let empty = procfs::memory(server.pid())?.rss_anon;
     let mut crowd = Crowd::start(agents, server.address, &server.authority);
-    let all = crowd.reached(1, STORM_TIMEOUT).await?;
+    let all = crowd.wait_for_revision(1, STORM_TIMEOUT).await?;
     row(Row::new(name("all connected at once, until the last has its content"), Unit::Millis, millis(all.max())));
     tokio::time::sleep(SETTLE_TIMEOUT).await;
     let parked = procfs::memory(server.pid())?.rss_anon;
@@ -81,7 +81,7 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
         let before = procfs::cpu_time(server.pid())?;
         crowd.mark();
         server.activate(revision, 4096)?;
-        rounds.push(crowd.reached(revision, STORM_TIMEOUT).await?);
+        rounds.push(crowd.wait_for_revision(revision, STORM_TIMEOUT).await?);
         tokio::time::sleep(Duration::from_secs(2)).await;
         cpu += procfs::cpu_time(server.pid())?.saturating_sub(before);
     }
@@ -109,7 +109,7 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
     let mut server = Server::start_with(agents, Some(address), authority)?;
     let reviews = Reviews::start(server.admission, connector(&server.authority))?;
     server.activate(7, 4096)?;
-    let back = crowd.reached(7, STORM_TIMEOUT).await?;
+    let back = crowd.wait_for_revision(7, STORM_TIMEOUT).await?;
     let storm = reviews.take();
     drop(reviews);
     let review = |what: &str, value: fn(&Samples) -> f64| {
@@ -126,7 +126,7 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
     row(Row::new(name("token reviews in the storm"), Unit::Count, float(reviews)));
     let most = Row::new(name("token reviews at the same time"), Unit::Count, float(at_once));
     row(most.target(Target::AtMost(50.0)));
-    row(Row::new(name("attempts to connect that failed in the storm"), Unit::Count, float(crowd.failed())));
+    row(Row::new(name("attempts to connect that failed in the storm"), Unit::Count, float(crowd.failures())));
     Ok(())
 }
 

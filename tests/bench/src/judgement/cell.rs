@@ -131,12 +131,12 @@ impl Cell {
     }
 
     /// How long a rollout is followed.
-    pub(super) fn longest(&self) -> Millis {
+    pub(super) fn max_duration(&self) -> Millis {
         if self.weather == Weather::Hold { DAY + 2 * 3600 * SECOND } else { 2 * 3600 * SECOND }
     }
 
     /// How long a leader collects changes before it looks.
-    pub(super) fn collects(&self) -> Millis {
+    pub(super) fn collection_delay(&self) -> Millis {
         if self.fleet > 500 { 500 } else { 100 }
     }
 

@@ -179,7 +179,7 @@ impl<'a, J: Judge> Cluster<'a, J> {
 
     pub(super) fn play(&mut self) {
         self.begin();
-        let end = self.cell.longest();
+        let end = self.cell.max_duration();
         while !self.ended {
             let Some(Reverse((at, _, event))) = self.queue.pop() else { break };
             if at > end {
@@ -237,11 +237,11 @@ impl<'a, J: Judge> Cluster<'a, J> {
         let before = is_unwell(&self.view.pods[pod]);
         change(&mut self.view.pods[pod]);
         self.view.changed.push(pod);
-        self.counted(before, is_unwell(&self.view.pods[pod]));
+        self.count_change(before, is_unwell(&self.view.pods[pod]));
         self.look_soon();
     }
 
-    fn counted(&mut self, before: bool, after: bool) {
+    fn count_change(&mut self, before: bool, after: bool) {
         match (before, after) {
             (false, true) => {
                 if self.unwell == 0 {
@@ -261,7 +261,7 @@ impl<'a, J: Judge> Cluster<'a, J> {
 
     /// Another look, after changes were collected for a moment.
     pub(super) fn look_soon(&mut self) {
-        let at = (self.looked_at + self.cell.collects()).max(self.now + 5);
+        let at = (self.looked_at + self.cell.collection_delay()).max(self.now + 5);
         self.look_by(at);
     }
 
@@ -291,7 +291,7 @@ impl<'a, J: Judge> Cluster<'a, J> {
         }
         self.outcome.write_down(progress, self.now, self.assigned, &message);
         if self.outcome.progress != Some(progress) {
-            self.outcome.stands(progress, self.now, message);
+            self.outcome.record_progress(progress, self.now, message);
         }
         if matches!(progress, Progress::RolledBack | Progress::Passed) {
             self.ended = true;

@@ -20,7 +20,7 @@ impl<J: Judge> Cluster<'_, J> {
             Event::Start(pod, start) => self.started(pod, start),
             Event::AgentBack(pod) => self.agent_back(pod),
             Event::Serve(pod, start) => self.serve(pod, start),
-            Event::Probed(pod, finding, answers) => self.probed(pod, finding, answers),
+            Event::Probed(pod, finding, answers) => self.record_probe(pod, finding, answers),
             Event::Trouble(pod, begins) => self.trouble(pod, begins),
             Event::Sidecar(pod, back) => self.sidecar(pod, back),
             Event::Scheduled(pod) => self.scheduled(pod),

@@ -39,7 +39,7 @@ impl<J: Judge> Cluster<'_, J> {
         self.between(50, 600)
     }
 
-    pub(super) fn probed(&mut self, pod: usize, finding: u32, answers: bool) {
+    pub(super) fn record_probe(&mut self, pod: usize, finding: u32, answers: bool) {
         let real = &mut self.real[pod];
         if real.finding != finding || real.dark {
             return;

@@ -128,14 +128,14 @@ struct Budget {
 }
 
 /// The cell with how long a rollout usually takes.
-fn timed(cell: &Cell, seed: u64) -> Cell {
+fn with_usual_duration(cell: &Cell, seed: u64) -> Cell {
     let usual = Cluster::new(&cell.without_weather(), seed, Engine::new()).run().duration;
     Cell { usual: Some(usual), ..cell.clone() }
 }
 
 /// Prints what is said in one rollout.
 fn say(cell: &Cell, seed: u64, number: u64) -> Result<()> {
-    let cell = timed(cell, seed);
+    let cell = with_usual_duration(cell, seed);
     let mut cluster = Cluster::new(&cell, run_seed(&cell, seed, number), Engine::new());
     cluster.outcome.diary = Some(Vec::new());
     let diary = cluster.run().diary.unwrap_or_default();
@@ -145,7 +145,7 @@ fn say(cell: &Cell, seed: u64, number: u64) -> Result<()> {
 
 /// Simulates the rollouts of a cell; gives the cell with how long one usually takes.
 fn simulate(cell: &Cell, budget: &Budget) -> (Cell, Tally) {
-    let cell = timed(cell, budget.seed);
+    let cell = with_usual_duration(cell, budget.seed);
     let runs = budget.runs.min((budget.pods / cell.fleet as u64).max(MIN_RUNS));
     let next = AtomicU64::new(0);
     let worker = || {

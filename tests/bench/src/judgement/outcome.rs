@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn stands(&mut self, progress: Progress, now: Millis, message: String) {
+    pub(super) fn record_progress(&mut self, progress: Progress, now: Millis, message: String) {
         self.was_inconclusive |= progress == Progress::Inconclusive;
         (self.progress, self.since, self.message) = (Some(progress), now, message);
     }

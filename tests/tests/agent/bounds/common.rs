@@ -20,7 +20,7 @@ pub(crate) async fn with_handler(dir: ConfigDir) -> Result<AgentUnderTest> {
 }
 
 /// Awaits what must not be held up by other clients, who would do that for ten seconds at least.
-pub(crate) async fn promptly<T>(what: &str, result: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn await_promptly<T>(what: &str, result: impl Future<Output = Result<T>>) -> Result<T> {
     let begun = Instant::now();
     let result = result.await.with_context(|| what.to_owned())?;
     let took = begun.elapsed();

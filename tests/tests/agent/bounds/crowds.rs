@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::bounds::common::{MIB, connections, narrow, own_memory, promptly, with_handler};
+use crate::bounds::common::{MIB, await_promptly, connections, narrow, own_memory, with_handler};
 
 /// The agent's bound for connections from the pod.
 const CONNECTIONS: usize = 256;
@@ -77,8 +77,8 @@ async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> 
     let full = async || (crowd.connected.load(Ordering::Relaxed) >= 1000).then_some(());
     eventually(WAIT_TIMEOUT, "the agent has its hands full", full).await?;
     agent.dir.switch("shop", "1.0.1")?;
-    promptly("the signal comes", agent.says(1, "SIGUSR1")).await?;
-    let reply = promptly("the client that waits is answered", waiting.reply()).await?;
+    await_promptly("the signal comes", agent.says(1, "SIGUSR1")).await?;
+    let reply = await_promptly("the client that waits is answered", waiting.reply()).await?;
     assert!(str::from_utf8(&reply.body)?.contains(r#""lives":"5""#), "{reply:?}");
 
     let mut client = Client::new(&agent.access)?;
@@ -164,15 +164,15 @@ async fn waiting_clients_share_one_dictionary_and_one_too_many_is_refused() -> R
     }
     let mut late = Raw::open(&agent.access).await?;
     late.send(&wait).await?;
-    let refused = promptly("one too many is refused", late.reply()).await?;
+    let refused = await_promptly("one too many is refused", late.reply()).await?;
     assert_eq!((refused.status.as_u16(), &refused.headers[RETRY_AFTER]), (503, &"1".parse()?));
     assert_eq!(serde_json::from_slice::<ErrorBody>(&refused.body)?.error, "TooManyWaiting");
-    assert_eq!(promptly("others are answered", agent.client.get("/config/v")).await?.body, "1");
+    assert_eq!(await_promptly("others are answered", agent.client.get("/config/v")).await?.body, "1");
     let cost = own_memory(&agent)?.saturating_sub(before);
     assert!(cost < 8 * MIB, "{WAITING} waiting clients cost {cost} bytes");
 
     agent.dir.switch("shop", "2")?;
-    promptly("the signal comes", agent.says(1, "SIGUSR1")).await?;
+    await_promptly("the signal comes", agent.says(1, "SIGUSR1")).await?;
     for raw in &waiting {
         timeout(WAIT_TIMEOUT, raw.tcp().peek(&mut [0])).await.context("no reply begins")??;
     }

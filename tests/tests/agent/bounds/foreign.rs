@@ -14,7 +14,7 @@ use nudge_tests::{AgentUnderTest, Raw, agent::tls, binary};
 use rustls::ClientConfig;
 use tokio::time::timeout;
 
-use crate::bounds::common::{APP, connections_in, promptly};
+use crate::bounds::common::{APP, await_promptly, connections_in};
 use crate::bounds::namespace::{Namespace, Network};
 
 const HEALTH: &str = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -120,7 +120,7 @@ async fn neighbours_share_a_few_connections_and_take_none_from_the_pod() -> Resu
     timeout(WAIT_TIMEOUT, held[0].ended()).await.context("the one that was idle longest has not made room")?;
     newest.send(METRICS).await?;
     assert_eq!(connections_in(&newest.reply().await?)?, FOREIGN);
-    promptly("the pod's own client is answered", pod.serves_its_own()).await?;
+    await_promptly("the pod's own client is answered", pod.serves_its_own()).await?;
 
     // These stay in the handshake, where the first second is theirs: a client that comes then is turned away.
     let mut flood = Vec::new();
@@ -128,8 +128,8 @@ async fn neighbours_share_a_few_connections_and_take_none_from_the_pod() -> Resu
         flood.push(pod.network.neighbour.connect(pod.at(Network::FOR_NEIGHBOUR))?);
     }
     pod.agent.dir.switch("shop", "1.0.1")?;
-    promptly("the signal comes", pod.agent.says(1, "SIGUSR1")).await?;
-    promptly("the pod's own client is answered", pod.serves_its_own()).await?;
+    await_promptly("the signal comes", pod.agent.says(1, "SIGUSR1")).await?;
+    await_promptly("the pod's own client is answered", pod.serves_its_own()).await?;
     // Connections are taken in the order in which they come, so all of the flood has been looked at.
     let now = pod.connections().await?;
     assert!(now <= FOREIGN + OWN, "{now} connections");

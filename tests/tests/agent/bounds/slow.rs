@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
-use crate::bounds::common::{MIB, connections, narrow, own_memory, promptly, with_handler};
+use crate::bounds::common::{MIB, await_promptly, connections, narrow, own_memory, with_handler};
 
 /// How many dawdle at each stage.
 const EACH: usize = 20;
@@ -63,9 +63,9 @@ async fn clients_that_send_one_byte_a_second_delay_neither_notifications_nor_oth
         let version = ["1.0.1", "1.0.0"][switches % 2];
         switches += 1;
         agent.dir.switch("shop", version)?;
-        promptly("the signal comes", agent.says(switches, "SIGUSR1")).await?;
+        await_promptly("the signal comes", agent.says(switches, "SIGUSR1")).await?;
         let mut client = Client::new(&agent.access)?;
-        let served = promptly("a new client is answered", client.get("/config/nudge.configs")).await?;
+        let served = await_promptly("a new client is answered", client.get("/config/nudge.configs")).await?;
         assert_eq!(served.body, format!("shop={version}"));
     }
     assert!(drippers.try_join_next().is_none(), "they are still there, and so were in the way if anything was");
@@ -73,7 +73,7 @@ async fn clients_that_send_one_byte_a_second_delay_neither_notifications_nor_oth
 }
 
 /// Clients that ask for the dictionary and take nothing of the reply; each has begun to come.
-async fn greedy(access: &Access, clients: usize) -> Result<Vec<Raw>> {
+async fn start_greedy_clients(access: &Access, clients: usize) -> Result<Vec<Raw>> {
     let trust = tls::trusting(&access.authority)?;
     let mut all = Vec::new();
     for _ in 0..clients {
@@ -103,14 +103,14 @@ async fn clients_that_never_read_cost_little_and_are_cut_when_the_dictionary_mov
     let mut agent = with_handler(big()?).await?;
     agent.client.get("/config").await?;
     let before = own_memory(&agent)?;
-    let greedy = greedy(&agent.access, CLIENTS).await?;
+    let greedy = start_greedy_clients(&agent.access, CLIENTS).await?;
     let cost = own_memory(&agent)?.saturating_sub(before);
     assert!(cost < 8 * MIB, "{CLIENTS} replies of 1 MiB cost {cost} bytes");
 
     for (signals, version) in [(1, "2"), (2, "3")] {
         agent.dir.switch("shop", version)?;
-        promptly("the signal comes", agent.says(signals, "SIGUSR1")).await?;
-        assert_eq!(promptly("others are answered", agent.client.get("/config/v")).await?.body, version);
+        await_promptly("the signal comes", agent.says(signals, "SIGUSR1")).await?;
+        assert_eq!(await_promptly("others are answered", agent.client.get("/config/v")).await?.body, version);
     }
     let begun = Instant::now();
     let gone = async || (connections(&mut agent.client).await.ok()? == 1).then_some(());
@@ -127,7 +127,7 @@ async fn what_the_kernel_keeps_for_clients_that_never_read_is_bounded_too() -> R
     const CLIENTS: usize = 20;
     let Some(ss) = tools::find("ss")? else { return Ok(()) };
     let agent = AgentUnderTest::start(big()?, &[], &IDLE).await?;
-    let _greedy = greedy(&agent.access, CLIENTS).await?;
+    let _greedy = start_greedy_clients(&agent.access, CLIENTS).await?;
     let filter = format!("sport = :{}", agent.access.address.port());
     let shown = Finished::of(Command::new(ss).args(["--tcp", "--numeric", "--memory", "--no-header", &filter]))?;
     // `skmem:(r0,rb131072,t0,tb3939840,f1314,w1465054,...)`: `w` is what is queued for sending.

@@ -40,24 +40,24 @@ impl Terminal {
     }
 
     /// Types something.
-    pub(super) fn types(&mut self, keys: &str) -> Result<()> {
+    pub(super) fn type_keys(&mut self, keys: &str) -> Result<()> {
         Ok(self.master.write_all(keys.as_bytes())?)
     }
 
     /// Presses Ctrl-C, and waits until the application has ended.
-    pub(super) async fn interrupts(&mut self, app: i32) -> Result<()> {
-        self.types(CTRL_C)?;
+    pub(super) async fn interrupt(&mut self, app: i32) -> Result<()> {
+        self.type_keys(CTRL_C)?;
         eventually(WAIT_TIMEOUT, "the application has ended", async || procfs::state(app).is_none().then_some(())).await
     }
 
     /// Asks the shell with which status the last command has ended.
     pub(super) async fn wait_for_status(&mut self, status: i32) -> Result<()> {
-        self.types("echo ended $?\n")?;
-        self.shows(1, &format!("ended {status}")).await
+        self.type_keys("echo ended $?\n")?;
+        self.wait_for_text(1, &format!("ended {status}")).await
     }
 
     /// All that has been shown so far.
-    pub(super) fn shown(&mut self) -> &str {
+    pub(super) fn output(&mut self) -> &str {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = self.master.read(&mut bytes) {
             self.shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
@@ -66,19 +66,19 @@ impl Terminal {
     }
 
     /// Waits until `text` has been shown so many times.
-    pub(super) async fn shows(&mut self, times: usize, text: &str) -> Result<()> {
+    pub(super) async fn wait_for_text(&mut self, times: usize, text: &str) -> Result<()> {
         let shown = eventually(WAIT_TIMEOUT, &format!("{times} times {text:?}"), async || {
-            (self.shown().matches(text).count() >= times).then_some(())
+            (self.output().matches(text).count() >= times).then_some(())
         })
         .await;
-        shown.map_err(|error| error.context(format!("the terminal shows {:?}", self.shown())))
+        shown.map_err(|error| error.context(format!("the terminal shows {:?}", self.output())))
     }
 
     /// Waits for the application's first line and gives its process id.
     pub(super) async fn ready(&mut self) -> Result<i32> {
         let ready = |shown: &str| shown.lines().find_map(|line| line.strip_suffix(" ready")?.parse().ok());
-        let pid = eventually(WAIT_TIMEOUT, "the application is ready", async || ready(self.shown())).await;
-        pid.map_err(|error| error.context(format!("the terminal shows {:?}", self.shown())))
+        let pid = eventually(WAIT_TIMEOUT, "the application is ready", async || ready(self.output())).await;
+        pid.map_err(|error| error.context(format!("the terminal shows {:?}", self.output())))
     }
 
     /// Waits until the process group is the one that has the terminal.

@@ -14,22 +14,22 @@ use nudge_tests::{Client, FakeHub, HookServer, Pod, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::hub_source::checks::{asking, reason};
+use crate::hub_source::checks::{reason, start_checked_pod};
 
 const CANDIDATE: &str = "/config?candidate=1.0.1";
 
-fn takes() -> Answer {
+fn accept_answer() -> Answer {
     Answer::Status(StatusCode::OK)
 }
 
-fn refuses() -> Answer {
+fn refuse_answer() -> Answer {
     Answer::Status(StatusCode::UNPROCESSABLE_ENTITY)
 }
 
 #[tokio::test]
 async fn the_candidate_is_readable_with_the_token_while_it_is_asked_about() -> Result<()> {
     let (hub, check) = (FakeHub::start()?, HookServer::start(Answer::Hang).await?);
-    let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+    let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     let status =
         async |client: &mut Client, path: &str| Ok::<_, anyhow::Error>(client.get(path).await?.status.as_u16());
     assert_eq!(status(&mut client, CANDIDATE).await?, 404, "nobody is asked yet");
@@ -57,7 +57,7 @@ async fn the_candidate_is_readable_with_the_token_while_it_is_asked_about() -> R
     let gone = async || (client.get(CANDIDATE).await.ok()?.status.as_u16() == 404).then_some(());
     eventually(WAIT_TIMEOUT, "the candidate is gone", gone).await?;
     assert_eq!(check.deliveries().len(), 1);
-    for (answer, version) in [(takes(), "1.0.1"), (refuses(), "1.0.2")] {
+    for (answer, version) in [(accept_answer(), "1.0.1"), (refuse_answer(), "1.0.2")] {
         check.answer(answer);
         hub.activate("shop", version, &[("lives", version.as_bytes())])?;
         check.notified_of(version, WAIT_TIMEOUT).await?;
@@ -73,10 +73,10 @@ async fn the_candidate_is_readable_with_the_token_while_it_is_asked_about() -> R
 #[tokio::test]
 async fn only_the_newest_version_is_asked_about() -> Result<()> {
     let (hub, check) = (FakeHub::start()?, HookServer::start(Answer::Hang).await?);
-    let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+    let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     check.notified_of("1.0.1", WAIT_TIMEOUT).await?;
-    check.answer(takes());
+    check.answer(accept_answer());
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
     pod.serves(&mut client, "shop=1.0.2").await?;
     let asked: Vec<String> = check.deliveries().iter().map(nudge_tests::Delivery::version).collect::<Result<_>>()?;
@@ -86,8 +86,8 @@ async fn only_the_newest_version_is_asked_about() -> Result<()> {
 
 #[tokio::test]
 async fn what_was_said_of_one_version_is_not_said_of_the_next() -> Result<()> {
-    let (hub, check) = (FakeHub::start()?, HookServer::start(refuses()).await?);
-    let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+    let (hub, check) = (FakeHub::start()?, HookServer::start(refuse_answer()).await?);
+    let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.status_when(&mut client, WAIT_TIMEOUT, "it is refused", |status| reason(status).is_some()).await?;
     check.answer(Answer::Hang);
@@ -114,7 +114,7 @@ async fn an_agent_that_is_killed_while_it_asks_asks_again() -> Result<()> {
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.0").await?;
     ensure!(!files.join("..next").exists(), "the candidate was not kept");
-    check.answer(takes());
+    check.answer(accept_answer());
     hub.say(|say| say.always = None);
     pod.serves(&mut client, "shop=1.0.1").await?;
     assert_eq!(check.deliveries().len(), 2);
@@ -124,7 +124,7 @@ async fn an_agent_that_is_killed_while_it_asks_asks_again() -> Result<()> {
 #[tokio::test]
 async fn what_the_pod_has_run_is_not_asked_about_also_after_a_restart() -> Result<()> {
     let (hub, check) = (FakeHub::start()?, HookServer::willing().await?);
-    let (mut pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+    let (mut pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
     let stored = async || fs::read_to_string(pod.path("state/ran")).ok().filter(|ran| ran.matches(',').count() == 1);
@@ -132,7 +132,7 @@ async fn what_the_pod_has_run_is_not_asked_about_also_after_a_restart() -> Resul
     pod.kill().await?;
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.1").await?;
-    check.answer(refuses());
+    check.answer(refuse_answer());
     hub.activate("shop", "1.0.0", &[("lives", b"3")])?;
     pod.serves(&mut client, "shop=1.0.0").await?;
     assert_eq!(check.deliveries().len(), 1);
@@ -149,7 +149,7 @@ async fn the_files_of_a_candidate_stand_beside_the_others_for_the_time_of_the_qu
     let read = |path: &str| fs::read_to_string(files.join(path)).ok();
     let gone = async || (!files.join("..next").exists()).then_some(());
     eventually(WAIT_TIMEOUT, "the files are written", async || read("lives")).await?;
-    for (answer, version, after) in [(takes(), "1.0.1", "1.0.1"), (refuses(), "1.0.2", "3")] {
+    for (answer, version, after) in [(accept_answer(), "1.0.1", "1.0.1"), (refuse_answer(), "1.0.2", "3")] {
         check.answer(Answer::Hang);
         let before = read("lives");
         hub.activate("shop", version, &[("lives", version.as_bytes())])?;

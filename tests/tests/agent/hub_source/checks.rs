@@ -10,7 +10,7 @@ use nudge_tests::kubelet::pod::served;
 use nudge_tests::{Agent, Client, FakeHub, HookServer, Pod};
 
 /// A pod that serves 1.0.0 of `shop`, whose containers are asked at these places.
-pub(crate) async fn asking(hub: &FakeHub, checks: &[(&str, &HookServer)]) -> Result<(Pod, Client)> {
+pub(crate) async fn start_checked_pod(hub: &FakeHub, checks: &[(&str, &HookServer)]) -> Result<(Pod, Client)> {
     let mut pod = Pod::new(hub)?;
     for (container, check) in checks {
         pod = pod.with(&["--check", &format!("{container}={}", check.url())]);
@@ -26,21 +26,21 @@ pub(crate) fn reason(status: &Status) -> Option<ProblemReason> {
 }
 
 /// Waits until a container has refused what is assigned. Returns the message.
-async fn refused(pod: &Pod, client: &mut Client) -> Result<String> {
+async fn wait_for_refusal(pod: &Pod, client: &mut Client) -> Result<String> {
     let refused = |status: &Status| reason(status) == Some(ProblemReason::CheckRefused);
     let status = pod.status_when(client, WAIT_TIMEOUT, "it is refused", refused).await?;
     assert_eq!(served(&status), "shop=1.0.0");
     Ok(status.configs[0].problem.as_ref().context("no problem")?.message.clone())
 }
 
-fn refuses(text: &str) -> Answer {
+fn refuse_with(text: &str) -> Answer {
     Answer::Text(StatusCode::UNPROCESSABLE_ENTITY, text.to_owned())
 }
 
 #[tokio::test]
 async fn a_container_that_takes_a_version_gets_it_and_is_asked_once() -> Result<()> {
     let (hub, check) = (FakeHub::start()?, HookServer::willing().await?);
-    let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+    let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     ensure!(check.deliveries().is_empty(), "it starts with the first version");
     hub.activate("shop", "1.0.1", &[("lives", b"hunter2"), ("new", b"1")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
@@ -57,10 +57,10 @@ async fn a_container_that_takes_a_version_gets_it_and_is_asked_once() -> Result<
 
 #[tokio::test]
 async fn a_refused_version_is_not_served_and_its_reason_is_reported() -> Result<()> {
-    let (hub, check) = (FakeHub::start()?, HookServer::start(refuses("lives: at most 4\x1b[2J\n")).await?);
-    let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+    let (hub, check) = (FakeHub::start()?, HookServer::start(refuse_with("lives: at most 4\x1b[2J\n")).await?);
+    let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"17")])?;
-    let message = refused(&pod, &mut client).await?;
+    let message = wait_for_refusal(&pod, &mut client).await?;
     assert_eq!(message, "container app refuses it: lives: at most 4 [2J");
     let reported = hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
         let problem = report.configs[0].problem.as_ref();
@@ -82,11 +82,11 @@ async fn a_refused_version_is_not_served_and_its_reason_is_reported() -> Result<
 
 #[tokio::test]
 async fn a_reason_that_holds_a_value_reaches_neither_log_nor_report() -> Result<()> {
-    let (hub, check) = (FakeHub::start()?, HookServer::start(refuses("bad password: hunter2!")).await?);
-    let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+    let (hub, check) = (FakeHub::start()?, HookServer::start(refuse_with("bad password: hunter2!")).await?);
+    let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     let long = "x".repeat(5000);
     for (version, text) in [("2", "bad password: hunter2!"), ("3", "the old one was 3"), ("4", &long)] {
-        check.answer(refuses(text));
+        check.answer(refuse_with(text));
         hub.activate("shop", version, &[("lives", b"hunter2"), ("version", version.as_bytes())])?;
         check.notified_of(version, WAIT_TIMEOUT).await?;
         hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
@@ -94,7 +94,7 @@ async fn a_reason_that_holds_a_value_reaches_neither_log_nor_report() -> Result<
             problem.is_some_and(|problem| problem.reason == "CheckRefused")
         })
         .await?;
-        let message = refused(&pod, &mut client).await?;
+        let message = wait_for_refusal(&pod, &mut client).await?;
         ensure!(message.contains("its text is left out"), "{message}");
         hub.activate("shop", "1.0.0", &[("lives", b"3")])?;
         pod.status_when(&mut client, WAIT_TIMEOUT, "all is well", |status| reason(status).is_none()).await?;
@@ -112,7 +112,7 @@ async fn a_container_that_knows_no_question_takes_every_version_and_that_is_said
     for status in [404, 405, 501] {
         let hub = FakeHub::start()?;
         let check = HookServer::start(Answer::Status(StatusCode::from_u16(status)?)).await?;
-        let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+        let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
         for version in ["1.0.1", "1.0.2"] {
             hub.activate("shop", version, &[("lives", version.as_bytes())])?;
             pod.serves(&mut client, &format!("shop={version}")).await?;
@@ -134,7 +134,7 @@ async fn any_other_answer_is_no_answer_and_redirects_are_not_followed() -> Resul
     ];
     let hub = FakeHub::start()?;
     let check = HookServer::willing().await?;
-    let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+    let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     for (number, answer) in other.into_iter().enumerate() {
         let (version, before) = (format!("2.{number}"), check.deliveries().len());
         check.answer(answer);
@@ -153,7 +153,7 @@ async fn any_other_answer_is_no_answer_and_redirects_are_not_followed() -> Resul
 async fn a_container_that_does_not_answer_in_time_is_reported_and_asked_again() -> Result<()> {
     let (hub, check) = (FakeHub::start()?, HookServer::start(Answer::Hang).await?);
     hub.say(|say| say.ack_timeout_seconds = Some(1));
-    let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+    let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     let reported = hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.reason == "CheckFailed")
@@ -172,16 +172,16 @@ async fn a_container_that_does_not_answer_in_time_is_reported_and_asked_again() 
 #[tokio::test]
 async fn all_containers_must_take_a_version() -> Result<()> {
     let (hub, app, web) = (FakeHub::start()?, HookServer::willing().await?, HookServer::willing().await?);
-    let (pod, mut client) = asking(&hub, &[("app", &app), ("web", &web)]).await?;
+    let (pod, mut client) = start_checked_pod(&hub, &[("app", &app), ("web", &web)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
     hub.activate("shop", "1.0.0", &[("lives", b"3")])?;
     pod.serves(&mut client, "shop=1.0.0").await?;
     // One hangs, which the refusal of the other need not wait for.
     app.answer(Answer::Hang);
-    web.answer(refuses("no"));
+    web.answer(refuse_with("no"));
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
-    assert_eq!(refused(&pod, &mut client).await?, "container web refuses it: no");
+    assert_eq!(wait_for_refusal(&pod, &mut client).await?, "container web refuses it: no");
     assert_eq!((app.deliveries().len(), web.deliveries().len()), (2, 2));
     Ok(())
 }

@@ -58,7 +58,7 @@ fn cant_apply(report: &ReportRequest, cause: &str) -> bool {
 }
 
 /// Whether these are the files of a version of `count` keys, and nothing else.
-fn holds(folder: &Path, version: &str, count: usize) -> Result<()> {
+fn assert_files(folder: &Path, version: &str, count: usize) -> Result<()> {
     let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
     let keys = names.iter().filter(|name| name.to_string_lossy().starts_with("key-"));
     ensure!(keys.count() == count, "{} names, not those of {count} keys", names.len());
@@ -88,19 +88,19 @@ async fn a_version_that_does_not_fit_is_refused_and_the_old_files_stay_whole() -
         pod = pod.with(&["--mount-path", disk.0.to_str().context("an odd path")?]);
         pod.start_app(APP, &CATCHES).await?;
         let mut client = pod.start().await?;
-        holds(&disk.0, "1.0.0", 60)?;
+        assert_files(&disk.0, "1.0.0", 60)?;
 
         activate(&hub, "1.0.1", 220)?;
         let report = hub.reported(WAIT_TIMEOUT, "it is refused", |report| cant_apply(report, cause)).await;
         let report = report.map_err(|error| pod.explain(&error).context(options))?;
         assert_eq!(state(&report.request), (Some("1.0.0"), true, true), "{options}");
         pod.serves(&mut client, "shop=1.0.0").await?;
-        holds(&disk.0, "1.0.0", 60).context(options)?;
+        assert_files(&disk.0, "1.0.0", 60).context(options)?;
         assert!(!pod.app_output().contains("SIGUSR1"), "notified of nothing");
 
         activate(&hub, "1.0.2", 50)?;
         pod.app_says(1, "SIGUSR1").await?;
-        holds(&disk.0, "1.0.2", 50).context(options)?;
+        assert_files(&disk.0, "1.0.2", 50).context(options)?;
         hub.reported(WAIT_TIMEOUT, "it is taken", |report| state(report) == (Some("1.0.2"), true, false)).await?;
         drop(pod);
     }
@@ -130,7 +130,7 @@ async fn a_version_that_had_no_room_is_taken_when_there_is() -> Result<()> {
         fs::remove_file(disk.0.join("in-the-way"))?;
         let taken = |report: &ReportRequest| state(report) == (Some(version), true, false);
         hub.reported(WAIT_TIMEOUT, "it is taken", taken).await.map_err(|error| pod.explain(&error))?;
-        holds(&disk.0, version, 20)?;
+        assert_files(&disk.0, version, 20)?;
         pod.app_says(notified, "SIGUSR1").await?;
     }
     Ok(())
@@ -174,14 +174,14 @@ async fn an_agent_that_starts_again_keeps_files_that_would_not_fit_twice() -> Re
     let Some(disk) = Disk::at(pod.path("files"), "size=512k")? else { return Ok(()) };
     pod = pod.with(&["--mount-path", disk.0.to_str().context("an odd path")?]);
     pod.start().await?;
-    holds(&disk.0, "1.0.0", 100)?;
+    assert_files(&disk.0, "1.0.0", 100)?;
     pod.kill().await?;
     // What an agent leaves that is killed while it writes.
     fs::create_dir(disk.0.join("..nudge-left"))?;
     fs::write(disk.0.join("..nudge-left/key-0"), vec![0; 65536])?;
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.0").await?;
-    holds(&disk.0, "1.0.0", 100)
+    assert_files(&disk.0, "1.0.0", 100)
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn a_pod_whose_first_files_do_not_fit_does_not_start() -> Result<()> {
     ensure!(waited.code == Some(1) && waited.stderr.contains("KiB"), "{waited:?}");
     activate(&hub, "1.0.1", 2000)?;
     pod.client().await?;
-    holds(&disk.0, "1.0.1", 2000)
+    assert_files(&disk.0, "1.0.1", 2000)
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use crate::hub_source::checks::reason;
 const RESTART: Option<i32> = Some(88);
 
 /// The containers of the pod as the hub has them.
-fn runs(hub: &FakeHub, id: char) -> Result<()> {
+fn set_containers(hub: &FakeHub, id: char) -> Result<()> {
     let app = PodContainer { name: "app".parse()?, id: String::from(id).repeat(64), ended: false };
     hub.say(|say| say.containers = vec![app]);
     Ok(())
@@ -26,7 +26,7 @@ fn runs(hub: &FakeHub, id: char) -> Result<()> {
 /// A pod whose container `app` has the variable LIVES.
 async fn pod(hub: &FakeHub) -> Result<(Pod, Client)> {
     hub.activate("shop", "1.0.0", &[("LIVES", b"3")])?;
-    runs(hub, 'a')?;
+    set_containers(hub, 'a')?;
     let mut pod = with_variable(hub)?;
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.0").await?;
@@ -44,7 +44,7 @@ fn variables(pod: &Pod) -> String {
 }
 
 /// Waits until the agent ends, and returns its exit code.
-async fn ended(pod: &mut Pod) -> Result<Option<i32>> {
+async fn wait_for_exit(pod: &mut Pod) -> Result<Option<i32>> {
     let mut agent = pod.agent.take().context("no agent runs")?;
     Ok(agent.process().exited(WAIT_TIMEOUT).await?.code())
 }
@@ -61,7 +61,7 @@ async fn another_version_is_served_and_reported_after_the_restart_and_not_before
     hub.reported(WAIT_TIMEOUT, "it is reported", |report| is_taken(report, "1.0.0")).await?;
     let reports = hub.reports().len();
     hub.activate("shop", "1.0.1", &[("LIVES", b"5")])?;
-    assert_eq!(ended(&mut pod).await?, RESTART);
+    assert_eq!(wait_for_exit(&mut pod).await?, RESTART);
     ensure!(variables(&pod) == "LIVES='3'\n", "a container that crashes now starts with what it had");
     let early =
         |report: &ReportRequest| report.configs[0].version.as_ref().is_some_and(|version| version.as_str() == "1.0.1");
@@ -74,7 +74,7 @@ async fn another_version_is_served_and_reported_after_the_restart_and_not_before
     let pending = |status: &Status| status.containers[0].notified.outcome == Outcome::Pending;
     let status = pod.status_when(&mut client, WAIT_TIMEOUT, "the restart is pending", pending).await?;
     ensure!(!status.containers[0].acknowledged, "{status:?}");
-    runs(&hub, 'b')?;
+    set_containers(&hub, 'b')?;
     hub.reported(WAIT_TIMEOUT, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
     // The same content under another name ends nothing.
     hub.activate("shop", "1.0.2", &[("LIVES", b"5")])?;
@@ -139,7 +139,7 @@ async fn an_agent_that_was_killed_before_the_restart_does_not_command_it_at_once
     let hub = FakeHub::start()?;
     let (mut pod, _) = pod(&hub).await?;
     hub.activate("shop", "1.0.1", &[("LIVES", b"5")])?;
-    assert_eq!(ended(&mut pod).await?, RESTART);
+    assert_eq!(wait_for_exit(&mut pod).await?, RESTART);
     // The kubelet has started the agent alone.
     for _ in 0..3 {
         let mut client = pod.start().await?;
@@ -162,7 +162,7 @@ async fn a_version_that_cannot_be_stored_ends_nothing_until_it_can() -> Result<(
     hub.activate("shop", "1.0.1", &[("LIVES", b"5")])?;
     pod.logs("containers are not restarted with it").await?;
     fs::remove_dir(&draft)?;
-    assert_eq!(ended(&mut pod).await?, RESTART);
+    assert_eq!(wait_for_exit(&mut pod).await?, RESTART);
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.1").await?;
     Ok(())
@@ -192,7 +192,7 @@ async fn of_two_configs_the_one_that_cannot_be_expressed_is_refused_alone() -> R
     let hub = FakeHub::start()?;
     hub.activate("shop", "1.0.0", &[("LIVES", b"3")])?;
     hub.activate("keys", "7", &[("other", b"x")])?;
-    runs(&hub, 'a')?;
+    set_containers(&hub, 'a')?;
     let mut pod = with_variable(&hub)?;
     pod.configs = TWO;
     let mut client = pod.start().await?;
@@ -204,7 +204,7 @@ async fn of_two_configs_the_one_that_cannot_be_expressed_is_refused_alone() -> R
         good = say.config("keys").set("8", &[("other", b"y")]);
     });
     bad.and(good)?;
-    assert_eq!(ended(&mut pod).await?, RESTART);
+    assert_eq!(wait_for_exit(&mut pod).await?, RESTART);
     let mut client = pod.start().await?;
     let refused = |status: &Status| reason(status) == Some(ProblemReason::CantApply);
     let status = pod.status_when(&mut client, WAIT_TIMEOUT, "the bad one is refused", refused).await?;
@@ -239,14 +239,14 @@ async fn what_the_process_before_the_restart_fetches_is_no_acknowledgement() -> 
     let hub = FakeHub::start()?;
     let (mut pod, _) = pod(&hub).await?;
     hub.activate("shop", "1.0.1", &[("LIVES", b"5")])?;
-    assert_eq!(ended(&mut pod).await?, RESTART);
+    assert_eq!(wait_for_exit(&mut pod).await?, RESTART);
     // The container is still the one of before.
     let mut client = pod.start().await?;
     assert_eq!(client.get("/config").await?.status, 200);
     let fetched = |status: &Status| status.containers[0].fetched.as_ref() == Some(&status.etag);
     let status = pod.status_when(&mut client, WAIT_TIMEOUT, "it is fetched", fetched).await?;
     ensure!(!status.containers[0].acknowledged, "{status:?}");
-    runs(&hub, 'b')?;
+    set_containers(&hub, 'b')?;
     hub.reported(WAIT_TIMEOUT, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
     Ok(())
 }

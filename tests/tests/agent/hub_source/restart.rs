@@ -188,14 +188,14 @@ async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
 }
 
 /// Waits until the agent's record of notifications is as expected.
-async fn recorded(pod: &Pod, what: &str, expected: impl Fn(&str) -> bool) -> Result<()> {
+async fn wait_for_record(pod: &Pod, what: &str, expected: impl Fn(&str) -> bool) -> Result<()> {
     let recorded =
         async || fs::read_to_string(pod.path("state/notified")).is_ok_and(|text| expected(&text)).then_some(());
     nudge_tests::eventually(WAIT_TIMEOUT, what, recorded).await
 }
 
 /// Waits until the agent would serve this version after a restart.
-async fn keeps(pod: &Pod, version: &str) -> Result<()> {
+async fn wait_until_kept(pod: &Pod, version: &str) -> Result<()> {
     let file = pod.path("state/last-good");
     let there =
         || fs::read(&file).is_ok_and(|bytes| bytes.windows(version.len()).any(|part| part == version.as_bytes()));
@@ -208,10 +208,11 @@ async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is
     let mut pod = Pod::new(&hub)?.with(&USR1);
     // The hub has not reported yet which processes are the container's, so the signal waits.
     let mut client = pod.start().await?;
-    recorded(&pod, "the record has the version that the container starts with", |text| text.contains("app")).await?;
+    wait_for_record(&pod, "the record has the version that the container starts with", |text| text.contains("app"))
+        .await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
-    keeps(&pod, "1.0.1").await?;
+    wait_until_kept(&pod, "1.0.1").await?;
     let before = fs::read_to_string(pod.path("state/notified"))?;
     pod.kill().await?;
     hub.down().await?;
@@ -219,7 +220,7 @@ async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is
     pod.start_app(APP, &CATCHES).await?;
     pod.start().await?;
     pod.app_says(1, "SIGUSR1").await?;
-    recorded(&pod, "the record has the notification", |text| text != before).await?;
+    wait_for_record(&pod, "the record has the notification", |text| text != before).await?;
     // The notification is not repeated, with or without the hub.
     pod.kill().await?;
     let mut client = pod.start().await?;
@@ -240,8 +241,9 @@ async fn a_change_while_the_agent_was_away_is_notified_although_nothing_was_stor
     let mut pod = Pod::new(&hub)?.with(&USR1);
     pod.start_app(APP, &CATCHES).await?;
     pod.start().await?;
-    recorded(&pod, "the record has the version that the container starts with", |text| text.contains("app")).await?;
-    keeps(&pod, "1.0.0").await?;
+    wait_for_record(&pod, "the record has the version that the container starts with", |text| text.contains("app"))
+        .await?;
+    wait_until_kept(&pod, "1.0.0").await?;
     pod.kill().await?;
     fs::remove_file(pod.path("state/last-good"))?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
@@ -255,16 +257,17 @@ async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it
     let server = HookServer::start(Answer::Status(hyper::StatusCode::SERVICE_UNAVAILABLE)).await?;
     let mut pod = Pod::new(&hub)?.with(&["--notify", "app=webhook", "--webhooks", &format!("app={}", server.url())]);
     let mut client = pod.start().await?;
-    recorded(&pod, "the record has the version that the container starts with", |text| text.contains("app")).await?;
+    wait_for_record(&pod, "the record has the version that the container starts with", |text| text.contains("app"))
+        .await?;
     let before = fs::read_to_string(pod.path("state/notified"))?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
-    keeps(&pod, "1.0.1").await?;
+    wait_until_kept(&pod, "1.0.1").await?;
     pod.kill().await?;
     let refused = server.deliveries().len();
     server.answer(Answer::Status(hyper::StatusCode::NO_CONTENT));
     pod.start().await?;
-    recorded(&pod, "the record has the notification", |text| text != before).await?;
+    wait_for_record(&pod, "the record has the notification", |text| text != before).await?;
     pod.kill().await?;
     let mut client = pod.start().await?;
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;

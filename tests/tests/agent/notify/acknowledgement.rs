@@ -7,14 +7,14 @@ use nudge_protocol::headers;
 use nudge_tests::AgentUnderTest;
 use nudge_tests::agent::IDLE;
 
-use super::signalled_app::{CATCHES, USR1, delivered};
+use super::signalled_app::{CATCHES, USR1, was_delivered};
 
 #[tokio::test]
 async fn delivered_is_acknowledged_by_the_signal_alone() -> Result<()> {
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &CATCHES).await?;
     agent.says(1, "ready").await?;
     agent.dir.switch("shop", "1.0.1")?;
-    let container = agent.notified_when("the signal is delivered", delivered).await?;
+    let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     assert!(container.acknowledged && container.fetched.is_none(), "{container:?}");
     Ok(())
 }
@@ -26,7 +26,7 @@ async fn fetched_is_acknowledged_by_a_request_that_names_the_container() -> Resu
     agent.says(1, "ready").await?;
     assert_eq!(agent.access.variables["MY_CONFIG_CONTAINER"], "app");
     agent.dir.switch("shop", "1.0.1")?;
-    let container = agent.notified_when("the signal is delivered", delivered).await?;
+    let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     assert!(!container.acknowledged, "{container:?}");
 
     fetch_as(&mut agent, "stranger").await?;

@@ -9,7 +9,7 @@ use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::fakes::standard_webhooks::Verifier;
 use nudge_tests::{AgentUnderTest, HookServer};
 
-use super::signalled_app::delivered;
+use super::signalled_app::was_delivered;
 
 #[tokio::test]
 async fn a_webhook_is_signed_as_specified_and_holds_no_value() -> Result<()> {
@@ -39,7 +39,7 @@ async fn a_webhook_is_signed_as_specified_and_holds_no_value() -> Result<()> {
     let other = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?.access.token;
     assert!(!verifier.verify(&delivery, &other)?, "the signature fits another token too");
 
-    let notified = agent.hook_when(&hook.id, "the webhook is delivered", delivered).await?;
+    let notified = agent.hook_when(&hook.id, "the webhook is delivered", was_delivered).await?;
     assert_eq!(notified.attempts, 1);
     Ok(())
 }
@@ -67,7 +67,7 @@ async fn the_flag_subscribes_for_the_child_and_counts_as_its_acknowledgement() -
     assert_eq!(hooks.iter().map(|hook| hook.url.as_str()).collect::<Vec<_>>(), [server.url()]);
     agent.dir.switch("shop", "1.0.1")?;
     server.notified_of("1.0.1", WAIT_TIMEOUT).await?;
-    let container = agent.notified_when("the child counts as notified", delivered).await?;
+    let container = agent.notified_when("the child counts as notified", was_delivered).await?;
     assert!(container.acknowledged, "{container:?}");
     Ok(())
 }

@@ -11,7 +11,7 @@ use nix::unistd::Uid;
 use nudge_protocol::status::Outcome;
 use nudge_tests::{AgentUnderTest, procfs, tools};
 
-use super::signalled_app::{APP, USR1, delivered};
+use super::signalled_app::{APP, USR1, was_delivered};
 
 /// The inits of these tests, as they stand before a command.
 const INITS: [&[&str]; 6] = [
@@ -30,7 +30,7 @@ async fn only_the_application_is_notified(command: &[OsString]) -> Result<()> {
     let before = procfs::descendants(agent.agent.pid())?;
     ensure!(before.len() > 2, "there is no helper: {before:?}");
     agent.dir.switch("shop", "1.0.1")?;
-    let container = agent.notified_when("the signal is delivered", delivered).await?;
+    let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     ensure!(container.notified.processes == [app], "{:?}, not {app}", container.notified.processes);
     agent.says(1, "SIGUSR1").await?;
     // What a signal has ended is gone, or a zombie, before another switch has gone through.
@@ -167,7 +167,7 @@ async fn programs_of_runtimes_are_notified_alone_below_a_shell_and_below_an_init
                 let app = agent.ready().await?;
                 agent.dir.switch("shop", "1.0.1")?;
                 agent.says(1, signal).await?;
-                let container = agent.notified_when("the signal is delivered", delivered).await?;
+                let container = agent.notified_when("the signal is delivered", was_delivered).await?;
                 ensure!(container.notified.processes == [app], "{:?}, not {app}", container.notified.processes);
                 agent.agent.check()
             };

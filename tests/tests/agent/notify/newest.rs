@@ -7,7 +7,7 @@ use nudge_protocol::status::NotificationStatus;
 use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, HookServer};
 
-use super::signalled_app::{FETCHES, USR1, delivered};
+use super::signalled_app::{FETCHES, USR1, was_delivered};
 
 #[tokio::test]
 async fn an_application_that_fetches_at_once_with_the_signal_gets_the_new_version() -> Result<()> {
@@ -58,7 +58,7 @@ async fn storm(slow: &str) -> Result<()> {
         let last = hook.notified_of("2.49", WAIT_TIMEOUT).await?;
         ensure!(last.event()?.data.etag == status.etag);
     }
-    let newest = |notified: &NotificationStatus| delivered(notified) && notified.etag.as_ref() == Some(&status.etag);
+    let newest = |notified: &NotificationStatus| was_delivered(notified) && notified.etag.as_ref() == Some(&status.etag);
     let settled = agent.status_when("every subscriber was notified of the newest version", |status| {
         status.containers.iter().all(|container| newest(&container.notified) && container.acknowledged)
             && status.hooks.iter().all(|hook| newest(&hook.notified))

@@ -10,7 +10,7 @@ use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::ports::Nobody;
 use nudge_tests::{AgentUnderTest, Answer, HookServer};
 
-use super::signalled_app::{FETCHES, USR1, delivered};
+use super::signalled_app::{FETCHES, USR1, was_delivered};
 
 /// How long the agent waits for an answer before it tries again, and some more.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(40);
@@ -39,7 +39,7 @@ async fn a_webhook_that_answers_500_for_a_while_gets_the_same_event_with_growing
     let newest = server.notified_of("2.0.0", WAIT_TIMEOUT).await?;
     assert_ne!(newest.id(), tries[0].id(), "another event has the same id");
     server.answer(Answer::Status(StatusCode::OK));
-    let notified = agent.hook_when(&hook.id, "the newest is delivered", delivered).await?;
+    let notified = agent.hook_when(&hook.id, "the newest is delivered", was_delivered).await?;
     assert_eq!(notified.etag, Some(agent.client.status().await?.etag));
     // The second event includes the changes of the first, which was never taken.
     assert_eq!(newest.event()?.data.changed, ["greeting", "lives"]);
@@ -66,7 +66,7 @@ async fn a_webhook_that_hangs_delays_no_other_and_gets_the_newest_later() -> Res
 
     hanging.answer(Answer::Status(StatusCode::OK));
     hanging.notified_of("1.0.2", RETRY_TIMEOUT).await?;
-    agent.hook_when(&stuck.id, "the newest is delivered", delivered).await?;
+    agent.hook_when(&stuck.id, "the newest is delivered", was_delivered).await?;
     Ok(())
 }
 

@@ -9,6 +9,6 @@ pub(super) const USR1: [&str; 2] = ["--notify", "SIGUSR1"];
 pub(super) const CATCHES: [&str; 3] = [APP, "--catch", "SIGUSR1"];
 pub(super) const FETCHES: [&str; 4] = [APP, "--catch", "SIGUSR1", "--fetch"];
 
-pub(super) fn delivered(notified: &NotificationStatus) -> bool {
+pub(super) fn was_delivered(notified: &NotificationStatus) -> bool {
     notified.outcome == Outcome::Delivered
 }

@@ -10,7 +10,7 @@ use nudge_protocol::status::Outcome;
 use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, procfs, tools};
 
-use super::signalled_app::{APP, USR1, delivered};
+use super::signalled_app::{APP, USR1, was_delivered};
 
 #[tokio::test]
 async fn a_child_without_a_handler_survives_and_is_reported() -> Result<()> {
@@ -65,7 +65,7 @@ async fn a_handler_installed_late_gets_the_signal() -> Result<()> {
     agent.notified_when("the agent has tried often", |notified| notified.attempts > 7).await?;
     fs::write(&handlers, "")?;
     agent.says(1, "SIGUSR1 shop=1.0.1").await?;
-    agent.notified_when("the signal is delivered", delivered).await?;
+    agent.notified_when("the signal is delivered", was_delivered).await?;
     Ok(())
 }
 
@@ -75,7 +75,7 @@ async fn a_handler_installed_after_the_agent_gave_up_still_gets_the_newest() -> 
     agent.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
     fs::write(&handlers, "")?;
     agent.says(1, "SIGUSR1 shop=1.0.1").await?;
-    let container = agent.notified_when("the signal is delivered", delivered).await?;
+    let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     assert!(container.notified.message.is_empty(), "{}", container.notified.message);
     Ok(())
 }

@@ -8,7 +8,7 @@ use nudge_tests::agent::IDLE;
 use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, HookServer, eventually};
 
-use super::signalled_app::delivered;
+use super::signalled_app::was_delivered;
 
 #[tokio::test]
 async fn a_webhook_that_points_outside_is_refused_with_what_to_do() -> Result<()> {
@@ -71,7 +71,7 @@ async fn a_webhook_that_is_cancelled_gets_nothing_more() -> Result<()> {
             .client
             .status()
             .await
-            .is_ok_and(|status| status.hooks.iter().all(|hook| delivered(&hook.notified)))
+            .is_ok_and(|status| status.hooks.iter().all(|hook| was_delivered(&hook.notified)))
             .then_some(())
     })
     .await?;

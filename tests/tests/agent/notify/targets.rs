@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use nudge_protocol::status::NotificationStatus;
 use nudge_tests::AgentUnderTest;
 
-use super::signalled_app::{APP, FETCHES, USR1, delivered};
+use super::signalled_app::{APP, FETCHES, USR1, was_delivered};
 
 #[tokio::test]
 async fn the_child_gets_the_signal_and_the_status_says_so() -> Result<()> {
@@ -17,7 +17,7 @@ async fn the_child_gets_the_signal_and_the_status_says_so() -> Result<()> {
 
     agent.dir.switch("shop", "1.0.1")?;
     agent.says(1, "SIGUSR1 shop=1.0.1").await?;
-    let container = agent.notified_when("the signal is delivered", delivered).await?;
+    let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     assert_eq!(container.notified.processes, [app]);
     assert_eq!(container.notified.etag, Some(agent.client.status().await?.etag));
     assert!(container.notified.at.is_some());
@@ -43,7 +43,7 @@ async fn only_the_application_is_notified(agent: &mut AgentUnderTest) -> Result<
     let app = agent.ready().await?;
     agent.dir.switch("shop", "1.0.1")?;
     agent.says(1, "SIGUSR1").await?;
-    let container = agent.notified_when("the signal is delivered", delivered).await?;
+    let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     ensure!(container.notified.processes == [app], "{:?}", container.notified.processes);
     Ok(app)
 }
@@ -74,7 +74,7 @@ async fn the_helpers_of_an_application_that_catches_the_signal_get_none() -> Res
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
     let app = agent.ready().await?;
     agent.dir.switch("shop", "1.0.1")?;
-    let container = agent.notified_when("the signal is delivered", delivered).await?;
+    let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     assert_eq!(container.notified.processes.len(), 1);
     assert_ne!(container.notified.processes, [app]);
     agent.says(1, "parent SIGUSR1").await?;

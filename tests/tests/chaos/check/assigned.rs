@@ -29,7 +29,7 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
                         if story.missed(since, at + RECORD_DELAY_MILLIS) {
                             report.undecided(property, at, what);
                         } else {
-                            let what = format!("{what}; it was assigned {}", listed(assignments, pod));
+                            let what = format!("{what}; it was assigned {}", list_assignments(assignments, pod));
                             report.outcome(property, Some((at, what)));
                         }
                     }
@@ -62,7 +62,7 @@ fn follow(story: &Story<'_>, pod: &PodStory<'_>, config: &str, files: bool) -> O
             continue;
         };
         // What it has already may be over for as long as it does not reach a hub.
-        let since = if last == Some(version) { 0 } else { since(story, pod, before, read) };
+        let since = if last == Some(version) { 0 } else { earliest_end(story, pod, before, read) };
         last = Some(version);
         let is = |one: &Assignment<'_>| one.version == Some(version) && one.at <= at + RECORD_DELAY_MILLIS;
         let held = |index: usize| assignments.get(index + 1).is_none_or(|next| next.at >= since);
@@ -83,7 +83,7 @@ fn follow(story: &Story<'_>, pod: &PodStory<'_>, config: &str, files: bool) -> O
 
 /// When a version at the latest may have been over that is read now, and was not at the reading before. Files come later than answers, so
 /// their connection is not known.
-fn since(story: &Story<'_>, pod: &PodStory<'_>, before: Time, read: &Read<'_>) -> Time {
+fn earliest_end(story: &Story<'_>, pod: &PodStory<'_>, before: Time, read: &Read<'_>) -> Time {
     let known = pod.contacts.iter().take_while(|contact| contact.at <= read.at);
     let Some(last) = known.clone().last().filter(|_| read.how != How::Files) else {
         return story.before(read.at, MAX_HUB_DELAY_MILLIS);
@@ -99,7 +99,7 @@ fn since(story: &Story<'_>, pod: &PodStory<'_>, before: Time, read: &Read<'_>) -
     began.unwrap_or(last.since).max(story.before(last.at, MAX_HUB_DELAY_MILLIS))
 }
 
-fn listed(assignments: &[Assignment<'_>], pod: &PodStory<'_>) -> String {
+fn list_assignments(assignments: &[Assignment<'_>], pod: &PodStory<'_>) -> String {
     let one = |one: &Assignment<'_>| format!("{} at {}", one.version.unwrap_or("nothing"), one.at);
     let all: Vec<String> = assignments.iter().map(one).collect();
     format!("{} (born at {})", all.join(", "), pod.born)

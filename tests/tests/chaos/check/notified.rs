@@ -16,7 +16,8 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
         }
         let notices: Vec<&Read<'_>> = pod.reads.iter().filter(|read| read.how == How::Notified).collect();
         for pair in notices.windows(2) {
-            report.outcome(Property::Once, again(story, pod, pair[0], pair[1]).map(|what| (pair[1].at, what)));
+            report
+                .outcome(Property::Once, needless_repeat(story, pod, pair[0], pair[1]).map(|what| (pair[1].at, what)));
         }
     }
 }
@@ -41,7 +42,7 @@ fn after_the_last_change(pod: &PodStory<'_>, at: Time, report: &mut Report) {
 }
 
 /// Whether a notification says nothing that the one before has not said.
-fn again(story: &Story<'_>, pod: &PodStory<'_>, first: &Read<'_>, second: &Read<'_>) -> Option<String> {
+fn needless_repeat(story: &Story<'_>, pod: &PodStory<'_>, first: &Read<'_>, second: &Read<'_>) -> Option<String> {
     let killed =
         pod.agent_killed.iter().any(|at| (first.at.saturating_sub(MERGE_WINDOW_MILLIS)..=second.at).contains(at));
     if first.life != second.life || first.values != second.values || killed {

@@ -91,7 +91,7 @@ fn configs(history: &History) -> BTreeSet<&str> {
 }
 
 /// Puts the state at `late` right behind the one at `early`, and drops those of the config in between.
-fn hurried(history: &History, config: &str, early: usize, late: usize) -> History {
+fn without_states_between(history: &History, config: &str, early: usize, late: usize) -> History {
     let drop: BTreeSet<usize> =
         states(history, config).iter().map(|state| state.0).filter(|index| (early + 1..late).contains(index)).collect();
     let mut events = history.events.clone();
@@ -112,7 +112,7 @@ fn skipped_dwell(history: &History) -> Option<History> {
             }
             if new.step > old.step && after.status.target_version.is_some() {
                 if let Some(early) = stepped.filter(|_| after.dwell > 0 && old.step > 0) {
-                    return Some(hurried(history, config, early, index));
+                    return Some(without_states_between(history, config, early, index));
                 }
                 stepped = Some(index);
             }
@@ -134,7 +134,7 @@ fn skipped_bake(history: &History) -> Option<History> {
                     let forward = after.status.current_version == before.status.target_version
                         || after.status.rollout.stage == Some(RolloutStage::Restarting);
                     if let Some(early) = began.filter(|_| forward) {
-                        return Some(hurried(history, config, early, index));
+                        return Some(without_states_between(history, config, early, index));
                     }
                 }
                 _ => {}

@@ -13,14 +13,14 @@ const RECORD_ERROR_MILLIS: Time = 1000;
 
 pub(super) fn check(story: &Story<'_>, report: &mut Report) {
     for (config, all) in &story.configs {
-        dwells(config, all, report);
-        stays(story, config, all, report);
-        ends(story, config, all, report);
+        check_durations(config, all, report);
+        check_holds(story, config, all, report);
+        check_outcomes(story, config, all, report);
     }
 }
 
 /// The time between two steps, and between the last one and the end.
-fn dwells(config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
+fn check_durations(config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
     let mut stepped: Option<Time> = None;
     let mut baking: Option<Time> = None;
     for pair in all.windows(2) {
@@ -52,7 +52,7 @@ fn stage(status: &VersionedConfigStatus) -> Option<RolloutStage> {
 }
 
 /// What does not go on while the config is on hold. A status is written only to the spec that it was decided from.
-fn stays(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
+fn check_holds(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
     for pair in all.windows(2) {
         let ((from, Some(before)), (at, Some(after))) = (pair[0], pair[1]) else { continue };
         if !before.held || !after.held || before.uid != after.uid || story.missed(from, at) {
@@ -83,7 +83,7 @@ fn too_soon(config: &str, what: &str, from: Time, until: Time, least: Time) -> O
 }
 
 /// What became of every version that was asked for.
-fn ends(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
+fn check_outcomes(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
     let mut wishes: Vec<(usize, &str)> = Vec::new();
     let mut last: Option<(&str, &str)> = None;
     for (index, (_, stored)) in all.iter().enumerate() {
@@ -134,7 +134,7 @@ fn ends(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report
             }
             Some(_) => None,
             None => {
-                let deadline = began + ROLLOUT_TIMEOUT_MILLIS + story.troubled(began, over);
+                let deadline = began + ROLLOUT_TIMEOUT_MILLIS + story.fault_time(began, over);
                 if over < deadline {
                     // It was overtaken, and whatever comes after a bad one, it must not become current.
                     report.overtaken += 1;

@@ -149,7 +149,7 @@ impl<'a> Story<'a> {
     }
 
     /// For how long there was a fault in between, other than what users do.
-    pub(super) fn troubled(&self, from: Time, until: Time) -> Time {
+    pub(super) fn fault_time(&self, from: Time, until: Time) -> Time {
         let (mut total, mut covered) = (0, from);
         for fault in
             self.faults.iter().filter(|fault| !fault.name.starts_with("version") || fault.name.contains("Held"))
@@ -167,7 +167,7 @@ impl<'a> Story<'a> {
     pub(super) fn before(&self, at: Time, long: Time) -> Time {
         let mut since = at.saturating_sub(long);
         loop {
-            let further = at.saturating_sub(long + self.troubled(since, at));
+            let further = at.saturating_sub(long + self.fault_time(since, at));
             if further >= since {
                 return since;
             }

@@ -59,12 +59,12 @@ impl VersionCreated {
         });
     }
 
-    fn failed(&mut self, at: Time, current: &str, target: &str) {
-        self.failed_while(at, target, (current, target));
+    fn note_failure(&mut self, at: Time, current: &str, target: &str) {
+        self.note_failure_while(at, target, (current, target));
     }
 
     /// The same while another version is asked for.
-    fn failed_while(&mut self, at: Time, wanted: &str, (current, target): (&str, &str)) {
+    fn note_failure_while(&mut self, at: Time, wanted: &str, (current, target): (&str, &str)) {
         self.state(at, wanted, |status| {
             status.current_version = Some(current.to_owned());
             set_ready(status, false, Reason::Failed);
@@ -74,7 +74,7 @@ impl VersionCreated {
         });
     }
 
-    fn born(&mut self, at: Time, name: &str) {
+    fn note_pod(&mut self, at: Time, name: &str) {
         let pod = Pod {
             name: name.to_owned(),
             uid: name.to_owned(),
@@ -85,20 +85,20 @@ impl VersionCreated {
         self.note(at, Occurrence::PodCreated(pod));
     }
 
-    fn reads(&mut self, at: Time, pod: &str, life: u32, how: How, values: Values) {
+    fn note_reading(&mut self, at: Time, pod: &str, life: u32, how: How, values: Values) {
         self.note(at, Occurrence::Read { pod: pod.to_owned(), life, how, values });
     }
 
     /// Looks at both ways, every second.
-    fn looks(&mut self, from: Time, until: Time, pod: &str, version: &str, bad: bool) {
+    fn note_readings(&mut self, from: Time, until: Time, pod: &str, version: &str, bad: bool) {
         for at in (from..until).step_by(1000) {
             for how in [How::Endpoint, How::Files] {
-                self.reads(at, pod, 1, how, values(version, bad));
+                self.note_reading(at, pod, 1, how, values(version, bad));
             }
         }
     }
 
-    fn done(mut self) -> History {
+    fn history(mut self) -> History {
         self.events.sort_by_key(|event| event.at);
         History { events: self.events }
     }
@@ -121,7 +121,7 @@ fn healthy() -> History {
     }
     made.at_rest(10, "1");
     for pod in PODS {
-        made.born(20, pod);
+        made.note_pod(20, pod);
     }
     made.generation += 1;
     made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
@@ -130,23 +130,23 @@ fn healthy() -> History {
     made.at_rest(28_000, "2");
     made.generation += 1;
     made.step(50_000, ("2", "3"), 1, ALL, RolloutStage::Moving);
-    made.failed(54_000, "2", "3");
+    made.note_failure(54_000, "2", "3");
     for pod in PODS {
-        made.reads(100, pod, 1, How::Started, values("1", false));
-        made.looks(200, 16_100, pod, "1", false);
-        made.reads(17_100, pod, 1, How::Notified, values("2", false));
-        made.looks(17_200, 50_100, pod, "2", false);
-        made.reads(50_200, pod, 1, How::Notified, values("3", true));
-        made.looks(50_300, 54_000, pod, "3", true);
-        made.reads(54_200, pod, 1, How::Notified, values("2", false));
-        made.looks(54_300, 70_300, pod, "2", false);
+        made.note_reading(100, pod, 1, How::Started, values("1", false));
+        made.note_readings(200, 16_100, pod, "1", false);
+        made.note_reading(17_100, pod, 1, How::Notified, values("2", false));
+        made.note_readings(17_200, 50_100, pod, "2", false);
+        made.note_reading(50_200, pod, 1, How::Notified, values("3", true));
+        made.note_readings(50_300, 54_000, pod, "3", true);
+        made.note_reading(54_200, pod, 1, How::Notified, values("2", false));
+        made.note_readings(54_300, 70_300, pod, "2", false);
     }
     made.note(70_000, Occurrence::Settled);
-    made.done()
+    made.history()
 }
 
 /// What the checker finds in a history with more events.
-fn found(more: Vec<Event>) -> Vec<Property> {
+fn violations_with(more: Vec<Event>) -> Vec<Property> {
     let mut events = [healthy().events, more].concat();
     events.sort_by_key(|event| event.at);
     Report::of(&History { events }).violations.into_iter().map(|finding| finding.property).collect()
@@ -189,9 +189,9 @@ fn an_agent_that_was_killed_may_notify_again() {
         at,
         what: Occurrence::Read { pod: "web-1".to_owned(), life: 1, how: How::Notified, values: values("2", false) },
     };
-    assert_eq!(found(vec![again(66_000)]), [Property::Once]);
+    assert_eq!(violations_with(vec![again(66_000)]), [Property::Once]);
     let killed = Event { at: 65_000, what: Occurrence::AgentKilled { pod: "web-1".to_owned() } };
-    assert_eq!(found(vec![killed, again(66_000)]), []);
+    assert_eq!(violations_with(vec![killed, again(66_000)]), []);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn what_is_missing_of_the_record_can_not_be_decided() {
         at: 60_000,
         what: Occurrence::Read { pod: "web-1".to_owned(), life: 1, how: How::Endpoint, values: values("1", false) },
     };
-    assert!(found(vec![other.clone()]).contains(&Property::Order));
+    assert!(violations_with(vec![other.clone()]).contains(&Property::Order));
     let missed = Event { at: 55_000, what: Occurrence::Missed };
     let mut events = [healthy().events, vec![other, missed]].concat();
     events.sort_by_key(|event| event.at);
@@ -236,9 +236,9 @@ fn read_of(at: Time, pod: &str, how: How, values: Values) -> Event {
 fn two_changes_together_may_be_read_at_both_signals() {
     // 3 was asked for at 50 s and left at 54 s: both are over when the signals are dealt with.
     let again = read_of(57_000, "web-1", How::Notified, values("2", false));
-    assert_eq!(found(vec![again.clone()]), []);
+    assert_eq!(violations_with(vec![again.clone()]), []);
     // But not much later.
-    assert_eq!(found(vec![Event { at: 60_000, ..again }]), [Property::Once]);
+    assert_eq!(violations_with(vec![Event { at: 60_000, ..again }]), [Property::Once]);
 }
 
 #[test]
@@ -255,27 +255,27 @@ fn of_a_deleted_config_what_was_last_good_is_served_and_to_no_newborn() {
     let born = Event { at: 71_000, what: Occurrence::PodCreated(pod("late")) };
     let kept = read_of(75_000, "web-1", How::Endpoint, values("2", false));
     let nothing = |at, pod| read_of(at, pod, How::Endpoint, Values::new());
-    assert_eq!(found(vec![gone(70_500), born.clone(), kept, nothing(75_000, "late")]), []);
-    assert_eq!(found(vec![gone(70_500), nothing(75_000, "web-1")]), [Property::Assigned]);
+    assert_eq!(violations_with(vec![gone(70_500), born.clone(), kept, nothing(75_000, "late")]), []);
+    assert_eq!(violations_with(vec![gone(70_500), nothing(75_000, "web-1")]), [Property::Assigned]);
     let served = read_of(75_000, "late", How::Endpoint, values("2", false));
-    assert_eq!(found(vec![gone(70_500), born, served]), [Property::Assigned]);
+    assert_eq!(violations_with(vec![gone(70_500), born, served]), [Property::Assigned]);
 }
 
 /// What is found where version 2 is assigned at 50 s and taken back at 100 s, and an application reads 1 until 199.1 s, and 2 at 200 s.
-fn late(contacts: &[(Time, Time)], fault: Option<(&str, Time, Time)>) -> Vec<Property> {
+fn violations_of_late_reading(contacts: &[(Time, Time)], fault: Option<(&str, Time, Time)>) -> Vec<Property> {
     let mut made = VersionCreated::default();
     made.version("1", false);
     made.version("2", true);
     made.at_rest(10, "1");
-    made.born(20, "web-1");
+    made.note_pod(20, "web-1");
     made.generation += 1;
     made.step(50_000, ("1", "2"), 1, ALL, RolloutStage::Moving);
-    made.failed(100_000, "1", "2");
-    made.reads(100, "web-1", 1, How::Started, values("1", false));
+    made.note_failure(100_000, "1", "2");
+    made.note_reading(100, "web-1", 1, How::Started, values("1", false));
     for at in (1000..98_000).step_by(1000).chain([199_100]) {
-        made.reads(at, "web-1", 1, How::Endpoint, values("1", false));
+        made.note_reading(at, "web-1", 1, How::Endpoint, values("1", false));
     }
-    made.reads(200_000, "web-1", 1, How::Endpoint, values("2", true));
+    made.note_reading(200_000, "web-1", 1, How::Endpoint, values("2", true));
     for &(at, since) in contacts {
         made.note(at, Occurrence::Contact { pod: "web-1".to_owned(), since });
     }
@@ -283,29 +283,29 @@ fn late(contacts: &[(Time, Time)], fault: Option<(&str, Time, Time)>) -> Vec<Pro
         made.note(from, Occurrence::Fault { name: name.to_owned(), harms: Harms::Nobody });
         made.note(until, Occurrence::Healed { name: name.to_owned() });
     }
-    Report::of(&made.done()).violations.into_iter().map(|finding| finding.property).collect()
+    Report::of(&made.history()).violations.into_iter().map(|finding| finding.property).collect()
 }
 
 #[test]
 fn what_was_taken_back_is_not_read_later() {
     // Nothing is known of its contacts.
-    assert_eq!(late(&[], None), [Property::Assigned]);
-    assert_eq!(late(&[], Some(("late: hub-0", 70_000, 199_000))), []);
-    assert_eq!(late(&[], Some(("late: hub-0", 170_000, 199_000))), [Property::Assigned]);
+    assert_eq!(violations_of_late_reading(&[], None), [Property::Assigned]);
+    assert_eq!(violations_of_late_reading(&[], Some(("late: hub-0", 70_000, 199_000))), []);
+    assert_eq!(violations_of_late_reading(&[], Some(("late: hub-0", 170_000, 199_000))), [Property::Assigned]);
     // A hub may be late, but not for a connection that began afterwards.
     let hub = Some(("late: hub-0", 70_000, 199_000));
-    assert_eq!(late(&[(199_900, 99_000)], hub), []);
-    assert_eq!(late(&[(199_900, 101_000)], hub), [Property::Assigned]);
-    assert_eq!(late(&[(199_900, 99_000)], None), [Property::Assigned]);
+    assert_eq!(violations_of_late_reading(&[(199_900, 99_000)], hub), []);
+    assert_eq!(violations_of_late_reading(&[(199_900, 101_000)], hub), [Property::Assigned]);
+    assert_eq!(violations_of_late_reading(&[(199_900, 99_000)], None), [Property::Assigned]);
     // An agent has last heard something before it was taken back.
-    assert_eq!(late(&[(99_000, 40_000)], None), []);
+    assert_eq!(violations_of_late_reading(&[(99_000, 40_000)], None), []);
 }
 
 #[test]
 fn an_agent_that_stood_still_serves_what_had_arrived() {
     let contacts = [(99_000, 40_000), (199_950, 199_940)];
-    assert_eq!(late(&contacts, Some(("stop: agent of pod 1", 98_000, 199_000))), []);
-    assert_eq!(late(&contacts, Some(("late: hub-0", 98_000, 199_000))), [Property::Assigned]);
+    assert_eq!(violations_of_late_reading(&contacts, Some(("stop: agent of pod 1", 98_000, 199_000))), []);
+    assert_eq!(violations_of_late_reading(&contacts, Some(("late: hub-0", 98_000, 199_000))), [Property::Assigned]);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn a_version_that_is_overtaken_need_not_end() {
     assert!(overtaken.violations.is_empty() && overtaken.overtaken == 2, "{overtaken}");
     // What nothing overtakes must.
     made.note(900_000, Occurrence::Healed { name: "time".to_owned() });
-    let report = Report::of(&made.done());
+    let report = Report::of(&made.history());
     assert_eq!(report.violations.iter().map(|finding| finding.property).collect::<Vec<_>>(), [Property::Good]);
 }
 
@@ -339,13 +339,13 @@ fn on_hold(bad: bool, then: impl FnOnce(&mut VersionCreated)) -> Vec<Property> {
     made.generation += 1;
     made.step(12_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
     then(&mut made);
-    Report::of(&made.done()).violations.into_iter().map(|finding| finding.property).collect()
+    Report::of(&made.history()).violations.into_iter().map(|finding| finding.property).collect()
 }
 
 #[test]
 fn on_hold_nothing_goes_on_and_a_bad_version_goes_back() {
     let step = |at, number, stage| move |made: &mut VersionCreated| made.step(at, ("1", "2"), number, ALL, stage);
-    assert_eq!(on_hold(true, |made| made.failed(20_000, "1", "2")), []);
+    assert_eq!(on_hold(true, |made| made.note_failure(20_000, "1", "2")), []);
     assert_eq!(on_hold(false, step(20_000, 2, RolloutStage::Moving)), [Property::Hold]);
     assert_eq!(on_hold(false, step(20_000, 1, RolloutStage::Restarting)), [Property::Hold]);
     assert_eq!(on_hold(false, |made| made.at_rest(20_000, "2")), [Property::Hold]);
@@ -359,7 +359,7 @@ fn on_hold_nothing_goes_on_and_a_bad_version_goes_back() {
     let another = |held: bool| {
         on_hold(true, move |made| {
             made.version("3", false);
-            made.failed(20_000, "1", "2");
+            made.note_failure(20_000, "1", "2");
             made.state(30_000, "3", |status| {
                 (status.current_version, status.target_version) = (Some("1".to_owned()), Some("3".to_owned()));
             });
@@ -380,11 +380,11 @@ fn a_version_that_failed_is_not_tried_again_where_nobody_saw_another_one() {
     made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
     made.note(11_000, Occurrence::Fault { name: "kill: web-1".to_owned(), harms: Harms::Everybody });
     made.note(12_000, Occurrence::Healed { name: "kill: web-1".to_owned() });
-    made.failed(20_000, "1", "2");
-    made.failed_while(30_000, "3", ("1", "2"));
-    made.failed(31_000, "1", "2");
+    made.note_failure(20_000, "1", "2");
+    made.note_failure_while(30_000, "3", ("1", "2"));
+    made.note_failure(31_000, "1", "2");
     made.note(900_000, Occurrence::Healed { name: "time".to_owned() });
-    let report = Report::of(&made.done());
+    let report = Report::of(&made.history());
     assert!(report.violations.is_empty() && report.overtaken == 1, "{report}");
 }
 
@@ -399,6 +399,6 @@ fn a_bad_version_that_is_overtaken_never_becomes_current() {
     made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
     made.generation += 1;
     made.step(12_000, ("2", "3"), 1, ALL / 2, RolloutStage::Moving);
-    let report = Report::of(&made.done());
+    let report = Report::of(&made.history());
     assert_eq!(report.violations.iter().map(|finding| finding.property).collect::<Vec<_>>(), [Property::Bad]);
 }

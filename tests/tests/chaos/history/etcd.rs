@@ -142,7 +142,7 @@ fn note(entry: &Value, prefix: &str, recorder: &Recorder) -> Result<()> {
     let key = BASE64_STANDARD.decode(entry["key"].as_str().context("no key")?)?;
     let config = String::from_utf8(key)?.trim_start_matches(prefix).to_owned();
     let object = match entry["value"].as_str() {
-        Some(value) => Some(Box::new(stored(&BASE64_STANDARD.decode(value)?)?)),
+        Some(value) => Some(Box::new(parse_config(&BASE64_STANDARD.decode(value)?)?)),
         None => None,
     };
     recorder.note(Occurrence::Stored { config, object });
@@ -150,7 +150,7 @@ fn note(entry: &Value, prefix: &str, recorder: &Recorder) -> Result<()> {
 }
 
 /// Returns what matters of a config.
-fn stored(bytes: &[u8]) -> Result<Stored> {
+fn parse_config(bytes: &[u8]) -> Result<Stored> {
     let config: VersionedConfig = serde_json::from_slice(bytes)?;
     let mut status = config.status.unwrap_or_default();
     // The largest parts, which no check reads.

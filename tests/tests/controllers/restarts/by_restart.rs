@@ -99,7 +99,7 @@ async fn uids(space: &Space) -> Result<Vec<String>> {
 }
 
 async fn wait_until_held(space: &Space, message: &str) -> Result<()> {
-    let status = stands(space, &format!("it is held: {message}"), |status| {
+    let status = wait_for_status(space, &format!("it is held: {message}"), |status| {
         let is = |condition: &Condition| condition.reason == "NotRestarted" && condition.message.contains(message);
         ["Ready", "Stalled"].iter().all(|kind| status.conditions.iter().any(|it| it.type_ == *kind && is(it)))
     })
@@ -151,11 +151,12 @@ async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()>
     *bad.lock() = Some("5".to_owned());
     version_with_secret(&space, "5", "five").await?;
     use_version(&space, "5").await?;
-    let status = stands(&space, "version 5 has failed", |status| status.state() == ConfigState::Failed).await?;
+    let status =
+        wait_for_status(&space, "version 5 has failed", |status| status.state() == ConfigState::Failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("5", "RestartFailed"), "{failure:?}");
     ensure!(status.current_version.as_deref() == Some("4") && digest(&space, "web").await? == fourth);
-    stands(&space, "all run version 4", |status| status.pods.summary == "2/2").await.map(drop)
+    wait_for_status(&space, "all run version 4", |status| status.pods.summary == "2/2").await.map(drop)
 }
 
 #[tokio::test]
@@ -167,15 +168,15 @@ async fn a_bare_pod_is_reported_and_not_counted() -> Result<()> {
     pod["metadata"]["name"] = "bare".into();
     space.create_object::<Pod>(pod.clone()).await?;
     let _kubelet = kubelet(&space, &Arc::default());
-    stands(&space, "the pod runs version 1", |status| status.pods.summary == "1/1").await?;
+    wait_for_status(&space, "the pod runs version 1", |status| status.pods.summary == "1/1").await?;
     version_with_secret(&space, "2", "two").await?;
     use_version(&space, "2").await?;
     let status = wait_until_current(&space, "2").await?;
-    let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
+    let (_, reason, message) = restarted_condition(&status).context("no condition Restarted")?;
     ensure!(reason == "Stale" && message.contains("bare"), "{message}");
     ensure!(status.pods.summary == "0/1", "{status:#?}");
     space.api::<Pod>().delete("bare", &DeleteParams::default().grace_period(0)).await?;
     eventually(WAIT_TIMEOUT, "the pod is made anew", async || space.create_object::<Pod>(pod.clone()).await.ok())
         .await?;
-    stands(&space, "the pod runs version 2", |status| status.pods.summary == "1/1").await.map(drop)
+    wait_for_status(&space, "the pod runs version 2", |status| status.pods.summary == "1/1").await.map(drop)
 }

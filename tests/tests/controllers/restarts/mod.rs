@@ -45,7 +45,7 @@ async fn shop(installation: &Installation<'_>, purpose: &str, spec: Value) -> Re
         all[key] = value.clone();
     }
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": all})).await?;
-    stands(&space, "version 1 is published", |status| {
+    wait_for_status(&space, "version 1 is published", |status| {
         status.published_version.as_deref() == Some("1") && status.rollout.stage.is_none()
     })
     .await?;
@@ -62,14 +62,14 @@ async fn version(space: &Space, version: &str) -> Result<()> {
 }
 
 /// Makes a version and asks for it.
-async fn wants(space: &Space, name: &str) -> Result<()> {
+async fn create_and_request(space: &Space, name: &str) -> Result<()> {
     version(space, name).await?;
     let patch = json!({"spec": {"version": name}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
 }
 
-async fn stands(
+async fn wait_for_status(
     space: &Space,
     what: &str,
     is: impl Fn(&VersionedConfigStatus) -> bool,
@@ -84,13 +84,13 @@ async fn stands(
 }
 
 async fn wait_until_current(space: &Space, version: &str) -> Result<VersionedConfigStatus> {
-    stands(space, &format!("version {version} is current"), |status| {
+    wait_for_status(space, &format!("version {version} is current"), |status| {
         status.current_version.as_deref() == Some(version) && status.rollout.stage.is_none()
     })
     .await
 }
 
-fn restarted(status: &VersionedConfigStatus) -> Option<(&str, &str, &str)> {
+fn restarted_condition(status: &VersionedConfigStatus) -> Option<(&str, &str, &str)> {
     let condition = status.conditions.iter().find(|condition| condition.type_ == "Restarted")?;
     Some((&condition.status, &condition.reason, &condition.message))
 }
@@ -146,10 +146,10 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     });
     wait_until_available(&space, &["api", "web"]).await?;
 
-    wants(&space, "2").await?;
+    create_and_request(&space, "2").await?;
     let status = wait_until_current(&space, "2").await?;
     ensure!(
-        restarted(&status).is_some_and(|(status, reason, _)| (status, reason) == ("True", "Restarted")),
+        restarted_condition(&status).is_some_and(|(status, reason, _)| (status, reason) == ("True", "Restarted")),
         "{status:#?}"
     );
     let first = digest(&space, "web").await?.context("web was not restarted")?;
@@ -166,8 +166,8 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     ensure!(asked("web").await?.split(' ').next().unwrap_or_default() >= &ready.0.to_string()[..19], "together");
 
     *good.lock().unwrap() = Some(first.clone());
-    wants(&space, "3").await?;
-    let status = stands(&space, "version 3 failed", |status| status.state() == ConfigState::Failed).await?;
+    create_and_request(&space, "3").await?;
+    let status = wait_for_status(&space, "version 3 failed", |status| status.state() == ConfigState::Failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("3", "RestartFailed"), "{failure:?}");
     ensure!(failure.message.contains("Deployment/api"), "{}", failure.message);
@@ -216,9 +216,9 @@ async fn stateful_sets_and_daemon_sets_are_restarted_too() -> Result<()> {
         .await
     };
     pods(None).await?;
-    wants(&space, "2").await?;
+    create_and_request(&space, "2").await?;
     let status = wait_until_current(&space, "2").await?;
-    let (state, reason, message) = restarted(&status).context("no condition Restarted")?;
+    let (state, reason, message) = restarted_condition(&status).context("no condition Restarted")?;
     ensure!((state, reason) == ("True", "Restarted"), "{message}");
     let template = space.api::<StatefulSet>().get("db").await?.spec.context("a spec")?.template;
     let digest = template.metadata.and_then(|meta| meta.annotations?.remove(DIGEST));
@@ -243,9 +243,9 @@ async fn what_does_not_follow_its_template_is_reported_and_not_waited_for() -> R
     let mut own = template("own");
     own["metadata"]["annotations"] = json!({"nudge.dev/restart": "never"});
     deployment(&space, "own", json!({"template": own})).await?;
-    wants(&space, "2").await?;
+    create_and_request(&space, "2").await?;
     let status = wait_until_current(&space, "2").await?;
-    let (state, reason, message) = restarted(&status).context("no condition Restarted")?;
+    let (state, reason, message) = restarted_condition(&status).context("no condition Restarted")?;
     ensure!((state, reason) == ("False", "Several"), "{message}");
     for part in ["Deployment/web is paused", "StatefulSet/db has the update strategy OnDelete", "DaemonSet/log has"] {
         ensure!(message.contains(part), "{message}");
@@ -263,17 +263,17 @@ async fn a_missing_right_is_reported_and_ignored_workloads_are_left_alone() -> R
     let Some((installation, _)) = installation().await? else { return Ok(()) };
     let space = shop(installation, "no-right", json!({})).await?;
     deployment(&space, "web", json!({"replicas": 0})).await?;
-    wants(&space, "2").await?;
+    create_and_request(&space, "2").await?;
     let status = wait_until_current(&space, "2").await?;
-    let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
+    let (_, reason, message) = restarted_condition(&status).context("no condition Restarted")?;
     ensure!(reason == "NotAllowed" && message.contains("bind ClusterRole nudge-restart"), "{message}");
 
     let space = shop(installation, "ignored", json!({"agentlessPolicy": "Ignore"})).await?;
     bind(&space, "nudge-restart").await?;
     deployment(&space, "web", json!({"replicas": 0})).await?;
-    wants(&space, "2").await?;
+    create_and_request(&space, "2").await?;
     let status = wait_until_current(&space, "2").await?;
-    ensure!(restarted(&status).is_none() && digest(&space, "web").await?.is_none());
+    ensure!(restarted_condition(&status).is_none() && digest(&space, "web").await?.is_none());
     Ok(())
 }
 
@@ -291,7 +291,7 @@ async fn a_config_without_objects_writes_no_config_map_and_restarts_no_reader() 
     deployment(&space, "web", json!({})).await?;
     let _kubelet = Kubelet::start(&space, |_| true);
     wait_until_available(&space, &["web"]).await?;
-    wants(&space, "2").await?;
+    create_and_request(&space, "2").await?;
     let status = wait_until_current(&space, "2").await?;
     let said = |kind: &str| status.conditions.iter().any(|condition| condition.type_ == kind);
     ensure!(status.published_version.is_none() && !said("Published") && !said("Restarted"), "{status:#?}");
@@ -317,9 +317,9 @@ async fn pods_without_rolling_updates_are_evicted_or_named() -> Result<()> {
         (pods.len() == 2 && ready == Some(2)).then(|| pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect())
     };
     let before = eventually(WAIT_TIMEOUT, "the pods run", pods).await?;
-    wants(&space, "2").await?;
+    create_and_request(&space, "2").await?;
     let status = wait_until_current(&space, "2").await?;
-    let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
+    let (_, reason, message) = restarted_condition(&status).context("no condition Restarted")?;
     ensure!(reason == "Stale" && message.contains("bare"), "{message}");
     let after = eventually(WAIT_TIMEOUT, "the new pods run", pods).await?;
     ensure!(after.iter().all(|uid| !before.contains(uid)), "{before:?}, {after:?}");

@@ -31,9 +31,9 @@ async fn a_stateful_set_takes_longer_than_the_deadline_while_it_progresses() -> 
     })
     .await?;
     let began = Instant::now();
-    wants(&space, "2").await?;
+    create_and_request(&space, "2").await?;
     let status = wait_until_current(&space, "2").await?;
-    ensure!(restarted(&status).is_some_and(|(state, ..)| state == "True"), "{status:#?}");
+    ensure!(restarted_condition(&status).is_some_and(|(state, ..)| state == "True"), "{status:#?}");
     ensure!(began.elapsed().as_secs() > DEADLINE_SECONDS, "it was too fast to show anything");
     Ok(())
 }
@@ -47,13 +47,13 @@ async fn a_template_that_somebody_changes_meanwhile_is_not_held_against_the_vers
     // No new pod comes up.
     let _kubelet = Kubelet::start(&space, |pod| !pod.annotations().contains_key(DIGEST));
     wait_until_available(&space, &["web"]).await?;
-    wants(&space, "2").await?;
+    create_and_request(&space, "2").await?;
     eventually(WAIT_TIMEOUT, "it is being restarted", async || digest(&space, "web").await.ok().flatten()).await?;
     let theirs = json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "broken"}]}}}});
     let params = PatchParams::default();
     space.api::<Deployment>().patch("web", &params, &Patch::Strategic(theirs)).await?;
     let status = wait_until_current(&space, "2").await?;
-    let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
+    let (_, reason, message) = restarted_condition(&status).context("no condition Restarted")?;
     ensure!(reason == "TemplateChanged" && message.contains("Deployment/web"), "{reason}: {message}");
     ensure!(status.rollout.failure.is_none(), "{status:#?}");
     Ok(())
@@ -111,8 +111,9 @@ async fn pods_that_crash_after_their_start_fail_without_a_probe_too() -> Result<
     deployment(&space, "web", json!({})).await?;
     let _kubelet = crashing_kubelet(&space);
     wait_until_available(&space, &["web"]).await?;
-    wants(&space, "2").await?;
-    let status = stands(&space, "version 2 has failed", |status| status.state() == ConfigState::Failed).await?;
+    create_and_request(&space, "2").await?;
+    let status =
+        wait_for_status(&space, "version 2 has failed", |status| status.state() == ConfigState::Failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("2", "RestartFailed"), "{failure:?}");
     ensure!(failure.message.contains("Deployment/web"), "{}", failure.message);
@@ -134,14 +135,14 @@ fn kubelet_with_agents(space: &Space) -> Kubelet {
                 let known = said.insert(pod.uid(), version.clone());
                 // It may be gone by now.
                 if known.as_ref() != Some(&version) {
-                    let _ = has(&space, &pod, &version).await;
+                    let _ = report_version(&space, &pod, &version).await;
                 }
             }
         }
     }))
 }
 
-async fn has(space: &Space, pod: &Pod, version: &str) -> Result<()> {
+async fn report_version(space: &Space, pod: &Pod, version: &str) -> Result<()> {
     let running = space.run(pod).await?;
     let mut conditions = serde_json::to_value(running.status.context("a status")?.conditions)?;
     let own = json!({"type": "nudge.dev/ConfigCurrent", "status": "True", "reason": "Applied", "message": format!("shop={version}")});
@@ -174,8 +175,8 @@ async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -
     let _kubelet = kubelet_with_agents(&space);
     wait_until_available(&space, &["web", "asks", "alone"]).await?;
     // Their agents have version 2, and their processes do not.
-    wants(&space, "2").await?;
-    stands(&space, "held until Deployment/web can be restarted", |status| {
+    create_and_request(&space, "2").await?;
+    wait_for_status(&space, "held until Deployment/web can be restarted", |status| {
         let held =
             |it: &&Condition| it.reason == "NotRestarted" && it.message.contains("bind ClusterRole nudge-restart");
         status.conditions.iter().any(|it| it.type_ == "Stalled" && held(&it))
@@ -183,7 +184,7 @@ async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -
     .await?;
     bind(&space, "nudge-restart").await?;
     let status = wait_until_current(&space, "2").await?;
-    ensure!(restarted(&status).is_some_and(|(state, ..)| state == "True"), "{status:#?}");
+    ensure!(restarted_condition(&status).is_some_and(|(state, ..)| state == "True"), "{status:#?}");
     let restarted = digest(&space, "web").await?.context("web was not restarted")?;
     for name in ["asks", "alone"] {
         ensure!(digest(&space, name).await?.is_none(), "{name} was restarted");

@@ -18,7 +18,7 @@ async fn both(space: &Space) -> Result<()> {
         json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": 8});
     let spec = json!({"version": "1", "rollout": rollout, "objects": ["ConfigMap", "Secret"]});
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
-    holds(space, "1").await.map(drop)
+    wait_until_published(space, "1").await.map(drop)
 }
 
 async fn secret(space: &Space, version: &str) -> Result<()> {
@@ -29,15 +29,15 @@ async fn secret(space: &Space, version: &str) -> Result<()> {
     create_part::<Secret>(space, object).await.map(drop)
 }
 
-async fn moves(space: &Space, version: &str) -> Result<()> {
+async fn request_version(space: &Space, version: &str) -> Result<()> {
     let patch = json!({"spec": {"version": version}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
 }
 
 /// The version is published and current, and nothing moves.
-async fn holds(space: &Space, version: &str) -> Result<VersionedConfigStatus> {
-    stands(space, &format!("version {version} is published and current"), |status| {
+async fn wait_until_published(space: &Space, version: &str) -> Result<VersionedConfigStatus> {
+    wait_for_status(space, &format!("version {version} is published and current"), |status| {
         status.published_secret_version.as_deref() == Some(version)
             && status.current_version.as_deref() == Some(version)
             && status.rollout.stage.is_none()
@@ -51,7 +51,7 @@ async fn value(space: &Space) -> Result<String> {
 }
 
 /// A template whose pods read a Secret from the environment.
-fn reads(app: &str, name: &str) -> Value {
+fn secret_reader(app: &str, name: &str) -> Value {
     let mut template = template(app);
     template["spec"]["containers"][0]["env"] =
         json!([{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": name, "key": "key"}}}]);
@@ -66,7 +66,9 @@ async fn readers_of_the_secret_are_restarted_and_restarted_back_when_they_fail()
     // Pulls read the credentials anew each time.
     let mut pulls = template("pulls");
     pulls["spec"]["imagePullSecrets"] = json!([{"name": "shop"}]);
-    for (name, template) in [("api", reads("api", "shop")), ("pulls", pulls), ("other", reads("other", "of-others"))] {
+    for (name, template) in
+        [("api", secret_reader("api", "shop")), ("pulls", pulls), ("other", secret_reader("other", "of-others"))]
+    {
         deployment(&space, name, json!({"progressDeadlineSeconds": 8, "template": template})).await?;
     }
     let good = std::sync::Arc::new(std::sync::Mutex::new(None::<String>));
@@ -79,9 +81,12 @@ async fn readers_of_the_secret_are_restarted_and_restarted_back_when_they_fail()
     wait_until_available(&space, &["api", "pulls", "other"]).await?;
 
     secret(&space, "2").await?;
-    moves(&space, "2").await?;
-    let status = holds(&space, "2").await?;
-    ensure!(restarted(&status).is_some_and(|(on, reason, _)| (on, reason) == ("True", "Restarted")), "{status:#?}");
+    request_version(&space, "2").await?;
+    let status = wait_until_published(&space, "2").await?;
+    ensure!(
+        restarted_condition(&status).is_some_and(|(on, reason, _)| (on, reason) == ("True", "Restarted")),
+        "{status:#?}"
+    );
     let second = digest(&space, "api").await?.context("api was not restarted")?;
     for name in ["pulls", "other"] {
         ensure!(digest(&space, name).await?.is_none(), "{name} was restarted");
@@ -91,8 +96,8 @@ async fn readers_of_the_secret_are_restarted_and_restarted_back_when_they_fail()
 
     *good.lock().unwrap() = Some(second.clone());
     secret(&space, "3").await?;
-    moves(&space, "3").await?;
-    let status = stands(&space, "version 3 failed", |status| status.state() == ConfigState::Failed).await?;
+    request_version(&space, "3").await?;
+    let status = wait_for_status(&space, "version 3 failed", |status| status.state() == ConfigState::Failed).await?;
     let failure = status.rollout.failure.clone().context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("3", "RestartFailed"), "{failure:?}");
     ensure!(status.published_secret_version.as_deref() == Some("2"), "{status:#?}");

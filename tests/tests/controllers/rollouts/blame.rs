@@ -31,7 +31,7 @@ async fn lost_node(space: &Space) -> Result<String> {
 }
 
 /// Ends the application again and again.
-async fn crashes(rollout: &RolloutUnderTest, name: &str) -> Result<VersionedConfigStatus> {
+async fn crash_repeatedly(rollout: &RolloutUnderTest, name: &str) -> Result<VersionedConfigStatus> {
     let mut turns = tokio::time::interval(CRASH_INTERVAL);
     loop {
         turns.tick().await;
@@ -61,11 +61,11 @@ async fn sick_and_lost_and_finished_pods_are_not_waited_for_and_not_blamed() -> 
 
     // Held while all are watched, so that it can be looked at.
     rollout.set(json!({"rollout": {"minReadySeconds": WATCH_SECONDS, "bakeSeconds": 3600}})).await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     let all = |status: &VersionedConfigStatus| status.conditions.iter().any(|condition| condition.reason == "Baking");
     let status = tokio::select! {
-        status = rollout.stands("all that count are notified", all) => status?,
-        failed = crashes(&rollout, &crashing) => failed?,
+        status = rollout.wait_for_status("all that count are notified", all) => status?,
+        failed = crash_repeatedly(&rollout, &crashing) => failed?,
     };
     ensure!(status.rollout.failure.is_none(), "{status:#?}");
     for member in rollout.members.iter().filter(|member| ![&crashing, &lost].contains(&&member.name)) {

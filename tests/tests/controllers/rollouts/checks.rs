@@ -17,7 +17,7 @@ fn reason(status: &VersionedConfigStatus) -> Vec<&str> {
 }
 
 /// What the pods serve, by their files.
-fn served(rollout: &RolloutUnderTest) -> Vec<String> {
+fn served_versions(rollout: &RolloutUnderTest) -> Vec<String> {
     let number = |path| std::fs::read_to_string(path).unwrap_or_default();
     rollout.members.iter().map(|member| number(member.pod.path("files").join("number"))).collect()
 }
@@ -26,30 +26,34 @@ fn served(rollout: &RolloutUnderTest) -> Vec<String> {
 async fn a_version_that_a_container_refuses_is_asked_of_one_pod_and_served_by_none() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let check = HookServer::willing().await?;
-    let rollout = RolloutUnderTest::asking(installation, replica.hub, PODS, check.url()).await?;
+    let rollout = RolloutUnderTest::with_check_url(installation, replica.hub, PODS, check.url()).await?;
     ensure!(check.deliveries().is_empty(), "pods start with the version without a question");
     check.answer(Answer::Text(StatusCode::UNPROCESSABLE_ENTITY, "number: must be odd".to_owned()));
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     let failed =
         |status: &VersionedConfigStatus| status.state() == ConfigState::Failed && status.target_version.is_none();
-    let status = rollout.stands("it has failed", failed).await?;
+    let status = rollout.wait_for_status("it has failed", failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "CheckRefused", "{failure:?}");
     ensure!(failure.message.contains("reported about version 2: config shop: container app refuses it"), "{failure:?}");
     ensure!(failure.message.ends_with(": number: must be odd"), "{failure:?}");
     let asked = check.deliveries();
     ensure!(asked.len() == 1 && asked[0].version()? == "2", "{asked:?}");
-    ensure!(served(&rollout) == vec!["1"; PODS] && !rollout.members.iter().any(|member| member.was_notified("2")));
-    rollout.stands("all pods are well", |status| status.pods.on_target == u32::try_from(PODS).unwrap_or(0)).await?;
+    ensure!(
+        served_versions(&rollout) == vec!["1"; PODS] && !rollout.members.iter().any(|member| member.was_notified("2"))
+    );
+    rollout
+        .wait_for_status("all pods are well", |status| status.pods.on_target == u32::try_from(PODS).unwrap_or(0))
+        .await?;
     // Another version is taken by all of them, each of which is asked once.
     check.answer(Answer::Status(StatusCode::NO_CONTENT));
-    rollout.wants("3").await?;
+    rollout.request_version("3").await?;
     rollout.wait_until_current("3").await?;
     rollout.all_end_with("3").await?;
     ensure!(check.deliveries().len() == 1 + PODS, "{}", check.deliveries().len());
     // The way back is not asked about.
     check.answer(Answer::Status(StatusCode::UNPROCESSABLE_ENTITY));
-    rollout.wants("1").await?;
+    rollout.request_version("1").await?;
     rollout.wait_until_current("1").await?;
     rollout.all_end_with("1").await?;
     ensure!(check.deliveries().len() == 1 + PODS, "{}", check.deliveries().len());
@@ -60,11 +64,11 @@ async fn a_version_that_a_container_refuses_is_asked_of_one_pod_and_served_by_no
 async fn a_container_that_does_not_answer_is_silent_and_holds_the_rollout() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let check = HookServer::start(Answer::Hang).await?;
-    let rollout = RolloutUnderTest::asking(installation, replica.hub, PODS, check.url()).await?;
+    let rollout = RolloutUnderTest::with_check_url(installation, replica.hub, PODS, check.url()).await?;
     rollout.set(json!({"rollout": {"ackTimeoutSeconds": 2}})).await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     let silent = |status: &VersionedConfigStatus| reason(status).contains(&"NotAcknowledged");
-    let status = rollout.stands("the first pod is silent", silent).await?;
+    let status = rollout.wait_for_status("the first pod is silent", silent).await?;
     let [only] = &rollout.assigned(&status)[..] else { anyhow::bail!("{status:#?}") };
     let pods = rollout.space.api::<Pod>();
     eventually(WAIT_TIMEOUT, "its condition says why", async || {
@@ -74,7 +78,7 @@ async fn a_container_that_does_not_answer_is_silent_and_holds_the_rollout() -> R
             .then_some(())
     })
     .await?;
-    ensure!(served(&rollout) == vec!["1"; PODS]);
+    ensure!(served_versions(&rollout) == vec!["1"; PODS]);
     // The attempt that hangs is cut, and the next one counts.
     check.answer(Answer::Status(StatusCode::OK));
     rollout.wait_until_current("2").await?;

@@ -26,7 +26,7 @@ const STRANGER: &str = "stranger";
 const WORKLOAD: &str = "Deployment/web";
 
 /// A pod of the stranger with an agent of their own, which says that it is one of the Deployment `web`, and was injected.
-async fn written(space: &Space, name: &str, configs: &str) -> Result<Pod> {
+async fn create_handwritten_pod(space: &Space, name: &str, configs: &str) -> Result<Pod> {
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d59", "uid": "uid-web", "controller": true,
     });
@@ -95,12 +95,12 @@ impl Forger {
     }
 }
 
-fn runs(config: &str, uid: &str, version: &str) -> Value {
+fn current_report(config: &str, uid: &str, version: &str) -> Value {
     json!({"name": config, "uid": uid, "revision": 1, "version": version})
 }
 
-fn failed(config: &str, uid: &str, version: &str) -> Value {
-    let mut config = runs(config, uid, version);
+fn failed_report(config: &str, uid: &str, version: &str) -> Value {
+    let mut config = current_report(config, uid, version);
     config["problem"] = json!({"reason": "Failed", "message": "it is broken"});
     config
 }
@@ -127,15 +127,16 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     create_part::<ConfigMap>(&foreign, part).await?;
     foreign.create_object::<VersionedConfig>(json!({"metadata": {"name": "theirs"}, "spec": {"version": "1"}})).await?;
 
-    written(space, "silent", "shop").await?;
-    let pod = written(space, "liar", &format!("shop,theirs,{}/theirs,../{0}/theirs", foreign.name)).await?;
+    create_handwritten_pod(space, "silent", "shop").await?;
+    let pod =
+        create_handwritten_pod(space, "liar", &format!("shop,theirs,{}/theirs,../{0}/theirs", foreign.name)).await?;
     let uid = pod.uid().context("no uid")?;
     let member = space.api::<Pod>().get(&rollout.members[0].name).await?;
     ensure!(space.token(STRANGER, TOKEN_AUDIENCE, Some(&member)).await.is_err(), "the API server binds foreign pods");
     let liar = Forger::of(space, &pod, replica.hub).await?;
 
     // It names versions, and another config than its environment does. It gets nothing of either.
-    let wish = json!({"configs": [runs("shop", "", "7"), runs("other", "", "1")], "namespace": foreign.name, "pod": member.uid()});
+    let wish = json!({"configs": [current_report("shop", "", "7"), current_report("other", "", "1")], "namespace": foreign.name, "pod": member.uid()});
     let admitted = async || {
         let (head, leaked) = liar.poll(&wish, "number").await.ok()?;
         (head.configs[0].problem.as_ref()?.reason == HubReason::NotAllowed).then_some((head, leaked))
@@ -148,10 +149,10 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
 
     // All along the rollout it says that the next version is broken. Nobody waits for it, counts it or believes it.
     let before = condition(space, &rollout.members[0].name).await.context("no condition")?;
-    liar.report(&json!([failed("shop", "", "2"), failed("other", "", "2")]), false).await?;
+    liar.report(&json!([failed_report("shop", "", "2"), failed_report("other", "", "2")]), false).await?;
     eventually(WAIT_TIMEOUT, "the report is taken", async || condition(space, "liar").await).await?;
     ensure!(condition(space, &rollout.members[0].name).await == Some(before), "it has spoken for another pod");
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     let status = rollout.wait_until_current("2").await?;
     ensure!(status.pods.summary == "4/4" && status.pods.total == 4, "they are counted: {status:#?}");
     ensure!(status.rollout.failure.is_none() && !serde_json::to_string(&status)?.contains("broken"), "{status:#?}");
@@ -161,19 +162,20 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     rollout.set(json!({"allowedServiceAccounts": null, "rollout": {"steps": [{"pods": "100%"}]}})).await?;
     let served = async || liar.poll(&json!({}), "number").await.ok().filter(|(_, served)| *served);
     let (head, _) = eventually(WAIT_TIMEOUT, "it is served", served).await?;
-    liar.report(&json!([runs("shop", &head.configs[0].uid, "2"), runs("other", "", "9")]), true).await?;
-    let status = rollout.stands("it counts", |status| status.pods.summary == "5/6").await?;
+    liar.report(&json!([current_report("shop", &head.configs[0].uid, "2"), current_report("other", "", "9")]), true)
+        .await?;
+    let status = rollout.wait_for_status("it counts", |status| status.pods.summary == "5/6").await?;
     ensure!(status.rollout.failure.is_none(), "{status:#?}");
     // One that has never spoken is not waited for, and what another reports is blamed on no other.
-    rollout.wants("3").await?;
+    rollout.request_version("3").await?;
     let config = rollout.uid();
     let assigned = |status: &_| assigned(status, config, &uid, WORKLOAD, pod.labels()) == Some("3");
-    rollout.stands("3 is assigned to it", assigned).await?;
+    rollout.wait_for_status("3 is assigned to it", assigned).await?;
     let others_wait = |status: &VersionedConfigStatus| {
         status.rollout.evidence.as_ref().is_some_and(|known| (known.assigned, known.not_waited_for) == (5, 1))
     };
-    rollout.stands("one is not waited for", others_wait).await?;
-    liar.report(&json!([failed("shop", &head.configs[0].uid, "2")]), false).await?;
+    rollout.wait_for_status("one is not waited for", others_wait).await?;
+    liar.report(&json!([failed_report("shop", &head.configs[0].uid, "2")]), false).await?;
     let failure = async || rollout.status().await.ok()?.rollout.failure;
     let RolloutFailure { message, .. } = eventually(WAIT_TIMEOUT, "it is heard", failure).await?;
     ensure!(message.contains("pod liar reported about version 3"), "{message}");

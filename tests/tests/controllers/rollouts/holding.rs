@@ -16,10 +16,10 @@ fn on_hold(status: &VersionedConfigStatus) -> bool {
 async fn a_hold_lets_no_step_go_out_and_the_last_word_counts() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let rollout = RolloutUnderTest::new(installation, replica.hub, 4, &["50%"]).await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     rollout.first_step("2").await?;
     rollout.set(json!({"rollout": {"hold": {"reason": "audit"}}})).await?;
-    let status = rollout.stands("it is on hold", on_hold).await?;
+    let status = rollout.wait_for_status("it is on hold", on_hold).await?;
     let assigned = rollout.assigned(&status).len();
     ensure!(assigned == 2, "{assigned} pods have the version assigned");
     for member in rollout.assigned(&status) {
@@ -31,23 +31,23 @@ async fn a_hold_lets_no_step_go_out_and_the_last_word_counts() -> Result<()> {
     let seen = |status: &VersionedConfigStatus| {
         status.observed_generation == Some(generation) && status.pods.ready == status.pods.total
     };
-    let status = rollout.stands("the spec is seen, and every pod runs what is assigned to it", seen).await?;
+    let status = rollout.wait_for_status("the spec is seen, and every pod runs what is assigned to it", seen).await?;
     ensure!(on_hold(&status) && rollout.assigned(&status).len() == assigned, "{status:#?}");
     rollout.set(json!({"rollout": {"hold": null, "minReadySeconds": 1}})).await?;
     rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await?;
 
     // Three changes while pods are on their way.
-    rollout.wants("3").await?;
+    rollout.request_version("3").await?;
     rollout.first_step("3").await?;
     rollout.set(json!({"version": "1"})).await?;
     rollout.set(json!({"rollout": {"steps": [{"pods": 1}]}})).await?;
-    rollout.wants("4").await?;
+    rollout.request_version("4").await?;
     rollout.wait_until_current("4").await?;
     rollout.all_end_with("4").await?;
     for member in &rollout.members {
         // Version 1 was the target for a moment, in which it may have begun.
-        let notified = member.notified();
+        let notified = member.notified_versions();
         let after = notified.iter().skip_while(|version| *version != "4");
         ensure!(
             after.clone().next().is_some() && after.clone().all(|version| version == "4"),
@@ -63,15 +63,15 @@ async fn a_bad_version_goes_back_while_its_config_is_on_hold() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let rollout = RolloutUnderTest::new(installation, replica.hub, 4, &["1"]).await?;
     rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     rollout.step_runs("2").await?;
     rollout.set(json!({"rollout": {"hold": {"reason": "audit"}, "minReadySeconds": 1}})).await?;
-    let status = rollout.stands("it is on hold", on_hold).await?;
+    let status = rollout.wait_for_status("it is on hold", on_hold).await?;
     let [sick] = &rollout.assigned(&status)[..] else { anyhow::bail!("{status:#?}") };
     rollout.make_ready(&sick.name, false).await?;
     let failed =
         |status: &VersionedConfigStatus| status.state() == ConfigState::Failed && status.target_version.is_none();
-    let status = rollout.stands("it has failed", failed).await?;
+    let status = rollout.wait_for_status("it has failed", failed).await?;
     let failure = status.rollout.failure.as_ref().context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("2", "PodNotReady"), "{failure:?}");
     ensure!(status.current_version.as_deref() == Some("1"), "{status:#?}");
@@ -81,12 +81,12 @@ async fn a_bad_version_goes_back_while_its_config_is_on_hold() -> Result<()> {
     // The end of the hold asks for nothing.
     let generation = rollout.set(json!({"rollout": {"hold": null}})).await?;
     let seen = |status: &VersionedConfigStatus| status.observed_generation == Some(generation);
-    let after = rollout.stands("the spec is seen", seen).await?;
+    let after = rollout.wait_for_status("the spec is seen", seen).await?;
     ensure!(failed(&after) && after.releases == status.releases, "{after:#?}");
     // Another version meanwhile does.
-    rollout.wants("1").await?;
+    rollout.request_version("1").await?;
     rollout.wait_until_current("1").await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await
 }

@@ -16,7 +16,7 @@ use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT};
 const NOTICE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Whether the rollout is held because the hub is away.
-fn holds(status: &VersionedConfigStatus) -> bool {
+fn is_held_for_hub(status: &VersionedConfigStatus) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "HubAway")
 }
 
@@ -34,12 +34,12 @@ async fn a_rollout_outlasts_a_hub_that_is_away_for_longer_than_its_deadline() ->
     let deadline = json!({"rollout": {"progressDeadlineSeconds": NOTICE_TIMEOUT.as_secs(), "ackTimeoutSeconds": 5}});
     rollout.set(deadline).await?;
     apart.hub.signal(Signal::SIGSTOP)?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     rollout.first_step("2").await?;
-    rollout.stands("the hub is away", holds).await?;
+    rollout.wait_for_status("the hub is away", is_held_for_hub).await?;
     tokio::time::sleep(NOTICE_TIMEOUT).await; // the time is what is tried, nothing is waited for
     let status = rollout.status().await?;
-    ensure!(holds(&status) && status.rollout.failure.is_none(), "{status:#?}");
+    ensure!(is_held_for_hub(&status) && status.rollout.failure.is_none(), "{status:#?}");
     ensure!(rollout.assigned(&status).len() == 1, "no other pod gets it: {status:#?}");
     ensure!(apart.control.metric_where("nudge_configs_withheld", "reason=\"HubAway\"").await? > 0.5, "it is counted");
     apart.hub.signal(Signal::SIGCONT)?;

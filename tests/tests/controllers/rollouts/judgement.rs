@@ -21,7 +21,7 @@ const MIN_NOTICE_DELAY: Duration = Duration::from_secs(21);
 async fn now(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
     let now = overridden(version, "it can't wait");
     rollout.set(json!({"rollout": {"override": now, "bakeSeconds": 0}})).await?;
-    rollout.wants(version).await?;
+    rollout.request_version(version).await?;
     rollout.wait_until_current(version).await?;
     rollout.set(json!({"rollout": null})).await?;
     Ok(())
@@ -39,7 +39,7 @@ async fn all_pods_return_out_of_a_crash_loop_in_one_write() -> Result<()> {
     }
     let only = watcher::Config::default().fields("metadata.name=shop");
     let mut seen = Box::pin(watcher(rollout.space.api::<VersionedConfig>(), only));
-    rollout.wants("1").await?;
+    rollout.request_version("1").await?;
     let followed = async {
         loop {
             let (Event::Apply(config) | Event::InitApply(config)) = seen.try_next().await?.context("no more")? else {
@@ -65,7 +65,7 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
     let rollout = RolloutUnderTest::with_defaults(installation, replica.hub, PODS).await?;
     // What is said of another version does not count.
     rollout.set(json!({"rollout": {"override": overridden("3", "it can't wait")}})).await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     let status = rollout.step_runs("2").await?;
     ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
     // In the middle of a step, and although the config is on hold.
@@ -73,20 +73,20 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
     rollout.set(json!({"rollout": {"hold": {"reason": "audit"}}})).await?;
     rollout.set(json!({"rollout": {"override": now}})).await?;
     let more = |status: &VersionedConfigStatus| rollout.assigned(status).len() > 1;
-    let status = rollout.stands("more pods have it", more).await?;
+    let status = rollout.wait_for_status("more pods have it", more).await?;
     ensure!(rollout.assigned(&status).len() == PODS, "{status:#?}");
     for member in &rollout.members {
         eventually(WAIT_TIMEOUT, "all are notified", async || member.was_notified("2").then_some(())).await?;
     }
     // It is watched all the same: pods that get worse have all return at once.
     rollout
-        .stands("it is watched", |status| {
+        .wait_for_status("it is watched", |status| {
             status.rollout.evidence.as_ref().is_some_and(|known| known.assigned == 8) && status.pods.on_target == 8
         })
         .await?;
     rollout.crash(&rollout.members[0].name, true).await?;
     let back = |status: &VersionedConfigStatus| status.rollout.failure.is_some();
-    let status = rollout.stands("it rolls back", back).await?;
+    let status = rollout.wait_for_status("it rolls back", back).await?;
     ensure!(rollout.assigned(&status).is_empty(), "{status:#?}");
     rollout.all_end_with("1").await
 }
@@ -122,7 +122,7 @@ async fn a_config_that_is_on_hold_or_has_failed_lets_another_pass() -> Result<()
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         }
     };
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     rollout.step_runs("2").await?;
     rollout.set_of("other", json!({"version": "2"})).await?;
     rollout.stands_of("other", "the other waits", waits).await?;
@@ -132,22 +132,22 @@ async fn a_config_that_is_on_hold_or_has_failed_lets_another_pass() -> Result<()
     let on_hold = |status: &VersionedConfigStatus| {
         status.internal.yields && status.conditions.iter().any(|condition| condition.reason == "OnHold")
     };
-    let status = rollout.stands("it is on hold", on_hold).await?;
+    let status = rollout.wait_for_status("it is on hold", on_hold).await?;
     ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
     rollout.set(json!({"rollout": {"hold": null}})).await?;
     rollout.wait_until_current("2").await?;
 
-    rollout.wants("3").await?;
+    rollout.request_version("3").await?;
     let status = rollout.first_step("3").await?;
     let sick = rollout.assigned(&status)[0];
     eventually(WAIT_TIMEOUT, "it is notified", async || sick.was_notified("3").then_some(())).await?;
     rollout.make_ready(&sick.name, false).await?;
     let failed = |status: &VersionedConfigStatus| status.rollout.failure.is_some() && status.internal.yields;
-    let status = rollout.stands("it has failed and stands still", failed).await?;
+    let status = rollout.wait_for_status("it has failed and stands still", failed).await?;
     ensure!(status.rollout.stage == Some(RolloutStage::Moving) && rollout.assigned(&status).len() == 1, "{status:#?}");
     rollout.set_of("other", json!({"version": "3"})).await?;
     rollout.stands_of("other", "the other passes one that stands still", passed("3")).await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await
 }
@@ -157,7 +157,7 @@ async fn steps_that_change_in_the_middle_hold_from_the_next_one_on() -> Result<(
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let rollout = RolloutUnderTest::new(installation, replica.hub, 8, &["1"]).await?;
     rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     let status = rollout.step_runs("2").await?;
     let first: BTreeSet<&str> = rollout.assigned(&status).iter().map(|member| &*member.name).collect();
     ensure!(first.len() == 1, "{first:?}");
@@ -166,12 +166,12 @@ async fn steps_that_change_in_the_middle_hold_from_the_next_one_on() -> Result<(
     let steps = json!([{"pods": 1}, {"pods": "100%", "selector": selector, "pauseSeconds": 3600}]);
     rollout.set(json!({"rollout": {"steps": steps, "minReadySeconds": 1}})).await?;
     let more = |status: &VersionedConfigStatus| rollout.assigned(status).len() > 1;
-    rollout.stands("the next step is assigned", more).await?;
+    rollout.wait_for_status("the next step is assigned", more).await?;
     let status = rollout.step_runs("2").await?;
     let holds = |status: &VersionedConfigStatus| {
         status.conditions.iter().any(|condition| condition.message.contains("pauses for 3600 s"))
     };
-    rollout.stands("it holds", holds).await?;
+    rollout.wait_for_status("it holds", holds).await?;
     for member in &rollout.members {
         let is = rollout.assigned(&status).iter().any(|other| other.uid == member.uid);
         let should = member.workload == "Deployment/api" || first.contains(&*member.name);
@@ -180,7 +180,7 @@ async fn steps_that_change_in_the_middle_hold_from_the_next_one_on() -> Result<(
     rollout.set(json!({"rollout": {"steps": steps_of(&["1"])}})).await?;
     rollout.wait_until_current("2").await?;
     for member in &rollout.members {
-        ensure!(member.notified() == ["2"], "{}: {:?}", member.name, member.notified());
+        ensure!(member.notified_versions() == ["2"], "{}: {:?}", member.name, member.notified_versions());
     }
     Ok(())
 }
@@ -191,14 +191,14 @@ async fn a_version_that_no_pod_can_judge_any_more_waits_for_one_that_can() -> Re
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let rollout = RolloutUnderTest::new(installation, replica.hub, 4, &["1"]).await?;
     rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     rollout.step_runs("2").await?;
     for member in &rollout.members {
         rollout.make_ready(&member.name, false).await?;
         rollout.patch_pod(&member.name, &json!({"phase": "Pending"})).await?;
     }
     let generation = rollout.set(json!({"rollout": {"minReadySeconds": 1}})).await?;
-    rollout.stands("the spec is seen", |status| status.observed_generation == Some(generation)).await?;
+    rollout.wait_for_status("the spec is seen", |status| status.observed_generation == Some(generation)).await?;
     tokio::time::sleep(MIN_NOTICE_DELAY).await; // the time is what is tried, nothing is waited for
     let status = rollout.status().await?;
     ensure!(status.current_version.as_deref() == Some("1"), "no pod could be asked: {status:#?}");

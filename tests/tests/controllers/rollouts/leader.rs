@@ -29,7 +29,7 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_notified_t
         let version = (kill + 2).to_string();
         let leads = pair.leader().await?;
         let began = Instant::now();
-        rollout.wants(&version).await?;
+        rollout.request_version(&version).await?;
         let moment = rand::rng().random_range(Duration::ZERO..ROLLOUT_DURATION);
         tokio::time::sleep(moment).await; // the moment is what is tried, nothing is waited for
         let (stage, notified) = (
@@ -48,7 +48,7 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_notified_t
         );
         for member in &rollout.members {
             let all: Vec<String> = (2..kill + 3).map(|version: usize| version.to_string()).collect();
-            ensure!(member.notified() == all, "{}: {:?}", member.name, member.notified());
+            ensure!(member.notified_versions() == all, "{}: {:?}", member.name, member.notified_versions());
         }
         pair.replace(leads).await?;
     }
@@ -62,7 +62,7 @@ async fn what_happens_while_nobody_leads_holds_and_is_not_blamed() -> Result<()>
     let mut pair = Pair::start(&installation).await?;
     let rollout = RolloutUnderTest::new(&installation, pair.hub(), 4, &["1"]).await?;
     rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     let status = rollout.step_runs("2").await?;
     let only = rollout.assigned(&status)[0];
     let leads = pair.leader().await?;
@@ -73,7 +73,7 @@ async fn what_happens_while_nobody_leads_holds_and_is_not_blamed() -> Result<()>
         let of_pods = |condition: &Condition| condition.message.contains("not run version 2 yet, or ");
         status.observed_generation == Some(generation) && status.conditions.iter().any(of_pods)
     };
-    rollout.stands("the new leader waits for it", waits).await?;
+    rollout.wait_for_status("the new leader waits for it", waits).await?;
     tokio::time::sleep(ABSENCE_DURATION).await; // the time is what is tried, nothing is waited for
     let status = rollout.status().await?;
     ensure!(status.rollout.failure.is_none() && rollout.assigned(&status).len() == 1, "{status:#?}");
@@ -91,7 +91,7 @@ async fn the_leader_is_killed_while_a_workload_restarts_and_it_is_restarted_once
     let plain = Plain::start(&rollout.space).await?;
     plain.comes_up(false);
     let leads = pair.leader().await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     let deployments = rollout.space.api::<Deployment>();
     let restarted = async || {
         let object = deployments.get("plain").await.ok()?;
@@ -104,7 +104,7 @@ async fn the_leader_is_killed_while_a_workload_restarts_and_it_is_restarted_once
     rollout.wait_until_current("2").await?;
     ensure!(deployments.get("plain").await?.metadata.generation == Some(2), "it was restarted again");
     for member in &rollout.members {
-        ensure!(member.notified() == ["2"], "{}: {:?}", member.name, member.notified());
+        ensure!(member.notified_versions() == ["2"], "{}: {:?}", member.name, member.notified_versions());
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ fn quota(status: &Value) -> Option<(u16, String)> {
     (count > 2).then(|| (413, format!("{count} versions are too many")))
 }
 
-fn said(status: &VersionedConfigStatus) -> Option<&str> {
+fn refusal_message(status: &VersionedConfigStatus) -> Option<&str> {
     let condition = find_condition(&status.conditions, ConditionType::StatusComplete)?;
     (condition.reason == Reason::StatusRefused.as_str() && condition.status == "False").then_some(&*condition.message)
 }
@@ -54,9 +54,9 @@ async fn webhook(rollout: &RolloutUnderTest, name: &str, refuses: Refuses) -> Re
 }
 
 /// Waits until version 2 has failed and the status says what is refused of it.
-async fn fails(rollout: &RolloutUnderTest) -> Result<VersionedConfigStatus> {
-    let fails = |status: &VersionedConfigStatus| status.rollout.failure.is_some() && said(status).is_some();
-    let status = rollout.stands("version 2 fails, and its status is refused", fails).await?;
+async fn wait_for_failure(rollout: &RolloutUnderTest) -> Result<VersionedConfigStatus> {
+    let fails = |status: &VersionedConfigStatus| status.rollout.failure.is_some() && refusal_message(status).is_some();
+    let status = rollout.wait_for_status("version 2 fails, and its status is refused", fails).await?;
     let failure = status.rollout.failure.as_ref().context("just seen")?;
     ensure!((failure.version.as_str(), failure.reason) == ("2", Reason::CheckRefused), "{failure:?}");
     Ok(status)
@@ -66,31 +66,31 @@ async fn fails(rollout: &RolloutUnderTest) -> Result<VersionedConfigStatus> {
 async fn comes_back(rollout: &RolloutUnderTest) -> Result<()> {
     let is_back =
         |status: &VersionedConfigStatus| status.state() == ConfigState::Failed && status.target_version.is_none();
-    rollout.stands("all are back", is_back).await?;
+    rollout.wait_for_status("all are back", is_back).await?;
     rollout.all_end_with("1").await
 }
 
 /// Removes the webhook, and waits for the whole status.
-async fn whole(rollout: &RolloutUnderTest, webhook: RefusingWebhook) -> Result<VersionedConfigStatus> {
+async fn wait_for_whole_status(rollout: &RolloutUnderTest, webhook: RefusingWebhook) -> Result<VersionedConfigStatus> {
     let refused = webhook.refused();
     eprintln!("{refused} statuses were refused");
     ensure!((1..=FEW).contains(&refused), "{refused} statuses were refused");
     webhook.remove(&rollout.space, "shop").await?;
-    rollout.stands("the whole status is written", |status| said(status).is_none()).await
+    rollout.wait_for_status("the whole status is written", |status| refusal_message(status).is_none()).await
 }
 
 #[tokio::test]
 async fn a_text_that_a_policy_refuses_keeps_no_pod_from_its_way_back() -> Result<()> {
     let Some((rollout, _check)) = rollout("scanner").await? else { return Ok(()) };
     let webhook = webhook(&rollout, "scanner", scanner).await?;
-    rollout.wants("2").await?;
-    let status = fails(&rollout).await?;
-    let message = said(&status).context("just seen")?;
+    rollout.request_version("2").await?;
+    let status = wait_for_failure(&rollout).await?;
+    let message = refusal_message(&status).context("just seen")?;
     ensure!(message.contains("\"refuses.example.com\" denied the request"), "{message}");
     comes_back(&rollout).await?;
     let event = rollout.wait_for_event("RollingBack").await?;
     ensure!(event.message.as_ref().is_some_and(|event| event.contains(PLANTED)), "its Event has the text: {event:?}");
-    let status = whole(&rollout, webhook).await?;
+    let status = wait_for_whole_status(&rollout, webhook).await?;
     ensure!(status.state() == ConfigState::Failed, "{status:#?}");
     let release = status.releases.last().context("no release")?;
     ensure!(release.version == "2" && release.outcome == Some(ReleaseOutcome::RolledBack), "{release:?}");
@@ -105,19 +105,19 @@ async fn where_a_policy_takes_few_versions_one_that_is_not_in_use_is_left_out() 
         let meta = json!({"name": format!("shop-{version}"), "labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}});
         let part = json!({"metadata": meta, "immutable": true, "data": {"number": version}});
         create_part::<ConfigMap>(&rollout.space, part).await?;
-        let is = |status: &VersionedConfigStatus| match said(status) {
+        let is = |status: &VersionedConfigStatus| match refusal_message(status) {
             Some(message) => message.ends_with("denied the request: 3 versions are too many") && count == 3,
             None => status.versions.len() == count,
         };
-        rollout.stands(&format!("version {version} is sealed, or left out"), is).await?;
+        rollout.wait_for_status(&format!("version {version} is sealed, or left out"), is).await?;
     }
-    rollout.wants("2").await?;
-    let status = fails(&rollout).await?;
+    rollout.request_version("2").await?;
+    let status = wait_for_failure(&rollout).await?;
     ensure!(status.version("2").is_some() && status.version("unused").is_none(), "{status:#?}");
     let failure = status.rollout.failure.context("just seen")?;
     ensure!(failure.message.ends_with(PLANTED), "nothing is wrong with that text: {failure:?}");
     comes_back(&rollout).await?;
-    let status = whole(&rollout, webhook).await?;
+    let status = wait_for_whole_status(&rollout, webhook).await?;
     ensure!(status.version("unused").is_some(), "{status:#?}");
     Ok(())
 }

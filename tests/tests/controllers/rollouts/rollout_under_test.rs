@@ -34,13 +34,13 @@ pub(super) struct Member {
 
 impl Member {
     /// The versions that its application was notified of by a signal, and found then.
-    pub(super) fn notified(&self) -> Vec<String> {
+    pub(super) fn notified_versions(&self) -> Vec<String> {
         let output = self.pod.app_output();
         output.lines().filter_map(|line| Some(line.rsplit_once("SIGUSR1 ")?.1.to_owned())).collect()
     }
 
     pub(super) fn was_notified(&self, version: &str) -> bool {
-        self.notified().iter().any(|notified| notified == version)
+        self.notified_versions().iter().any(|notified| notified == version)
     }
 
     /// Stops its agent where it stands, or lets it go on.
@@ -102,7 +102,7 @@ impl RolloutUnderTest {
     }
 
     /// The same of pods whose applications are all asked at this URL.
-    pub(super) async fn asking(
+    pub(super) async fn with_check_url(
         installation: &Installation<'_>,
         hub: SocketAddr,
         pods: usize,
@@ -124,7 +124,7 @@ impl RolloutUnderTest {
             self.bear(WORKLOADS[number % 2]).await?;
         }
         let all = format!("{pods}/{pods}");
-        self.stands("all pods run version 1", |status| status.pods.summary == all).await?;
+        self.wait_for_status("all pods run version 1", |status| status.pods.summary == all).await?;
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl RolloutUnderTest {
     }
 
     /// Asks for a version, which is made if it is not there.
-    pub(super) async fn wants(&self, version: &str) -> Result<i64> {
+    pub(super) async fn request_version(&self, version: &str) -> Result<i64> {
         self.make_version(version).await?;
         self.set(json!({"version": version})).await
     }
@@ -185,7 +185,7 @@ impl RolloutUnderTest {
         self.space.api::<VersionedConfig>().get(config).await?.status.context("no status")
     }
 
-    pub(super) async fn stands(
+    pub(super) async fn wait_for_status(
         &self,
         what: &str,
         is: impl Fn(&VersionedConfigStatus) -> bool,
@@ -209,7 +209,7 @@ impl RolloutUnderTest {
 
     pub(super) async fn wait_until_current(&self, version: &str) -> Result<VersionedConfigStatus> {
         let what = format!("version {version} is current");
-        self.stands(&what, |status| {
+        self.wait_for_status(&what, |status| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         })
         .await
@@ -240,7 +240,7 @@ impl RolloutUnderTest {
 
     /// Waits until the version is assigned to some pods, but not to all of them.
     pub(super) async fn first_step(&self, target: &str) -> Result<VersionedConfigStatus> {
-        self.stands("the first step is assigned", |status| {
+        self.wait_for_status("the first step is assigned", |status| {
             let assigned = self.assigned(status).len();
             status.target_version.as_deref() == Some(target) && (1..self.members.len()).contains(&assigned)
         })
@@ -249,7 +249,7 @@ impl RolloutUnderTest {
 
     /// Waits until those that have it assigned say that they run it, and the others that they run what they ran. All are Ready.
     pub(super) async fn step_runs(&self, target: &str) -> Result<VersionedConfigStatus> {
-        self.stands("the step runs it", |status| {
+        self.wait_for_status("the step runs it", |status| {
             status.target_version.as_deref() == Some(target)
                 && !self.assigned(status).is_empty()
                 && status.pods.ready == status.pods.total
@@ -263,7 +263,7 @@ impl RolloutUnderTest {
             let what = format!("{} ends with version {version}", member.name);
             let served = member.pod.path("files").join("number");
             let last = async || {
-                let notified = member.notified();
+                let notified = member.notified_versions();
                 let serves = std::fs::read_to_string(&served).is_ok_and(|number| number == version);
                 (serves && notified.last().is_none_or(|notified| notified == version)).then_some(())
             };

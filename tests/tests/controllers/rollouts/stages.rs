@@ -23,7 +23,7 @@ enum Trouble<'a> {
 }
 
 impl Trouble<'_> {
-    async fn happens(&mut self, rollout: &mut RolloutUnderTest, stage: &str, spared: &[String]) -> Result<()> {
+    async fn cause(&mut self, rollout: &mut RolloutUnderTest, stage: &str, spared: &[String]) -> Result<()> {
         let before = rollout.status().await?;
         match self {
             Self::Pods => {
@@ -35,7 +35,7 @@ impl Trouble<'_> {
                     rollout.bear(workload).await?;
                 }
                 let total = u32::try_from(rollout.members.len())?;
-                rollout.stands("they are counted", |status| status.pods.total == total).await?;
+                rollout.wait_for_status("they are counted", |status| status.pods.total == total).await?;
             }
             Self::Away(wire, time) => {
                 wire.cut();
@@ -56,7 +56,7 @@ impl Trouble<'_> {
     }
 }
 
-fn at(stage: RolloutStage) -> impl Fn(&VersionedConfigStatus) -> bool {
+fn is_at(stage: RolloutStage) -> impl Fn(&VersionedConfigStatus) -> bool {
     move |status| status.rollout.stage == Some(stage)
 }
 
@@ -85,42 +85,42 @@ async fn in_every_stage(
 
     rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
     plain.comes_up(false);
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     rollout.first_step("2").await?;
-    trouble.happens(&mut rollout, "moving", &[]).await?;
+    trouble.cause(&mut rollout, "moving", &[]).await?;
     rollout.set(json!({"rollout": {"minReadySeconds": 0, "bakeSeconds": 3600}})).await?;
-    rollout.stands("it is watched", at(RolloutStage::Baking)).await?;
-    trouble.happens(&mut rollout, "baking", &[]).await?;
+    rollout.wait_for_status("it is watched", is_at(RolloutStage::Baking)).await?;
+    trouble.cause(&mut rollout, "baking", &[]).await?;
     rollout.set(json!({"rollout": {"bakeSeconds": 0}})).await?;
-    rollout.stands("workloads are restarted", at(RolloutStage::Restarting)).await?;
-    trouble.happens(&mut rollout, "restarting", &[]).await?;
+    rollout.wait_for_status("workloads are restarted", is_at(RolloutStage::Restarting)).await?;
+    trouble.cause(&mut rollout, "restarting", &[]).await?;
     plain.comes_up(true);
     rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await?;
 
     rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
-    rollout.wants("3").await?;
+    rollout.request_version("3").await?;
     let [silent_one, sick] = silent(&rollout, "3").await?;
     rollout.make_ready(&sick, false).await?;
-    rollout.stands("it rolls back", at(RolloutStage::RollingBack)).await?;
-    trouble.happens(&mut rollout, "rolling back", &[silent_one.clone(), sick.clone()]).await?;
+    rollout.wait_for_status("it rolls back", is_at(RolloutStage::RollingBack)).await?;
+    trouble.cause(&mut rollout, "rolling back", &[silent_one.clone(), sick.clone()]).await?;
     goes_on(&rollout, &silent_one)?;
-    let status = rollout.stands("it has failed", |status| status.state() == ConfigState::Failed).await?;
+    let status = rollout.wait_for_status("it has failed", |status| status.state() == ConfigState::Failed).await?;
     ensure!(status.current_version.as_deref() == Some("2"), "{status:#?}");
     rollout.all_end_with("2").await?;
     rollout.make_ready(&sick, true).await?;
 
-    rollout.wants("4").await?;
+    rollout.request_version("4").await?;
     let [silent_one, other] = silent(&rollout, "4").await?;
-    rollout.wants("1").await?;
-    rollout.stands("pods return to the previous version", at(RolloutStage::Returning)).await?;
-    trouble.happens(&mut rollout, "returning", &[silent_one.clone(), other]).await?;
+    rollout.request_version("1").await?;
+    rollout.wait_for_status("pods return to the previous version", is_at(RolloutStage::Returning)).await?;
+    trouble.cause(&mut rollout, "returning", &[silent_one.clone(), other]).await?;
     rollout.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     goes_on(&rollout, &silent_one)?;
     rollout.wait_until_current("1").await?;
     rollout.all_end_with("1").await?;
     for member in &rollout.members {
-        let notified = member.notified();
+        let notified = member.notified_versions();
         ensure!(notified.windows(2).all(|pair| pair[0] != pair[1]), "{} was notified twice: {notified:?}", member.name);
     }
     Ok(())

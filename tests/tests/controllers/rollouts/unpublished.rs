@@ -31,11 +31,11 @@ async fn rollout() -> Result<Option<RolloutUnderTest>> {
     rollout.space.create_object::<ConfigMap>(json!({"metadata": metadata, "data": {"number": "0"}})).await?;
     rollout.set(json!({"objects": ["ConfigMap"]})).await?;
     let is_said = |status: &VersionedConfigStatus| says_why(status, ConditionType::Published, Reason::Refused);
-    rollout.stands("the condition of the object says why", is_said).await?;
+    rollout.wait_for_status("the condition of the object says why", is_said).await?;
     Ok(Some(rollout))
 }
 
-fn waits(status: &VersionedConfigStatus) -> bool {
+fn waits_for_publishing(status: &VersionedConfigStatus) -> bool {
     status.rollout.stage == Some(RolloutStage::Restarting)
         && says_why(status, ConditionType::Ready, Reason::NotPublished)
         && find_condition(&status.conditions, ConditionType::Stalled).is_some_and(|stalled| stalled.status == "True")
@@ -44,8 +44,8 @@ fn waits(status: &VersionedConfigStatus) -> bool {
 #[tokio::test]
 async fn what_cant_be_published_is_said_and_the_rollout_goes_on_when_it_can() -> Result<()> {
     let Some(rollout) = rollout().await? else { return Ok(()) };
-    rollout.wants("2").await?;
-    rollout.stands("the rollout says what it waits for", waits).await?;
+    rollout.request_version("2").await?;
+    rollout.wait_for_status("the rollout says what it waits for", waits_for_publishing).await?;
     let maps = rollout.space.api::<ConfigMap>();
     ensure!(maps.get("shop").await?.data.context("no data")?["number"] == "0");
     let smaller = Patch::Merge(json!({"metadata": {"annotations": {"a": null}}}));
@@ -59,10 +59,10 @@ async fn what_cant_be_published_is_said_and_the_rollout_goes_on_when_it_can() ->
 async fn what_cant_be_published_until_the_deadline_goes_back() -> Result<()> {
     let Some(rollout) = rollout().await? else { return Ok(()) };
     rollout.set(json!({"rollout": {"progressDeadlineSeconds": 10}})).await?;
-    rollout.wants("2").await?;
+    rollout.request_version("2").await?;
     let is_back =
         |status: &VersionedConfigStatus| status.state() == ConfigState::Failed && status.target_version.is_none();
-    let status = rollout.stands("version 2 has failed, and every pod is back", is_back).await?;
+    let status = rollout.wait_for_status("version 2 has failed, and every pod is back", is_back).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!(failure.reason == Reason::ProgressDeadlineExceeded, "{failure:?}");
     ensure!(failure.message.contains("refuses it with code 422"), "{failure:?}");

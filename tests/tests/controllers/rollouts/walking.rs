@@ -15,9 +15,9 @@ const LARGE: usize = 20;
 const READ_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Follows a rollout to its end: each step is as large as the spec says, and before another goes out, all pods of the last have the version.
-async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
+async fn follow_rollout(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
     let began = Instant::now();
-    let generation = rollout.wants(version).await?;
+    let generation = rollout.request_version(version).await?;
     let all = rollout.members.len();
     let mut steps = vec![1, all.div_ceil(4), all.div_ceil(2), all];
     steps.dedup();
@@ -63,10 +63,10 @@ async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
 }
 
 /// A version with which every application becomes unready.
-async fn fails(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> {
+async fn roll_out_failing(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> {
     let began = Instant::now();
     let stamp = |what: &str| eprintln!("{:6} ms: {what}", began.elapsed().as_millis());
-    rollout.wants(bad).await?;
+    rollout.request_version(bad).await?;
     let mut sick: Vec<&Member> = Vec::new();
     let mut unready = None;
     let mut assigned_back = None;
@@ -130,7 +130,7 @@ async fn a_change_walks_step_by_step_and_a_bad_one_stops_at_the_first_pod() -> R
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let pods = by_hand("NUDGE_ROLLOUT_PODS", 40);
     let rollout = RolloutUnderTest::new(installation, replica.hub, pods, &["1", "25%", "50%"]).await?;
-    walks(&rollout, "2").await?;
-    fails(&rollout, "2", "3").await?;
-    walks(&rollout, "4").await
+    follow_rollout(&rollout, "2").await?;
+    roll_out_failing(&rollout, "2", "3").await?;
+    follow_rollout(&rollout, "4").await
 }

@@ -14,7 +14,7 @@ use nudge_tests::cluster::installation::{NAMESPACE, SERVING};
 use time::OffsetDateTime;
 use tokio::try_join;
 
-use super::failures::{TITLE, next, restarted, subscriber, two};
+use super::failures::{TITLE, kill_and_wait, next, subscriber, two};
 use super::guarded::Guarded;
 use super::takeover;
 use crate::node::Node;
@@ -79,7 +79,8 @@ async fn goes_on(suite: &Suite, home: &Home<'_>, node: Option<&Node>, [first, se
     home.apply(&pod(template("other", &shell(home, "exec sleep 86400"))).to_string())?;
     home.ready_pod("app=other").await?;
     let Some(node) = node else { return Ok(()) };
-    let restarts = try_join!(restarted(home, node, first, "app"), restarted(home, node, second, "nudge-agent"))?;
+    let restarts =
+        try_join!(kill_and_wait(home, node, first, "app"), kill_and_wait(home, node, second, "nudge-agent"))?;
     for (pod, what, took) in [(first, "application", restarts.0), (second, "agent", restarts.1)] {
         suite.report.row(TITLE, &[format!("{what}, without a control plane"), seconds(took)]);
         // It gets what was current, and not what the pod was born with.

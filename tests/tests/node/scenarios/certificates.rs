@@ -200,7 +200,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
     let pods = servers(&home).await?;
     let client = client(&home, &authority, &pods).await?;
-    let volume = if suite.alone() || form.every.is_some() { Some(volume(&home).await?) } else { None };
+    let volume = if suite.is_alone() || form.every.is_some() { Some(volume(&home).await?) } else { None };
     for server in SERVERS {
         client.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, &format!("{server} serves {}", digest(&first)?)).await?;
     }
@@ -217,13 +217,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         version = home.newest_is_current("web-tls", Some(&version)).await?;
     }
     let refreshed = match &volume {
-        Some((_, file)) => refreshed(file, &rotations, form.every.is_some()).await?,
+        Some((_, file)) => refresh_delays(file, &rotations, form.every.is_some()).await?,
         None => Vec::new(),
     };
     for pod in pods.iter().map(|(_, pod)| pod).chain(volume.iter().map(|(pod, _)| pod)) {
         assert_untouched(&home, pod).await?;
     }
-    let count = counted(&client)?;
+    let count = count_connections(&client)?;
     keeps_few(&home).await?;
     report(suite, &rotations, refreshed, count);
     Ok(())
@@ -308,7 +308,7 @@ async fn rotate(home: &Home<'_>, authority: &Authority, client: &Log) -> Result<
 }
 
 /// After how long the file in the volume had a rotation: the last one, which nothing follows, or each.
-async fn refreshed(file: &Log, rotations: &[Rotation], each: bool) -> Result<Vec<Duration>> {
+async fn refresh_delays(file: &Log, rotations: &[Rotation], each: bool) -> Result<Vec<Duration>> {
     let first = if each { 0 } else { rotations.len() - 1 };
     let mut times = Vec::new();
     for rotation in &rotations[first..] {
@@ -320,7 +320,7 @@ async fn refreshed(file: &Log, rotations: &[Rotation], each: bool) -> Result<Vec
 }
 
 /// How many connections the client has made, of which none has failed.
-fn counted(client: &Log) -> Result<usize> {
+fn count_connections(client: &Log) -> Result<usize> {
     let lines = client.lines();
     let failed: Vec<_> = lines.iter().filter(|line| line.text.contains("FAILED")).take(10).collect();
     ensure!(failed.is_empty(), "connections have failed: {failed:#?}");

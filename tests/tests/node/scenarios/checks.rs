@@ -9,7 +9,7 @@ use nudge_api::ConfigState;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::exposure::{nudge, ready, stands};
+use super::exposure::{nudge, ready, wait_for_status};
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
 use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
@@ -86,7 +86,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.activate("asked", "2").await?;
     let activated = OffsetDateTime::now_utc();
     let status =
-        stands(&home, "asked", "the typing error has failed", |status| status.state() == ConfigState::Failed).await?;
+        wait_for_status(&home, "asked", "the typing error has failed", |status| status.state() == ConfigState::Failed)
+            .await?;
     let failed = OffsetDateTime::now_utc();
     let failure = status.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "CheckRefused", "{failure:?}");

@@ -15,7 +15,7 @@ use nudge_tests::binary;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::exposure::{nudge, ready, stands};
+use super::exposure::{nudge, ready, wait_for_status};
 use crate::log::Log;
 use crate::objects::{deployment, list, opted_in, plain, python};
 use crate::place::succeed;
@@ -110,7 +110,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         begin(&home, case)?;
     }
     suite.report.row(TITLE, &["stopped by", "stopped after", "asked", "saw it", "corrected after"].map(str::to_owned));
-    let rows = cases.iter().map(async |case| stopped(&home, case).await.context(case.name));
+    let rows = cases.iter().map(async |case| test_edit(&home, case).await.context(case.name));
     for row in try_join_all(rows).await? {
         suite.report.row(TITLE, &row);
     }
@@ -156,7 +156,7 @@ fn edit(home: &Home<'_>, name: &str, from: &str, to: &str) -> Result<OffsetDateT
 }
 
 /// The typing error and its correction: a row of the report.
-async fn stopped(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
+async fn test_edit(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
     let name = case.name;
     let pods = ready(home, name, PODS).await?;
     let mut logs = Vec::new();
@@ -176,11 +176,11 @@ async fn stopped(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
     let after = OffsetDateTime::now_utc() - edited;
     // All who had it have come back.
     let rests = |status: &VersionedConfigStatus| matches!(status.state(), ConfigState::Current | ConfigState::Failed);
-    stands(home, name, "nothing moves", rests).await?;
-    reads(home, case, &good, &status).await?;
+    wait_for_status(home, name, "nothing moves", rests).await?;
+    assert_messages(home, case, &good, &status).await?;
     let back = ready(home, name, PODS).await?;
     ensure!(back.iter().map(kube::ResourceExt::uid).eq(pods.iter().map(kube::ResourceExt::uid)), "other pods");
-    let count = |text: &str| logs.iter().filter(|log| had(log, text)).count();
+    let count = |text: &str| logs.iter().filter(|log| logged(log, text)).count();
     let saw = (count("runs app.json"), count("asked app.json"));
     ensure!(saw == case.saw, "{} pods had it, {} were asked", saw.0, saw.1);
 
@@ -198,12 +198,12 @@ async fn stopped(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
     Ok([name.to_owned(), time(after)?, saw.1.to_string(), saw.0.to_string(), time(again)?])
 }
 
-fn had(log: &Log, text: &str) -> bool {
+fn logged(log: &Log, text: &str) -> bool {
     log.lines().iter().any(|line| line.text.contains(text))
 }
 
 /// What the user reads, by kubectl and by kubectl nudge.
-async fn reads(home: &Home<'_>, case: &Case, good: &str, status: &ConfigSourceStatus) -> Result<()> {
+async fn assert_messages(home: &Home<'_>, case: &Case, good: &str, status: &ConfigSourceStatus) -> Result<()> {
     let name = case.name;
     let listed = home.kubectl(&["get", "csrc", name])?;
     let row = listed.lines().last().context("nothing is listed")?;

@@ -51,7 +51,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
     home.activate("fleet", "2").await?;
     let activated = OffsetDateTime::now_utc();
-    let status = stands(&home, "fleet", "the first step is watched", |status| status.rollout.watch.is_some()).await?;
+    let status =
+        wait_for_status(&home, "fleet", "the first step is watched", |status| status.rollout.watch.is_some()).await?;
     let watch = status.rollout.watch.context("nothing is watched")?;
     ensure!(watch.seconds == WATCHED, "{watch:?}");
     ensure!(watch.reason.contains("the readiness probe of container app needs 3 x 10 s + 1 s"), "{watch:?}");
@@ -120,7 +121,7 @@ pub(super) async fn ready(home: &Home<'_>, app: &str, count: usize) -> Result<Ve
 }
 
 /// The status of the config, once it is so.
-pub(super) async fn stands(
+pub(super) async fn wait_for_status(
     home: &Home<'_>,
     config: &str,
     what: &str,

@@ -76,7 +76,7 @@ async fn agent_killed(suite: &Suite, home: &Home<'_>, node: &Node, pod: &Pod) ->
     let name = pod.name_any();
     let identity = || home.kubectl(&["exec", &name, "-c", "app", "--", "sh", "-c", IDENTITY]);
     let before = identity()?;
-    let took = restarted(home, node, pod, "nudge-agent").await?;
+    let took = kill_and_wait(home, node, pod, "nudge-agent").await?;
     ensure!(identity()? == before, "the agent has another token or certificate");
     suite.report.row(TITLE, &["agent: until the pod is Ready".to_owned(), seconds(took)]);
     // The way that TROUBLESHOOTING names where the application's image has no program of ours.
@@ -89,7 +89,7 @@ async fn agent_killed(suite: &Suite, home: &Home<'_>, node: &Node, pod: &Pod) ->
 }
 
 /// Kills a container of the pod that was never restarted, and waits until it and the pod are ready again.
-pub(super) async fn restarted(home: &Home<'_>, node: &Node, pod: &Pod, container: &str) -> Result<Duration> {
+pub(super) async fn kill_and_wait(home: &Home<'_>, node: &Node, pod: &Pod, container: &str) -> Result<Duration> {
     let name = pod.name_any();
     let all = containers(&home.space.api::<Pod>().get(&name).await?);
     let (_, id, _) = all.into_iter().find(|(name, ..)| name == container).context("no such container")?;

@@ -48,7 +48,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let repository = Repository::new(git.root(), "shop")?;
     let bao =
         OpenBao::start_at(Path::new(env!("CARGO_TARGET_TMPDIR")), IpAddr::V4(HOST)).await?.context("no OpenBao")?;
-    knows(&home, &bao).await?;
+    configure_kubernetes_auth(&home, &bao).await?;
     // A credential for a host is one for all of its ports.
     let metadata = json!({"name": "deploy", "annotations": {"nudge.dev/allowed-hosts": HOST.to_string()}});
     let secret = json!({"metadata": metadata, "stringData": {"token": TOKEN, "username": USER}});
@@ -65,8 +65,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     };
     let put = |value: &str| bao.bao(&["kv", "put", "secret/shop", &format!("key={value}")]).map(drop);
     suite.report.row(TITLE, &["from", "by sync (median)", "by the period"].map(str::to_owned));
-    let alone = suite.alone();
-    let timed = (timed(&home, "git", &from_git, commit, alone), timed(&home, "vault", &from_vault, put, alone));
+    let alone = suite.is_alone();
+    let timed =
+        (time_change(&home, "git", &from_git, commit, alone), time_change(&home, "vault", &from_vault, put, alone));
     let (git, vault) = try_join!(timed.0, timed.1)?;
     for row in [git, vault] {
         suite.report.row(TITLE, &row);
@@ -75,7 +76,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// OpenBao asks the node's API server.
-async fn knows(home: &Home<'_>, bao: &OpenBao) -> Result<()> {
+async fn configure_kubernetes_auth(home: &Home<'_>, bao: &OpenBao) -> Result<()> {
     let view = |path: &str| {
         let output = format!("jsonpath={{.clusters[0].cluster.{path}}}");
         succeed(home.place.command("kubectl").args(["config", "view", "--raw", "-o", &output]))
@@ -85,7 +86,7 @@ async fn knows(home: &Home<'_>, bao: &OpenBao) -> Result<()> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), ca.trim())?;
     let ca = succeed(decode.arg("-d").arg(file.path()))?;
-    bao.knows(&home.space, url.trim(), &ca).await?;
+    bao.configure_kubernetes_auth(&home.space, url.trim(), &ca).await?;
     home.space.service_account("shop").await?;
     bao.allow("shop", (&home.space.name, "shop"), "secret/data/shop")
 }
@@ -101,7 +102,7 @@ impl Home<'_> {
 }
 
 /// A config, its source and a pod of the same name. How long a change took to the pod's handler.
-async fn timed(
+async fn time_change(
     home: &Home<'_>,
     name: &str,
     from: &Value,

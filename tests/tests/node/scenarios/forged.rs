@@ -48,7 +48,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
     let foreign = Home::create(suite, "attacker").await?;
     let groups = groups(&home.space.name);
-    let answers = posted(&foreign, groups.iter().flatten().cloned().collect()).await?;
+    let answers = post_reviews(&foreign, groups.iter().flatten().cloned().collect()).await?;
     let mut answers = answers.into_iter();
     for group in &groups {
         let same: Vec<(u16, String)> = answers.by_ref().take(group.len()).collect();
@@ -137,7 +137,7 @@ fn base64(text: &str) -> String {
 }
 
 /// What a pod in there is answered: status and body.
-async fn posted(home: &Home<'_>, reviews: Vec<Question>) -> Result<Vec<(u16, String)>> {
+async fn post_reviews(home: &Home<'_>, reviews: Vec<Question>) -> Result<Vec<(u16, String)>> {
     let services: Api<Service> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     let host = services.get("nudge-injector").await?.spec.and_then(|spec| spec.cluster_ip).context("no address")?;
     let mut container = python(home, ATTACK);

@@ -16,7 +16,7 @@ use nudge_tests::binary;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::exposure::{nudge, stands};
+use super::exposure::{nudge, wait_for_status};
 use super::judged;
 use crate::log::Log;
 use crate::person::{APPROVE, EDIT, Person, Right};
@@ -61,7 +61,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let approved = OffsetDateTime::now_utc();
     carol.nudge(&["approve", "shop", "1.0.2", "--reason=read it", &read])?;
     hours.home.kubectl(&["delete", "rolloutpolicy", POLICY])?;
-    let moves = (shop.moves(approved, "1.0.2"), hours.moves(approved, "1.0.1"));
+    let moves = (shop.wait_for_rollout(approved, "1.0.2"), hours.wait_for_rollout(approved, "1.0.1"));
     let (shop_took, hours_took, judged) = tokio::try_join!(moves.0, moves.1, judged::run(suite))?;
     assert_recorded(&shop, &bob, &carol)?;
     let back = goes_back(&hours).await?;
@@ -100,10 +100,11 @@ async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'
     shop.guard(&json!({"approval": {"required": 1}}))?;
     let values = ["greeting=bye", "lives=7", "game.properties=enemies=none"].map(|it| format!("--from-literal={it}"));
     author.nudge(&["create", "shop", "1.0.2", &values[0], &values[1], &values[2]])?;
-    let status = stands(&shop.home, "shop", "it is sealed", |status| status.version("1.0.2").is_some()).await?;
+    let status =
+        wait_for_status(&shop.home, "shop", "it is sealed", |status| status.version("1.0.2").is_some()).await?;
     let read = format!("--digest={}", status.version("1.0.2").context("just seen")?.digest);
     requester.nudge(&["use", "shop", "1.0.2"])?;
-    shop.waits(Reason::AwaitingApproval, "version 1.0.2 has 0 of 1 approval that it needs;").await?;
+    shop.wait_until_waiting(Reason::AwaitingApproval, "version 1.0.2 has 0 of 1 approval that it needs;").await?;
     let approve = ["approve", "shop", "1.0.2", "--reason=mine", &read];
     author.nudge(&approve)?;
     requester.nudge(&approve)?;
@@ -111,7 +112,7 @@ async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'
         "; so far: {} has created a part of it, or set its source; {} has asked for it",
         author.user, requester.user
     );
-    shop.waits(Reason::AwaitingApproval, &said).await?;
+    shop.wait_until_waiting(Reason::AwaitingApproval, &said).await?;
     let refused = other.nudge(&approve).err().context("somebody without the verb could approve")?.to_string();
     ensure!(refused.contains("may not approve or deny versions of config shop"), "{refused}");
     Ok(read)
@@ -125,10 +126,10 @@ async fn waits_for_its_time(hours: &Shop<'_>) -> Result<()> {
     let window = json!({"name": "day", "days": [day], "from": "09:00", "to": "17:00", "timeZone": "UTC"});
     hours.guard(&json!({"windows": [window]}))?;
     nudge(&hours.home, &["use", "shop", "1.0.1"])?;
-    hours.waits(Reason::OutsideWindow, &format!("the next window opens at {date} 09:00 UTC")).await?;
+    hours.wait_until_waiting(Reason::OutsideWindow, &format!("the next window opens at {date} 09:00 UTC")).await?;
     hold(hours, "1.0.1").await?;
     hours.guard(&json!({"windows": null}))?;
-    hours.waits(Reason::OnHold, "").await
+    hours.wait_until_waiting(Reason::OnHold, "").await
 }
 
 /// Holds the namespace by a policy, and waits until its config, which something else holds as well, is held by that.
@@ -141,7 +142,7 @@ async fn hold(hours: &Shop<'_>, version: &str) -> Result<()> {
     });
     hours.home.apply(&policy.to_string())?;
     nudge(&hours.home, &["use", "shop", version])?;
-    hours.waits(Reason::OnHold, &format!("RolloutPolicy {POLICY} holds")).await
+    hours.wait_until_waiting(Reason::OnHold, &format!("RolloutPolicy {POLICY} holds")).await
 }
 
 /// What the scenario [`away`](super::away) looks at: a config that awaits an approval, one that a policy holds, and who tries it.
@@ -164,13 +165,13 @@ impl<'a> Guarded<'a> {
         hold(&hours, "1.0.1").await?;
         hours.guard(&json!({"hold": null}))?;
         let guarded = Self { shop, hours, eve };
-        guarded.waits().await?;
+        guarded.wait_until_waiting().await?;
         Ok(guarded)
     }
 
-    async fn waits(&self) -> Result<()> {
-        self.shop.waits(Reason::AwaitingApproval, "version 1.0.1 has 0 of 1 approval").await?;
-        self.hours.waits(Reason::OnHold, POLICY).await
+    async fn wait_until_waiting(&self) -> Result<()> {
+        self.shop.wait_until_waiting(Reason::AwaitingApproval, "version 1.0.1 has 0 of 1 approval").await?;
+        self.hours.wait_until_waiting(Reason::OnHold, POLICY).await
     }
 
     /// While nobody watches.
@@ -183,7 +184,7 @@ impl<'a> Guarded<'a> {
 
     /// When somebody watches again.
     pub(super) async fn still_waits(self) -> Result<()> {
-        self.waits().await?;
+        self.wait_until_waiting().await?;
         self.hours.home.kubectl(&["delete", "rolloutpolicy", POLICY]).map(drop)
     }
 }
@@ -205,7 +206,7 @@ fn assert_recorded(shop: &Shop<'_>, requester: &Person<'_>, approver: &Person<'_
 /// While another version is on hold, the way back is not: it is the version before for all pods, at once.
 async fn goes_back(hours: &Shop<'_>) -> Result<Duration> {
     nudge(&hours.home, &["create", "shop", "1.0.3", "--from-literal=greeting=late", "--from-literal=lives=1"])?;
-    stands(&hours.home, "shop", "it is sealed", |status| status.version("1.0.3").is_some()).await?;
+    wait_for_status(&hours.home, "shop", "it is sealed", |status| status.version("1.0.3").is_some()).await?;
     // Two holds without an end: the policy's is named as soon as it is seen.
     hours.guard(&json!({"hold": {"reason": "the audit runs"}}))?;
     hold(hours, "1.0.3").await?;
@@ -256,8 +257,8 @@ impl<'a> Shop<'a> {
     }
 
     /// Waits until the config waits for this and says so, and fails if it has begun.
-    async fn waits(&self, reason: Reason, says: &str) -> Result<()> {
-        let status = stands(&self.home, "shop", &format!("{reason}: {says}"), |status| {
+    async fn wait_until_waiting(&self, reason: Reason, says: &str) -> Result<()> {
+        let status = wait_for_status(&self.home, "shop", &format!("{reason}: {says}"), |status| {
             let ready = status.conditions.iter().find(|one| one.type_ == "Ready");
             ready.is_some_and(|ready| ready.reason == reason.as_str() && ready.message.contains(says))
         })
@@ -280,7 +281,7 @@ impl<'a> Shop<'a> {
     }
 
     /// Waits until the version, which was let go then, is current. How long it took to the first pod, and to the end.
-    async fn moves(&self, since: OffsetDateTime, version: &str) -> Result<[Duration; 2]> {
+    async fn wait_for_rollout(&self, since: OffsetDateTime, version: &str) -> Result<[Duration; 2]> {
         let text = format!("shop={version} ");
         let mut first = None;
         for log in &self.logs {

@@ -25,7 +25,7 @@ const TITLE: &str = "From spec.version to the application's handler";
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "handlers").await?;
     home.apply_examples(&["shop", "web", "python", "node", "shell", "rust", "nginx"])?;
-    let alone = suite.alone();
+    let alone = suite.is_alone();
     if alone {
         home.apply(&plain(&home))?;
     }
@@ -40,7 +40,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         pods.push((name, pod, log));
     }
     let nginx = home.ready_pod("app.kubernetes.io/name=example-nginx").await?;
-    serves(&home, &nginx, "hello\n").await?;
+    wait_until_served(&home, &nginx, "hello\n").await?;
     for config in ["shop", "web"] {
         home.wait_until_current(config, "1.0.0").await?;
     }
@@ -61,7 +61,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         }
         home.activate("web", version).await?;
         let activated = OffsetDateTime::now_utc();
-        serves(&home, &nginx, page).await?;
+        wait_until_served(&home, &nginx, page).await?;
         times[SHOPS.len()].push(Duration::try_from(OffsetDateTime::now_utc() - activated)?);
         for config in ["shop", "web"] {
             home.wait_until_current(config, version).await?;
@@ -120,7 +120,7 @@ fn plain(home: &Home<'_>) -> String {
 }
 
 /// Waits until the pod's web server answers this. It is asked through the API server, by a way that is there on every cluster.
-async fn serves(home: &Home<'_>, pod: &Pod, page: &str) -> Result<()> {
+async fn wait_until_served(home: &Home<'_>, pod: &Pod, page: &str) -> Result<()> {
     let path = format!("/api/v1/namespaces/{}/pods/{}:8080/proxy/", home.space.name, pod.name_any());
     nudge_tests::eventually(WAIT_TIMEOUT, &format!("nginx answers {page:?}"), async || {
         let request = hyper::Request::get(&path).body(Vec::new()).ok()?;

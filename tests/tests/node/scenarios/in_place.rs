@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::exposure::{nudge, ready, stands};
+use super::exposure::{nudge, ready, wait_for_status};
 use crate::install;
 use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::report::seconds;
@@ -59,7 +59,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let before = ready(&home, "greetings", PODS).await?;
     home.wait_until_current("greetings", "1").await?;
     for pod in &before {
-        has(&home, pod, OffsetDateTime::UNIX_EPOCH, "has hello 3").await?;
+        first_log_time(&home, pod, OffsetDateTime::UNIX_EPOCH, "has hello 3").await?;
     }
 
     for (version, says) in [("2", "has welcome back 5"), ("3", "morning 7"), ("1", "has hello 3")] {
@@ -67,7 +67,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         home.activate("greetings", version).await?;
         let mut took = Vec::new();
         for pod in &before {
-            took.push(has(&home, pod, activated, says).await? - activated);
+            took.push(first_log_time(&home, pod, activated, says).await? - activated);
         }
         home.wait_until_current("greetings", version).await?;
         assert_same_pods(&home, "greetings", &before).await?;
@@ -79,7 +79,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // What can't be a variable ends nothing.
     let untouched = ready(&home, "greetings", PODS).await?;
     home.activate("greetings", "quote").await?;
-    let failure = failed(&home, "quote").await?.rollout.failure.context("no failure")?;
+    let failure = wait_for_failure(&home, "quote").await?.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "CantApply", "{failure:?}");
     let said = nudge(&home, &["status", "greetings"])?;
     ensure!(said.contains("its value holds a single quote") && !said.contains("it's"), "{said}");
@@ -92,14 +92,14 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         json!({"spec": {"version": "crash", "rollout": {"steps": null, "minReadySeconds": 10, "bakeSeconds": 5}}});
     home.kubectl(&["patch", "vcfg", "greetings", "--type=merge", "-p", &careful.to_string()])?;
     let activated = OffsetDateTime::now_utc();
-    let failure = failed(&home, "crash").await?.rollout.failure.context("no failure")?;
+    let failure = wait_for_failure(&home, "crash").await?.rollout.failure.context("no failure")?;
     let took = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
     ensure!(failure.reason.as_str() == "ContainerRestarted", "{failure:?}");
     ensure!(failure.message.starts_with("1 of 1 pod on crash"), "{failure:?}");
     suite.report.row(TITLE, &["a version that crashes: back, after one pod".to_owned(), seconds(took)]);
     assert_same_pods(&home, "greetings", &before).await?;
     for pod in &before {
-        has(&home, pod, OffsetDateTime::UNIX_EPOCH, "has hello 3").await?;
+        first_log_time(&home, pod, OffsetDateTime::UNIX_EPOCH, "has hello 3").await?;
     }
 
     let began = OffsetDateTime::now_utc();
@@ -143,7 +143,7 @@ async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()>
         let is = move |status: &VersionedConfigStatus| {
             status.current_version.as_deref() == Some(version) && status.pods.ready == 2
         };
-        stands(home, "started", "2 pods are seen to be ready", is)
+        wait_for_status(home, "started", "2 pods are seen to be ready", is)
     };
     all_ready("1").await?;
     home.activate("started", "2").await?;
@@ -156,7 +156,8 @@ async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()>
     let activated = OffsetDateTime::now_utc();
     home.activate("started", "3").await?;
     let failure =
-        stands(home, "started", "version 3 has failed", |status| status.state() == ConfigState::Failed).await?;
+        wait_for_status(home, "started", "version 3 has failed", |status| status.state() == ConfigState::Failed)
+            .await?;
     let failure = failure.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "PodNotReady", "{failure:?}");
     ensure!(failure.message.starts_with("1 of 1 pod on 3"), "{failure:?}");
@@ -166,16 +167,16 @@ async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()>
 }
 
 /// Waits until the version has failed, and all pods have left it.
-async fn failed(home: &Home<'_>, version: &str) -> Result<VersionedConfigStatus> {
+async fn wait_for_failure(home: &Home<'_>, version: &str) -> Result<VersionedConfigStatus> {
     let failed = |status: &VersionedConfigStatus| {
         let failure = status.rollout.failure.as_ref();
         status.state() == ConfigState::Failed && failure.is_some_and(|failure| failure.version.as_str() == version)
     };
-    stands(home, "greetings", &format!("version {version} has failed"), failed).await
+    wait_for_status(home, "greetings", &format!("version {version} has failed"), failed).await
 }
 
 /// When the application said this, which it did first after `since`: the log of a container that was restarted in place is gone.
-async fn has(home: &Home<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> Result<OffsetDateTime> {
+async fn first_log_time(home: &Home<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> Result<OffsetDateTime> {
     let (pods, name) = (home.space.api::<Pod>(), pod.name_any());
     let log = LogParams { container: Some("app".to_owned()), timestamps: true, ..LogParams::default() };
     let found = async || {

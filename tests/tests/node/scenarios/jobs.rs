@@ -30,14 +30,14 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     });
     home.apply(&list([job]))?;
     if install::minor(&home.space.client).await? >= SIDECARS {
-        ends(&home).await?;
-        waits(&home).await
+        test_end(&home).await?;
+        test_wait(&home).await
     } else {
-        refused(&home).await
+        test_refusal(&home).await
     }
 }
 
-async fn ends(home: &Home<'_>) -> Result<()> {
+async fn test_end(home: &Home<'_>) -> Result<()> {
     let jobs = home.space.api::<Job>();
     eventually(WAIT_TIMEOUT, "the Job is complete", async || {
         (jobs.get("work").await.ok()?.status?.succeeded == Some(1)).then_some(())
@@ -51,7 +51,7 @@ async fn ends(home: &Home<'_>) -> Result<()> {
 }
 
 /// Each restart of a container would use up the Job's `backoffLimit`.
-async fn waits(home: &Home<'_>) -> Result<()> {
+async fn test_wait(home: &Home<'_>) -> Result<()> {
     let mut template = opted_in("late", &shell(home, "nudge-agent get greeting"), &[("configs", "late")]);
     template["spec"]["restartPolicy"] = "OnFailure".into();
     let job = json!({
@@ -78,7 +78,7 @@ async fn waits(home: &Home<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn refused(home: &Home<'_>) -> Result<()> {
+async fn test_refusal(home: &Home<'_>) -> Result<()> {
     let said = eventually(WAIT_TIMEOUT, "the Job's Event says why it has no pod", async || {
         let events = home.space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
         let of_job = |event: &Event| event.involved_object.kind.as_deref() == Some("Job");

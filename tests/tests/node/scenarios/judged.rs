@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
 
-use super::exposure::{ready, stands};
+use super::exposure::{ready, wait_for_status};
 use crate::component::Component;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
@@ -104,7 +104,8 @@ pub(super) async fn run(suite: &Suite) -> Result<Option<Duration>> {
     home.kubectl(&["patch", "vcfg", "judged", "--type=merge", "-p", &spec])?;
 
     let status =
-        stands(&home, "judged", "the version has failed", |status| status.state() == ConfigState::Failed).await?;
+        wait_for_status(&home, "judged", "the version has failed", |status| status.state() == ConfigState::Failed)
+            .await?;
     let failed = OffsetDateTime::now_utc();
     let failure = status.rollout.failure.context("no failure")?;
     ensure!(failure.version == "2" && failure.reason == Reason::AnalysisFailed, "{failure:?}");

@@ -30,7 +30,7 @@ const CRASHES_LATER: &str = r#"[ "$SPEED" != crash ] || { sleep 2; exit 1; }; ec
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "long-restarts").await?;
     home.kubectl(&["apply", "-k", "deploy/namespace/restart"])?;
-    tokio::try_join!(slow(suite, &home), crashes(suite, &home)).map(drop)
+    tokio::try_join!(slow(suite, &home), test_crash(suite, &home)).map(drop)
 }
 
 fn rollout(min_ready: u32, deadline: u64) -> Value {
@@ -80,7 +80,7 @@ async fn slow(suite: &Suite, home: &Home<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn crashes(suite: &Suite, home: &Home<'_>) -> Result<()> {
+async fn test_crash(suite: &Suite, home: &Home<'_>) -> Result<()> {
     let [one, crash] = ["one", "crash"].map(|speed| json!({"SPEED": speed}));
     home.apply(&list([plain("speed", &one)]))?;
     home.apply(&published_config("speed", &[("1", one), ("2", crash)], &rollout(10, 600)))?;

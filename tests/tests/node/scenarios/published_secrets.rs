@@ -34,26 +34,26 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.apply(&secret_config("login", &[("1", one), ("2", two)], &at_once()))?;
     let objects = Patch::Merge(json!({"spec": {"objects": ["ConfigMap", "Secret"]}}));
     home.space.api::<VersionedConfig>().patch("login", &PatchParams::default(), &objects).await?;
-    holds(&home, "1").await?;
+    wait_until_published(&home, "1").await?;
     let mut container = shell(&home, APP);
     container["env"] =
         json!([{"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "login", "key": "password"}}}]);
     home.apply(&list([deployment(&template("reader", &container), i32::try_from(PODS)?)]))?;
-    runs(&home, "first").await?;
+    wait_for_pods(&home, "first").await?;
     for (version, value) in [("2", "second"), ("1", "first")] {
         home.activate("login", version).await?;
         let activated = OffsetDateTime::now_utc();
-        runs(&home, value).await?;
+        wait_for_pods(&home, value).await?;
         let time = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
         home.wait_until_current("login", version).await?;
-        holds(&home, version).await?;
+        wait_until_published(&home, version).await?;
         suite.report.row(TITLE, &[format!("all pods have the value of version {version}"), seconds(time)]);
     }
     Ok(())
 }
 
 /// Waits until the Secret is published with this version.
-async fn holds(home: &Home<'_>, version: &str) -> Result<()> {
+async fn wait_until_published(home: &Home<'_>, version: &str) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
     eventually(LONG_WAIT_TIMEOUT, &format!("version {version} is published"), async || {
         let status = configs.get("login").await.ok()?.status?;
@@ -66,7 +66,7 @@ async fn holds(home: &Home<'_>, version: &str) -> Result<()> {
 }
 
 /// Waits until the Deployment's pods have this value and are available, and all others are terminating.
-async fn runs(home: &Home<'_>, value: &str) -> Result<()> {
+async fn wait_for_pods(home: &Home<'_>, value: &str) -> Result<()> {
     let (pods, deployments) = (home.space.api::<Pod>(), home.space.api::<Deployment>());
     let text = format!("has {value}");
     eventually(LONG_WAIT_TIMEOUT, &format!("all pods say {text}"), async || {

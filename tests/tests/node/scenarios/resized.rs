@@ -7,7 +7,7 @@ use nudge_api::VersionedConfigStatus;
 use nudge_tests::{eventually, tools};
 use serde_json::json;
 
-use super::exposure::{ready, stands};
+use super::exposure::{ready, wait_for_status};
 use crate::install;
 use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::space::{Home, LONG_WAIT_TIMEOUT, containers};
@@ -44,7 +44,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let before = ready(&home, "resized", PODS).await?;
     home.wait_until_current("resized", "1").await?;
     let all_ready = |status: &VersionedConfigStatus| usize::try_from(status.pods.ready) == Ok(PODS);
-    stands(&home, "resized", "all pods are seen to be ready", all_ready).await?;
+    wait_for_status(&home, "resized", "all pods are seen to be ready", all_ready).await?;
 
     home.activate("resized", "2").await?;
     let on_trial = eventually(LONG_WAIT_TIMEOUT, "a pod has version 2", async || {
@@ -60,7 +60,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let pods = home.space.api::<Pod>();
     let restarted = async || pods.get(&on_trial.name_any()).await.ok().filter(|pod| restarts(pod) == Some(1)).map(drop);
     eventually(LONG_WAIT_TIMEOUT, "its container is restarted", restarted).await?;
-    let status = stands(&home, "resized", "version 2 is current, or has failed", |status| {
+    let status = wait_for_status(&home, "resized", "version 2 is current, or has failed", |status| {
         status.current_version.as_deref() == Some("2") || status.rollout.failure.is_some()
     })
     .await?;

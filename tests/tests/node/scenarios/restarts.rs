@@ -49,7 +49,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // Nobody may restart them.
     home.activate("vault", "2").await?;
     let activated = OffsetDateTime::now_utc();
-    let status = stands(&home, "the rollout is held", |status| reason(status) == Some("NotRestarted")).await?;
+    let status = wait_for_status(&home, "the rollout is held", |status| reason(status) == Some("NotRestarted")).await?;
     row(suite, "without the right to restart them: held", activated)?;
     ensure!(status.current_version.as_deref() == Some("1") && status.pods.summary == "0/2", "{status:#?}");
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").context("no condition")?;
@@ -58,7 +58,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
     for (pod, log) in &first {
         assert_untouched(&home, pod).await?;
-        ensure!(seen(log).len() == 1, "{:?}", log.lines());
+        ensure!(endpoint_versions(log).len() == 1, "{:?}", log.lines());
     }
 
     // By hand, as the message says.
@@ -93,7 +93,7 @@ fn reason(status: &VersionedConfigStatus) -> Option<&str> {
     ready.map(|ready| ready.reason.as_str())
 }
 
-async fn stands(
+async fn wait_for_status(
     home: &Home<'_>,
     what: &str,
     is: impl Fn(&VersionedConfigStatus) -> bool,
@@ -103,7 +103,7 @@ async fn stands(
 }
 
 /// What its endpoint had, one after the other. While a pod ends there may be none any more.
-fn seen(log: &Log) -> Vec<String> {
+fn endpoint_versions(log: &Log) -> Vec<String> {
     log.lines().into_iter().map(|line| line.text).filter(|text| text.starts_with("has ")).collect()
 }
 
@@ -126,7 +126,7 @@ async fn run_with(home: &Home<'_>, password: &str, not: &BTreeSet<String>) -> Re
     for pod in pods {
         let log = home.follow(&pod).await?;
         log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, &format!("has {password} fast")).await?;
-        ensure!(seen(&log).len() == 1, "it did not begin with that: {:?}", log.lines());
+        ensure!(endpoint_versions(&log).len() == 1, "it did not begin with that: {:?}", log.lines());
         running.push((pod, log));
     }
     Ok(running)
@@ -158,7 +158,12 @@ async fn become_current(
     .await??;
     let after = run_with(home, password, &old).await?;
     for (pod, log) in before {
-        ensure!(seen(log).len() == 1, "pod {} has seen more than it began with: {:?}", pod.name_any(), log.lines());
+        ensure!(
+            endpoint_versions(log).len() == 1,
+            "pod {} has seen more than it began with: {:?}",
+            pod.name_any(),
+            log.lines()
+        );
     }
     Ok(after)
 }

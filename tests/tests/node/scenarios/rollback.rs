@@ -13,7 +13,7 @@ use nudge_tests::cluster::installation::at_once;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::exposure::{nudge, ready, stands};
+use super::exposure::{nudge, ready, wait_for_status};
 use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::report::seconds;
 use crate::space::{Home, LONG_WAIT_TIMEOUT};
@@ -52,12 +52,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     })
     .await?;
 
-    let before = stands(&home, "loop", "it is current", |status| status.state() == ConfigState::Current).await?;
+    let before =
+        wait_for_status(&home, "loop", "it is current", |status| status.state() == ConfigState::Current).await?;
     let asked = OffsetDateTime::now_utc();
     nudge(&home, &["rollback", "loop"])?;
     let config = home.space.api::<VersionedConfig>().get("loop").await?;
     ensure!(config.spec.version.as_deref() == Some("1"), "{:?}", config.spec.version);
-    let back = stands(&home, "loop", "another revision is written", |status| {
+    let back = wait_for_status(&home, "loop", "another revision is written", |status| {
         status.internal.revision != before.internal.revision
     })
     .await?;

@@ -49,7 +49,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         home.wait_until_current("keys", version).await?;
     }
     assert_untouched(&home, &pod).await?;
-    audited(&home, &pod).await?;
+    assert_audited(&home, &pod).await?;
     nowhere(&home, &pod).await
 }
 
@@ -69,7 +69,7 @@ async fn control_plane(home: &Home<'_>) -> Result<String> {
 
 /// The audit has one line for each version that was rotated to, and names pod, config and part. The first version is mounted into the
 /// pod, so the hub may not have had to deliver it.
-async fn audited(home: &Home<'_>, pod: &Pod) -> Result<()> {
+async fn assert_audited(home: &Home<'_>, pod: &Pod) -> Result<()> {
     let uid = pod.uid().context("no uid")?;
     // The container runtime may write a log later than the application acts.
     let lines = eventually(WAIT_TIMEOUT, "the audit has the last version", async || {

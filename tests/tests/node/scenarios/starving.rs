@@ -104,13 +104,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let greedy = stranger.ready_pod("app=greedy").await?;
     let log = stranger.follow(&greedy).await?;
     log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "all were opened").await?;
-    let attacked = attacked(suite, &home, &before, &log).await;
+    let attacked = attack(suite, &home, &before, &log).await;
     // Others are measured next.
     stranger.kubectl(&["delete", "pod", "greedy", "--wait=true", "--grace-period=0", "--force"])?;
     attacked
 }
 
-async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> Result<()> {
+async fn attack(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> Result<()> {
     let began = Instant::now();
     let mut turns = tokio::time::interval(CHECK_INTERVAL);
     let mut times = BTreeMap::<&str, Vec<Duration>>::new();
@@ -130,7 +130,7 @@ async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> 
         times.entry("kubectl apply of a pod that opts in").or_default().push(asked.elapsed());
         home.ready_pod(&format!("app={name}")).await?;
         times.entry("from there until it is Ready").or_default().push(asked.elapsed());
-        for replica in before.iter().filter(|pod| !listens(pod).is_empty()) {
+        for replica in before.iter().filter(|pod| !listening_ports(pod).is_empty()) {
             let asked = Instant::now();
             let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:8080/proxy/metrics", replica.name_any());
             let text = succeed(home.place.command("kubectl").args(["get", "--raw", &path]))?;
@@ -175,7 +175,7 @@ pub(super) async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
 }
 
 /// Where the replica listens.
-fn listens(pod: &Pod) -> &'static [u16] {
+fn listening_ports(pod: &Pod) -> &'static [u16] {
     match pod.labels().get("app.kubernetes.io/component").map(String::as_str) {
         Some("injector") => &[8080, 8443],
         Some("hub") => &[8080, 9443],
@@ -187,7 +187,10 @@ fn listens(pod: &Pod) -> &'static [u16] {
 pub(super) fn addresses(replicas: &[Pod], ports: &[u16]) -> Vec<(String, u16)> {
     let address = |pod: &Pod| pod.status.as_ref()?.pod_ip.clone();
     let of = |pod| {
-        listens(pod).iter().filter(|port| ports.contains(port)).filter_map(move |&port| Some((address(pod)?, port)))
+        listening_ports(pod)
+            .iter()
+            .filter(|port| ports.contains(port))
+            .filter_map(move |&port| Some((address(pod)?, port)))
     };
     replicas.iter().flat_map(of).collect()
 }

@@ -34,8 +34,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let force = ["annotate", "vcfg", "shop", "nudge.dev/force-delete=true"];
     let finalizer =
         ["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"metadata": {"finalizers": ["devs.example.com/mine"]}}"#];
-    refused(&home, &force, "may not set its annotation nudge.dev/force-delete")?;
-    refused(&home, &finalizer, "may not add a finalizer to it")?;
+    assert_eve_refused(&home, &force, "may not set its annotation nudge.dev/force-delete")?;
+    assert_eve_refused(&home, &finalizer, "may not add a finalizer to it")?;
     let delete = ["delete", "vcfg", "shop", "--wait=false"];
     let kept = home.kubectl(&delete).err().context("a config with a pod was deleted")?.to_string();
     ensure!(kept.contains("because 1 pod uses it"), "{kept}");
@@ -43,7 +43,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // From here on as if an admin had helped, whatever for.
     home.kubectl(&force)?;
     home.kubectl(&finalizer)?;
-    refused(&home, &delete, "needs the right to delete ConfigMaps")?;
+    assert_eve_refused(&home, &delete, "needs the right to delete ConfigMaps")?;
     home.kubectl(&delete)?;
     let warned = eve(&home, &["create", "-f", "-"], &version("6.6.7"))?;
     ensure!(
@@ -60,9 +60,12 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         maps.get_opt("shop-1.0.0").await.ok()?.is_none().then_some(())
     })
     .await?;
-    let said = eve(&home, &["create", "-f", "-"], &bare()).err().context("she could make the config")?.to_string();
+    let said = eve(&home, &["create", "-f", "-"], &config_without_version())
+        .err()
+        .context("she could make the config")?
+        .to_string();
     ensure!(said.contains("may not create it, because that decides what ConfigMap shop holds"), "{said}");
-    home.apply(&bare())?;
+    home.apply(&config_without_version())?;
     assert_held(&home, "6.6.7").await?;
     assert_untouched(&home, &web).await?;
 
@@ -70,7 +73,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.activate("shop", "6.6.7").await?;
     home.wait_until_current("shop", "6.6.7").await?;
     log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has hers").await?;
-    ensure!(held(&home).await? == "hers", "it is not published");
+    ensure!(published_greeting(&home).await? == "hers", "it is not published");
     Ok(())
 }
 
@@ -79,7 +82,7 @@ pub(super) async fn decides_nothing(home: &Home<'_>) -> Result<()> {
     home.apply(&list([plain("shop", &json!({"greeting": "owner"})), role(), binding()]))?;
     let made = async || eve(home, &["create", "-f", "-"], &version("6.6.7")).ok().map(drop);
     eventually(WAIT_TIMEOUT, "she may make a version", made).await?;
-    home.apply(&bare())?;
+    home.apply(&config_without_version())?;
     assert_held(home, "6.6.7").await
 }
 
@@ -130,7 +133,7 @@ fn version(version: &str) -> String {
 }
 
 /// The config without a word about its versions.
-fn bare() -> String {
+fn config_without_version() -> String {
     let spec = json!({"rollout": at_once(), "objects": ["ConfigMap"]});
     json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": spec})
         .to_string()
@@ -149,13 +152,13 @@ fn eve(home: &Home<'_>, arguments: &[&str], input: &str) -> Result<String> {
     Ok(said)
 }
 
-fn refused(home: &Home<'_>, arguments: &[&str], because: &str) -> Result<()> {
+fn assert_eve_refused(home: &Home<'_>, arguments: &[&str], because: &str) -> Result<()> {
     let said = eve(home, arguments, "").err().with_context(|| format!("eve could {arguments:?}"))?.to_string();
     ensure!(said.contains(because), "{said}");
     Ok(())
 }
 
-async fn held(home: &Home<'_>) -> Result<String> {
+async fn published_greeting(home: &Home<'_>) -> Result<String> {
     let map = home.space.api::<ConfigMap>().get("shop").await?;
     map.data.and_then(|mut data| data.remove("greeting")).context("no greeting")
 }
@@ -170,6 +173,6 @@ async fn assert_held(home: &Home<'_>, version: &str) -> Result<()> {
         (waits && status.current_version.is_none()).then_some(())
     })
     .await?;
-    ensure!(held(home).await? == "owner", "ConfigMap shop holds what is not the owner's");
+    ensure!(published_greeting(home).await? == "owner", "ConfigMap shop holds what is not the owner's");
     Ok(())
 }

@@ -14,7 +14,7 @@ use nudge_tests::cluster::assigned::assigned;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::exposure::stands;
+use super::exposure::wait_for_status;
 use super::rollout::APP;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
@@ -58,7 +58,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         let middle = |status: &VersionedConfigStatus| {
             status.rollout.stage == Some(RolloutStage::Moving) && status.rollout.step > 0 && status.pods.on_target > 0
         };
-        stands(&home, name, "the first step has gone out", middle).await?;
+        wait_for_status(&home, name, "the first step has gone out", middle).await?;
     }
     home.kubectl(&["scale", "deployment", "scaled", &format!("--replicas={SCALED}")])?;
     home.kubectl(&["scale", "deployment", "slow", &format!("--replicas={}", PODS + 2)])?;

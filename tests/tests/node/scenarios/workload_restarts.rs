@@ -40,7 +40,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     environment["spec"]["minReadySeconds"] = 5.into();
     environment["spec"]["progressDeadlineSeconds"] = DEADLINE_SECONDS.into();
     home.apply(&list([environment]))?;
-    runs(&home, "one").await?;
+    wait_for_pods(&home, "one").await?;
 
     home.activate("mode", "2").await?;
     let activated = OffsetDateTime::now_utc();
@@ -50,9 +50,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
     let terminating = |pod: &&Pod| pod.metadata.deletion_timestamp.is_some();
     for pod in pods.iter().filter(|pod| !terminating(pod)) {
-        ensure!(says(&home, pod).await?.contains("mode=two"), "{} is of the version before", pod.name_any());
+        ensure!(pod_log(&home, pod).await?.contains("mode=two"), "{} is of the version before", pod.name_any());
     }
-    runs(&home, "two").await?;
+    wait_for_pods(&home, "two").await?;
 
     home.activate("mode", "3").await?;
     let bad = OffsetDateTime::now_utc();
@@ -74,8 +74,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ensure!(published == Some("2") && current == Some("2"), "{status:#?}");
     let map = home.space.api::<ConfigMap>().get("mode").await?;
     ensure!(map.data.iter().flatten().any(|(key, value)| key == "MODE" && value == "two"), "{map:?}");
-    runs(&home, "two").await?;
-    stays(&home).await?;
+    wait_for_pods(&home, "two").await?;
+    test_config_without_objects(&home).await?;
 
     let row = |what: &str, from, to: OffsetDateTime| -> Result<()> {
         suite.report.row(TITLE, &[what.to_owned(), seconds(Duration::try_from(to - from)?)]);
@@ -90,7 +90,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// A version of a config without objects becomes current; nothing else comes of it.
-async fn stays(home: &Home<'_>) -> Result<()> {
+async fn test_config_without_objects(home: &Home<'_>) -> Result<()> {
     let [one, two] = ["one", "two"].map(|mode| json!({"MODE": mode}));
     home.apply(&list([plain("quiet", &one)]))?;
     home.apply(&config("quiet", &[("1", one), ("2", two)], &at_once()))?;
@@ -113,13 +113,13 @@ async fn stays(home: &Home<'_>) -> Result<()> {
     assert_untouched(home, &pod).await
 }
 
-async fn says(home: &Home<'_>, pod: &Pod) -> Result<String> {
+async fn pod_log(home: &Home<'_>, pod: &Pod) -> Result<String> {
     Ok(home.space.api::<Pod>().logs(&pod.name_any(), &LogParams::default()).await?)
 }
 
 /// Waits until the Deployment's pods run with this and are available, and all others are terminating (which takes an old kubelet a minute at times):
 /// Nudge waits for none that was not well before.
-async fn runs(home: &Home<'_>, mode: &str) -> Result<()> {
+async fn wait_for_pods(home: &Home<'_>, mode: &str) -> Result<()> {
     let (pods, deployments) = (home.space.api::<Pod>(), home.space.api::<Deployment>());
     let text = format!("mode={mode}");
     eventually(LONG_WAIT_TIMEOUT, &format!("all pods say {text}"), async || {
@@ -130,7 +130,7 @@ async fn runs(home: &Home<'_>, mode: &str) -> Result<()> {
             return None;
         }
         for pod in &all {
-            if !says(home, pod).await.ok()?.contains(&text) {
+            if !pod_log(home, pod).await.ok()?.contains(&text) {
                 return None;
             }
         }

@@ -41,10 +41,10 @@ fn policies_say_to_recorded_requests_what_a_current_server_said() -> Result<()> 
     }
     for policy in &policies {
         ensure!(
-            policy.untried().is_empty(),
+            policy.untried_expressions().is_empty(),
             "no request reaches these expressions of {}: {:#?}",
             policy.name,
-            policy.untried()
+            policy.untried_expressions()
         );
     }
     Ok(())

@@ -46,7 +46,7 @@ pub(crate) async fn installed() -> Result<Option<&'static Cluster>> {
         };
         // A dry run finds no namespace that it has not really made.
         let namespace = read(&deploy().join("base/namespace.yaml"))?;
-        if !applied(&cluster, &namespace).await? {
+        if !apply_first(&cluster, &namespace).await? {
             return Ok(None);
         }
         let all = manifest(&cluster)?;
@@ -58,7 +58,7 @@ pub(crate) async fn installed() -> Result<Option<&'static Cluster>> {
 }
 
 /// Applies the first thing to a new server: an old one takes a moment until it can say what it has. `false` without kubectl.
-async fn applied(cluster: &Cluster, text: &str) -> Result<bool> {
+async fn apply_first(cluster: &Cluster, text: &str) -> Result<bool> {
     let try_it = async || match cluster.kubectl_on(&APPLY, text).await {
         Err(error) if error.to_string().contains("currently unable to handle the request") => None,
         other => Some(other.map(|said| said.is_some())),
@@ -67,7 +67,7 @@ async fn applied(cluster: &Cluster, text: &str) -> Result<bool> {
 }
 
 /// The objects as the server has them, but for what old servers write anew with every application.
-async fn stored(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap<String, Value>> {
+async fn stored_objects(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap<String, Value>> {
     let client = cluster.admin().await?;
     let mut all = BTreeMap::new();
     for object in objects {
@@ -106,10 +106,10 @@ async fn applying_again_changes_nothing() -> Result<()> {
             .map(Value::from)
             .contains(&object["kind"])
     });
-    let before = stored(cluster, &objects).await?;
+    let before = stored_objects(cluster, &objects).await?;
     ensure!(before.len() > 15);
     cluster.kubectl_on(&APPLY, &text).await?;
-    assert_eq!(difference(&stored(cluster, &objects).await?, &before), Vec::<&String>::new());
+    assert_eq!(difference(&stored_objects(cluster, &objects).await?, &before), Vec::<&String>::new());
     Ok(())
 }
 
@@ -192,7 +192,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let addresses = (address()?, address()?, address()?);
     let text = by_address(&manifest(&cluster)?, addresses.0)?;
-    if !applied(&cluster, &text).await? {
+    if !apply_first(&cluster, &text).await? {
         return Ok(());
     }
     // Not again what was applied, but what the tests' own replica needs beyond.

@@ -16,14 +16,14 @@ const OLDEST_KUBECTL: u64 = 27;
 /// The objects of a text, in its order.
 pub(crate) fn documents(text: &str) -> Result<Vec<Value>> {
     let all = serde_saphyr::from_multiple::<Value>(text)?;
-    Ok(all.into_iter().filter(|document| !document.is_null()).map(whole).collect())
+    Ok(all.into_iter().filter(|document| !document.is_null()).map(with_whole_numbers).collect())
 }
 
 /// The same with whole numbers for such as 1.0, which kustomize writes otherwise.
-fn whole(value: Value) -> Value {
+fn with_whole_numbers(value: Value) -> Value {
     match value {
-        Value::Array(items) => items.into_iter().map(whole).collect(),
-        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, whole(value))).collect(),
+        Value::Array(items) => items.into_iter().map(with_whole_numbers).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, with_whole_numbers(value))).collect(),
         Value::Number(number) => match number.as_f64() {
             Some(float) if number.is_f64() && float.fract() == 0.0 => {
                 format!("{float:.0}").parse().map_or(Value::Number(number), Value::Number)

@@ -54,7 +54,7 @@ impl Policy {
 
     /// What it says to a request.
     pub(crate) fn judge(&self, request: &Recorded) -> Result<Verdict> {
-        if !self.concerns(request) {
+        if !self.is_about(request) {
             return Ok(Verdict::NotMatched);
         }
         if self.spec["paramKind"].is_null() {
@@ -71,7 +71,7 @@ impl Policy {
     }
 
     /// Its expressions that no request has reached yet.
-    pub(crate) fn untried(&self) -> Vec<String> {
+    pub(crate) fn untried_expressions(&self) -> Vec<String> {
         let evaluated = self.evaluated.borrow();
         self.expressions().into_iter().filter(|it| !evaluated.contains(it)).collect()
     }
@@ -83,7 +83,7 @@ impl Policy {
     }
 
     /// Rules and selectors.
-    fn concerns(&self, request: &Recorded) -> bool {
+    fn is_about(&self, request: &Recorded) -> bool {
         let constraints = &self.spec["matchConstraints"];
         let review = &request.request;
         let is = |list: &Value, value: &Value| items(list).iter().any(|it| it == value || it == "*");
@@ -99,8 +99,8 @@ impl Policy {
         // Either state of an object counts.
         let mut objects = [&review["object"], &review["oldObject"]].into_iter().filter(|object| !object.is_null());
         ruled
-            && selects(&constraints["namespaceSelector"], &request.namespace)
-            && objects.any(|object| selects(&constraints["objectSelector"], object))
+            && is_selected(&constraints["namespaceSelector"], &request.namespace)
+            && objects.any(|object| is_selected(&constraints["objectSelector"], object))
     }
 
     fn judge_with(&self, request: &Recorded, params: &Value) -> Result<Verdict> {
@@ -160,7 +160,7 @@ impl Policy {
 }
 
 /// Whether a label selector takes the object.
-fn selects(selector: &Value, object: &Value) -> bool {
+fn is_selected(selector: &Value, object: &Value) -> bool {
     let label = |name: &str| object["metadata"]["labels"].get(name);
     let equal =
         selector["matchLabels"].as_object().into_iter().flatten().all(|(name, value)| label(name) == Some(value));

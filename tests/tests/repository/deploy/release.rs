@@ -19,7 +19,7 @@ fn repository() -> PathBuf {
     deploy().join("..")
 }
 
-fn said(command: &mut Command) -> Result<Finished> {
+fn run(command: &mut Command) -> Result<Finished> {
     let finished = Finished::of(command)?;
     ensure!(finished.code == Some(0), "{command:?}: {finished:?}");
     Ok(finished)
@@ -35,11 +35,11 @@ fn image(folder: &Path) -> Result<(Vec<u8>, String)> {
         let file = format!("{}=/program:0111:cap_kill", program.display());
         let mut make = Command::new(repository().join("tests/node/make-image"));
         make.arg(part).args(["program:1.0.0", "--file", &file, "--user", "65532:65532", "--architecture"]).arg(arch);
-        said(&mut make)?;
+        run(&mut make)?;
     }
     let out = folder.join("out.tar");
     let mut layout = Command::new(repository().join("deploy/images/layout"));
-    let finished = said(layout.arg(&out).arg("program:1.0.0").args(&parts))?;
+    let finished = run(layout.arg(&out).arg("program:1.0.0").args(&parts))?;
     Ok((fs::read(out)?, finished.stdout.trim().to_owned()))
 }
 
@@ -56,7 +56,7 @@ fn an_image_of_two_architectures_is_the_same_in_every_folder() -> Result<()> {
     let blob = |digest: &str| {
         let name = format!("blobs/{}", digest.replace(':', "/"));
         let mut tar = Command::new("tar");
-        said(tar.arg("xOf").arg(one.path().join("out.tar")).arg(name)).map(|finished| finished.stdout)
+        run(tar.arg("xOf").arg(one.path().join("out.tar")).arg(name)).map(|finished| finished.stdout)
     };
     let index: Value = serde_json::from_str(&blob(&digest)?)?;
     let manifests = index["manifests"].as_array().context("no manifests")?;
@@ -89,7 +89,7 @@ fn what_is_released_is_static() -> Result<()> {
     let search = env::var_os("PATH").unwrap_or_default();
     let search = env::join_paths(iter::once(folder.path().to_owned()).chain(env::split_paths(&search)))?;
     for (flag, is) in [("-static", true), ("-pie", false)] {
-        said(Command::new("cc").arg(flag).arg(at("main.c")).arg("-o").arg(at("program")))?;
+        run(Command::new("cc").arg(flag).arg(at("main.c")).arg("-o").arg(at("program")))?;
         let mut build = Command::new(repository().join("deploy/images/build"));
         build.arg(at("out")).env("PATH", &search).env("PROGRAM", at("program")).env("CARGO_TARGET_DIR", at("target"));
         let finished = Finished::of(&mut build)?;
@@ -110,7 +110,7 @@ fn more_than_five_percent_is_marked() -> Result<()> {
     fs::write(&before, "agent\tamd64\t1000\ninjector\tamd64\t1000\nplugin\tamd64\t1000\n")?;
     fs::write(&now, "agent\tamd64\t1050\ninjector\tamd64\t1051\nplugin\tamd64\t940\nother\tamd64\t1\n")?;
     let mut sizes = Command::new(repository().join(".ci/sizes"));
-    let finished = said(sizes.arg(&now).env("NUDGE_SIZES", &before).env_remove("GITHUB_ACTIONS"))?;
+    let finished = run(sizes.arg(&now).env("NUDGE_SIZES", &before).env_remove("GITHUB_ACTIONS"))?;
     for row in
         ["| 1050 | 0.0 | +5.0% |", "| 1051 | 0.0 | **+5.1%** |", "| 940 | 0.0 | **-6.0%** |", "| 1 | 0.0 | new |"]
     {

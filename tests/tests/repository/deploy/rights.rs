@@ -34,7 +34,7 @@ fn rights(role: &Value) -> BTreeSet<String> {
 }
 
 /// The rights that the bindings of an installation give.
-fn given(objects: &BTreeMap<String, Value>) -> Result<BTreeMap<Place, BTreeSet<String>>> {
+fn granted_rights(objects: &BTreeMap<String, Value>) -> Result<BTreeMap<Place, BTreeSet<String>>> {
     let mut given = BTreeMap::<Place, BTreeSet<String>>::new();
     let text = |value: &Value| value.as_str().map(str::to_owned);
     for (title, binding) in objects.iter().filter(|(title, _)| title.contains("RoleBinding/")) {
@@ -140,13 +140,13 @@ fn outside_of_its_namespaces_nudge_has_the_rights_that_the_page_names() -> Resul
         .collect();
     for resource in ["base", "overlays/current"] {
         let Some(objects) = installed(resource, &["sources", "analysis"])? else { return Ok(()) };
-        assert_eq!(given(&objects)?, expected, "{resource}");
+        assert_eq!(granted_rights(&objects)?, expected, "{resource}");
     }
     let Some(objects) = installed("overlays/current", &["sources", "analysis", "cluster-reads"])? else {
         return Ok(());
     };
     let mut more = BTreeSet::<String>::new();
-    for (place, rights) in given(&objects)? {
+    for (place, rights) in granted_rights(&objects)? {
         let before = expected.get(&place).with_context(|| format!("{place:?} has no rights without it"))?;
         more.extend(rights.difference(before).cloned());
     }

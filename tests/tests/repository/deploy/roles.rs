@@ -28,7 +28,7 @@ async fn user(space: &Space, role: &str) -> Result<String> {
 }
 
 /// Whether a user may `verb` the resource `group/resource/subresource` in a namespace.
-async fn may(space: &Space, user: &str, verb: &str, what: &str, name: Option<&str>) -> Result<bool> {
+async fn is_allowed(space: &Space, user: &str, verb: &str, what: &str, name: Option<&str>) -> Result<bool> {
     let [group, resource, sub] = what.split('/').collect::<Vec<_>>()[..] else { anyhow::bail!("{what}") };
     let attributes = ResourceAttributes {
         group: Some(group.to_owned()),
@@ -56,22 +56,26 @@ async fn view_reads_edit_switches_and_no_admin_of_a_namespace_binds() -> Result<
     let (space, other) = (cluster.space("roles").await?, cluster.space("other").await?);
     let (view, edit, admin) = (user(&space, "view").await?, user(&space, "edit").await?, user(&space, "admin").await?);
     // Kubernetes adds the roles up a moment after they are there.
-    let added = async || may(&space, &admin, "create", "nudge.dev/versionedconfigs/", None).await.ok()?.then_some(());
+    let added =
+        async || is_allowed(&space, &admin, "create", "nudge.dev/versionedconfigs/", None).await.ok()?.then_some(());
     eventually(WAIT_TIMEOUT, "the roles are added up", added).await?;
 
     let configs = "nudge.dev/versionedconfigs/";
     for verb in ["get", "list", "watch"] {
         for user in [&view, &edit, &admin] {
-            ensure!(may(&space, user, verb, configs, None).await?, "{user} {verb}");
-            ensure!(!may(&other, user, verb, configs, None).await?, "{user} {verb} elsewhere");
+            ensure!(is_allowed(&space, user, verb, configs, None).await?, "{user} {verb}");
+            ensure!(!is_allowed(&other, user, verb, configs, None).await?, "{user} {verb} elsewhere");
         }
     }
     for verb in ["create", "update", "patch", "delete"] {
-        ensure!(!may(&space, &view, verb, configs, None).await?, "view {verb}");
+        ensure!(!is_allowed(&space, &view, verb, configs, None).await?, "view {verb}");
         for user in [&edit, &admin] {
-            ensure!(may(&space, user, verb, configs, None).await?, "{user} {verb}");
-            ensure!(!may(&space, user, verb, "nudge.dev/versionedconfigs/status", None).await?, "{user} {verb} status");
-            ensure!(!may(&other, user, verb, configs, None).await?, "{user} {verb} elsewhere");
+            ensure!(is_allowed(&space, user, verb, configs, None).await?, "{user} {verb}");
+            ensure!(
+                !is_allowed(&space, user, verb, "nudge.dev/versionedconfigs/status", None).await?,
+                "{user} {verb} status"
+            );
+            ensure!(!is_allowed(&other, user, verb, configs, None).await?, "{user} {verb} elsewhere");
         }
     }
     // What was measured is Nudge's own, and so is what it says of policies and approvals.
@@ -79,12 +83,12 @@ async fn view_reads_edit_switches_and_no_admin_of_a_namespace_binds() -> Result<
         ["internal.nudge.dev/rolloutanalyses/", "nudge.dev/rolloutpolicies/", "nudge.dev/rolloutpolicies/status"]
     {
         for user in [&view, &edit, &admin] {
-            ensure!(!may(&space, user, "get", what, None).await?, "{user} {what}");
+            ensure!(!is_allowed(&space, user, "get", what, None).await?, "{user} {what}");
         }
     }
     for verb in ["update", "patch"] {
         for user in [&view, &edit, &admin] {
-            ensure!(!may(&space, user, verb, "nudge.dev/versionapprovals/status", None).await?, "{user} {verb}");
+            ensure!(!is_allowed(&space, user, verb, "nudge.dev/versionapprovals/status", None).await?, "{user} {verb}");
         }
     }
     let roles = "rbac.authorization.k8s.io/clusterroles/";
@@ -97,10 +101,13 @@ async fn view_reads_edit_switches_and_no_admin_of_a_namespace_binds() -> Result<
         "nudge-injector",
     ] {
         for user in [&view, &edit, &admin] {
-            ensure!(!may(&space, user, "bind", roles, Some(role)).await?, "{user} {role}");
+            ensure!(!is_allowed(&space, user, "bind", roles, Some(role)).await?, "{user} {role}");
         }
     }
-    ensure!(!may(&space, &admin, "patch", "/namespaces/", Some(&space.name)).await?, "the label is the cluster's");
+    ensure!(
+        !is_allowed(&space, &admin, "patch", "/namespaces/", Some(&space.name)).await?,
+        "the label is the cluster's"
+    );
     Ok(())
 }
 
@@ -157,7 +164,7 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
     }
     let of = |name: &str| format!("system:serviceaccount:{NAMESPACE}:{name}");
     let (control, hub, certs) = (of(ACCOUNT), of(HUB_ACCOUNT), of(CERTS_ACCOUNT));
-    let bound = async || may(&space, &hub, "patch", "/pods/status", None).await.ok()?.then_some(());
+    let bound = async || is_allowed(&space, &hub, "patch", "/pods/status", None).await.ok()?.then_some(());
     eventually(WAIT_TIMEOUT, "the roles are bound", bound).await?;
     for (user, verb, what) in [
         (&control, "update", "/configmaps/"),
@@ -171,21 +178,21 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
         (&hub, "list", "/serviceaccounts/"),
         (&hub, "watch", "/serviceaccounts/"),
     ] {
-        ensure!(may(&space, user, verb, what, None).await?, "{user} {verb} {what}");
-        ensure!(!may(&other, user, verb, what, None).await?, "{user} {verb} {what} where nobody has bound it");
+        ensure!(is_allowed(&space, user, verb, what, None).await?, "{user} {verb} {what}");
+        ensure!(!is_allowed(&other, user, verb, what, None).await?, "{user} {verb} {what} where nobody has bound it");
     }
     let secrets = Space { client: space.client.clone(), name: NAMESPACE.to_owned() };
     for (name, user) in [("nudge-authority", &certs), ("nudge-serving", &certs), ("nudge-content-key", &certs)] {
         for verb in ["get", "update"] {
-            ensure!(may(&secrets, user, verb, "/secrets/", Some(name)).await?, "{verb} {name}");
+            ensure!(is_allowed(&secrets, user, verb, "/secrets/", Some(name)).await?, "{verb} {name}");
             for other in [&control, &hub] {
-                ensure!(!may(&secrets, other, verb, "/secrets/", Some(name)).await?, "{other} {verb} {name}");
+                ensure!(!is_allowed(&secrets, other, verb, "/secrets/", Some(name)).await?, "{other} {verb} {name}");
             }
         }
     }
     let webhooks = "admissionregistration.k8s.io/validatingwebhookconfigurations/";
-    ensure!(may(&space, &certs, "patch", webhooks, Some("nudge-injector")).await?, "caBundle");
-    ensure!(!may(&space, &certs, "patch", webhooks, Some("another")).await?, "the webhooks of others");
+    ensure!(is_allowed(&space, &certs, "patch", webhooks, Some("nudge-injector")).await?, "caBundle");
+    ensure!(!is_allowed(&space, &certs, "patch", webhooks, Some("another")).await?, "the webhooks of others");
     for (user, verb, what) in [
         (&control, "patch", webhooks),
         (&control, "patch", "/pods/"),
@@ -209,7 +216,7 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
         (&certs, "get", "/pods/"),
         (&certs, "create", "nudge.dev/versionedconfigs/"),
     ] {
-        ensure!(!may(&space, user, verb, what, Some("nudge-injector")).await?, "{user} {verb} {what}");
+        ensure!(!is_allowed(&space, user, verb, what, Some("nudge-injector")).await?, "{user} {verb} {what}");
     }
     for user in [&control, &hub, &certs] {
         for (verb, what) in [
@@ -226,17 +233,17 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
             ("create", "coordination.k8s.io/leases/"),
         ] {
             for place in [&space, &other, &secrets] {
-                ensure!(!may(place, user, verb, what, None).await?, "{user} {verb} {what} in {}", place.name);
+                ensure!(!is_allowed(place, user, verb, what, None).await?, "{user} {verb} {what} in {}", place.name);
             }
         }
     }
     // Only where it is bound, and for nobody else.
     bind(&space, "nudge-publish-secrets").await?;
     for verb in ["create", "update"] {
-        let bound = async || may(&space, &control, verb, "/secrets/", None).await.ok()?.then_some(());
+        let bound = async || is_allowed(&space, &control, verb, "/secrets/", None).await.ok()?.then_some(());
         eventually(WAIT_TIMEOUT, "Secrets may be published", bound).await?;
         for (place, user) in [(&other, &control), (&secrets, &control), (&space, &hub), (&space, &certs)] {
-            ensure!(!may(place, user, verb, "/secrets/", None).await?, "{user} {verb} in {}", place.name);
+            ensure!(!is_allowed(place, user, verb, "/secrets/", None).await?, "{user} {verb} in {}", place.name);
         }
     }
     Ok(())

@@ -104,7 +104,7 @@ fn modules(root: &Path) -> Result<Modules> {
 /// Adds the module of this path and those inside of it, whose files are in `folder`.
 fn load(file: &Path, folder: &Path, path: &Segments, modules: &mut Modules) -> Result<()> {
     let text = product(file)?;
-    let children = declared(&text);
+    let children = declared_modules(&text);
     let (mut imports, mut globs) = (BTreeMap::new(), Vec::new());
     let starts = text.match_indices("use ").filter(|(at, _)| {
         let line = text[..*at].rsplit('\n').next().unwrap_or_default();
@@ -155,7 +155,7 @@ fn product(path: &Path) -> Result<String> {
 }
 
 /// The modules that a file declares, which are files of their own.
-fn declared(text: &str) -> Vec<String> {
+fn declared_modules(text: &str) -> Vec<String> {
     let declared = text.lines().filter_map(|line| line.strip_suffix(';')?.rsplit_once("mod "));
     declared
         .filter(|(public, _)| public.is_empty() || public.starts_with("pub"))

@@ -138,8 +138,8 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
     let tried = |status: &VersionedConfigStatus| {
         measurable(status).is_some_and(|(reason, said)| reason == "NotMeasurable" && says(said))
     };
-    scene.stands("what can't be asked is said", tried).await?;
-    scene.wants("2").await?;
+    scene.wait_for_status("what can't be asked is said", tried).await?;
+    scene.request_version("2").await?;
     let expected = [
         ("endless", "of the pods with the version: the answer has more than 1048576 bytes"),
         ("slow", "did not answer within 10 s"),
@@ -150,15 +150,16 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
         ("closed", "Nudge may not read Secret closed; allow it: kubectl create role"),
         ("api", "nothing is sent to ::ffff:"),
     ];
-    let object = scene.said(&expected.map(|(name, _)| name)).await?;
+    let object = scene.wait_for_answers(&expected.map(|(name, _)| name)).await?;
     for (name, text) in expected {
         let error = error(&object, name)?;
         ensure!(error.contains(text), "{name}: {error}");
     }
     ensure!((loopback.count(), other.count()) == (0, 0), "nothing reached what it must not reach");
     ensure!(endless.count() > 0 && slow.count() > 0 && elsewhere.count() > 0);
-    let status =
-        scene.stands("it is held", |status| ready(status).is_some_and(|it| it.0 == "AnalysisInconclusive")).await?;
+    let status = scene
+        .wait_for_status("it is held", |status| ready(status).is_some_and(|it| it.0 == "AnalysisInconclusive"))
+        .await?;
     ensure!(status.rollout.failure.is_none() && status.rollout.step == 1, "{status:#?}");
     ensure!(!format!("{object:?} {status:?}").contains("hunter2"));
     stands_behind_a_service_of_the_system(&scene, &other).await
@@ -186,14 +187,14 @@ async fn stands_behind_a_service_of_the_system(scene: &Scene, server: &Hostile) 
     let refused = |object: &RolloutAnalysis| {
         error(object, "system").is_ok_and(|error| error.contains("it belongs to the API server or to kube-system"))
     };
-    scene.measured("it is refused", refused).await?;
+    scene.wait_for_measurement("it is refused", refused).await?;
     let asked = server.count();
     let answers = |object: &RolloutAnalysis| {
         let query = object.status.as_ref().and_then(|status| status.queries.first());
         query.and_then(|query| query.answers.last()).map_or(0, |last| last.number)
     };
-    let known = answers(&scene.measured("it is there", |_| true).await?);
-    scene.measured("it is measured again", |object| answers(object) > known).await?;
+    let known = answers(&scene.wait_for_measurement("it is there", |_| true).await?);
+    scene.wait_for_measurement("it is measured again", |object| answers(object) > known).await?;
     ensure!(server.count() == asked, "nothing is sent there any more");
     Ok(())
 }

@@ -58,7 +58,7 @@ impl Scene {
             scene.bear(["web", "api"][number % 2], number, replica).await?;
         }
         let all = format!("{pods}/{pods}");
-        scene.stands("all pods run version 1", |status| status.pods.summary == all).await?;
+        scene.wait_for_status("all pods run version 1", |status| status.pods.summary == all).await?;
         Ok(scene)
     }
 
@@ -87,7 +87,7 @@ impl Scene {
     }
 
     /// Asks for a version, which is made.
-    pub(crate) async fn wants(&self, version: &str) -> Result<()> {
+    pub(crate) async fn request_version(&self, version: &str) -> Result<()> {
         self.make(version).await?;
         self.set(&json!({"version": version})).await
     }
@@ -114,7 +114,7 @@ impl Scene {
         self.space.api::<VersionedConfig>().get("shop").await?.status.context("no status")
     }
 
-    pub(crate) async fn stands(
+    pub(crate) async fn wait_for_status(
         &self,
         what: &str,
         is: impl Fn(&VersionedConfigStatus) -> bool,
@@ -134,7 +134,7 @@ impl Scene {
         let current = |status: &VersionedConfigStatus| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         };
-        self.stands(&what, current).await
+        self.wait_for_status(&what, current).await
     }
 
     /// Waits until the analysis holds the version because of this. What it says.
@@ -142,23 +142,27 @@ impl Scene {
         let held = |status: &VersionedConfigStatus| {
             ready(status).is_some_and(|(reason, message)| reason == "AnalysisInconclusive" && message.contains(says))
         };
-        let status = self.stands(what, held).await?;
+        let status = self.wait_for_status(what, held).await?;
         Ok(ready(&status).map(|(_, message)| message.to_owned()).unwrap_or_default())
     }
 
     /// What was measured.
-    pub(crate) async fn measured(&self, what: &str, is: impl Fn(&RolloutAnalysis) -> bool) -> Result<RolloutAnalysis> {
+    pub(crate) async fn wait_for_measurement(
+        &self,
+        what: &str,
+        is: impl Fn(&RolloutAnalysis) -> bool,
+    ) -> Result<RolloutAnalysis> {
         self.space.object_until(WAIT_TIMEOUT, "shop", what, is).await
     }
 
     /// What was measured in a step, once each of these queries was asked in it. A rehearsal may have answers before.
-    pub(crate) async fn said(&self, names: &[&str]) -> Result<RolloutAnalysis> {
+    pub(crate) async fn wait_for_answers(&self, names: &[&str]) -> Result<RolloutAnalysis> {
         let all = |object: &RolloutAnalysis| {
             let round = &object.spec.round;
             let status = object.status.as_ref().filter(|status| status.round == *round && !is_rehearsal(round));
             names.iter().all(|name| status.is_some_and(|status| status.queries.iter().any(|one| one.name == *name)))
         };
-        self.measured("all are measured", all).await
+        self.wait_for_measurement("all are measured", all).await
     }
 }
 

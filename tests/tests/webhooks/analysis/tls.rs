@@ -41,7 +41,7 @@ async fn a_server_is_asked_if_its_certificate_is_good_and_holds_the_version_if_n
         analysis("plain", &good.https().replace("https", "http"), Some("right")),
     ];
     scene.set(&json!({"rollout": {"analysis": analyses}})).await?;
-    scene.wants("2").await?;
+    scene.request_version("2").await?;
     let expected = [
         ("good", "none"),
         ("wrong", "the authority of its certificate is not trusted"),
@@ -50,15 +50,16 @@ async fn a_server_is_asked_if_its_certificate_is_good_and_holds_the_version_if_n
         ("other", "its certificate is not for this host"),
         ("plain", "the server's answer is not one of Prometheus"),
     ];
-    let object = scene.said(&expected.map(|(name, _)| name)).await?;
+    let object = scene.wait_for_answers(&expected.map(|(name, _)| name)).await?;
     for (name, text) in expected {
         let queries = &object.status.as_ref().context("no status")?.queries;
         let answer = queries.iter().find(|one| one.name == name).and_then(|one| one.answers.last());
         let error = answer.context("no answer")?.error.as_deref().unwrap_or("none");
         ensure!(error.contains(text), "{name}: {error}");
     }
-    let held =
-        scene.stands("it is held", |status| ready(status).is_some_and(|it| it.0 == "AnalysisInconclusive")).await?;
+    let held = scene
+        .wait_for_status("it is held", |status| ready(status).is_some_and(|it| it.0 == "AnalysisInconclusive"))
+        .await?;
     ensure!(held.rollout.failure.is_none() && held.rollout.step == 1, "nobody is blamed: {held:#?}");
     ensure!(
         !format!("{object:?} {held:?}").contains("hunter2"),

@@ -33,7 +33,7 @@ async fn numbers_decide_about_versions_and_a_server_that_is_away_holds_them() ->
     may_send(&scene.space, "metrics").await?;
     scene.set(&json!({"rollout": {"analysis": analysis(&prometheus)}})).await?;
     scene
-        .stands("each query has an answer", |status| measurable(status).is_some_and(|it| it.0 == "Measurable"))
+        .wait_for_status("each query has an answer", |status| measurable(status).is_some_and(|it| it.0 == "Measurable"))
         .await?;
 
     only_the_new_version_fails(&scene).await?;
@@ -44,8 +44,8 @@ async fn numbers_decide_about_versions_and_a_server_that_is_away_holds_them() ->
 async fn only_the_new_version_fails(scene: &Scene) -> Result<()> {
     scene.load.bad(Some("2"));
     let began = Instant::now();
-    scene.wants("2").await?;
-    let status = scene.stands("version 2 failed", |status| status.state() == ConfigState::Failed).await?;
+    scene.request_version("2").await?;
+    let status = scene.wait_for_status("version 2 failed", |status| status.state() == ConfigState::Failed).await?;
     let (failed, pods) = scene.load.failed();
     eprintln!(
         "a version that fails half of its requests: back after {} ms, {pods} of 8 pods had it, {failed} requests failed",
@@ -72,7 +72,7 @@ async fn only_the_new_version_fails(scene: &Scene) -> Result<()> {
 async fn nobody_can_say(scene: &Scene, prometheus: &mut Prometheus) -> Result<()> {
     scene.load.bad(None);
     scene.load.outage(true);
-    scene.wants("3").await?;
+    scene.request_version("3").await?;
     let said = scene.wait_until_held("an outage holds version 3", "so the version is not the cause").await?;
     ensure!(said.contains("pods on 3 have 1, those on 1 have 1 (max 0.05)"), "{said}");
     let began = Instant::now();
@@ -83,10 +83,10 @@ async fn nobody_can_say(scene: &Scene, prometheus: &mut Prometheus) -> Result<()
     prometheus.process()?.signal(Signal::SIGSTOP)?;
     scene.wait_until_held("a server that does not answer holds", "did not answer within 10 s").await?;
     let deadline = Duration::from_secs(DEADLINE_SECONDS + 5);
-    let status = scene.stands("it holds for longer than the deadline", |_| began.elapsed() > deadline).await?;
+    let status = scene.wait_for_status("it holds for longer than the deadline", |_| began.elapsed() > deadline).await?;
     ensure!(status.target_version.as_deref() == Some("3") && status.rollout.step == 1, "{status:#?}");
     prometheus.process()?.signal(Signal::SIGCONT)?;
-    scene.stands("another step goes out", |status| status.rollout.step > 1).await?;
+    scene.wait_for_status("another step goes out", |status| status.rollout.step > 1).await?;
 
     prometheus.process()?.kill()?;
     scene.wait_until_held("a server that is gone holds", "can't be reached").await?;

@@ -18,8 +18,8 @@ async fn nobody_waits_for_an_outage() -> Result<()> {
     let shop = Shop::new(&installation, json!({})).await?;
     let [alice, bob, carol] =
         [shop.user(&cluster, "alice").await?, shop.user(&cluster, "bob").await?, shop.user(&cluster, "carol").await?];
-    shop.makes(&alice, "2", "two").await?;
-    let denial = shop.decides(&carol, "2", "Deny").await?;
+    shop.create_version(&alice, "2", "two").await?;
+    let denial = shop.decide(&carol, "2", "Deny").await?;
     let made = shop.space.api::<ConfigMap>().get("shop-2").await?;
     let note = made.metadata.annotations.and_then(|mut all| all.remove("nudge.dev/made-by")).context("no author")?;
     ensure!(note.ends_with(" alice"), "{note}");
@@ -28,8 +28,8 @@ async fn nobody_waits_for_an_outage() -> Result<()> {
     let addresses = (replica.admission, replica.hub, replica.health);
     replica.process.kill()?;
     let away = "failed calling webhook";
-    assert_refused(bob.decides(approval).await, away)?;
-    assert_refused(alice.withdraws(&denial).await, away)?;
+    assert_refused(bob.decide(approval).await, away)?;
+    assert_refused(alice.withdraw(&denial).await, away)?;
     assert_refused(alice.change(json!({"rollout": {"approval": null}})).await, away)?;
     assert_refused(alice.change(json!({"version": "2"})).await, away)?;
     let configs = alice.api::<VersionedConfig>();
@@ -46,16 +46,16 @@ async fn nobody_waits_for_an_outage() -> Result<()> {
     let back = installation.replica(&options).await?;
     for version in ["3", "4"] {
         let sealed = |config: &VersionedConfig| config.status.as_ref().is_some_and(|it| it.version(version).is_some());
-        shop.stands("it is sealed", sealed).await?;
+        shop.wait_for_status("it is sealed", sealed).await?;
         alice.change(json!({"version": version})).await?;
-        shop.decides(&bob, version, "Approve").await?;
-        shop.awaits("Nudge does not know who created it, so no approval counts").await?;
+        shop.decide(&bob, version, "Approve").await?;
+        shop.wait_for_approval_message("Nudge does not know who created it, so no approval counts").await?;
     }
     // The denial is still there.
     alice.change(json!({"version": "2"})).await?;
-    shop.decides(&bob, "2", "Approve").await?;
-    shop.awaits("carol denies version 2").await?;
-    carol.withdraws(&denial).await?;
+    shop.decide(&bob, "2", "Approve").await?;
+    shop.wait_for_approval_message("carol denies version 2").await?;
+    carol.withdraw(&denial).await?;
     shop.wait_until_current("2").await?;
     drop(back);
     Ok(())

@@ -17,7 +17,7 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, json!({})).await?;
     let alice = shop.user(installation.cluster, "alice").await?;
-    shop.makes(&alice, "2", "two").await?;
+    shop.create_version(&alice, "2", "two").await?;
     let folder = tempfile::tempdir()?;
     let command = |user: &str, words: &[&str]| -> Result<Command> {
         let groups: &[&str] = if user == "eve" { &["devs"] } else { &["devs", "reviewers"] };
@@ -63,7 +63,7 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
     ensure!(all.is_empty(), "{all:?}");
     says("bob", &["deny", "shop", "2", "--reason=the limit is too low"], (true, "version 2 denied by bob")).await?;
     says("alice", &["use", "shop", "2"], (true, "spec.version is 2")).await?;
-    shop.awaits("bob denies version 2 (the limit is too low)").await?;
+    shop.wait_for_approval_message("bob denies version 2 (the limit is too low)").await?;
     let shown = format!("Digest:    {two}, of version 2\nApproval:  DENIED by bob: the limit is too low\n");
     says("alice", &["status", "shop"], (true, shown.as_str())).await?;
     says(
@@ -73,7 +73,7 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
     )
     .await?;
     says("bob", &["deny", "shop", "2", "--undo"], (true, "version 2 is not denied by bob any more")).await?;
-    shop.awaits("has 0 of 1 approval").await?;
+    shop.wait_for_approval_message("has 0 of 1 approval").await?;
     says("bob", &["deny", "shop", "2", "--reason=no"], (true, "denied by bob")).await?;
     // Who decides anew has decided that alone.
     says("bob", &approve("--reason=it is raised"), (true, "config shop: version 2 approved by bob")).await?;
@@ -97,7 +97,7 @@ async fn who_has_other_groups_than_when_they_approved_approves_anew() -> Result<
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, json!({})).await?;
     let alice = shop.user(installation.cluster, "alice").await?;
-    shop.makes(&alice, "2", "two").await?;
+    shop.create_version(&alice, "2", "two").await?;
     let config = shop.config().await?;
     let sealed = config.status.as_ref().and_then(|status| status.version("2")).context("not sealed")?;
     let read = format!("--digest={}", sealed.digest);
@@ -119,7 +119,7 @@ async fn who_has_other_groups_than_when_they_approved_approves_anew() -> Result<
     shop.space.api::<RoleBinding>().delete("approve-reviewers", &DeleteParams::default()).await?;
     allow(&shop.space, "leads", group("leads")).await?;
     alice.change(json!({"version": "2"})).await?;
-    shop.awaits("bob may not approve it any more").await?;
+    shop.wait_for_approval_message("bob may not approve it any more").await?;
     let anew = async || approves(&after).await.ok().filter(|said| !said.contains("may not approve or deny"));
     let said = eventually(WAIT_TIMEOUT, "the role holds", anew).await?;
     ensure!(

@@ -32,39 +32,39 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
         user.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(object)?).await?;
     }
     dora.change(json!({"version": "2"})).await?;
-    let said = shop.awaits("has 0 of 1 approval that it needs").await?;
+    let said = shop.wait_for_approval_message("has 0 of 1 approval that it needs").await?;
     let config = shop.config().await?;
     let sealed = config.status.as_ref().and_then(|status| status.version("2")).context("not sealed")?;
     ensure!(said.contains(&format!("kubectl nudge approve shop 2 --digest={} --reason=TEXT", sealed.digest)), "{said}");
 
     // Without the right, in the name of another, of other content, by an author, and by who asked for it.
     assert_refused(
-        eve.decides(shop.decision("2", "Approve").await?).await,
+        eve.decide(shop.decision("2", "Approve").await?).await,
         "user \"eve\" may not approve or deny versions",
     )?;
     assert_refused(
-        eve.decides(shop.decision("2", "Deny").await?).await,
+        eve.decide(shop.decision("2", "Deny").await?).await,
         "user \"eve\" may not approve or deny versions",
     )?;
     let mut as_bob = shop.decision("2", "Approve").await?;
     as_bob["approver"] = json!("bob");
-    assert_refused(eve.decides(as_bob.clone()).await, "spec.approver is \"bob\", and you are \"eve\"")?;
-    assert_refused(alice.decides(as_bob).await, "spec.approver is \"bob\", and you are \"alice\"")?;
+    assert_refused(eve.decide(as_bob.clone()).await, "spec.approver is \"bob\", and you are \"eve\"")?;
+    assert_refused(alice.decide(as_bob).await, "spec.approver is \"bob\", and you are \"alice\"")?;
     let mut other = shop.decision("2", "Approve").await?;
     other["digest"] = json!(format!("sha256:{}", "0".repeat(48)));
-    let other = bob.decides(other).await?;
+    let other = bob.decide(other).await?;
     shop.approval_says(&other, "OtherContent").await?;
-    let own = shop.decides(&alice, "2", "Approve").await?;
-    shop.awaits("; so far: alice has created a part of it").await?;
+    let own = shop.decide(&alice, "2", "Approve").await?;
+    shop.wait_for_approval_message("; so far: alice has created a part of it").await?;
     shop.approval_says(&own, "IsAuthor").await?;
-    shop.decides(&dora, "2", "Approve").await?;
-    shop.awaits("dora has asked for it").await?;
+    shop.decide(&dora, "2", "Approve").await?;
+    shop.wait_for_approval_message("dora has asked for it").await?;
     allow(&shop.space, "eve", user("eve")).await?;
-    let approves = async || shop.decides(&eve, "2", "Approve").await.ok();
+    let approves = async || shop.decide(&eve, "2", "Approve").await.ok();
     nudge_tests::eventually(WAIT_TIMEOUT, "the role holds", approves).await?;
-    shop.awaits("eve has created a part of it").await?;
+    shop.wait_for_approval_message("eve has created a part of it").await?;
 
-    let counted = shop.decides(&bob, "2", "Approve").await?;
+    let counted = shop.decide(&bob, "2", "Approve").await?;
     let status = shop.wait_until_current("2").await?;
     shop.approval_says(&counted, "Counted").await?;
     let release = status.releases.last().context("no release")?;
@@ -95,11 +95,11 @@ async fn two_approvals_are_by_two_users_one_of_which_is_a_service_account() -> R
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, json!({"required": 2})).await?;
     let [alice, bob] = [shop.user(installation.cluster, "alice").await?, shop.user(installation.cluster, "bob").await?];
-    shop.makes(&alice, "2", "two").await?;
+    shop.create_version(&alice, "2", "two").await?;
     alice.change(json!({"version": "2"})).await?;
-    shop.decides(&bob, "2", "Approve").await?;
-    shop.decides(&bob, "2", "Approve").await?;
-    shop.awaits("; so far: bob approves it").await?;
+    shop.decide(&bob, "2", "Approve").await?;
+    shop.decide(&bob, "2", "Approve").await?;
+    shop.wait_for_approval_message("; so far: bob approves it").await?;
     // Its right is that of a group which no object names: it follows from its name.
     shop.space.service_account("ci").await?;
     let accounts = format!("system:serviceaccounts:{}", shop.space.name);
@@ -107,7 +107,7 @@ async fn two_approvals_are_by_two_users_one_of_which_is_a_service_account() -> R
     let token = shop.space.token("ci", "https://kubernetes.default.svc", None).await?;
     let client = installation.cluster.client(&nudge_tests::cluster::Identity::Token(&token)).await?;
     let ci = User { client, namespace: shop.space.name.clone() };
-    let approves = async || shop.decides(&ci, "2", "Approve").await.ok();
+    let approves = async || shop.decide(&ci, "2", "Approve").await.ok();
     nudge_tests::eventually(WAIT_TIMEOUT, "the role holds", approves).await?;
     let release = shop.wait_until_current("2").await?.releases.pop().context("no release")?;
     let users: Vec<&str> = release.approvals.iter().map(|one| one.user.as_str()).collect();
@@ -124,27 +124,27 @@ async fn a_right_that_is_gone_counts_for_nothing_nor_does_a_denial_by_it() -> Re
         shop.user(installation.cluster, "bob").await?,
         shop.user(installation.cluster, "carol").await?,
     ];
-    shop.makes(&alice, "2", "two").await?;
-    shop.decides(&bob, "2", "Approve").await?;
-    let denial = shop.decides(&carol, "2", "Deny").await?;
+    shop.create_version(&alice, "2", "two").await?;
+    shop.decide(&bob, "2", "Approve").await?;
+    let denial = shop.decide(&carol, "2", "Deny").await?;
     // Other users who may delete approvals, and approve, take no denial away.
-    assert_refused(bob.withdraws(&denial).await, "may not withdraw what user \"carol\" has decided")?;
+    assert_refused(bob.withdraw(&denial).await, "may not withdraw what user \"carol\" has decided")?;
     let changed = json!({"spec": {"decision": "Approve"}});
     let patched = bob.api::<nudge_api::VersionApproval>();
     let patched = patched.patch(&denial, &PatchParams::default(), &Patch::Merge(changed)).await;
     assert_refused(patched, "its spec can't be changed")?;
     alice.change(json!({"version": "2"})).await?;
-    shop.awaits("carol denies version 2 (read it)").await?;
+    shop.wait_for_approval_message("carol denies version 2 (read it)").await?;
     let bindings = shop.space.api::<RoleBinding>();
     bindings.delete("approve-reviewers", &DeleteParams::default()).await?;
     // Asked again now and then, although nothing is observed to change. Until then her denial holds.
-    let said = shop.awaits("bob may not approve it any more").await?;
+    let said = shop.wait_for_approval_message("bob may not approve it any more").await?;
     ensure!(!said.contains("carol"), "{said}");
     ensure!(shop.config().await?.status.and_then(|status| status.current_version).as_deref() == Some("1"));
     allow(&shop.space, "bob", user("bob")).await?;
     shop.wait_until_current("2").await?;
     // She withdraws it all the same.
-    carol.withdraws(&denial).await?;
+    carol.withdraw(&denial).await?;
     Ok(())
 }
 
@@ -153,9 +153,9 @@ async fn the_first_version_waits_and_one_that_is_made_anew_is_approved_anew() ->
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, json!({})).await?;
     let [alice, bob] = [shop.user(installation.cluster, "alice").await?, shop.user(installation.cluster, "bob").await?];
-    shop.makes(&alice, "2", "two").await?;
+    shop.create_version(&alice, "2", "two").await?;
     let before = shop.decision("2", "Approve").await?;
-    shop.decides(&bob, "2", "Approve").await?;
+    shop.decide(&bob, "2", "Approve").await?;
     // The name comes back with other content once its config has forgotten it: a config of the same name is made anew.
     let all = DeleteParams::default();
     let force = json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}});
@@ -166,12 +166,12 @@ async fn the_first_version_waits_and_one_that_is_made_anew_is_approved_anew() ->
     nudge_tests::eventually(WAIT_TIMEOUT, "its versions are gone", gone).await?;
     let spec = json!({"rollout": {"approval": {}}});
     shop.space.create_object::<nudge_api::VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
-    shop.makes(&alice, "2", "other").await?;
+    shop.create_version(&alice, "2", "other").await?;
     ensure!(before["digest"] != shop.decision("2", "Approve").await?["digest"]);
-    shop.awaits("has 0 of 1 approval that it needs; kubectl").await?;
+    shop.wait_for_approval_message("has 0 of 1 approval that it needs; kubectl").await?;
     let config = shop.config().await?;
     ensure!(config.status.is_some_and(|status| status.current_version.is_none()), "it is the first one");
-    shop.decides(&bob, "2", "Approve").await?;
+    shop.decide(&bob, "2", "Approve").await?;
     let release = shop.wait_until_current("2").await?.releases.pop().context("no release")?;
     ensure!(release.approvals.len() == 1 && release.requested_by.is_none(), "{release:?}");
     ensure!(message(&shop.config().await?).is_none());
@@ -206,10 +206,10 @@ async fn who_set_a_source_approves_no_version_that_it_makes() -> Result<()> {
     let suspend = Patch::Merge(json!({"spec": {"suspend": true}}));
     bob.api::<ConfigSource>().patch("shop", &PatchParams::default(), &suspend).await?;
     dora.change(json!({"version": version})).await?;
-    shop.awaits("has 0 of 1 approval that it needs").await?;
-    let own = shop.decides(&alice, &version, "Approve").await?;
+    shop.wait_for_approval_message("has 0 of 1 approval that it needs").await?;
+    let own = shop.decide(&alice, &version, "Approve").await?;
     shop.approval_says(&own, "IsAuthor").await?;
-    let counted = shop.decides(&bob, &version, "Approve").await?;
+    let counted = shop.decide(&bob, &version, "Approve").await?;
     shop.wait_until_current(&version).await?;
     shop.approval_says(&counted, "Counted").await
 }

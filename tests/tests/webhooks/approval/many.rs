@@ -16,11 +16,11 @@ async fn who_decides_too_often_is_stopped_and_others_are_not() -> Result<()> {
         shop.user(installation.cluster, "bob").await?,
         shop.user(installation.cluster, "carol").await?,
     ];
-    shop.makes(&alice, "2", "two").await?;
+    shop.create_version(&alice, "2", "two").await?;
     let spec = shop.decision("2", "Approve").await?;
     let mut names = Vec::new();
     // What admission counts it observes, so some more may pass.
-    let full = eventually(WAIT_TIMEOUT, "there is no room", async || match bob.decides(spec.clone()).await {
+    let full = eventually(WAIT_TIMEOUT, "there is no room", async || match bob.decide(spec.clone()).await {
         Ok(name) => {
             names.push(name);
             None
@@ -31,13 +31,13 @@ async fn who_decides_too_often_is_stopped_and_others_are_not() -> Result<()> {
     ensure!(names.len() >= 16, "{}", names.len());
     let names_one = names.iter().any(|name| full.contains(&format!("kubectl delete versionapproval {name})")));
     ensure!(full.contains("you have 16 VersionApprovals of config shop") && names_one, "{full}");
-    shop.decides(&carol, "2", "Approve").await?;
+    shop.decide(&carol, "2", "Approve").await?;
     alice.change(json!({"version": "2"})).await?;
     shop.wait_until_current("2").await?;
     for name in &names {
-        bob.withdraws(name).await?;
+        bob.withdraw(name).await?;
     }
-    let anew = eventually(WAIT_TIMEOUT, "there is room again", async || bob.decides(spec.clone()).await.ok()).await?;
+    let anew = eventually(WAIT_TIMEOUT, "there is room again", async || bob.decide(spec.clone()).await.ok()).await?;
     bob.api::<VersionApproval>().get(&anew).await?;
-    assert_refused(carol.withdraws(&anew).await, "may not withdraw what user \"bob\" has decided")
+    assert_refused(carol.withdraw(&anew).await, "may not withdraw what user \"bob\" has decided")
 }

@@ -50,7 +50,7 @@ async fn asks_on_hold(shop: &Shop, user: &User) -> Result<()> {
         // What needs approval says that first.
         conditions.any(|one| ["OnHold", "AwaitingApproval"].contains(&one.reason.as_str()))
     };
-    shop.stands("it waits", waits).await?;
+    shop.wait_for_status("it waits", waits).await?;
     user.change(json!({"rollout": {"hold": null}})).await?;
     Ok(())
 }
@@ -66,34 +66,34 @@ async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
     ];
     ensure!(shop.config().await?.spec.rollout.approval.is_none());
     for version in ["2", "3"] {
-        shop.makes(&alice, version, version).await?;
+        shop.create_version(&alice, version, version).await?;
     }
     let policies = Policies::new(installation, &shop).await?;
     let policy = policies.make("prod", json!({"required": 2})).await?;
     asks_on_hold(&shop, &alice).await?;
     let asks = format!("has 0 of 2 approvals that RolloutPolicy {policy} asks for");
-    shop.awaits(&asks).await?;
+    shop.wait_for_approval_message(&asks).await?;
 
     // The config's own rule is added to it, also where authors may approve by it.
     alice.change(json!({"rollout": {"approval": {"required": 1, "notAuthor": false}}})).await?;
-    shop.decides(&alice, "2", "Approve").await?;
-    let said = shop.awaits("alice has created a part of it").await?;
+    shop.decide(&alice, "2", "Approve").await?;
+    let said = shop.wait_for_approval_message("alice has created a part of it").await?;
     ensure!(said.contains(&asks), "{said}");
-    shop.decides(&bob, "2", "Approve").await?;
-    let said = shop.awaits("; so far: bob approves it; ").await?;
+    shop.decide(&bob, "2", "Approve").await?;
+    let said = shop.wait_for_approval_message("; so far: bob approves it; ").await?;
     ensure!(said.contains(&format!("has 1 of 2 approvals that RolloutPolicy {policy} asks for; ")), "{said}");
     let withheld = shop.config().await?.status.and_then(|status| status.rollout.withheld);
     ensure!(withheld.is_some_and(|it| it.reason.as_str() == "AwaitingApproval" && it.until_time.is_none()));
-    shop.decides(&carol, "2", "Approve").await?;
+    shop.decide(&carol, "2", "Approve").await?;
     let status = shop.wait_until_current("2").await?;
     ensure!(status.rollout.withheld.is_none() && status.releases.last().is_some_and(|it| it.approvals.len() == 2));
 
     // Without the policy the config's own rule stays.
     alice.change(json!({"version": "3"})).await?;
-    shop.awaits(&asks).await?;
+    shop.wait_for_approval_message(&asks).await?;
     policies.remove(&policy).await?;
-    shop.awaits("has 0 of 1 approval that it needs").await?;
-    shop.decides(&alice, "3", "Approve").await?;
+    shop.wait_for_approval_message("has 0 of 1 approval that it needs").await?;
+    shop.decide(&alice, "3", "Approve").await?;
     shop.wait_until_current("3").await?;
     Ok(())
 }
@@ -103,11 +103,11 @@ async fn without_the_policy_a_config_without_a_rule_goes_on() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, Value::Null).await?;
     let alice = shop.user(installation.cluster, "alice").await?;
-    shop.makes(&alice, "2", "two").await?;
+    shop.create_version(&alice, "2", "two").await?;
     let policies = Policies::new(installation, &shop).await?;
     let policy = policies.make("prod", json!({})).await?;
     asks_on_hold(&shop, &alice).await?;
-    shop.awaits(&format!("has 0 of 1 approval that RolloutPolicy {policy} asks for")).await?;
+    shop.wait_for_approval_message(&format!("has 0 of 1 approval that RolloutPolicy {policy} asks for")).await?;
     policies.remove(&policy).await?;
     shop.wait_until_current("2").await?;
     Ok(())

@@ -14,7 +14,7 @@ async fn who_activates_does_not_take_the_guard_away() -> Result<()> {
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, json!({"required": 2})).await?;
     let alice = shop.user(installation.cluster, "alice").await?;
-    shop.makes(&alice, "2", "two").await?;
+    shop.create_version(&alice, "2", "two").await?;
     let overrides = overridden("2", "mine");
     for (rollout, said) in [
         (json!({"approval": null}), "that removes spec.rollout.approval"),
@@ -37,7 +37,7 @@ async fn who_activates_does_not_take_the_guard_away() -> Result<()> {
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "2"}
     });
     api.patch("shop", &PatchParams::apply("gitops").force(), &Patch::Apply(apply)).await?;
-    ensure!(shop.awaits("has 0 of 2 approvals").await?.contains("kubectl nudge approve shop 2"));
+    ensure!(shop.wait_for_approval_message("has 0 of 2 approvals").await?.contains("kubectl nudge approve shop 2"));
     // Who may override does it, and that is in the record.
     shop.set(json!({"rollout": {"override": overridden("2", "an outage")}})).await?;
     let release = shop.wait_until_current("2").await?.releases.pop().unwrap();

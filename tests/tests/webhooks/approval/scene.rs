@@ -54,7 +54,7 @@ impl Shop {
         space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
         let alice = shop.user(installation.cluster, "alice").await?;
         eventually(WAIT_TIMEOUT, "the roles hold", async || alice.list::<VersionedConfig>().await.ok()).await?;
-        shop.makes(&alice, "1", "one").await?;
+        shop.create_version(&alice, "1", "one").await?;
         shop.wait_until_current("1").await?;
         shop.set(json!({"rollout": {"approval": approval}})).await?;
         Ok(shop)
@@ -68,13 +68,15 @@ impl Shop {
     }
 
     /// Makes a version of this content, as that user.
-    pub(crate) async fn makes(&self, user: &User, version: &str, content: &str) -> Result<()> {
+    pub(crate) async fn create_version(&self, user: &User, version: &str, content: &str) -> Result<()> {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
         let meta = json!({"name": format!("shop-{version}"), "labels": labels});
         let object = json!({"metadata": meta, "immutable": true, "data": {"number": content}});
         user.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-        self.stands("it is sealed", |config| config.status.as_ref().is_some_and(|it| it.version(version).is_some()))
-            .await?;
+        self.wait_for_status("it is sealed", |config| {
+            config.status.as_ref().is_some_and(|it| it.version(version).is_some())
+        })
+        .await?;
         Ok(())
     }
 
@@ -89,7 +91,11 @@ impl Shop {
         Ok(self.space.api::<VersionedConfig>().get("shop").await?)
     }
 
-    pub(crate) async fn stands(&self, what: &str, is: impl Fn(&VersionedConfig) -> bool) -> Result<VersionedConfig> {
+    pub(crate) async fn wait_for_status(
+        &self,
+        what: &str,
+        is: impl Fn(&VersionedConfig) -> bool,
+    ) -> Result<VersionedConfig> {
         match eventually(WAIT_TIMEOUT, what, async || self.config().await.ok().filter(&is)).await {
             Ok(config) => Ok(config),
             Err(error) => Err(error.context(format!("{:#?}", self.config().await?.status))),
@@ -103,13 +109,13 @@ impl Shop {
                 .as_ref()
                 .is_some_and(|it| it.state() == ConfigState::Current && it.current_version.as_deref() == Some(version))
         };
-        self.stands(&format!("version {version} is current"), current).await?.status.context("just seen")
+        self.wait_for_status(&format!("version {version} is current"), current).await?.status.context("just seen")
     }
 
     /// Waits until the config awaits approval and says this, and returns all that it says.
-    pub(crate) async fn awaits(&self, what: &str) -> Result<String> {
+    pub(crate) async fn wait_for_approval_message(&self, what: &str) -> Result<String> {
         let config = self
-            .stands(&format!("it waits: {what}"), |config| message(config).is_some_and(|it| it.contains(what)))
+            .wait_for_status(&format!("it waits: {what}"), |config| message(config).is_some_and(|it| it.contains(what)))
             .await?;
         message(&config).context("just seen")
     }
@@ -133,8 +139,8 @@ impl Shop {
     }
 
     /// Decides as that user. Returns the name of the object.
-    pub(crate) async fn decides(&self, user: &User, version: &str, decision: &str) -> Result<String> {
-        user.decides(self.decision(version, decision).await?).await.map_err(Into::into)
+    pub(crate) async fn decide(&self, user: &User, version: &str, decision: &str) -> Result<String> {
+        user.decide(self.decision(version, decision).await?).await.map_err(Into::into)
     }
 }
 
@@ -188,7 +194,7 @@ impl User {
     }
 
     /// Creates a VersionApproval with this spec. Returns its name.
-    pub(crate) async fn decides(&self, spec: Value) -> Result<String, kube::Error> {
+    pub(crate) async fn decide(&self, spec: Value) -> Result<String, kube::Error> {
         let object = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"generateName": "one-"}, "spec": spec
         });
@@ -197,7 +203,7 @@ impl User {
         Ok(made.metadata.name.unwrap_or_default())
     }
 
-    pub(crate) async fn withdraws(&self, name: &str) -> Result<(), kube::Error> {
+    pub(crate) async fn withdraw(&self, name: &str) -> Result<(), kube::Error> {
         self.api::<VersionApproval>().delete(name, &DeleteParams::default()).await.map(drop)
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::config_sources::refused::sources_of;
 use crate::config_sources::scene::{
-    changes, condition, config_until, enabled, is, live, quick, until, versions, wait_until_current,
+    changes, condition, config_until, create_quick_source, enabled, is, live, until, versions, wait_until_current,
 };
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn of_two_sources_for_one_config_the_older_one_makes_its_versions() -> Res
 async fn a_person_pauses_the_source_until_the_field_is_given_back() -> Result<()> {
     let Some(space) = enabled("person", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let first = wait_until_current(&space, "shop", None).await?;
     changes(&space, "live", "2").await?;
     let second = wait_until_current(&space, "shop", Some(&first)).await?;
@@ -70,7 +70,7 @@ async fn a_config_that_somebody_else_manages_is_left_alone() -> Result<()> {
     });
     let flux = PatchParams::apply("flux").force();
     space.api::<VersionedConfig>().patch("shop", &flux, &Patch::Apply(&config)).await?;
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let held = until(&space, "shop", "it is held", is("HeldBy")).await?;
     ensure!(condition(&held, "Ready").2.contains("is set by flux"), "{held:?}");
     ensure!(versions(&space, "shop").await?.is_empty());

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::config_sources::pod::Speaker;
 use crate::config_sources::scene::{
-    changes, condition, config_until, enabled, is, live, quick, until, wait_until_current,
+    changes, condition, config_until, create_quick_source, enabled, is, live, until, wait_until_current,
 };
 
 async fn asked_for(space: &Space) -> Result<String> {
@@ -33,13 +33,13 @@ async fn a_rollout_is_not_interrupted_and_a_failed_version_is_not_tried_again() 
     let Some((_, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let Some(space) = enabled("failing", false).await? else { return Ok(()) };
     live(&space, "live", "good").await?;
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let good = wait_until_current(&space, "shop", None).await?;
     let patch = json!({"spec": {"rollout": at_once()}});
     let config = space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(patch)).await?;
     let uid = config.uid().context("no uid")?;
     let pod = Speaker::new(&space, replica.hub).await?;
-    pod.runs(&uid, &good, None).await?;
+    pod.report_version(&uid, &good, None).await?;
     config_until(&space, "shop", "the pod runs it", |_, status| status.pods.summary == "1/1").await?;
 
     // While it is moved, only the newest content waits.
@@ -57,17 +57,17 @@ async fn a_rollout_is_not_interrupted_and_a_failed_version_is_not_tried_again() 
     ensure!(asked_for(&space).await? == bad, "the rollout is interrupted");
 
     // It fails, and the newest comes next. That fails, too.
-    pod.runs(&uid, &bad, Some("Failed")).await?;
+    pod.report_version(&uid, &bad, Some("Failed")).await?;
     config_until(&space, "shop", "it goes back", |_, status| status.rollout.failure.is_some()).await?;
-    pod.runs(&uid, &good, None).await?;
+    pod.report_version(&uid, &good, None).await?;
     let next = moving_from(&space, &bad).await?;
     ensure!(next != lost, "what lay between is made");
-    pod.runs(&uid, &next, Some("Failed")).await?;
+    pod.report_version(&uid, &next, Some("Failed")).await?;
     config_until(&space, "shop", "it goes back", |_, status| {
         status.rollout.failure.as_ref().is_some_and(|failure| failure.version == next)
     })
     .await?;
-    pod.runs(&uid, &good, None).await?;
+    pod.report_version(&uid, &good, None).await?;
     let failed = until(&space, "shop", "both have failed", |status| {
         is("Failed")(status) && status.failed_versions == [bad.clone(), next.clone()]
     });

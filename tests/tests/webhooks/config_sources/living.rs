@@ -8,7 +8,7 @@ use nudge_api::VersionedConfig;
 use serde_json::json;
 
 use crate::config_sources::scene::{
-    changes, condition, config_until, enabled, is, live, live_secret, quick, source, until, versions,
+    changes, condition, config_until, create_quick_source, enabled, is, live, live_secret, source, until, versions,
     wait_until_current,
 };
 
@@ -65,7 +65,7 @@ async fn a_secret_becomes_versions_that_say_nothing_of_its_values() -> Result<()
     let Some(space) = enabled("secret", true).await? else { return Ok(()) };
     let data = |key: &str| json!({"tls.crt": "certificate", "tls.key": key});
     live_secret(&space, "tls-live", "kubernetes.io/tls", data("hunter2")).await?;
-    quick(&space, "tls", &json!({"secret": {"name": "tls-live"}})).await?;
+    create_quick_source(&space, "tls", &json!({"secret": {"name": "tls-live"}})).await?;
     let first = wait_until_current(&space, "tls", None).await?;
     let secrets = space.api::<Secret>();
     let made = secrets.get(&format!("tls-{first}")).await?;
@@ -79,7 +79,7 @@ async fn a_secret_becomes_versions_that_say_nothing_of_its_values() -> Result<()
     secrets.patch("tls-live", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     ensure!(wait_until_current(&space, "tls", Some(&second)).await? == first);
     // Another config has other names for it.
-    quick(&space, "other", &json!({"secret": {"name": "tls-live"}})).await?;
+    create_quick_source(&space, "other", &json!({"secret": {"name": "tls-live"}})).await?;
     ensure!(wait_until_current(&space, "other", None).await? != first);
     let all = secrets.list(&ListParams::default().labels("nudge.dev/config=tls")).await?;
     ensure!(all.items.len() == 2, "{}", all.items.len());

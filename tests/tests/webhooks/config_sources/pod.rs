@@ -35,7 +35,7 @@ impl Speaker {
     }
 
     /// Says that the pod runs this version of the config with that uid, or why it can't.
-    pub(crate) async fn runs(&self, uid: &str, version: &str, problem: Option<&str>) -> Result<()> {
+    pub(crate) async fn report_version(&self, uid: &str, version: &str, problem: Option<&str>) -> Result<()> {
         let mut config = json!({"name": "shop", "uid": uid, "revision": 1, "version": version});
         if let Some(problem) = problem {
             config["problem"] = json!({"reason": problem, "message": "it is broken"});

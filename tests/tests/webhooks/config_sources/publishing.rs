@@ -9,7 +9,8 @@ use serde_json::json;
 
 use crate::config_sources::refused::sources_of;
 use crate::config_sources::scene::{
-    condition, config_until, enabled, is, live_secret, may_publish, patched, quick, until, wait_until_current,
+    condition, config_until, create_quick_source, enabled, is, live_secret, may_publish, patched, until,
+    wait_until_current,
 };
 
 #[tokio::test]
@@ -36,10 +37,13 @@ async fn a_published_secret_follows_the_living_one_where_the_account_may_update_
     let error = made.err().context("it is not refused")?.to_string();
     ensure!(error.contains("this needs the right to update Secret tls"), "{error}");
     // What is published is no source.
-    let error = quick(&space, "own", &json!({"secret": {"name": "tls"}})).await.err().context("it is not refused")?;
+    let error = create_quick_source(&space, "own", &json!({"secret": {"name": "tls"}}))
+        .await
+        .err()
+        .context("it is not refused")?;
     ensure!(error.to_string().contains("Secret tls is what Nudge publishes"), "{error}");
 
-    quick(&space, "tls", &from).await?;
+    create_quick_source(&space, "tls", &from).await?;
     let refused = until(&space, "tls", "it may not be asked for", is("NotAllowed")).await?;
     let message = condition(&refused, "Ready").2;
     ensure!(message.contains("needs the right to update Secret tls"), "{message}");

@@ -11,13 +11,14 @@ use nudge_tests::cluster::{Identity, Space};
 use serde_json::{Value, json};
 
 use crate::config_sources::scene::{
-    changes, condition, enabled, is, live, live_secret, patched, quick, shared, until, versions, wait_until_current,
+    changes, condition, create_quick_source, enabled, is, live, live_secret, patched, shared, until, versions,
+    wait_until_current,
 };
 
 #[tokio::test]
 async fn an_object_that_vanishes_leaves_the_last_version_and_may_come_back() -> Result<()> {
     let Some(space) = enabled("gone", false).await? else { return Ok(()) };
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let refused = until(&space, "shop", "it may not be read", is("NotAllowed")).await?;
     ensure!(condition(&refused, "Fetched").2.contains("--resource=configmaps --resource-name=live"), "{refused:?}");
     live(&space, "live", "1").await?;
@@ -39,7 +40,7 @@ async fn an_object_that_vanishes_leaves_the_last_version_and_may_come_back() -> 
 async fn an_object_beyond_the_bounds_is_refused_until_it_fits() -> Result<()> {
     let Some(space) = enabled("large", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
-    let first = quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let first = create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let version = wait_until_current(&space, "shop", None).await?;
     let patch = json!({"data": {"a key that no dictionary has": "x"}});
     let odd = space.api::<ConfigMap>().patch("live", &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -70,23 +71,23 @@ async fn an_object_beyond_the_bounds_is_refused_until_it_fits() -> Result<()> {
 async fn what_nudge_makes_is_no_source() -> Result<()> {
     let Some(space) = enabled("own", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let version = wait_until_current(&space, "shop", None).await?;
     // A version.
     let part = format!("shop-{version}");
     may_read(&space, "configmaps", &part).await?;
-    quick(&space, "part", &json!({"configMap": {"name": part}})).await?;
+    create_quick_source(&space, "part", &json!({"configMap": {"name": part}})).await?;
     let refused = until(&space, "part", "it is refused", is("SourceRefused")).await?;
     ensure!(condition(&refused, "Ready").2.contains("is an object of a version"), "{refused:?}");
     // What may be published, by the name of a config.
     for (source, map) in [("shop2", "shop"), ("web", "web")] {
-        let made = quick(&space, source, &json!({"configMap": {"name": map}})).await;
+        let made = create_quick_source(&space, source, &json!({"configMap": {"name": map}})).await;
         let error = made.err().context("it is not refused")?.to_string();
         ensure!(error.contains(&format!("ConfigMap {map} is what Nudge publishes")), "{error}");
     }
     // And by its label, where the config came later.
     live(&space, "later", "1").await?;
-    quick(&space, "late", &json!({"configMap": {"name": "later"}})).await?;
+    create_quick_source(&space, "late", &json!({"configMap": {"name": "later"}})).await?;
     wait_until_current(&space, "late", None).await?;
     let patch = json!({"metadata": {"labels": {"nudge.dev/published": "1"}}});
     space.api::<ConfigMap>().patch("later", &PatchParams::default(), &Patch::Merge(patch)).await?;
@@ -99,7 +100,7 @@ async fn a_secret_may_change_its_type_but_not_to_one_of_kubernetes() -> Result<(
     let Some(space) = enabled("type", true).await? else { return Ok(()) };
     let data = json!({"tls.crt": "a", "tls.key": "b"});
     live_secret(&space, "live", "Opaque", data.clone()).await?;
-    quick(&space, "tls", &json!({"secret": {"name": "live"}})).await?;
+    create_quick_source(&space, "tls", &json!({"secret": {"name": "live"}})).await?;
     let first = wait_until_current(&space, "tls", None).await?;
     let secrets = space.api::<Secret>();
     let replaced = async |kind: &str, data: Value| -> Result<()> {
@@ -191,14 +192,14 @@ async fn a_source_lends_no_right_that_its_maker_lacks() -> Result<()> {
 async fn an_object_that_has_the_name_of_a_part_is_named() -> Result<()> {
     let Some(space) = enabled("squatted", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let version = wait_until_current(&space, "shop", None).await?;
     // In another namespace the same content has the same name.
     let Some(other) = enabled("squatted", false).await? else { return Ok(()) };
     let name = format!("shop-{version}");
     other.create_object::<ConfigMap>(json!({"metadata": {"name": name}})).await?;
     live(&other, "live", "1").await?;
-    quick(&other, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&other, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let conflict = until(&other, "shop", "the name is taken", is("Conflict")).await?;
     ensure!(condition(&conflict, "Ready").2.starts_with(&format!("ConfigMap {name} exists already")), "{conflict:?}");
     other.api::<ConfigMap>().delete(&name, &DeleteParams::default()).await?;
@@ -232,8 +233,10 @@ async fn the_account_of_sources_reads_nothing_by_itself() -> Result<()> {
 async fn a_namespace_that_is_not_enabled_takes_no_source() -> Result<()> {
     let Some(installation) = shared().await? else { return Ok(()) };
     let space = installation.cluster.space("plain").await?;
-    let error =
-        quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await.err().context("it is not refused")?;
+    let error = create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}}))
+        .await
+        .err()
+        .context("it is not refused")?;
     ensure!(error.to_string().contains("is not enabled"), "{error}");
     Ok(())
 }
@@ -242,7 +245,7 @@ async fn a_namespace_that_is_not_enabled_takes_no_source() -> Result<()> {
 async fn a_name_of_a_source_is_no_name_for_anything_else() -> Result<()> {
     let Some(space) = enabled("forged", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let first = wait_until_current(&space, "shop", None).await?;
     changes(&space, "live", "2").await?;
     let second = wait_until_current(&space, "shop", Some(&first)).await?;

@@ -100,7 +100,7 @@ pub(crate) async fn changes(space: &Space, name: &str, value: &str) -> Result<()
 }
 
 /// A source that does not wait for long.
-pub(crate) async fn quick(space: &Space, name: &str, from: &Value) -> Result<ConfigSource> {
+pub(crate) async fn create_quick_source(space: &Space, name: &str, from: &Value) -> Result<ConfigSource> {
     source(space, name, from, &json!({"debounceSeconds": 0, "minPeriodSeconds": 0})).await
 }
 

@@ -13,7 +13,7 @@ use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::json;
 
 use crate::config_sources::scene::{
-    WAIT_TIMEOUT, changes, enabled_of, live, quick, until, versions, wait_until_current,
+    WAIT_TIMEOUT, changes, create_quick_source, enabled_of, live, until, versions, wait_until_current,
 };
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
     let mut next = installation.more_sources(&options).await?;
     let space = enabled_of(&installation, "takeover", false).await?;
     live(&space, "live", "1").await?;
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let first = wait_until_current(&space, "shop", None).await?;
     let of_versions = async || -> Result<BTreeSet<String>> {
         let parts = versions(&space, "shop").await?;

@@ -39,7 +39,7 @@ async fn asked(sources: &Replica, outcome: &str, times: f64, since: [f64; 3]) ->
 }
 
 /// All that a change of a config writes, and when it was written last.
-async fn written(space: &Space, cluster: &Cluster) -> Result<String> {
+async fn last_write(space: &Space, cluster: &Cluster) -> Result<String> {
     let each = r#"jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}{"\n"}{end}"#;
     let kinds = "versionedconfigs,configsources,configmaps,secrets";
     let listed = cluster.kubectl(&["get", kinds, "-n", &space.name, "-o", each]).await?.context("no kubectl")?;
@@ -111,7 +111,7 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
     }
 
     // Other commits, other digests and another version in Vault: what is taken of them is the same.
-    let before = written(&space, &cluster).await?;
+    let before = last_write(&space, &cluster).await?;
     commit("README.md", "not for pods")?;
     ensure!(push("README.md", "not for pods")? != pushed, "the tag is moved to another digest");
     put()?;
@@ -122,7 +122,7 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
         changed.iter().all(|count| *count < 2.5),
         "each was read twice, and the suspended one not at all: {changed:?}"
     );
-    let after = written(&space, &cluster).await?;
+    let after = last_write(&space, &cluster).await?;
     ensure!(after == before, "{before}\n{after}");
 
     // A change that counts is the first that the application hears of.

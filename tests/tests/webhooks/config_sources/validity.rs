@@ -11,12 +11,12 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::config_sources::scene::{
-    WAIT_TIMEOUT, changes, condition, enabled, is, live, live_secret, patched, quick, until, versions,
+    WAIT_TIMEOUT, changes, condition, create_quick_source, enabled, is, live, live_secret, patched, until, versions,
     wait_until_current,
 };
 
 /// A config whose content must follow these rules.
-async fn ruled(space: &Space, validation: Value) -> Result<()> {
+async fn create_config_with_rules(space: &Space, validation: Value) -> Result<()> {
     let spec = json!({"rollout": at_once(), "validation": validation});
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": spec});
     space.create_object::<VersionedConfig>(config).await?;
@@ -24,7 +24,7 @@ async fn ruled(space: &Space, validation: Value) -> Result<()> {
 }
 
 /// The message of a source whose content breaks a rule, which holds no value.
-fn refused(status: &ConfigSourceStatus) -> Result<String> {
+fn refusal_message(status: &ConfigSourceStatus) -> Result<String> {
     let [valid, ready, stalled] = ["Valid", "Ready", "Stalled"].map(|kind| condition(status, kind));
     ensure!((&*valid.0, &*valid.1) == ("False", "Invalid") && stalled.0 == "True", "{status:?}");
     ensure!(ready.2 == valid.2 && !valid.2.contains("hunter"), "{ready:?}");
@@ -34,10 +34,10 @@ fn refused(status: &ConfigSourceStatus) -> Result<String> {
 #[tokio::test]
 async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
     let Some(space) = enabled("rule", false).await? else { return Ok(()) };
-    ruled(&space, json!([{"name": "number", "key": "key", "format": "int"}])).await?;
+    create_config_with_rules(&space, json!([{"name": "number", "key": "key", "format": "int"}])).await?;
     live(&space, "live", "hunter1").await?;
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
-    let message = refused(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
+    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let message = refusal_message(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
     let expected = "the content breaks a rule of spec.validation: key key: ";
     ensure!(message.starts_with(expected) && message.ends_with("correct it, or change the rules"), "{message}");
     ensure!(versions(&space, "shop").await?.is_empty());
@@ -47,7 +47,7 @@ async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
     // The next mistake leaves what is there.
     changes(&space, "live", "hunter2").await?;
     let wrong = until(&space, "shop", "it is invalid", is("Invalid")).await?;
-    refused(&wrong)?;
+    refusal_message(&wrong)?;
     ensure!(wrong.version.as_ref() == Some(&first) && wrong.observed_version.as_ref() != Some(&first), "{wrong:?}");
     ensure!(versions(&space, "shop").await?.len() == 1);
     // Or the rules are changed.
@@ -63,10 +63,10 @@ async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
 async fn a_secret_that_breaks_a_rule_becomes_no_version_and_its_value_is_not_shown() -> Result<()> {
     let Some(space) = enabled("rule", true).await? else { return Ok(()) };
     let schema = json!({"inline": {"type": "integer", "maximum": 9999}});
-    ruled(&space, json!([{"name": "pin", "key": "pin", "schema": schema}])).await?;
+    create_config_with_rules(&space, json!([{"name": "pin", "key": "pin", "schema": schema}])).await?;
     live_secret(&space, "live", "Opaque", json!({"pin": "hunter2"})).await?;
-    quick(&space, "shop", &json!({"secret": {"name": "live"}})).await?;
-    let message = refused(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
+    create_quick_source(&space, "shop", &json!({"secret": {"name": "live"}})).await?;
+    let message = refusal_message(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
     ensure!(message.contains("key pin"), "{message}");
     let secrets = space.api::<Secret>();
     let made = ListParams::default().labels("nudge.dev/config=shop");
@@ -86,13 +86,13 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     let map = json!({"metadata": {"name": "schema"}, "immutable": true, "data": {"of-key": schema}});
     space.create_object::<ConfigMap>(map).await?;
     let schema = json!({"configMapKeyRef": {"name": "schema", "key": "of-key"}});
-    ruled(&space, json!([{"name": "number", "key": "key", "schema": schema}])).await?;
+    create_config_with_rules(&space, json!([{"name": "number", "key": "key", "schema": schema}])).await?;
     live(&space, "live", "1").await?;
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let first = wait_until_current(&space, "shop", None).await?;
 
     changes(&space, "live", "hunter2").await?;
-    let message = refused(&until(&space, "shop", "admission refuses it", is("Invalid")).await?)?;
+    let message = refusal_message(&until(&space, "shop", "admission refuses it", is("Invalid")).await?)?;
     ensure!(message.contains("breaks a rule of spec.validation: key key"), "{message}");
     ensure!(versions(&space, "shop").await?.len() == 1);
 
@@ -106,7 +106,7 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
         until(&space, "shop", "the gate refuses it", invalid).await
     };
     let third = becomes("hunter3").await?;
-    let message = refused(&third)?;
+    let message = refusal_message(&third)?;
     let version = third.version.clone().context("nothing is made")?;
     ensure!(message.starts_with(&format!("version {version} breaks a rule of spec.validation: key key")), "{message}");
     let parts = async |version: &str| -> Result<Vec<Option<String>>> {

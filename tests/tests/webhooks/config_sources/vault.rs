@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 
 use crate::config_sources::git::server;
 use crate::config_sources::scene::{
-    condition, enabled, is, nowhere_logged, origin, patched, quick, shared, source, until, wait_until_current,
+    condition, create_quick_source, enabled, is, nowhere_logged, origin, patched, shared, source, until,
+    wait_until_current,
 };
 
 /// The value of a secret, which is nowhere else.
@@ -27,7 +28,7 @@ const VALUE: &str = "hunter2-of-vault";
 pub(crate) async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Option<(OpenBao, String)>> {
     let Some(bao) = OpenBao::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).await? else { return Ok(None) };
     let cluster = installation.cluster;
-    let reviewer = bao.knows(space, &cluster.url(), &cluster.authority().certificate()).await?;
+    let reviewer = bao.configure_kubernetes_auth(space, &cluster.url(), &cluster.authority().certificate()).await?;
     bao.bao(&["secrets", "enable", "-path=old", "-version=1", "kv"])?;
     Ok(Some((bao, reviewer)))
 }
@@ -154,7 +155,7 @@ async fn a_role_of_another_audience_refuses_a_token_which_is_for_its_address_alo
     bao.bao(&["kv", "put", "secret/shop", &format!("pin={VALUE}")])?;
     let mut vault = from(&bao, "shop", "shop", &json!({"path": "shop"}));
     (vault["vault"]["address"], vault["vault"]["ca"]) = (json!(address), json!(front.ca()));
-    quick(&space, "shop", &vault).await?;
+    create_quick_source(&space, "shop", &vault).await?;
     let refused = until(&space, "shop", "the role is for another address", is("FetchFailed")).await?;
     let message = condition(&refused, "Fetched").2;
     for part in ["Vault refuses service account shop for role shop (status 403)", "audience of the role", &address] {

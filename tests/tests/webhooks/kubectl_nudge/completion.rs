@@ -5,13 +5,13 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use nudge_tests::{Finished, Installation, binary};
 
-use crate::kubectl_nudge::scene::{becomes_current, works};
+use crate::kubectl_nudge::scene::{becomes_current, run_successfully};
 
 #[tokio::test]
 async fn arguments_are_completed() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = installation.enabled("words").await?;
-    works(installation, &space, &["create", "game", "1.0.0", "--from-literal=a=b"]).await?;
+    run_successfully(installation, &space, &["create", "game", "1.0.0", "--from-literal=a=b"]).await?;
     becomes_current(&space, "game", "1.0.0").await?;
     // kubectl runs a program of this name with the words of the command line.
     let link = tempfile::tempdir()?;
@@ -27,7 +27,7 @@ async fn arguments_are_completed() -> Result<()> {
     };
     assert_eq!(complete(&["use", ""]).await?, "game\n:4\n");
     assert_eq!(complete(&["use", "game", "1"]).await?, "1.0.0\tCurrent\n:4\n");
-    let script = works(installation, &space, &["completion"]).await?;
+    let script = run_successfully(installation, &space, &["completion"]).await?;
     assert!(script.starts_with("#!/bin/sh\n") && script.contains("__complete"), "{script}");
     Ok(())
 }

@@ -11,10 +11,12 @@ use nudge_tests::cluster::space::user;
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
 
-use crate::kubectl_nudge::scene::{WAIT_TIMEOUT, becomes_current, ends, fails, run_by, works};
+use crate::kubectl_nudge::scene::{
+    WAIT_TIMEOUT, becomes_current, run_by, run_expecting, run_failing, run_successfully,
+};
 
 /// The names of the RoleBindings of a namespace, and whether it is enabled.
-async fn enabled(space: &Space) -> Result<(Vec<String>, bool)> {
+async fn bindings_and_state(space: &Space) -> Result<(Vec<String>, bool)> {
     let names = ListParams::default();
     let bindings = space.api::<RoleBinding>().list(&names).await?.iter().map(ResourceExt::name_any).collect();
     let namespace = Api::<Namespace>::all(space.client.clone()).get(&space.name).await?;
@@ -44,26 +46,27 @@ async fn a_namespace_is_disabled_as_it_was_enabled_and_only_by_an_admin_of_the_c
     assert!(refused.contains("cannot patch") && refused.ends_with("ask an admin of the cluster\n"), "{refused}");
     space.api::<RoleBinding>().delete("admin", &DeleteParams::default()).await?;
     space.api::<Role>().delete("admin", &DeleteParams::default()).await?;
-    assert_eq!(enabled(&space).await?, nothing);
+    assert_eq!(bindings_and_state(&space).await?, nothing);
 
-    works(installation, &space, &["enable", &space.name]).await?;
+    run_successfully(installation, &space, &["enable", &space.name]).await?;
     // What comes next is asked about, and answered, at once: a name that only a webhook refuses.
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let config = VersionedConfig::new(&"a".repeat(64), VersionedConfigSpec::default());
     let refused = space.api::<VersionedConfig>().create(&dry, &config).await.err().map(|error| error.to_string());
     ensure!(refused.as_ref().is_some_and(|message| message.contains("configs.nudge.dev")), "{refused:?}");
     let bindings = ["nudge-namespace", "nudge-namespace-hub"].map(str::to_owned).to_vec();
-    assert_eq!(enabled(&space).await?, (bindings, true));
-    works(installation, &space, &["enable", &space.name, "--secrets", "--publish-secrets", "--restart"]).await?;
-    assert_eq!(enabled(&space).await?.0.len(), 6);
+    assert_eq!(bindings_and_state(&space).await?, (bindings, true));
+    run_successfully(installation, &space, &["enable", &space.name, "--secrets", "--publish-secrets", "--restart"])
+        .await?;
+    assert_eq!(bindings_and_state(&space).await?.0.len(), 6);
 
-    let dry = works(installation, &space, &["disable", &space.name, "--dry-run=server"]).await?;
+    let dry = run_successfully(installation, &space, &["disable", &space.name, "--dry-run=server"]).await?;
     assert_eq!(dry.lines().count(), 7, "{dry}");
-    assert_eq!(enabled(&space).await?.0.len(), 6);
-    let done = works(installation, &space, &["disable", &space.name]).await?;
+    assert_eq!(bindings_and_state(&space).await?.0.len(), 6);
+    let done = run_successfully(installation, &space, &["disable", &space.name]).await?;
     assert!(done.starts_with(&format!("namespace/{} disabled\n", space.name)), "{done}");
-    assert_eq!(enabled(&space).await?, nothing);
-    works(installation, &space, &["disable", &space.name]).await.map(drop)
+    assert_eq!(bindings_and_state(&space).await?, nothing);
+    run_successfully(installation, &space, &["disable", &space.name]).await.map(drop)
 }
 
 #[tokio::test]
@@ -74,38 +77,38 @@ async fn a_namespace_is_enabled_and_existing_config_maps_get_versions() -> Resul
         space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"key": data}})).await?;
     }
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "fixed"}, "immutable": true, "data": {}})).await?;
-    let dry = works(installation, &space, &["enable", &space.name, "--secrets", "--dry-run=server"]).await?;
+    let dry = run_successfully(installation, &space, &["enable", &space.name, "--secrets", "--dry-run=server"]).await?;
     assert_eq!(dry.lines().filter(|line| line.ends_with("(server dry run)")).count(), 5, "{dry}");
     assert!(space.api::<RoleBinding>().list(&ListParams::default()).await?.items.is_empty());
     for _ in 0..2 {
-        works(installation, &space, &["enable", &space.name, "--secrets"]).await?;
+        run_successfully(installation, &space, &["enable", &space.name, "--secrets"]).await?;
     }
     let namespace = Api::<Namespace>::all(space.client.clone()).get(&space.name).await?;
     assert_eq!(namespace.metadata.labels.unwrap_or_default()["nudge.dev/enabled"], "true");
-    let missing = fails(installation, &space, &["enable", "nowhere"]).await?;
+    let missing = run_failing(installation, &space, &["enable", "nowhere"]).await?;
     assert!(missing.contains("there is no namespace nowhere"), "{missing}");
-    ends(installation, &space, 2, &["enable", &space.name, "--secrets=one"]).await?;
-    let refused = ends(installation, &space, 2, &["enable", &space.name, "--publish-secrets"]).await?;
+    run_expecting(installation, &space, 2, &["enable", &space.name, "--secrets=one"]).await?;
+    let refused = run_expecting(installation, &space, 2, &["enable", &space.name, "--publish-secrets"]).await?;
     assert!(refused.stderr.contains("--publish-secrets needs --secrets"), "{}", refused.stderr);
 
     // A first version would lack the content of the existing ConfigMap.
-    let kept = fails(installation, &space, &["create", "one", "2", "--from-literal=a=b"]).await?;
+    let kept = run_failing(installation, &space, &["create", "one", "2", "--from-literal=a=b"]).await?;
     assert!(kept.contains("keep its content with kubectl nudge baseline one"), "{kept}");
-    let taken = works(installation, &space, &["baseline", "one"]).await?;
+    let taken = run_successfully(installation, &space, &["baseline", "one"]).await?;
     assert_eq!(taken, "configmap/one is version 1.0.0 of config one\n");
     becomes_current(&space, "one", "1.0.0").await?;
     let made = space.api::<VersionedConfig>().get("one").await?;
     assert_eq!(made.spec.objects, [PartKind::ConfigMap], "its readers get the next version");
-    let refused = fails(installation, &space, &["baseline", "fixed"]).await?;
+    let refused = run_failing(installation, &space, &["baseline", "fixed"]).await?;
     assert!(refused.contains("ConfigMap fixed can't become a version: it is immutable"), "{refused}");
-    let all = works(installation, &space, &["baseline", "--all"]).await?;
+    let all = run_successfully(installation, &space, &["baseline", "--all"]).await?;
     assert!(all.contains("configmap/fixed left alone: it is immutable\n"), "{all}");
     assert!(all.contains("configmap/two is version 1.0.0 of config two\n"), "{all}");
     assert!(all.contains("configmap/one left alone: ") && !all.contains("configmap/one is version"), "{all}");
     becomes_current(&space, "two", "1.0.0").await?;
-    let names = works(installation, &space, &["status", "-o", "name"]).await?;
+    let names = run_successfully(installation, &space, &["status", "-o", "name"]).await?;
     assert_eq!(names, "versionedconfig.nudge.dev/one\nversionedconfig.nudge.dev/two\n");
-    let dictionary = works(installation, &space, &["get", "one", "-o", "name"]).await?;
+    let dictionary = run_successfully(installation, &space, &["get", "one", "-o", "name"]).await?;
     assert_eq!(dictionary, "key\nnudge.config.one.version\nnudge.configs\n");
     ensure!(space.api::<Secret>().list(&ListParams::default().labels("nudge.dev/config")).await?.items.is_empty());
     Ok(())

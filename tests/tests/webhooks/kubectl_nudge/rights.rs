@@ -9,7 +9,7 @@ use nudge_tests::cluster::installation::bind;
 use nudge_tests::cluster::servers::ISSUER;
 use serde_json::{Value, json};
 
-use crate::kubectl_nudge::scene::{becomes_current, run_by, status, works};
+use crate::kubectl_nudge::scene::{becomes_current, run_by, run_successfully, status};
 
 #[tokio::test]
 async fn who_may_read_little_sees_that_and_learns_which_right_is_missing() -> Result<()> {
@@ -17,9 +17,9 @@ async fn who_may_read_little_sees_that_and_learns_which_right_is_missing() -> Re
     let space = installation.enabled("viewer").await?;
     bind(&space, "nudge-secrets").await?;
     let secret = "--secret-from-literal=pin=hidden-4711";
-    works(installation, &space, &["create", "game", "1", "--from-literal=lives=3", secret]).await?;
+    run_successfully(installation, &space, &["create", "game", "1", "--from-literal=lives=3", secret]).await?;
     becomes_current(&space, "game", "1").await?;
-    works(installation, &space, &["create", "game", "2", "--from-literal=lives=4", secret]).await?;
+    run_successfully(installation, &space, &["create", "game", "2", "--from-literal=lives=4", secret]).await?;
     status(&space, "game", "2 is sealed", |status| status.version("2").is_some()).await?;
     let folder = tempfile::tempdir()?;
     let as_user = async |name: &str, rules: Option<Value>| -> Result<std::path::PathBuf> {
@@ -39,7 +39,7 @@ async fn who_may_read_little_sees_that_and_learns_which_right_is_missing() -> Re
     ]);
     let viewer = as_user("viewer", Some(viewer)).await?;
     let nobody = as_user("nobody", None).await?;
-    let ends = async |by: &Path, code: i32, arguments: &[&str], stdout: &str, stderr: &str| -> Result<()> {
+    let run_expecting = async |by: &Path, code: i32, arguments: &[&str], stdout: &str, stderr: &str| -> Result<()> {
         let finished = run_by(by, &space, arguments).await?;
         let is = finished.code == Some(code) && finished.stdout.contains(stdout) && finished.stderr.contains(stderr);
         ensure!(is && !format!("{finished:?}").contains("hidden"), "{arguments:?}: {finished:?}");
@@ -48,19 +48,26 @@ async fn who_may_read_little_sees_that_and_learns_which_right_is_missing() -> Re
         Ok(())
     };
     let pods = "warning: pods are not shown: pods is forbidden";
-    ends(&viewer, 0, &["status"], "game     1", pods).await?;
-    ends(&viewer, 0, &["status", "game"], "Current:   1", pods).await?;
-    ends(&viewer, 0, &["versions", "game"], "1         Current", "").await?;
-    ends(&viewer, 0, &["current", "game"], "1\n", "").await?;
+    run_expecting(&viewer, 0, &["status"], "game     1", pods).await?;
+    run_expecting(&viewer, 0, &["status", "game"], "Current:   1", pods).await?;
+    run_expecting(&viewer, 0, &["versions", "game"], "1         Current", "").await?;
+    run_expecting(&viewer, 0, &["current", "game"], "1\n", "").await?;
     let keys = "warning: the keys of Secret game-1-2 are not shown: reading Secret game-1-2: secrets \"game-1-2\" is forbidden";
-    ends(&viewer, 0, &["get", "game"], "lives: \"3\"", keys).await?;
+    run_expecting(&viewer, 0, &["get", "game"], "lives: \"3\"", keys).await?;
     let refused = "error: reading Secret game-1-2: secrets \"game-1-2\" is forbidden";
-    ends(&viewer, 1, &["get", "game", "--show-secrets"], "", refused).await?;
-    ends(&viewer, 1, &["diff", "game", "1", "2"], "", refused).await?;
-    ends(&viewer, 1, &["get", "web"], "", "error: reading pod web: pods \"web\" is forbidden").await?;
-    ends(&viewer, 1, &["use", "game", "2"], "", "; ask the namespace's admin for that right").await?;
-    ends(&nobody, 1, &["status"], "", "error: listing configs: versionedconfigs.nudge.dev is forbidden").await?;
-    ends(&nobody, 1, &["get", "game"], "", "error: reading config game: versionedconfigs.nudge.dev \"game\" is")
+    run_expecting(&viewer, 1, &["get", "game", "--show-secrets"], "", refused).await?;
+    run_expecting(&viewer, 1, &["diff", "game", "1", "2"], "", refused).await?;
+    run_expecting(&viewer, 1, &["get", "web"], "", "error: reading pod web: pods \"web\" is forbidden").await?;
+    run_expecting(&viewer, 1, &["use", "game", "2"], "", "; ask the namespace's admin for that right").await?;
+    run_expecting(&nobody, 1, &["status"], "", "error: listing configs: versionedconfigs.nudge.dev is forbidden")
         .await?;
+    run_expecting(
+        &nobody,
+        1,
+        &["get", "game"],
+        "",
+        "error: reading config game: versionedconfigs.nudge.dev \"game\" is",
+    )
+    .await?;
     Ok(())
 }

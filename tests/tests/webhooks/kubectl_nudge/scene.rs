@@ -26,7 +26,7 @@ pub(crate) async fn run(installation: &Installation<'_>, space: &Space, argument
 }
 
 /// Runs the command, which must end with this exit code, and returns its output.
-pub(crate) async fn ends(
+pub(crate) async fn run_expecting(
     installation: &Installation<'_>,
     space: &Space,
     code: i32,
@@ -37,12 +37,16 @@ pub(crate) async fn ends(
     Ok(finished)
 }
 
-pub(crate) async fn works(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<String> {
-    Ok(ends(installation, space, 0, arguments).await?.stdout)
+pub(crate) async fn run_successfully(
+    installation: &Installation<'_>,
+    space: &Space,
+    arguments: &[&str],
+) -> Result<String> {
+    Ok(run_expecting(installation, space, 0, arguments).await?.stdout)
 }
 
-pub(crate) async fn fails(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<String> {
-    Ok(ends(installation, space, 1, arguments).await?.stderr)
+pub(crate) async fn run_failing(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<String> {
+    Ok(run_expecting(installation, space, 1, arguments).await?.stderr)
 }
 
 /// Waits until the status meets the condition.
@@ -62,7 +66,7 @@ pub(crate) async fn becomes_current(space: &Space, name: &str, version: &str) ->
 
 /// A pod of config `game` whose agent runs version 1.
 pub(crate) async fn pod(installation: &Installation<'_>, replica: &Replica, space: &Space) -> Result<Pod> {
-    works(installation, space, &["create", "game", "1", "--from-literal=lives=3"]).await?;
+    run_successfully(installation, space, &["create", "game", "1", "--from-literal=lives=3"]).await?;
     becomes_current(space, "game", "1").await?;
     let object = injected_pod(space, "web", "game").await?;
     let hub = format!("https://{}", replica.hub);

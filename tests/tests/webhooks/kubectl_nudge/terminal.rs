@@ -10,7 +10,7 @@ use nudge_tests::cluster::Space;
 use nudge_tests::{Installation, Terminal, binary};
 use serde_json::{Value, json};
 
-use crate::kubectl_nudge::scene::{pod, run, set_rollout, works};
+use crate::kubectl_nudge::scene::{pod, run, run_successfully, set_rollout};
 
 /// Whether a terminal does nothing with the text but show it.
 fn is_harmless(text: &str) -> bool {
@@ -89,7 +89,7 @@ async fn what_the_cluster_says_cannot_command_the_terminal() -> Result<()> {
         // The lines of a value are lines of a diff, which begin with a sign.
         ensure!(!forged(&finished.stdout) && !forged(&finished.stderr), "{arguments:?}: {finished:?}");
     }
-    let text = works(installation, &space, &["status", "shop"]).await?;
+    let text = run_successfully(installation, &space, &["status", "shop"]).await?;
     ensure!(
         text.contains(r"\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\rfine\u{7f}\u{202e}enif\u{2069}\nConfig:    forged"),
         "{text}"
@@ -97,7 +97,7 @@ async fn what_the_cluster_says_cannot_command_the_terminal() -> Result<()> {
     // Documents mean the same as before.
     for format in ["json", "yaml"] {
         let document: Value =
-            serde_json::from_str(&works(installation, &space, &["get", "shop", "-o", format]).await?)?;
+            serde_json::from_str(&run_successfully(installation, &space, &["get", "shop", "-o", format]).await?)?;
         assert_eq!(document["greeting"], evil);
     }
     Ok(())
@@ -128,7 +128,7 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
     let space = installation.enabled("bar").await?;
     let _pod = pod(installation, replica, &space).await?;
     for version in ["2", "3"] {
-        works(installation, &space, &["create", "game", version, "--from-literal=lives=5"]).await?;
+        run_successfully(installation, &space, &["create", "game", version, "--from-literal=lives=5"]).await?;
     }
     set_rollout(&space, json!({"minReadySeconds": 1, "bakeSeconds": 1})).await?;
     let arguments = ["use", "game", "2", "--wait"];
@@ -156,7 +156,7 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
     ensure!(!styled, "{raw:?}");
 
     // Long lines are wrapped and cleared completely. Ctrl-C ends the wait, and the rollout continues.
-    works(installation, &space, &["hold", "game", "--reason=audit"]).await?;
+    run_successfully(installation, &space, &["hold", "game", "--reason=audit"]).await?;
     let terminal = on_terminal(installation, &space, 40, &["use", "game", "3", "--wait"], &[])?;
     // A warning says the same before the bar is there.
     let is_held = |screen: &[String]| {
@@ -173,8 +173,8 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
     assert!(last.concat().contains("version 3; the rollout continues"), "{last:#?}");
 
     // A terminal that can't move its cursor gets lines.
-    works(installation, &space, &["unhold", "game"]).await?;
-    works(installation, &space, &["rollback", "game", "--wait"]).await?;
+    run_successfully(installation, &space, &["unhold", "game"]).await?;
+    run_successfully(installation, &space, &["rollback", "game", "--wait"]).await?;
     let terminal = on_terminal(installation, &space, 80, &["use", "game", "3", "--wait"], &[("TERM", "dumb")])?;
     let (status, screens, raw) = terminal.ends().await?;
     ensure!(status.success() && !raw.contains('\u{1b}'), "{status} {raw:?}");

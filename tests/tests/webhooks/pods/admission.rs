@@ -12,7 +12,7 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::pods::injecting_cluster::{
-    InjectingCluster, WAIT_TIMEOUT, annotated, create, dry, has_agent, opted_in, pod_without_opt_in, refusal,
+    InjectingCluster, WAIT_TIMEOUT, create, dry, has_agent, opted_in, pod_without_opt_in, refusal, with_annotation,
 };
 
 fn agent(pod: &Pod) -> (&Container, bool) {
@@ -72,7 +72,7 @@ async fn a_pod_that_opts_out_or_does_not_opt_in_stays_as_it_is() -> Result<()> {
     let mut no = opted_in("no");
     no["metadata"]["labels"]["nudge.dev/inject"] = json!("false");
     // The label brings it to the webhook, and the annotation decides.
-    for pod in [pod_without_opt_in("plain"), no, annotated("out", "nudge.dev/inject", "false")] {
+    for pod in [pod_without_opt_in("plain"), no, with_annotation("out", "nudge.dev/inject", "false")] {
         assert!(!has_agent(&create(&space, &pod).await?), "{pod}");
     }
     assert!(has_agent(&create(&space, &opted_in("yes")).await?));
@@ -90,11 +90,11 @@ async fn a_wrong_value_is_refused_with_its_annotation_and_what_is_allowed() -> R
         ("nudge.dev/agent-cpu", "much"),
         ("nudge.dev/inject", "yes"),
     ] {
-        let message = refusal(create(&space, &annotated("web", annotation, value)).await);
+        let message = refusal(create(&space, &with_annotation("web", annotation, value)).await);
         let begin = "admission webhook \"pods.nudge.dev\" denied the request: Pod web: annotation ";
         assert!(message.starts_with(begin) && message.contains(annotation), "{message}");
     }
-    let mut generated = annotated("", "nudge.dev/agent-port", "x");
+    let mut generated = with_annotation("", "nudge.dev/agent-port", "x");
     generated["metadata"] = json!({"generateName": "web-", "labels": generated["metadata"]["labels"], "annotations": {"nudge.dev/agent-port": "x"}});
     let message = refusal(create(&space, &generated).await);
     assert!(message.contains("Pod web-*: annotation nudge.dev/agent-port: \"x\" is not allowed"), "{message}");
@@ -112,7 +112,7 @@ async fn a_label_or_an_annotation_that_is_not_known_is_refused_with_the_nearest_
         ("nudge.dev/notfy.app", "nudge.dev/notify.app"),
         ("nudge.dev/cpu", "nudge.dev/agent-cpu"), // words: allow
     ] {
-        let message = refusal(create(&space, &annotated("web", annotation, "1")).await);
+        let message = refusal(create(&space, &with_annotation("web", annotation, "1")).await);
         let expected = format!(
             "denied the request: Pod web: annotation {annotation} is not known to Nudge {version}; did you mean {known}?"
         );
@@ -157,7 +157,7 @@ async fn a_dry_run_shows_the_pod_and_leaves_nothing_behind() -> Result<()> {
 async fn what_is_injected_stays_as_it_is_when_it_is_seen_again() -> Result<()> {
     let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = injecting.space("again").await?;
-    let first = create(&space, &annotated("first", "nudge.dev/notify", "SIGHUP")).await?;
+    let first = create(&space, &with_annotation("first", "nudge.dev/notify", "SIGHUP")).await?;
     // As JSON: the server may know fields that this client's types don't.
     let pods =
         Api::<DynamicObject>::namespaced_with(space.client.clone(), &space.name, &ApiResource::erase::<Pod>(&()));
@@ -215,9 +215,9 @@ async fn the_agent_keeps_to_the_namespaces_limits_or_the_pod_is_refused_with_the
     let resources = agent(&pod).0.resources.clone().context("resources")?;
     let memory = resources.requests.as_ref().and_then(|requests| requests.get("memory")).context("a request")?;
     assert_eq!(memory.0, "48Mi");
-    let message = refusal(create(&space, &annotated("small", "nudge.dev/agent-memory", "32Mi")).await);
+    let message = refusal(create(&space, &with_annotation("small", "nudge.dev/agent-memory", "32Mi")).await);
     assert!(message.contains("pods.nudge.dev") && message.contains("nudge.dev/agent-memory"), "{message}");
-    let message = refusal(create(&space, &annotated("large", "nudge.dev/agent-memory", "2Gi")).await);
+    let message = refusal(create(&space, &with_annotation("large", "nudge.dev/agent-memory", "2Gi")).await);
     assert!(message.contains("pods.nudge.dev") && message.contains("nudge.dev/agent-memory"), "{message}");
     Ok(())
 }

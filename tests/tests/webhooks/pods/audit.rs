@@ -9,7 +9,7 @@ use nudge_tests::cluster::installation::at_once;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::pods::injecting_cluster::{InjectingCluster, WAIT_TIMEOUT, annotated, create, dry, opted_in};
+use crate::pods::injecting_cluster::{InjectingCluster, WAIT_TIMEOUT, create, dry, opted_in, with_annotation};
 
 #[tokio::test]
 async fn what_admission_decides_is_in_the_audit_trail() -> Result<()> {
@@ -28,7 +28,7 @@ async fn what_admission_decides_is_in_the_audit_trail() -> Result<()> {
     let current = async || configs.get("shop").await.ok()?.status?.current_version;
     eventually(WAIT_TIMEOUT, "the version is current", current).await?;
 
-    let named = annotated("web", "nudge.dev/configs", "shop");
+    let named = with_annotation("web", "nudge.dev/configs", "shop");
     let mounts = async || {
         let pod = serde_json::to_string(&dry(&space, &named).await.ok()?).ok()?;
         pod.contains("shop-1").then_some(())
@@ -37,7 +37,7 @@ async fn what_admission_decides_is_in_the_audit_trail() -> Result<()> {
     create(&space, &named).await?;
     // A service account that spec.allowedServiceAccounts does not name gets neither the config nor the pod.
     space.service_account("stranger").await?;
-    for mut pod in [annotated("other", "nudge.dev/configs", "shop"), opted_in("other")] {
+    for mut pod in [with_annotation("other", "nudge.dev/configs", "shop"), opted_in("other")] {
         pod["spec"]["serviceAccountName"] = json!("stranger");
         let refused = create(&space, &pod).await.err().context("it is to be refused")?.to_string();
         assert!(refused.contains("service account stranger of this pod may not get config shop"), "{refused}");

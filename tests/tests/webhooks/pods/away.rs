@@ -10,7 +10,8 @@ use nudge_tests::{Cluster, Finished, Installation, eventually};
 use serde_json::{Value, json};
 
 use crate::pods::injecting_cluster::{
-    WAIT_TIMEOUT, config_map, create, dry, has_agent, injects, opted_in, pod_without_opt_in, refusal, reviews,
+    WAIT_TIMEOUT, config_map, create, dry, has_agent, opted_in, pod_without_opt_in, refusal, reviews,
+    wait_until_injected,
 };
 
 /// A pod that opts in by the annotation alone.
@@ -51,7 +52,7 @@ async fn only_pods_that_opt_in_where_nudge_is_enabled_depend_on_it() -> Result<(
     let installation = Installation { cluster: &cluster };
     let mut replica = installation.guarded_replica().await?;
     let space = installation.enabled("enabled").await?;
-    injects(&space).await.with_context(|| replica.log())?;
+    wait_until_injected(&space).await.with_context(|| replica.log())?;
     let elsewhere = cluster.space("elsewhere").await?;
     config_map(&elsewhere).await?;
 

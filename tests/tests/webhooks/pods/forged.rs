@@ -42,7 +42,7 @@ impl<'a> Attack<'a> {
     }
 
     /// The answer to the review of a pod with this annotation `nudge.dev/configs`, whose container names these ConfigMaps.
-    async fn asks(&self, configs: &str, maps: &[&str], account: &str) -> Result<Answer> {
+    async fn review_pod(&self, configs: &str, maps: &[&str], account: &str) -> Result<Answer> {
         // A look-up has 600 ms, which a machine that has much else to do may need.
         let answered = async || self.asks_from(Ipv4Addr::LOCALHOST, configs, maps, account).await.ok();
         Answer::of(&eventually(WAIT_TIMEOUT, "the review is answered", answered).await?)
@@ -154,18 +154,19 @@ async fn a_made_up_pod_learns_names_and_no_value() -> Result<()> {
         (injecting.installation.enabled("tenant").await?, injecting.installation.enabled("bare").await?);
     tenant(&space).await?;
     let (attack, elsewhere) = (Attack::on(injecting, &space).await?, Attack::on(injecting, &bare).await?);
-    let asks = async |configs: &str, maps: &[&str], account: &str| {
-        let (here, there) = (attack.asks(configs, maps, account).await?, elsewhere.asks(configs, maps, account).await?);
+    let review_pod = async |configs: &str, maps: &[&str], account: &str| {
+        let (here, there) =
+            (attack.review_pod(configs, maps, account).await?, elsewhere.review_pod(configs, maps, account).await?);
         Ok::<_, anyhow::Error>((here, there))
     };
 
     // The names of the parts of the current version, and the version, which stand in paths.
     let mounts = async || {
-        let (here, _) = asks("shop", &[], "any").await.ok()?;
+        let (here, _) = review_pod("shop", &[], "any").await.ok()?;
         (here.texts.contains("shop-1") && here.texts.contains("77Mi")).then_some(())
     };
     eventually(WAIT_TIMEOUT, "the webhook knows the version and the LimitRange", mounts).await?;
-    let (here, there) = asks("shop", &[], "any").await?;
+    let (here, there) = review_pod("shop", &[], "any").await?;
     ensure!(here.allowed && there.allowed, "{here:?} {there:?}");
     let disclosed = [
         "/run/nudge/bootstrap",
@@ -178,21 +179,22 @@ async fn a_made_up_pod_learns_names_and_no_value() -> Result<()> {
     assert_eq!(here.more_than(&there), disclosed);
 
     // Whether the service account is among the subscribers, and only then the name of a Secret.
-    let seen =
-        async || asks("keys", &[], "owner").await.ok().filter(|(here, _)| here.texts.contains("keys-1")).map(drop);
+    let seen = async || {
+        review_pod("keys", &[], "owner").await.ok().filter(|(here, _)| here.texts.contains("keys-1")).map(drop)
+    };
     eventually(WAIT_TIMEOUT, "the webhook knows that Secrets are allowed", seen).await?;
-    let (stranger, _) = asks("keys", &[], "stranger").await?;
+    let (stranger, _) = review_pod("keys", &[], "stranger").await?;
     ensure!(!stranger.allowed && !stranger.texts.iter().any(|text| text.contains("keys-1")), "{stranger:?}");
 
     // Whether a ConfigMap exists, by its name, and nothing of it.
-    let (here, there) = asks("", &["plain"], "any").await?;
+    let (here, there) = review_pod("", &["plain"], "any").await?;
     ensure!(!here.allowed && !there.allowed, "{here:?} {there:?}");
     let said = |answer: &Answer, part: &str| answer.texts.iter().any(|text| text.contains(part));
     ensure!(said(&here, "if a ConfigMap of theirs (plain) is to become one"), "{here:?}");
     ensure!(said(&there, "its containers use ConfigMap plain, which does not exist"), "{there:?}");
-    let (here, there) = asks("", &["base", "plain"], "any").await?;
+    let (here, there) = review_pod("", &["base", "plain"], "any").await?;
     ensure!(here.allowed && !there.allowed, "{here:?} {there:?}");
-    let shop = asks("shop", &[], "any").await?.0;
+    let shop = review_pod("shop", &[], "any").await?.0;
     let more = [
         "/metadata/annotations/nudge.dev~1warnings",
         "ConfigMaps that are not configs, and do not become configs by themselves: plain",

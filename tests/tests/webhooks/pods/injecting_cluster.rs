@@ -29,7 +29,7 @@ impl InjectingCluster {
         let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(None) };
         let injecting = async || {
             let space = installation.enabled("probe").await?;
-            injects(&space).await.with_context(|| replica.log())?;
+            wait_until_injected(&space).await.with_context(|| replica.log())?;
             Ok::<_, anyhow::Error>(Self { cluster: installation.cluster, installation, replica })
         };
         SHARED.get_or_try_init(injecting).await.map(Some)
@@ -50,7 +50,7 @@ pub(crate) async fn config_map(space: &Space) -> Result<()> {
 }
 
 /// Waits until pods that opt in are injected: the API server and Nudge both learn of a namespace and of each other in their own time.
-pub(crate) async fn injects(space: &Space) -> Result<()> {
+pub(crate) async fn wait_until_injected(space: &Space) -> Result<()> {
     config_map(space).await?;
     let injected = async || dry(space, &opted_in("probe")).await.ok().filter(has_agent).map(drop);
     eventually(WAIT_TIMEOUT, "pods are injected", injected).await
@@ -74,7 +74,7 @@ pub(crate) fn opted_in(name: &str) -> Value {
 }
 
 /// The same with the label and an annotation.
-pub(crate) fn annotated(name: &str, annotation: &str, value: &str) -> Value {
+pub(crate) fn with_annotation(name: &str, annotation: &str, value: &str) -> Value {
     let mut pod = opted_in(name);
     pod["metadata"]["annotations"] = json!({annotation: value});
     pod

@@ -14,7 +14,7 @@ use crate::pods::injecting_cluster::{WAIT_TIMEOUT, create, events, opted_in, pod
 const FAST: [&str; 2] = ["--repair-seconds=1", "--repair-age-seconds=0"];
 
 /// As a controller makes it; none runs here that would mind.
-fn owned(name: &str, owner: &str) -> Value {
+fn owned_pod(name: &str, owner: &str) -> Value {
     let mut pod = opted_in(name);
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true});
     pod["metadata"]["ownerReferences"] = json!([owner]);
@@ -40,7 +40,7 @@ async fn pods_without_an_agent_are_counted_and_reported_once() -> Result<()> {
     let elsewhere = cluster.space("elsewhere").await?;
     // Without webhooks nothing is injected.
     create(&space, &opted_in("lost")).await?;
-    create(&space, &owned("lost-too", "web")).await?;
+    create(&space, &owned_pod("lost-too", "web")).await?;
     create(&space, &pod_without_opt_in("plain")).await?;
     let mut done = opted_in("done");
     done["metadata"]["labels"]["nudge.dev/agent"] = json!("0.1.0");
@@ -70,7 +70,7 @@ async fn on_request_they_are_evicted_at_a_limited_rate() -> Result<()> {
     let space = installation.enabled("evict").await?;
     bind(&space, "nudge-restart").await?;
     create(&space, &opted_in("bare")).await?;
-    let guarded = create(&space, &owned("a-guarded", "guarded")).await?;
+    let guarded = create(&space, &owned_pod("a-guarded", "guarded")).await?;
     space.run(&guarded).await?;
     let group = if cluster.version().minor < 21 { "v1beta1" } else { "v1" };
     let budget = json!({
@@ -80,7 +80,7 @@ async fn on_request_they_are_evicted_at_a_limited_rate() -> Result<()> {
     });
     cluster.kubectl_on(&["apply"], &budget.to_string()).await?;
     for number in 0..4 {
-        create(&space, &owned(&format!("web-{number}"), &format!("web-{number}"))).await?;
+        create(&space, &owned_pod(&format!("web-{number}"), &format!("web-{number}"))).await?;
     }
     let evicting = async |per_minute: &str| {
         installation.replica(&ReplicaOptions::with(&[&FAST[..], &["--repair=evict", per_minute]].concat())).await
@@ -106,13 +106,13 @@ async fn a_namespace_that_does_not_allow_it_is_logged_once() -> Result<()> {
     let Some(cluster) = Cluster::installed(&Options::default()).await? else { return Ok(()) };
     let installation = Installation { cluster: &cluster };
     let space = installation.enabled("forbid").await?;
-    create(&space, &owned("a", "a")).await?;
-    create(&space, &owned("b", "b")).await?;
+    create(&space, &owned_pod("a", "a")).await?;
+    create(&space, &owned_pod("b", "b")).await?;
     // Looked at afterwards, by its name.
     let allowing = installation.enabled("granted").await?;
     assert!(space.name < allowing.name);
     bind(&allowing, "nudge-restart").await?;
-    create(&allowing, &owned("c", "c")).await?;
+    create(&allowing, &owned_pod("c", "c")).await?;
     let arguments = [&FAST[..], &["--repair=evict", "--repair-per-minute=1"]].concat();
     let replica = installation.replica(&ReplicaOptions::with(&arguments)).await?;
     let binding = format!(

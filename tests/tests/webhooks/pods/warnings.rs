@@ -10,7 +10,7 @@ use nudge_tests::eventually;
 use serde_json::json;
 
 use crate::pods::injecting_cluster::{
-    InjectingCluster, WAIT_TIMEOUT, annotated, create, dry, events, opted_in, pod_without_opt_in,
+    InjectingCluster, WAIT_TIMEOUT, create, dry, events, opted_in, pod_without_opt_in, with_annotation,
 };
 
 const REASON: &str = "InjectionWarning";
@@ -47,7 +47,7 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
     let written = async || events(&space, REASON).await.ok().filter(|written| !written.is_empty());
     eventually(WAIT_TIMEOUT, "an Event is written", written).await.with_context(|| injecting.replica.log())?;
     // Its Event comes later, when all pods of the Deployment have been checked again.
-    create(&space, &annotated("bare", "nudge.dev/agent-memory", "32Mi")).await?;
+    create(&space, &with_annotation("bare", "nudge.dev/agent-memory", "32Mi")).await?;
     let written =
         async || events(&space, REASON).await.ok().filter(|written| written.iter().any(|(pod, _)| pod == "bare"));
     let written = eventually(WAIT_TIMEOUT, "the other one has its Event", written)
@@ -63,14 +63,14 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
 async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> {
     let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = injecting.space("unwarned").await?;
-    let tried = dry(&space, &annotated("tried", "nudge.dev/agent-cpu", "5m")).await?;
+    let tried = dry(&space, &with_annotation("tried", "nudge.dev/agent-cpu", "5m")).await?;
     ensure!(warnings(&tried) == Some(MESSAGE), "a dry run shows the pod as it would be");
     let well = create(&space, &opted_in("well")).await?;
     ensure!(warnings(&well).is_none(), "{:?}", well.annotations());
     // One that was copied from a pod with a warning does not keep it.
-    let copied = create(&space, &annotated("copied", WARNINGS, MESSAGE)).await?;
+    let copied = create(&space, &with_annotation("copied", WARNINGS, MESSAGE)).await?;
     ensure!(warnings(&copied).is_none(), "{:?}", copied.annotations());
-    create(&space, &annotated("warned", "nudge.dev/agent-cpu", "5m")).await?;
+    create(&space, &with_annotation("warned", "nudge.dev/agent-cpu", "5m")).await?;
     let written = async || events(&space, REASON).await.ok().filter(|written| !written.is_empty());
     let written =
         eventually(WAIT_TIMEOUT, "an Event is written", written).await.with_context(|| injecting.replica.log())?;
@@ -82,7 +82,7 @@ async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> 
 async fn a_jvm_that_would_end_on_the_signal_is_accepted_with_a_warning() -> Result<()> {
     let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = injecting.space("jvm").await?;
-    let mut pod = annotated("jvm", "nudge.dev/notify", "SIGHUP");
+    let mut pod = with_annotation("jvm", "nudge.dev/notify", "SIGHUP");
     pod["spec"]["containers"][0]["command"] = json!(["java", "-jar", "/shop.jar"]);
     let accepted = dry(&space, &pod).await?;
     let warned = warnings(&accepted).unwrap_or_default();

@@ -8,14 +8,14 @@ use nudge_tests::cluster::Space;
 use nudge_tests::cluster::space::user;
 use serde_json::json;
 
-use crate::ui::acts::asks;
+use crate::ui::acts::press_act;
 use crate::ui::page::Page;
-use crate::ui::scene::{kubeconfig, nudge, shop, shows, stage, until};
+use crate::ui::scene::{kubeconfig, nudge, shop, show_config, stage, until};
 use crate::ui::tab::Tab;
-use crate::ui::views::agrees;
+use crate::ui::views::assert_page_agrees;
 
 /// A config whose version 1.0.1 awaits the approval of one user, and the page as bob sees it: who may approve, and nothing else.
-async fn awaiting(
+async fn open_awaiting_config(
     installation: &'static Installation<'static>,
     browser: &'static crate::ui::browser::Browser,
 ) -> Result<(Space, Page, Tab)> {
@@ -35,13 +35,13 @@ async fn awaiting(
     let tab = browser.tab().await?;
     tab.size(1200, 900).await?;
     tab.open(&page.address).await?;
-    tab.says("#link", "live").await?;
-    shows(&tab, &space, "shop").await?;
+    tab.wait_for_text("#link", "live").await?;
+    show_config(&tab, &space, "shop").await?;
     Ok((space, page, tab))
 }
 
 /// All that users have decided, as the API server says.
-async fn decided(space: &Space) -> Result<Vec<(String, ApprovalDecision, String)>> {
+async fn stored_decisions(space: &Space) -> Result<Vec<(String, ApprovalDecision, String)>> {
     let all = space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
     Ok(all.into_iter().map(|one| (one.spec.approver, one.spec.decision, one.spec.reason)).collect())
 }
@@ -49,9 +49,10 @@ async fn decided(space: &Space) -> Result<Vec<(String, ApprovalDecision, String)
 #[tokio::test]
 async fn a_version_is_approved_by_who_may_do_nothing_else() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
-    let (space, _page, tab) = awaiting(installation, browser).await?;
-    tab.says("#why", "AwaitingApproval: version 1.0.1 has 0 of 1 approval that it needs").await?;
-    tab.says("#approvals", "Version 1.0.1 needs 1 approval. Nobody has approved or denied version 1.0.1.").await?;
+    let (space, _page, tab) = open_awaiting_config(installation, browser).await?;
+    tab.wait_for_text("#why", "AwaitingApproval: version 1.0.1 has 0 of 1 approval that it needs").await?;
+    tab.wait_for_text("#approvals", "Version 1.0.1 needs 1 approval. Nobody has approved or denied version 1.0.1.")
+        .await?;
     tab.until("document.querySelector('#approvals [data-act=approve]')").await?;
     let named: Vec<String> =
         tab.value("[...new Set([...document.querySelectorAll('[data-act]')].map((one) => one.dataset.act))]").await?;
@@ -60,23 +61,23 @@ async fn a_version_is_approved_by_who_may_do_nothing_else() -> Result<()> {
     // It is about the content that the page shows.
     let config = space.api::<VersionedConfig>().get("shop").await?;
     let sealed = config.status.as_ref().and_then(|status| status.version("1.0.1")).context("not sealed")?;
-    tab.says("#approvals", &format!("The digest of version 1.0.1 is {}.", sealed.digest)).await?;
-    let command = asks(&tab, "#approvals [data-act=approve]", Some("read it")).await?;
+    tab.wait_for_text("#approvals", &format!("The digest of version 1.0.1 is {}.", sealed.digest)).await?;
+    let command = press_act(&tab, "#approvals [data-act=approve]", Some("read it")).await?;
     let wanted = format!("kubectl nudge approve shop 1.0.1 --digest={} '--reason=read it'", sealed.digest);
     ensure!(command.starts_with(&wanted), "{command}");
-    ensure!(decided(&space).await?.is_empty(), "nothing happens until somebody confirms");
+    ensure!(stored_decisions(&space).await?.is_empty(), "nothing happens until somebody confirms");
     tab.click("#go").await?;
-    tab.says("#said", "config shop: version 1.0.1 approved by bob").await?;
+    tab.wait_for_text("#said", "config shop: version 1.0.1 approved by bob").await?;
     until(&space, "1.0.1 is current", |status| status.current_version.as_deref() == Some("1.0.1")).await?;
-    let said = decided(&space).await?;
+    let said = stored_decisions(&space).await?;
     ensure!(said == [("bob".to_owned(), ApprovalDecision::Approve, "read it".to_owned())], "{said:?}");
-    tab.says("#approvals", "✓ approved by bob").await?;
+    tab.wait_for_text("#approvals", "✓ approved by bob").await?;
     tab.until("!document.querySelector('#approvals [data-act]')").await?;
     // The release names who approved it, as the command does.
     let history = nudge(installation, &space, &["history", "shop"]).await?;
     ensure!(history.lines().nth(1).is_some_and(|line| line.contains("approved by bob")), "{history}");
-    tab.says("#releases tbody tr", "approved by bob").await?;
-    agrees(&tab, &nudge(installation, &space, &["status", "shop"]).await?).await?;
+    tab.wait_for_text("#releases tbody tr", "approved by bob").await?;
+    assert_page_agrees(&tab, &nudge(installation, &space, &["status", "shop"]).await?).await?;
     ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());
     Ok(())
 }
@@ -84,27 +85,27 @@ async fn a_version_is_approved_by_who_may_do_nothing_else() -> Result<()> {
 #[tokio::test]
 async fn a_version_is_denied_and_the_reason_is_a_text() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
-    let (space, _page, tab) = awaiting(installation, browser).await?;
+    let (space, _page, tab) = open_awaiting_config(installation, browser).await?;
     let reason = "<img src=x onerror=pwned=1> it's too low\u{202e}";
     let shown = "<img src=x onerror=pwned=1> it's too low\\u{202e}";
     tab.until("document.querySelector('#approvals [data-act=deny]')").await?;
-    let command = asks(&tab, "#approvals [data-act=deny]", Some(reason)).await?;
+    let command = press_act(&tab, "#approvals [data-act=deny]", Some(reason)).await?;
     ensure!(command.contains(r"deny shop 1.0.1 '--reason=<img src=x onerror=pwned=1> it'\''s too low"), "{command}");
     tab.click("#go").await?;
-    tab.says("#said", "config shop: version 1.0.1 denied by bob").await?;
-    let said = decided(&space).await?;
+    tab.wait_for_text("#said", "config shop: version 1.0.1 denied by bob").await?;
+    let said = stored_decisions(&space).await?;
     ensure!(said == [("bob".to_owned(), ApprovalDecision::Deny, reason.to_owned())], "{said:?}");
-    tab.says("#approvals", "■ DENIED by bob").await?;
-    tab.says("#approvals", shown).await?;
-    tab.says("#why", "bob denies version 1.0.1").await?;
+    tab.wait_for_text("#approvals", "■ DENIED by bob").await?;
+    tab.wait_for_text("#approvals", shown).await?;
+    tab.wait_for_text("#why", "bob denies version 1.0.1").await?;
     let status = nudge(installation, &space, &["status", "shop"]).await?;
     ensure!(status.contains(&format!("DENIED by bob: {shown}")), "{status}");
-    agrees(&tab, &status).await?;
+    assert_page_agrees(&tab, &status).await?;
     ensure!(tab.count("img, [onerror]").await? == 0 && !tab.value::<bool>("typeof pwned !== 'undefined'").await?);
     // Who decides anew has decided that alone.
-    asks(&tab, "#approvals [data-act=approve]", Some("it was raised")).await?;
+    press_act(&tab, "#approvals [data-act=approve]", Some("it was raised")).await?;
     tab.click("#go").await?;
-    tab.says("#said", "version 1.0.1 approved by bob").await?;
+    tab.wait_for_text("#said", "version 1.0.1 approved by bob").await?;
     until(&space, "1.0.1 is current", |status| status.current_version.as_deref() == Some("1.0.1")).await?;
     tab.until("!document.querySelector('#approvals').innerText.includes('DENIED')").await?;
     ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());

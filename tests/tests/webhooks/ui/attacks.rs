@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::ui::bounds::WAIT_TIMEOUT;
 use crate::ui::page::Page;
-use crate::ui::scene::{opened, shop, stage};
+use crate::ui::scene::{open_page, shop, stage};
 
 /// `nobody`, on Debian and elsewhere.
 const NOBODY: &str = "65534";
@@ -17,14 +17,14 @@ const POLICY: &str = "content-security-policy: default-src 'none'; script-src 's
                       frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// A server that nobody has opened yet.
-async fn fresh() -> Result<Option<Page>> {
+async fn start_page() -> Result<Option<Page>> {
     let Some((installation, _, _)) = stage().await? else { return Ok(None) };
     Page::start(&installation.cluster.kubeconfig(), &[]).await.map(Some)
 }
 
 #[tokio::test]
 async fn requests_for_other_hosts_and_from_other_sites_are_refused() -> Result<()> {
-    let Some(page) = fresh().await? else { return Ok(()) };
+    let Some(page) = start_page().await? else { return Ok(()) };
     let (own, json) = (format!("127.0.0.1:{}", page.port), ("content-type", "application/json"));
     let origin = format!("http://{own}");
     let body = json!({"token": page.token()}).to_string();
@@ -56,11 +56,11 @@ async fn requests_for_other_hosts_and_from_other_sites_are_refused() -> Result<(
 
 #[tokio::test]
 async fn a_token_works_once_and_nothing_is_answered_without_one() -> Result<()> {
-    let Some(page) = fresh().await? else { return Ok(()) };
+    let Some(page) = start_page().await? else { return Ok(()) };
     let session = page.session().await?;
     let again = page.post("/api/session", "", &json!({"token": page.token()}).to_string()).await?;
     ensure!(again.status == 403 && again.body.contains("works once"), "{again:?}");
-    ensure!(page.said()?.contains("somebody else knows the address"), "{}", page.said()?);
+    ensure!(page.printed_text()?.contains("somebody else knows the address"), "{}", page.printed_text()?);
     let endpoints = ["overview", "config", "creations", "diff", "acts", "preview", "act", "nothing"];
     for path in endpoints.map(|name| format!("/api/{name}")) {
         for token in ["", "x", page.token(), &session[1..]] {
@@ -124,12 +124,12 @@ async fn what_was_not_shown_is_not_run() -> Result<()> {
 
 #[tokio::test]
 async fn an_address_that_nobody_opens_ends_with_the_command() -> Result<()> {
-    let Some(mut page) = fresh().await? else { return Ok(()) };
+    let Some(mut page) = start_page().await? else { return Ok(()) };
     let status = page.process.exited(std::time::Duration::from_mins(2)).await?;
     ensure!(
-        status.code() == Some(1) && page.said()?.contains("nobody opened the page within a minute"),
+        status.code() == Some(1) && page.printed_text()?.contains("nobody opened the page within a minute"),
         "{}",
-        page.said()?
+        page.printed_text()?
     );
     ensure!(tokio::net::TcpStream::connect(("127.0.0.1", page.port)).await.is_err());
     Ok(())
@@ -137,7 +137,7 @@ async fn an_address_that_nobody_opens_ends_with_the_command() -> Result<()> {
 
 #[tokio::test]
 async fn another_user_of_the_machine_gets_nothing() -> Result<()> {
-    let Some(page) = fresh().await? else { return Ok(()) };
+    let Some(page) = start_page().await? else { return Ok(()) };
     let Some(setpriv) = tools::find("setpriv")? else { return Ok(()) };
     if !nix::unistd::geteuid().is_root() {
         tools::skipped("only root can become another user");
@@ -175,7 +175,7 @@ async fn another_user_of_the_machine_gets_nothing() -> Result<()> {
 #[tokio::test]
 async fn the_browser_keeps_the_session_to_the_tab() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
-    let (page, tab) = opened(installation, browser).await?;
+    let (page, tab) = open_page(installation, browser).await?;
     // The token is neither in the address bar nor in what Back leads to.
     let addresses: Vec<String> = tab.call("Page.getNavigationHistory", json!({})).await?["entries"]
         .as_array()
@@ -194,13 +194,13 @@ async fn the_browser_keeps_the_session_to_the_tab() -> Result<()> {
     ensure!(!answer.head.contains("set-cookie"), "{}", answer.head);
     // A reload goes on; another tab, of the same profile, has to be given an address.
     tab.call("Page.reload", json!({})).await?;
-    tab.says("#link", "live").await?;
+    tab.wait_for_text("#link", "live").await?;
     let beside = browser.tab_in(&tab.context).await?;
     beside.open(&format!("http://127.0.0.1:{}/", page.port)).await?;
-    beside.says("main", "run kubectl nudge ui").await?;
+    beside.wait_for_text("main", "run kubectl nudge ui").await?;
     beside.open("about:blank").await?;
     beside.open(&page.address).await?;
-    beside.says("main", "works once").await?;
+    beside.wait_for_text("main", "works once").await?;
     ensure!(beside.value::<String>("location.hash").await?.is_empty());
     // No other site gets it into a frame, or reads it.
     beside.open(&format!("data:text/html,<iframe src={}></iframe>", page.top())).await?;
@@ -219,5 +219,5 @@ async fn the_browser_keeps_the_session_to_the_tab() -> Result<()> {
     ensure!(beside.value::<String>(&read).await? == "refused");
     // The end of the command ends the page.
     drop(page);
-    tab.says("#link", "no connection").await
+    tab.wait_for_text("#link", "no connection").await
 }

@@ -13,8 +13,8 @@ use nudge_tests::cluster::{Identity, Space};
 use serde_json::json;
 
 use crate::ui::page::Page;
-use crate::ui::pictures::taken;
-use crate::ui::scene::{opened, painted, shows, stage};
+use crate::ui::pictures::take_pictures;
+use crate::ui::scene::{create_pictured, open_page, show_config, stage};
 use crate::ui::tab::Tab;
 
 /// A way of its own to the API server, for an identity.
@@ -26,44 +26,44 @@ async fn by_wire(installation: &Installation<'_>, space: &Space, who: &Identity<
 }
 
 /// What is shown is not up to date, and what was seen last stays.
-async fn outdated(tab: &Tab, why: &str) -> Result<()> {
-    tab.says("[role=alert]", &format!("What is shown may be out of date: {why}")).await?;
-    tab.says("#link", "out of date").await?;
-    tab.says("tbody", "shop").await
+async fn assert_outdated(tab: &Tab, why: &str) -> Result<()> {
+    tab.wait_for_text("[role=alert]", &format!("What is shown may be out of date: {why}")).await?;
+    tab.wait_for_text("#link", "out of date").await?;
+    tab.wait_for_text("tbody", "shop").await
 }
 
-async fn fresh(tab: &Tab) -> Result<()> {
-    tab.says("#link", "live").await?;
+async fn assert_fresh(tab: &Tab) -> Result<()> {
+    tab.wait_for_text("#link", "live").await?;
     tab.until("document.querySelector('[role=alert]').hidden").await
 }
 
 #[tokio::test]
 async fn an_api_server_that_is_silent_or_away_is_said() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
-    let space = painted(installation, "shop", json!({}), json!({})).await?;
+    let space = create_pictured(installation, "shop", json!({}), json!({})).await?;
     let (wire, file) = by_wire(installation, &space, &installation.cluster.administrator()).await?;
     let page = Page::start(&file, &["-n", &space.name]).await?;
     let tab = browser.tab().await?;
     tab.open(&page.address).await?;
-    tab.says("#summary", "1 of 1 configs").await?;
-    fresh(&tab).await?;
+    tab.wait_for_text("#summary", "1 of 1 configs").await?;
+    assert_fresh(&tab).await?;
     wire.hold();
-    outdated(&tab, "asking for configs: the API server does not answer").await?;
-    taken(&tab, "outdated").await?;
+    assert_outdated(&tab, "asking for configs: the API server does not answer").await?;
+    take_pictures(&tab, "outdated").await?;
     wire.release();
-    fresh(&tab).await?;
+    assert_fresh(&tab).await?;
     wire.cut();
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "young"}, "spec": {}})).await?;
-    tab.says("tbody", "young").await?;
-    fresh(&tab).await?;
+    tab.wait_for_text("tbody", "young").await?;
+    assert_fresh(&tab).await?;
     drop(wire);
-    outdated(&tab, "watching configs: the API server does not answer").await
+    assert_outdated(&tab, "watching configs: the API server does not answer").await
 }
 
 #[tokio::test]
 async fn credentials_that_end_are_said() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
-    let space = painted(installation, "shop", json!({}), json!({})).await?;
+    let space = create_pictured(installation, "shop", json!({}), json!({})).await?;
     space.service_account("reader").await?;
     let rules =
         json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "list", "watch"]}]);
@@ -74,11 +74,11 @@ async fn credentials_that_end_are_said() -> Result<()> {
     let page = Page::start(&file, &["-n", &space.name]).await?;
     let tab = browser.tab().await?;
     tab.open(&page.address).await?;
-    tab.says("#summary", "1 of 1 configs").await?;
+    tab.wait_for_text("#summary", "1 of 1 configs").await?;
     // The watch that is there goes on, as far as the API server is concerned.
     let accounts = space.api::<k8s_openapi::api::core::v1::ServiceAccount>();
     accounts.delete("reader", &DeleteParams::default()).await?;
-    outdated(&tab, "asking for configs: Unauthorized; log in again").await?;
+    assert_outdated(&tab, "asking for configs: Unauthorized; log in again").await?;
     // The token of the user stands nowhere in the page.
     let all = "document.documentElement.outerHTML + JSON.stringify(sessionStorage) + document.title + location";
     ensure!(!tab.value::<String>(all).await?.contains(&token));
@@ -88,29 +88,29 @@ async fn credentials_that_end_are_said() -> Result<()> {
 #[tokio::test]
 async fn a_command_that_stands_or_ends_is_said() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
-    let space = painted(installation, "shop", json!({}), json!({})).await?;
-    let (page, tab) = opened(installation, browser).await?;
-    shows(&tab, &space, "shop").await?;
-    tab.says("#link", "live").await?;
+    let space = create_pictured(installation, "shop", json!({}), json!({})).await?;
+    let (page, tab) = open_page(installation, browser).await?;
+    show_config(&tab, &space, "shop").await?;
+    tab.wait_for_text("#link", "live").await?;
     // Half a minute of silence is a second for the page, from the next line on.
     tab.run("const real = setTimeout; window.setTimeout = (run, time) => real(run, time === 30000 ? 1000 : time)")
         .await?;
     let held = json!({"spec": {"rollout": {"hold": {"reason": "audit"}}}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(held)).await?;
-    tab.says(".head", "on hold").await?;
+    tab.wait_for_text(".head", "on hold").await?;
     page.process.signal(Signal::SIGSTOP)?;
-    tab.says("#link", "no connection, trying again").await?;
+    tab.wait_for_text("#link", "no connection, trying again").await?;
     page.process.signal(Signal::SIGCONT)?;
-    tab.says("#link", "live").await?;
+    tab.wait_for_text("#link", "live").await?;
     let session: String = tab.value("sessionStorage.getItem('nudge-session')").await?;
     ensure!(session.contains("session"), "{session}");
     // A minute after the command has ended.
     drop(page);
-    tab.says("#link", "no connection").await?;
+    tab.wait_for_text("#link", "no connection").await?;
     tab.run("const real = Date.now; Date.now = () => real() + 61000").await?;
-    tab.says("main", "kubectl nudge ui has ended").await?;
-    taken(&tab, "gone").await?;
-    tab.says("#link", "ended").await?;
+    tab.wait_for_text("main", "kubectl nudge ui has ended").await?;
+    take_pictures(&tab, "gone").await?;
+    tab.wait_for_text("#link", "ended").await?;
     // Who listens there next is not sent even what is worth nothing.
     let left: usize = tab.value("sessionStorage.length").await?;
     ensure!(left == 0, "{left}");
@@ -120,20 +120,20 @@ async fn a_command_that_stands_or_ends_is_said() -> Result<()> {
 #[tokio::test]
 async fn windows_share_one_watch_of_each_kind() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
-    let space = painted(installation, "shop", json!({}), json!({})).await?;
+    let space = create_pictured(installation, "shop", json!({}), json!({})).await?;
     let name = format!("watcher-{}", space.name);
     let who = installation.cluster.user(&name, &["system:masters"]);
     let page = Page::start(&crate::ui::scene::kubeconfig(installation, &who, &name)?, &[]).await?;
     let tab = browser.tab().await?;
     tab.open(&page.address).await?;
-    tab.says("#link", "live").await?;
+    tab.wait_for_text("#link", "live").await?;
     let session: String = tab.value("JSON.parse(sessionStorage.getItem('nudge-session')).session").await?;
     let mut open = Vec::new();
     for _ in 0..5 {
         open.push(crate::ui::bounds::window(&page, &session).await?.0);
     }
-    shows(&tab, &space, "shop").await?;
-    tab.says("#pod-summary", "No pod with an agent uses the config.").await?;
+    show_config(&tab, &space, "shop").await?;
+    tab.wait_for_text("#pod-summary", "No pod with an agent uses the config.").await?;
     let asked = async || {
         let mine = installation.cluster.audit(&name).ok()?;
         let mine = mine.iter().filter(|event| event["impersonatedUser"]["username"] == *name);

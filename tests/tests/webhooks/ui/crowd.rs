@@ -7,7 +7,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
-use crate::ui::scene::{opened, paint, painted, pod, pod_status, report, shows, stage};
+use crate::ui::scene::{create_pictured, open_page, paint, pod, pod_status, report, show_config, stage};
 use crate::ui::tab::Tab;
 
 const PODS: usize = 5000;
@@ -28,10 +28,10 @@ const BARE: &str = "(() => { const canvas = document.createElement('canvas'); ca
     return performance.now() - began; })()";
 
 /// Loads the page anew: how long until it says this, and its first paint, in milliseconds.
-async fn loads(tab: &Tab, text: &str) -> Result<(u128, f64)> {
+async fn reload(tab: &Tab, text: &str) -> Result<(u128, f64)> {
     let began = Instant::now();
     tab.call("Page.reload", json!({})).await?;
-    tab.says("#pod-summary", text).await?;
+    tab.wait_for_text("#pod-summary", text).await?;
     let shown = began.elapsed().as_millis();
     let paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime";
     tab.until("performance.getEntriesByName('first-contentful-paint').length").await?;
@@ -53,7 +53,7 @@ async fn thousands_of_pods_stay_usable() -> Result<()> {
     let status = json!({"currentVersion": "1", "targetVersion": "2",
         "internal": {"identity": "0123456789abcdef0123456789abcdef", "threshold": 1_u64 << 30},
         "rollout": {"stage": "Moving", "step": 2, "stepTime": "2026-01-01T00:00:00Z"}});
-    let space = painted(installation, "shop", json!({}), status).await?;
+    let space = create_pictured(installation, "shop", json!({}), status).await?;
     paint(&space, "none", json!({}), json!({"currentVersion": "1"})).await?;
     space.service_account("app").await?;
     let make = |at: usize| {
@@ -61,18 +61,18 @@ async fn thousands_of_pods_stay_usable() -> Result<()> {
         async move { space.create_object::<Pod>(pod(&name(at), "shop", &format!("w{}", at % 7))).await }
     };
     stream::iter(0..PODS).map(make).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<Vec<_>>().await?;
-    let (_page, tab) = opened(installation, browser).await?;
+    let (_page, tab) = open_page(installation, browser).await?;
 
-    shows(&tab, &space, "shop").await?;
-    tab.says("#pod-summary", "5000 pods: 5000 not Ready").await?;
+    show_config(&tab, &space, "shop").await?;
+    tab.wait_for_text("#pod-summary", "5000 pods: 5000 not Ready").await?;
     // Once more, from an empty window.
     let session: String = tab.value("sessionStorage.getItem('nudge-session')").await?;
-    let (shown, painted_at) = loads(&tab, "5000 pods").await?;
+    let (shown, painted_at) = reload(&tab, "5000 pods").await?;
     ensure!(session == tab.value::<String>("sessionStorage.getItem('nudge-session')").await?);
     let elements = tab.count("*").await?;
     ensure!(elements < MAX_ELEMENTS, "{elements} elements");
     tab.run("document.querySelector('details').open = true").await?;
-    tab.says("details", "50 of 5000 are shown").await?;
+    tab.wait_for_text("details", "50 of 5000 are shown").await?;
     ensure!(tab.count("details tbody tr").await? == 50 && tab.count("*").await? < MAX_ELEMENTS);
 
     // How long the page's own work takes, frame by frame.
@@ -93,9 +93,9 @@ async fn thousands_of_pods_stay_usable() -> Result<()> {
     let frames: Vec<f64> = tab.value("frames").await?;
     let (longest, all) = (frames.iter().copied().fold(0.0, f64::max), script(&tab).await? - before);
     let bare: f64 = tab.value(BARE).await?;
-    shows(&tab, &space, "none").await?;
-    tab.says("#pod-summary", "No pod").await?;
-    let (floor, floor_paint) = loads(&tab, "No pod").await?;
+    show_config(&tab, &space, "none").await?;
+    tab.wait_for_text("#pod-summary", "No pod").await?;
+    let (floor, floor_paint) = reload(&tab, "No pod").await?;
     eprintln!(
         "{PODS} pods: first paint {painted_at:.0} ms (floor {floor_paint:.0}: a config without pods), all shown {shown} ms after a reload (floor \
          {floor}), {elements} elements; {CHANGED} changes: {} updates, the longest frame {longest:.0} ms (floor {bare:.1}: bare squares), \

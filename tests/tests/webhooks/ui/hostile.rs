@@ -7,7 +7,7 @@ use nudge_core::governance::sealed_digest;
 use nudge_tests::cluster::installation::create_part;
 use serde_json::{Value, json};
 
-use crate::ui::scene::{opened, painted, pod, pod_status, report, shows, stage};
+use crate::ui::scene::{create_pictured, open_page, pod, pod_status, report, show_config, stage};
 use crate::ui::tab::Tab;
 
 const EVIL: &str = "<img src=x onerror=pwned=1><script>pwned=1</script>\u{202e}gnp";
@@ -41,7 +41,8 @@ async fn no_text_of_the_cluster_is_read_as_html() -> Result<()> {
         "pods": {"total": 1, "summary": EVIL}, "invalid": [{"version": "3", "reason": "Invalid", "message": EVIL, "rules": "a".repeat(24), "content": "b".repeat(24)}],
         "internal": {"threshold": 1},
         "rollout": {"stage": "Moving", "step": 1, "stepTime": at, "watch": {"seconds": 9, "reason": EVIL, "weak": EVIL}, "evidence": {"analysis": [numbers]}}});
-    let space = painted(installation, "shop", json!({"version": "2", "rollout": {"approval": {}}}), status).await?;
+    let space =
+        create_pictured(installation, "shop", json!({"version": "2", "rollout": {"approval": {}}}), status).await?;
     let painted = space.api::<VersionedConfig>().get("shop").await?.status.context("it has one")?;
     let digest = sealed_digest(painted.version("2").context("it is there")?);
     let approval = json!({"configName": "shop", "version": "2", "digest": digest, "decision": "Deny", "reason": EVIL, "approver": EVIL});
@@ -49,11 +50,11 @@ async fn no_text_of_the_cluster_is_read_as_html() -> Result<()> {
     space.service_account("app").await?;
     space.create_object::<Pod>(pod("web-0", "shop", EVIL)).await?;
     report(&space, "web-0", pod_status(true, "False", "NoHandler", &format!("shop=1; {EVIL}"))).await?;
-    let (_page, tab) = opened(installation, browser).await?;
-    tab.says("tbody", SHOWN).await?;
+    let (_page, tab) = open_page(installation, browser).await?;
+    tab.wait_for_text("tbody", SHOWN).await?;
     harmless(&tab).await?;
-    shows(&tab, &space, "shop").await?;
-    tab.says("#pod-summary", "1 pod: 1 harmed").await?;
+    show_config(&tab, &space, "shop").await?;
+    tab.wait_for_text("#pod-summary", "1 pod: 1 harmed").await?;
     tab.run("document.querySelector('details').open = true").await?;
     for place in [
         "#now",
@@ -66,17 +67,17 @@ async fn no_text_of_the_cluster_is_read_as_html() -> Result<()> {
         "#releases",
         "#conditions",
     ] {
-        tab.says(place, SHOWN).await?;
+        tab.wait_for_text(place, SHOWN).await?;
     }
     harmless(&tab).await?;
     // Times are written again and again, with what stands before them.
     tab.run("for (const time of document.querySelectorAll('[data-since]')) time.textContent = ''").await?;
-    tab.says("#versions time[data-before*=img]", SHOWN).await?;
+    tab.wait_for_text("#versions time[data-before*=img]", SHOWN).await?;
     harmless(&tab).await?;
     // What the address says is no markup either.
-    shows(&tab, &space, "%3Cimg%20src=x%20onerror=pwned=1%3E/diff/%3Cb%3E/%3Ci%3E").await?;
-    tab.says("h1", "<img src=x onerror=pwned=1>: <b> → <i>").await?;
-    tab.says("#changes", "the page shows no such config").await?;
+    show_config(&tab, &space, "%3Cimg%20src=x%20onerror=pwned=1%3E/diff/%3Cb%3E/%3Ci%3E").await?;
+    tab.wait_for_text("h1", "<img src=x onerror=pwned=1>: <b> → <i>").await?;
+    tab.wait_for_text("#changes", "the page shows no such config").await?;
     harmless(&tab).await
 }
 
@@ -89,9 +90,9 @@ async fn keys_and_values_are_texts() -> Result<()> {
         "data": {"text": format!("{EVIL}\nx"), "a.b_c-d": "</pre><script>pwned=1</script>"}});
     create_part::<ConfigMap>(&space, object).await?;
     crate::ui::scene::until(&space, "1.0.2 is complete", |status| status.version("1.0.2").is_some()).await?;
-    let (_page, tab) = opened(installation, browser).await?;
-    shows(&tab, &space, "shop/diff/1.0.0/1.0.2").await?;
-    tab.says("#changes", SHOWN).await?;
-    tab.says("#changes", "+</pre><script>pwned=1</script>").await?;
+    let (_page, tab) = open_page(installation, browser).await?;
+    show_config(&tab, &space, "shop/diff/1.0.0/1.0.2").await?;
+    tab.wait_for_text("#changes", SHOWN).await?;
+    tab.wait_for_text("#changes", "+</pre><script>pwned=1</script>").await?;
     harmless(&tab).await
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::ui::scene::{opened, shop, shows, stage};
+use crate::ui::scene::{open_page, shop, show_config, stage};
 use crate::ui::tab::Tab;
 
 /// Presses Tab until the focus is on such an element.
@@ -21,13 +21,13 @@ async fn reach(tab: &Tab, selector: &str) -> Result<()> {
 async fn all_can_be_reached_by_the_keyboard() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
     let space = shop(installation).await?;
-    let (_page, tab) = opened(installation, browser).await?;
+    let (_page, tab) = open_page(installation, browser).await?;
     reach(&tab, "#skip").await?;
     tab.press("Enter").await?;
     ensure!(tab.value::<bool>("document.activeElement.id === 'main'").await?);
     reach(&tab, "#filter").await?;
     tab.write(&space.name).await?;
-    tab.says("#summary", "1 of").await?;
+    tab.wait_for_text("#summary", "1 of").await?;
     reach(&tab, "tbody a").await?;
     tab.press("Enter").await?;
     tab.until("document.querySelector('[data-act=hold]')").await?;
@@ -45,12 +45,12 @@ async fn all_can_be_reached_by_the_keyboard() -> Result<()> {
     reach(&tab, "#old").await?;
     reach(&tab, "#versions a").await?;
     tab.press("Enter").await?;
-    tab.says("#changes", "keys differ").await?;
+    tab.wait_for_text("#changes", "keys differ").await?;
     reach(&tab, "pre").await
 }
 
 /// What can be operated or stands for something, without a name.
-async fn nameless(tab: &Tab) -> Result<Vec<Value>> {
+async fn unnamed_elements(tab: &Tab) -> Result<Vec<Value>> {
     let tree = tab.call("Accessibility.getFullAXTree", json!({})).await?;
     let nodes = tree["nodes"].as_array().context("no tree")?;
     let roles = [
@@ -79,15 +79,15 @@ async fn nameless(tab: &Tab) -> Result<Vec<Value>> {
 async fn everything_has_a_name() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
     let space = shop(installation).await?;
-    let (_page, tab) = opened(installation, browser).await?;
-    tab.says("tbody", &space.name).await?;
-    ensure!(nameless(&tab).await?.is_empty(), "{:?}", nameless(&tab).await?);
-    shows(&tab, &space, "shop").await?;
+    let (_page, tab) = open_page(installation, browser).await?;
+    tab.wait_for_text("tbody", &space.name).await?;
+    ensure!(unnamed_elements(&tab).await?.is_empty(), "{:?}", unnamed_elements(&tab).await?);
+    show_config(&tab, &space, "shop").await?;
     tab.until("document.querySelector('[data-act=use-now]')").await?;
-    ensure!(nameless(&tab).await?.is_empty(), "{:?}", nameless(&tab).await?);
+    ensure!(unnamed_elements(&tab).await?.is_empty(), "{:?}", unnamed_elements(&tab).await?);
     tab.click("[data-act=use-now]").await?;
     tab.until("document.querySelector('dialog[open]')").await?;
-    ensure!(nameless(&tab).await?.is_empty(), "{:?}", nameless(&tab).await?);
+    ensure!(unnamed_elements(&tab).await?.is_empty(), "{:?}", unnamed_elements(&tab).await?);
     ensure!(tab.value::<String>("document.documentElement.lang").await? == "en");
     // Every heading stands below the one before.
     let levels: Vec<u8> =

@@ -67,7 +67,7 @@ impl Page {
     }
 
     /// What it printed for its user besides the address.
-    pub(crate) fn said(&self) -> Result<String> {
+    pub(crate) fn printed_text(&self) -> Result<String> {
         Ok(std::fs::read_to_string(self.folder.path().join("errors"))?)
     }
 

@@ -14,7 +14,7 @@ use nudge_tests::Installation;
 use nudge_tests::cluster::Space;
 use serde_json::{Value, json};
 
-use crate::ui::scene::{opened, paint, pod, pod_status, repaint, report, shows, stage};
+use crate::ui::scene::{open_page, paint, pod, pod_status, repaint, report, show_config, stage};
 use crate::ui::tab::Tab;
 
 /// Names the folder.
@@ -43,7 +43,7 @@ const VIEWS: [&str; 12] = [
 ];
 
 /// Pictures of what the tab shows now, where they are asked for.
-pub(crate) async fn taken(tab: &Tab, view: &str) -> Result<()> {
+pub(crate) async fn take_pictures(tab: &Tab, view: &str) -> Result<()> {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return Ok(()) };
     std::fs::create_dir_all(&folder).context("the folder for pictures")?;
     for (scheme, size, name) in LOOKS {
@@ -214,7 +214,7 @@ async fn others(space: &Space) -> Result<()> {
         condition("Reconciling", true, "AwaitingApproval", DENIED, 1800),
         condition("Published", true, "Published", "ConfigMap news holds version 12", 80_000),
     ];
-    let versions = [made("12", "Current"), made("13", "Available")];
+    let versions = [version_status("12", "Current"), version_status("13", "Available")];
     paint(
         space,
         "news",
@@ -222,7 +222,7 @@ async fn others(space: &Space) -> Result<()> {
         json!({"currentVersion": "12", "pods": counts(8, 8), "conditions": waits, "versions": versions}),
     )
     .await?;
-    guarded(space).await?;
+    create_gated_configs(space).await?;
     let why = "the config is on hold until spec.rollout.hold is removed (kubectl nudge unhold): the tournament runs";
     let held = [condition("Ready", false, "OnHold", why, 4000)];
     let hold = json!({"reason": "the tournament runs"});
@@ -236,13 +236,13 @@ async fn others(space: &Space) -> Result<()> {
 }
 
 /// A version as it stands in the status, without its objects.
-fn made(name: &str, state: &str) -> Value {
+fn version_status(name: &str, state: &str) -> Value {
     let part = json!({"kind": "ConfigMap", "name": name, "uid": name, "digest": format!("sha256:{}", "0".repeat(64))});
     json!({"version": name, "state": state, "keys": 4, "bytes": 900, "parts": [part], "sealTime": ago(4000)})
 }
 
 /// One config that is outside of its windows, and one that is judged by metrics.
-async fn guarded(space: &Space) -> Result<()> {
+async fn create_gated_configs(space: &Space) -> Result<()> {
     let counts = |on_target: u32, total: u32| json!({"total": total, "onTarget": on_target, "ready": on_target, "summary": format!("{on_target}/{total}")});
     let opens = ago(-50_000);
     let message = format!(
@@ -256,7 +256,7 @@ async fn guarded(space: &Space) -> Result<()> {
         "orders",
         json!({"version": "2.3.0", "rollout": {"windows": [window]}}),
         json!({"currentVersion": "2.2.9", "targetVersion": "2.3.0", "pods": counts(10, 10),
-            "versions": [made("2.2.9", "Current"), made("2.3.0", "Target")],
+            "versions": [version_status("2.2.9", "Current"), version_status("2.3.0", "Target")],
             "rollout": {"stage": "Moving", "withheld": {"reason": "OutsideWindow", "untilTime": opens}},
             "conditions": [condition("Ready", false, "OutsideWindow", &message, 600), condition("Reconciling", true, "OutsideWindow", &message, 600)]}),
     )
@@ -296,7 +296,7 @@ async fn guarded(space: &Space) -> Result<()> {
         "checkout",
         json!({"version": "5.1.0", "rollout": {"analysis": analysis}}),
         json!({"currentVersion": "5.0.1", "targetVersion": "5.1.0", "previousVersion": "5.0.0", "pods": counts(20, 20), "releases": releases,
-            "versions": [made("5.0.0", "Available"), made("5.0.1", "Current"), made("5.1.0", "Target")],
+            "versions": [version_status("5.0.0", "Available"), version_status("5.0.1", "Current"), version_status("5.1.0", "Target")],
             "rollout": {"stage": "Moving", "step": 1, "stepTime": ago(40), "startTime": ago(70), "watch": {"seconds": 96, "reason": "spec.rollout.minReadySeconds says so"}, "evidence": evidence},
             "conditions": [condition("Ready", false, "Progressing", said, 70), condition("Reconciling", true, "Progressing", said, 70)]}),
     )
@@ -304,9 +304,9 @@ async fn guarded(space: &Space) -> Result<()> {
 }
 
 /// Assigns the target to the pods of the first two steps, as the plan of the page has them, and makes most of them run it.
-async fn moved(space: &Space, tab: &Tab) -> Result<()> {
+async fn move_pods(space: &Space, tab: &Tab) -> Result<()> {
     tab.run("document.querySelector('details').open = true").await?;
-    tab.says("details tbody", "web-00").await?;
+    tab.wait_for_text("details tbody", "web-00").await?;
     let planned: Vec<(String, String)> =
         tab.value("[...document.querySelectorAll('details tbody tr')].map((row) => [row.cells[0].innerText, row.cells[5].innerText])").await?;
     let early: Vec<&String> =
@@ -327,12 +327,16 @@ async fn moved(space: &Space, tab: &Tab) -> Result<()> {
     for (at, name) in early.iter().enumerate().filter(|(at, _)| *at != 5) {
         report(space, name, pod_status(at != 2, "True", "Applied", "shop=1.5.0")).await?;
     }
-    tab.says("#pod-summary", "1 harmed, 1 assigned but not running it yet, 7 running it, 27 not in a step yet").await?;
+    tab.wait_for_text(
+        "#pod-summary",
+        "1 harmed, 1 assigned but not running it yet, 7 running it, 27 not in a step yet",
+    )
+    .await?;
     tab.run("document.querySelector('details').open = false").await
 }
 
 /// A user approves what another denies.
-async fn approved(space: &Space) -> Result<()> {
+async fn create_decisions(space: &Space) -> Result<()> {
     let status = space.api::<VersionedConfig>().get("news").await?.status.context("it was painted")?;
     let digest = sealed_digest(status.version("13").context("it was painted")?);
     for (name, decision, reason) in [
@@ -350,11 +354,11 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
     let folder = std::env::var_os(FOLDER).map(PathBuf::from);
     let space = scene(installation).await?;
-    approved(&space).await?;
-    let (_page, tab) = opened(installation, browser).await?;
-    shows(&tab, &space, "shop").await?;
-    tab.says("#pod-summary", "36 pods").await?;
-    moved(&space, &tab).await?;
+    create_decisions(&space).await?;
+    let (_page, tab) = open_page(installation, browser).await?;
+    show_config(&tab, &space, "shop").await?;
+    tab.wait_for_text("#pod-summary", "36 pods").await?;
+    move_pods(&space, &tab).await?;
     if let Some(folder) = &folder {
         std::fs::create_dir_all(folder).context("the folder for pictures")?;
         tab.scheme("light").await?;
@@ -368,65 +372,65 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
             match view {
                 "overview" => {
                     tab.run("location.hash = '#/'").await?;
-                    tab.says("#summary", "configs").await?;
+                    tab.wait_for_text("#summary", "configs").await?;
                     tab.run(&format!("const filter = document.querySelector('#filter'); filter.value = {}; filter.dispatchEvent(new Event('input'))", json!(space.name))).await?;
-                    tab.says("#summary", "9 of").await?;
+                    tab.wait_for_text("#summary", "9 of").await?;
                 }
                 "none" => {
                     tab.run("location.hash = '#/'").await?;
-                    tab.says("#summary", "configs").await?;
+                    tab.wait_for_text("#summary", "configs").await?;
                     tab.run("const filter = document.querySelector('#filter'); filter.value = 'nothing'; filter.dispatchEvent(new Event('input'))").await?;
-                    tab.says("#summary", "0 of").await?;
+                    tab.wait_for_text("#summary", "0 of").await?;
                 }
                 "failed" => {
-                    shows(&tab, &space, "api").await?;
-                    tab.says("#why", "3 of 5 pods became unready").await?;
+                    show_config(&tab, &space, "api").await?;
+                    tab.wait_for_text("#why", "3 of 5 pods became unready").await?;
                 }
                 "waiting" => {
-                    shows(&tab, &space, "news").await?;
-                    tab.says("#why", "AwaitingApproval: joe@example.com denies version 13").await?;
+                    show_config(&tab, &space, "news").await?;
+                    tab.wait_for_text("#why", "AwaitingApproval: joe@example.com denies version 13").await?;
                     ensure!(tab.count("#why li").await? == 1, "a text is said once");
-                    tab.says("#approvals", "approved by anna@example.com").await?;
+                    tab.wait_for_text("#approvals", "approved by anna@example.com").await?;
                     tab.until("document.querySelector('#approvals [data-act=deny]')").await?;
                 }
                 "window" => {
-                    shows(&tab, &space, "orders").await?;
-                    tab.says("#opens", "May go on in 13 h at ").await?;
+                    show_config(&tab, &space, "orders").await?;
+                    tab.wait_for_text("#opens", "May go on in 13 h at ").await?;
                     tab.until("document.querySelector('[data-act=use-now]')").await?;
                 }
                 "analysis" => {
-                    shows(&tab, &space, "checkout").await?;
-                    tab.says("#analyses", "■ Bad").await?;
-                    tab.says("#releases", "errors 0.002 on 5.0.1, 0.003 on 5.0.0: Clear, measured").await?;
-                    tab.says("#releases", "at once for jane@example.com: the key has leaked").await?;
+                    show_config(&tab, &space, "checkout").await?;
+                    tab.wait_for_text("#analyses", "■ Bad").await?;
+                    tab.wait_for_text("#releases", "errors 0.002 on 5.0.1, 0.003 on 5.0.0: Clear, measured").await?;
+                    tab.wait_for_text("#releases", "at once for jane@example.com: the key has leaked").await?;
                     tab.until("document.querySelector('[data-act=use-now]')").await?;
                 }
                 "pods" => {
-                    shows(&tab, &space, "shop").await?;
-                    tab.says("#pod-summary", "36 pods").await?;
+                    show_config(&tab, &space, "shop").await?;
+                    tab.wait_for_text("#pod-summary", "36 pods").await?;
                     tab.run("document.querySelector('details').open = true").await?;
-                    tab.says("details tbody", "web-00").await?;
+                    tab.wait_for_text("details tbody", "web-00").await?;
                 }
                 "absent" => {
-                    shows(&tab, &space, "nothing").await?;
-                    tab.says(".head", "There is no such config").await?;
+                    show_config(&tab, &space, "nothing").await?;
+                    tab.wait_for_text(".head", "There is no such config").await?;
                 }
                 "ended" => {
                     tab.run("window.name = sessionStorage.getItem('nudge-session'); sessionStorage.clear(); location.reload()").await?;
-                    tab.says("main", "This tab has no session").await?;
+                    tab.wait_for_text("main", "This tab has no session").await?;
                     tab.run("sessionStorage.setItem('nudge-session', window.name)").await?;
                 }
                 "diff" => {
-                    shows(&tab, &space, "shop/diff/1.4.2/1.5.0").await?;
-                    tab.says("#changes", "3 keys differ").await?;
+                    show_config(&tab, &space, "shop/diff/1.4.2/1.5.0").await?;
+                    tab.wait_for_text("#changes", "3 keys differ").await?;
                 }
                 "config" => {
-                    shows(&tab, &space, "shop").await?;
-                    tab.says("#pod-summary", "36 pods").await?;
+                    show_config(&tab, &space, "shop").await?;
+                    tab.wait_for_text("#pod-summary", "36 pods").await?;
                     tab.until("document.querySelector('[data-act=use]') && document.querySelector('.line')?.innerText.includes('made by')").await?;
                 }
                 _ => {
-                    shows(&tab, &space, "shop").await?;
+                    show_config(&tab, &space, "shop").await?;
                     tab.until("document.querySelector('[data-act=use-now]')").await?;
                     tab.click("[data-act=use-now]").await?;
                     tab.write("the old limit blocks orders").await?;
@@ -440,7 +444,7 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
             }
         }
         tab.call("Page.reload", json!({})).await?;
-        tab.says("#link", "live").await?;
+        tab.wait_for_text("#link", "live").await?;
     }
     ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());
     Ok(())

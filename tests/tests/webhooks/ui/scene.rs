@@ -27,17 +27,17 @@ pub(crate) async fn stage() -> Result<Option<(&'static Installation<'static>, &'
 }
 
 /// The page as the administrator sees it, and a tab that shows it.
-pub(crate) async fn opened(installation: &Installation<'_>, browser: &'static Browser) -> Result<(Page, Tab)> {
+pub(crate) async fn open_page(installation: &Installation<'_>, browser: &'static Browser) -> Result<(Page, Tab)> {
     let page = Page::start(&installation.cluster.kubeconfig(), &[]).await?;
     let tab = browser.tab().await?;
     tab.size(1200, 900).await?;
     tab.open(&page.address).await?;
-    tab.says("#link", "live").await?;
+    tab.wait_for_text("#link", "live").await?;
     Ok((page, tab))
 }
 
 /// Shows a config, or what stands behind its name.
-pub(crate) async fn shows(tab: &Tab, space: &Space, rest: &str) -> Result<()> {
+pub(crate) async fn show_config(tab: &Tab, space: &Space, rest: &str) -> Result<()> {
     tab.run(&format!("location.hash = {}", json!(format!("#/{}/{rest}", space.name)))).await
 }
 
@@ -82,7 +82,12 @@ pub(crate) async fn until(
 }
 
 /// A namespace that nobody works in, with a config and its status.
-pub(crate) async fn painted(installation: &Installation<'_>, name: &str, spec: Value, status: Value) -> Result<Space> {
+pub(crate) async fn create_pictured(
+    installation: &Installation<'_>,
+    name: &str,
+    spec: Value,
+    status: Value,
+) -> Result<Space> {
     let space = installation.cluster.space("painted").await?;
     paint(&space, name, spec, status).await?;
     Ok(space)

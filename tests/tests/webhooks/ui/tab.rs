@@ -58,7 +58,7 @@ impl Tab {
     }
 
     /// Waits until the text of an element contains this.
-    pub(crate) async fn says(&self, selector: &str, text: &str) -> Result<()> {
+    pub(crate) async fn wait_for_text(&self, selector: &str, text: &str) -> Result<()> {
         let (selector, text) = (json!(selector), json!(text));
         self.until(&format!("document.querySelector({selector})?.innerText.includes({text})")).await
     }
