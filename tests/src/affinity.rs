@@ -14,7 +14,7 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// The first two cores that this thread may use.
+    /// Returns the first two cores that this thread may use.
     pub fn find() -> Result<Self> {
         let allowed = current()?;
         let mut cores = (0..CpuSet::count()).filter(|&core| allowed.is_set(core).unwrap_or(false));

@@ -21,37 +21,37 @@ const INJECTOR: &str = "nudge-injector";
 /// Beginnings of the variables that describe the package whose program cargo runs.
 const OF_CARGO: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
-/// The debug binary of the agent.
+/// Returns the debug binary of the agent.
 pub fn debug() -> Result<&'static Path> {
     debug_build(AGENT)
 }
 
-/// The debug binary of the control plane.
+/// Returns the debug binary of the control plane.
 pub fn injector() -> Result<&'static Path> {
     debug_build(INJECTOR)
 }
 
-/// The debug binary of the command `kubectl nudge`.
+/// Returns the debug binary of the command `kubectl nudge`.
 pub fn kubectl_nudge() -> Result<&'static Path> {
     debug_build("kubectl-nudge")
 }
 
-/// The Rust example.
+/// Returns the Rust example.
 pub fn example() -> Result<PathBuf> {
     debug_build("nudge-example-rust").map(Path::to_owned)
 }
 
-/// The static release binary as it is shipped, for benchmarks.
+/// Returns the static release binary as it is shipped, for benchmarks.
 pub fn release() -> Result<PathBuf> {
     static_release(AGENT)
 }
 
-/// The static release binary of the control plane, for benchmarks.
+/// Returns the static release binary of the control plane, for benchmarks.
 pub fn release_injector() -> Result<PathBuf> {
     static_release(INJECTOR)
 }
 
-/// The hub with stand-ins for the API server, for benchmarks.
+/// Returns the hub with stand-ins for the API server, for benchmarks.
 pub fn hub_under_load() -> Result<PathBuf> {
     build(cargo().args(["--release", "--package", "nudge-hub", "--example", "hub_under_load"]))
 }
@@ -108,7 +108,7 @@ struct Message {
     executable: Option<PathBuf>,
 }
 
-/// The target triple of this machine.
+/// Returns the target triple of this machine.
 fn host() -> Result<String> {
     let output = Command::new("rustc").arg("-vV").output().context("can't run rustc")?;
     let text = String::from_utf8(output.stdout).context("rustc -vV is not text")?;

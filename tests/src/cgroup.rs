@@ -28,7 +28,7 @@ impl Cgroup {
         made
     }
 
-    /// The same in the hierarchy of version 2.
+    /// Returns the same in the hierarchy of version 2.
     pub fn new_v2(name: &str) -> Option<Self> {
         let roots = ROOTS_V2.iter().map(Path::new).filter(|root| root.join("cgroup.controllers").is_file());
         let made = roots.into_iter().find_map(|root| Self::at(root.join(name)));
@@ -48,7 +48,7 @@ impl Cgroup {
         group.folder.join("cgroup.procs").is_file().then_some(group)
     }
 
-    /// The file that takes processes.
+    /// Returns the file that takes processes.
     pub fn processes(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }

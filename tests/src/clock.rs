@@ -21,7 +21,7 @@ impl Monotonic {
         })
     }
 
-    /// How long after `earlier` this was; zero if it was before.
+    /// Returns how long after `earlier` this was; zero if it was before.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -36,7 +36,7 @@ impl Monotonic {
         self.0.to_ne_bytes()
     }
 
-    /// What [`Self::to_bytes`] gave.
+    /// Returns what [`Self::to_bytes`] gave.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(u64::from_ne_bytes(bytes))
     }

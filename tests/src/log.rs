@@ -30,7 +30,7 @@ pub fn listen() {
     LOG.take();
 }
 
-/// The lines that this thread has logged which contain the text.
+/// Returns the lines that this thread has logged which contain the text.
 pub fn lines(text: &str) -> Vec<String> {
     let log = LOG.with_borrow(|log| String::from_utf8_lossy(log).into_owned());
     log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()

@@ -49,12 +49,12 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The file of the requests that the tests of this name have recorded.
+    /// Returns the file of the requests that the tests of this name have recorded.
     fn file(name: &str) -> PathBuf {
         PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/requests")).join(format!("{name}.json"))
     }
 
-    /// All recorded requests.
+    /// Returns all recorded requests.
     pub fn all() -> Result<Vec<Self>> {
         let mut all = Vec::new();
         for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/requests"))? {

@@ -18,12 +18,12 @@ const MAX_ATTEMPTS: usize = 1000;
 /// The ports that this process has given away: their servers may not listen yet.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port of 127.0.0.1 that nobody listens on, another one at each call.
+/// Returns a port of 127.0.0.1 that nobody listens on, another one at each call.
 pub fn free() -> Result<u16> {
     Ok(free_at(Ipv4Addr::LOCALHOST)?.port())
 }
 
-/// The same at another address of this machine.
+/// Returns the same at another address of this machine.
 pub fn free_at(ip: impl Into<IpAddr>) -> Result<SocketAddr> {
     let ip = ip.into();
     for _ in 0..MAX_ATTEMPTS {

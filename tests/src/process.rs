@@ -20,8 +20,8 @@ pub struct Process {
     name: String,
 }
 
-/// A command that gets its share of the processors before the tests do, which share them with dozens of others: those of a real server are its
-/// own. Only root may do that; others run it all the same.
+/// Returns a command that gets its share of the processors before the tests do, which share them with dozens of others:
+/// those of a real server are its own. Only root may do that; others run it all the same.
 pub fn urgent(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "-5"]).arg(program);
@@ -36,7 +36,7 @@ impl Process {
         Ok(Self { child, name: name.to_owned() })
     }
 
-    /// The process id. It stays this process's until it has been reaped.
+    /// Returns the process id. It stays this process's until it has been reaped.
     pub fn pid(&self) -> i32 {
         // Process ids are positive and far below 2^31; the standard library merely has another type for them.
         self.child.id().cast_signed()
@@ -47,7 +47,7 @@ impl Process {
         kill(Pid::from_raw(self.pid()), signal).with_context(|| format!("can't send {signal} to {}", self.name))
     }
 
-    /// The status if it has ended.
+    /// Returns the status if it has ended.
     pub fn try_exited(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().with_context(|| format!("can't wait for {}", self.name))
     }

@@ -32,7 +32,7 @@ pub fn forget_peak(pid: i32) -> Result<()> {
     fs::write(&path, "5").with_context(|| format!("can't write {path}"))
 }
 
-/// How often the threads of the process have been put on a core again, by their own wish or not.
+/// Returns how often the threads of the process have been put on a core again, by their own wish or not.
 pub fn context_switches(pid: i32) -> Result<u64> {
     let tasks = format!("/proc/{pid}/task");
     let mut sum = 0;
@@ -54,13 +54,13 @@ pub fn cpu_time(pid: i32) -> Result<Duration> {
     Ok(Duration::from_secs(stat.ticks) / per_second)
 }
 
-/// How many files, sockets and the like the process has open.
+/// Returns how many files, sockets and the like the process has open.
 pub fn descriptors(pid: i32) -> Result<usize> {
     let open = format!("/proc/{pid}/fd");
     Ok(fs::read_dir(&open).with_context(|| format!("can't list {open}"))?.count())
 }
 
-/// How many sockets the process has.
+/// Returns how many sockets the process has.
 pub fn sockets(pid: i32) -> Result<usize> {
     let open = format!("/proc/{pid}/fd");
     let all = fs::read_dir(&open).with_context(|| format!("can't list {open}"))?;
@@ -69,12 +69,13 @@ pub fn sockets(pid: i32) -> Result<usize> {
     Ok(targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count())
 }
 
-/// The state of the process in one letter (proc(5)); `None` if it is gone.
+/// Returns the state of the process in one letter (proc(5)); `None` if it is gone.
 pub fn state(pid: i32) -> Option<char> {
     stat(pid).map(|stat| stat.state)
 }
 
-/// Whether all threads of the process stand still after SIGSTOP: each goes on until it is put on a core, or takes the signal there.
+/// Returns whether all threads of the process stand still after SIGSTOP: each goes on until it is put on a core, or
+/// takes the signal there.
 pub fn is_stopped(pid: i32) -> bool {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let state =
@@ -82,7 +83,7 @@ pub fn is_stopped(pid: i32) -> bool {
     tasks.flatten().filter_map(state).all(|state| state == 'T')
 }
 
-/// The process that has started it, or has taken it over; `None` if it is gone.
+/// Returns the process that has started it, or has taken it over; `None` if it is gone.
 pub fn parent(pid: i32) -> Option<i32> {
     stat(pid).map(|stat| stat.parent)
 }
@@ -91,7 +92,7 @@ fn stat(pid: i32) -> Option<Stat> {
     Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The processes that `pid` has started, and those that they have, parents first.
+/// Returns the processes that `pid` has started, and those that they have, parents first.
 pub fn descendants(pid: i32) -> Result<Vec<i32>> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for entry in fs::read_dir("/proc").context("can't list /proc")? {
@@ -133,7 +134,7 @@ impl Stat {
     }
 }
 
-/// The number after `name:` in the format of `/proc/<pid>/status`.
+/// Returns the number after `name:` in the format of `/proc/<pid>/status`.
 fn field(status: &str, name: &str) -> Option<u64> {
     let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.split_ascii_whitespace().next()?.parse().ok()

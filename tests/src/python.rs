@@ -9,8 +9,8 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::tools;
 
-/// The interpreter of an environment in `folder` with what `requirements.txt` of a folder of `tests/clients` lists. The first test that
-/// asks makes it. `None` without Python.
+/// Returns the interpreter of an environment in `folder` with what `requirements.txt` of a folder of `tests/clients`
+/// lists. The first test that asks makes it. `None` without Python.
 pub fn environment(folder: &Path, client: &str) -> Result<Option<PathBuf>> {
     let Some(system) = tools::find("python3")? else { return Ok(None) };
     let requirements = tools::client(client).join("requirements.txt");

@@ -13,7 +13,8 @@ pub const REQUIRE: &str = "NUDGE_REQUIRE_TOOLS";
 /// Names a file to which every skip adds a line.
 pub const SKIPS: &str = "NUDGE_SKIPS";
 
-/// The path of a tool; without it the reason for skipping is printed, or it is an error where [`REQUIRE`] says so.
+/// Returns the path of a tool; without it the reason for skipping is printed, or it is an error where [`REQUIRE`] says
+/// so.
 pub fn find(tool: &str) -> Result<Option<PathBuf>> {
     let found = look(tool);
     if found.is_none() {
@@ -22,7 +23,7 @@ pub fn find(tool: &str) -> Result<Option<PathBuf>> {
     Ok(found)
 }
 
-/// The path of a tool that a test can do without.
+/// Returns the path of a tool that a test can do without.
 pub fn look(tool: &str) -> Option<PathBuf> {
     // Tools of the administrator are often not in other people's search path.
     let path = env::var_os("PATH").unwrap_or_default();
@@ -52,7 +53,7 @@ pub fn skipped(reason: &str) {
     }
 }
 
-/// A program of `tests/clients`.
+/// Returns a program of `tests/clients`.
 pub fn client(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name)
 }

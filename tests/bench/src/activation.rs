@@ -145,7 +145,7 @@ async fn create(space: &Space, version: &str) -> Result<()> {
     create_part::<ConfigMap>(space, object).await.map(drop)
 }
 
-/// A pod whose container is a subscriber, ready for its agent.
+/// Returns a pod whose container is a subscriber, ready for its agent.
 pub(crate) async fn subscribe(
     space: &Space,
     hub: String,
@@ -182,7 +182,7 @@ pub(crate) async fn next(
     timeout(WAIT_TIMEOUT, found).await.context("the watch shows nothing")?
 }
 
-/// Watches the config, once it has so many versions.
+/// Watches the config, once it has this many versions.
 pub(crate) async fn watch(api: Api<VersionedConfig>, versions: usize) -> Result<mpsc::UnboundedReceiver<Seen>> {
     let first = eventually(WAIT_TIMEOUT, "the first version is current", async || {
         let config = api.get(CONFIG).await.ok()?;

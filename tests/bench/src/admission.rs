@@ -30,7 +30,7 @@ use crate::samples::Samples;
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// What the webhook itself may take.
 const ALLOWED_MS: f64 = 5.0;
-/// So many admissions a second it must bear.
+/// This many admissions a second it must bear.
 const WANTED_PER_SECOND: f64 = 100.0;
 /// Between two direct calls: a client that sees every state of the load and adds little to it.
 const CALL_INTERVAL: Duration = Duration::from_millis(5);
@@ -128,7 +128,7 @@ async fn prepare(space: &Space) -> Result<()> {
     Ok(())
 }
 
-/// A pod of usual size.
+/// Returns a pod of usual size.
 fn pod(opts_in: bool) -> Value {
     let variables =
         (0..20).map(|number| json!({"name": format!("SETTING_{number}"), "value": format!("value {number}")}));
@@ -252,7 +252,7 @@ impl Histogram {
         Self { count: self.count - before.count, buckets }
     }
 
-    /// The smallest bound below which that share is.
+    /// Returns the smallest bound below which that share is.
     fn quantile(&self, share: f64) -> f64 {
         let rank = float(self.count) * share;
         self.buckets.iter().find(|(_, count)| float(*count) >= rank).map_or(f64::INFINITY, |(bound, _)| *bound)

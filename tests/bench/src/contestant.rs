@@ -49,7 +49,7 @@ impl Contestant {
     }
 }
 
-/// A request as a plain client sends it.
+/// Returns a request as a plain client sends it.
 fn request(access: &Access, condition: &str) -> Arc<[u8]> {
     let Access { address, token, .. } = access;
     let request = format!(

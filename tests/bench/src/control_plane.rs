@@ -36,7 +36,7 @@ impl ControlPlane {
     }
 }
 
-/// A cluster, without which nothing can be measured.
+/// Returns a cluster, without which nothing can be measured.
 pub(crate) async fn cluster() -> Result<Cluster> {
     Cluster::start(&Options::default()).await?.context("no Kubernetes; run tests/run first")
 }

@@ -104,7 +104,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     report.print(options.json)
 }
 
-/// The highest that was seen.
+/// Returns the highest that was seen.
 async fn peak(replica: &Replica, time: Duration) -> Result<Memory> {
     let mut highest = procfs::memory(replica.process.pid())?;
     let end = Instant::now() + time;
@@ -133,7 +133,7 @@ async fn fill(enabled: &Space, others: &Space, options: &Options) -> Result<()> 
     Ok(())
 }
 
-/// A pod of usual size.
+/// Returns a pod of usual size.
 fn pod(name: &str, agent: bool) -> Value {
     let variables =
         (0..20).map(|number| json!({"name": format!("SETTING_{number}"), "value": format!("value {number}")}));
@@ -148,7 +148,7 @@ fn pod(name: &str, agent: bool) -> Value {
     pod
 }
 
-/// Creates so many objects, a few at the same time.
+/// Creates this many objects, a few at the same time.
 pub(crate) async fn make<K>(space: &Space, count: usize, object: impl Fn(usize) -> Value) -> Result<()>
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>

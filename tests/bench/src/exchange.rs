@@ -38,7 +38,8 @@ impl Exchange {
         Ok(Self { stream: connector.connect(ServerName::from(hub.ip()), stream).await? })
     }
 
-    /// The body of the reply to a request; `None` for one without. When `interrupt` is over, the hub is asked to hold the request no longer.
+    /// Returns the body of the reply to a request; `None` for one without. When `interrupt` is over, the hub is asked
+    /// to hold the request no longer.
     pub(crate) async fn post(
         &mut self,
         path: &str,
@@ -66,7 +67,7 @@ impl Exchange {
         Ok(self.stream.flush().await?)
     }
 
-    /// The rest of a reply that has begun with these bytes.
+    /// Returns the rest of a reply that has begun with these bytes.
     async fn reply(&mut self, mut bytes: Vec<u8>) -> Result<Option<Vec<u8>>> {
         let (head, length) = loop {
             if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -97,7 +98,7 @@ impl Exchange {
     }
 }
 
-/// The head of a poll's reply, and how many bytes it has with its length.
+/// Returns the head of a poll's reply, and how many bytes it has with its length.
 pub(crate) fn head_of(body: &[u8]) -> Result<(PollHead, usize)> {
     let length: [u8; 4] = body.get(..4).context("no length")?.try_into()?;
     let end = 4 + usize::try_from(u32::from_be_bytes(length))?;

@@ -35,7 +35,7 @@ pub(crate) struct Server {
 pub(crate) enum Until {
     /// After a time.
     Elapsed(Duration),
-    /// After so many requests over all connections.
+    /// After this many requests over all connections.
     Requests(u64),
 }
 
@@ -91,7 +91,7 @@ impl Load {
         Ok(Tally { requests, elapsed: begun.elapsed() })
     }
 
-    /// The cipher suite, which all connections share. Its name says which TLS version it belongs to.
+    /// Returns the cipher suite, which all connections share. Its name says which TLS version it belongs to.
     pub(crate) fn negotiated(&self) -> Option<CipherSuite> {
         let (_, tls) = self.connections.first()?.stream.get_ref();
         Some(tls.negotiated_cipher_suite()?.suite())
@@ -158,7 +158,7 @@ struct Head {
 }
 
 impl Head {
-    /// `None` while the head is not complete.
+    /// Returns `None` while the head is not complete.
     fn parse(bytes: &[u8]) -> Result<Option<Self>> {
         const END: &[u8] = b"\r\n\r\n";
         let Some(end) = bytes.windows(END.len()).position(|window| window == END) else { return Ok(None) };

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What `nginx -v` says; `None` where nginx is not installed.
+/// Returns what `nginx -v` says; `None` where nginx is not installed.
 pub(crate) fn version() -> Option<String> {
     let output = Command::new(binary()).arg("-v").output().ok()?;
     let text = String::from_utf8_lossy(&output.stderr);
@@ -67,7 +67,7 @@ impl Nginx {
         Ok(Self { process, home, address, worker })
     }
 
-    /// What a client needs; it ignores the token, which is sent all the same.
+    /// Returns what a client needs; it ignores the token, which is sent all the same.
     pub(crate) fn access(&self, token: &str) -> Access {
         Access {
             address: self.address,
@@ -77,7 +77,7 @@ impl Nginx {
         }
     }
 
-    /// The process that serves.
+    /// Returns the process that serves.
     pub(crate) fn worker(&self) -> i32 {
         self.worker
     }

@@ -11,7 +11,7 @@ pub(crate) const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
 /// Length of a value, about that of a URL, a list of hosts, or a short secret.
 const VALUE_BYTES: usize = 48;
 
-/// A folder with both versions, each of about `bytes` as JSON, the first one current.
+/// Returns a folder with both versions, each of about `bytes` as JSON, the first one current.
 pub(crate) fn config_dir(bytes: usize) -> Result<ConfigDir> {
     let dir = ConfigDir::new()?;
     for version in VERSIONS {
@@ -21,7 +21,8 @@ pub(crate) fn config_dir(bytes: usize) -> Result<ConfigDir> {
     Ok(dir)
 }
 
-/// Keys and values that differ between versions and make up `bytes` as JSON, but for the few keys the agent adds.
+/// Returns keys and values that differ between versions and make up `bytes` as JSON, but for the few keys the agent
+/// adds.
 pub(crate) fn entries(version: &str, bytes: usize) -> Vec<(String, String)> {
     let mut entries = Vec::new();
     let mut length = "{}".len();

@@ -38,7 +38,7 @@ impl Report {
         io::stdout().write_all(text.as_bytes()).context("can't print the results")
     }
 
-    /// The table, then the remarks.
+    /// Returns the table, then the remarks.
     fn table(&self) -> String {
         let head = iter::once(HEAD.map(str::to_owned));
         let lines: Vec<[String; 6]> = head.chain(self.rows.iter().map(Row::cells)).collect();
@@ -63,7 +63,7 @@ impl Report {
         table
     }
 
-    /// The same as JSON.
+    /// Returns the same as JSON.
     pub(crate) fn json(&self) -> serde_json::Result<String> {
         let measures: Vec<Value> = self.rows.iter().map(Row::json).collect();
         let mut all = json!({"measures": measures, "remarks": self.remarks});

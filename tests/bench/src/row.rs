@@ -59,7 +59,7 @@ pub(crate) enum Target {
     AtMost(f64),
     /// What the peer needs, and this much more.
     PeerPlus(f64),
-    /// So many times what the peer needs, and this much more.
+    /// This many times what the peer needs, and this much more.
     PeerTimes(f64, f64),
 }
 
@@ -91,7 +91,7 @@ impl Row {
         self.peer.filter(|peer| peer.value > 0.0).map(|peer| self.value / peer.value)
     }
 
-    /// The most that the target allows; none where there is no target or no peer to take it from.
+    /// Returns the most that the target allows; none where there is no target or no peer to take it from.
     fn limit(&self) -> Option<f64> {
         match self.target? {
             Target::AtMost(limit) => Some(limit),
@@ -104,7 +104,7 @@ impl Row {
         self.limit().map(|limit| self.value <= limit)
     }
 
-    /// The row for programs.
+    /// Returns the row for programs.
     pub(crate) fn json(&self) -> Value {
         json!({
             "measure": self.measure,
@@ -118,7 +118,7 @@ impl Row {
         })
     }
 
-    /// The row for people, under [`HEAD`].
+    /// Returns the row for people, under [`HEAD`].
     pub(crate) fn cells(&self) -> [String; 6] {
         let none = || "-".to_owned();
         [
@@ -132,7 +132,7 @@ impl Row {
     }
 }
 
-/// A count as the rows take it.
+/// Returns a count as the rows take it.
 pub(crate) fn float(count: u64) -> f64 {
     // What is counted here stays far below 2^52, up to which a float holds every whole number.
     #[allow(clippy::cast_precision_loss)]

@@ -10,7 +10,8 @@ impl Samples {
         Self(samples)
     }
 
-    /// The smallest sample that `percent` of all samples don't exceed (nearest rank); not a number without samples.
+    /// Returns the smallest sample that `percent` of all samples don't exceed (nearest rank); not a number without
+    /// samples.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(rank - 1).copied().unwrap_or(f64::NAN)

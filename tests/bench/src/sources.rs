@@ -118,7 +118,7 @@ async fn prepare(space: &Space, count: usize, bytes: usize) -> Result<()> {
     .with_context(|| format!("in namespace {}", space.name))
 }
 
-/// How many sources of a namespace say what.
+/// Returns how many sources of a namespace say what.
 async fn reasons(api: &Api<ConfigSource>) -> Result<BTreeMap<String, usize>> {
     let mut reasons = BTreeMap::new();
     for source in api.list(&ListParams::default()).await?.items {

@@ -75,18 +75,18 @@ impl Reports {
         Ok(Self { path, pipe })
     }
 
-    /// The command of the subscriber that reports here.
+    /// Returns the command of the subscriber that reports here.
     pub(crate) fn subscriber(&self) -> Result<Vec<PathBuf>> {
         let bench = std::env::current_exe().context("can't find this program's file")?;
         Ok(vec![bench, NAME.into(), self.path.clone()])
     }
 
-    /// The pipe's path.
+    /// Returns the pipe's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next report: first that it runs, then one for each signal.
+    /// Returns the next report: first that it runs, then one for each signal.
     pub(crate) async fn next(&mut self, within: Duration) -> Result<Monotonic> {
         let mut bytes = [0; Monotonic::BYTES];
         let read = timeout(within, self.pipe.read_exact(&mut bytes)).await;

@@ -51,7 +51,7 @@ impl Access {
     }
 }
 
-/// A command that writes its environment to `file` and becomes `command`, in the same process.
+/// Returns a command that writes its environment to `file` and becomes `command`, in the same process.
 pub fn reporting<S: AsRef<OsStr>>(file: &Path, command: &[S]) -> Vec<OsString> {
     // The rename lets the reader see all or nothing.
     let script = r#"env -0 >"$0.part" && mv "$0.part" "$0" && exec "$@""#;

@@ -39,17 +39,17 @@ pub struct Reply {
 }
 
 impl Client {
-    /// A client with all that the agent gave its child.
+    /// Returns a client with all that the agent gave its child.
     pub fn new(access: &Access) -> Result<Self> {
         Self::with_token(access.address, &access.token, &access.authority)
     }
 
-    /// A client that does not say who it is.
+    /// Returns a client that does not say who it is.
     pub fn without_token(address: SocketAddr, authority: &Path) -> Result<Self> {
         Ok(Self { address, tls: tls::trusting(authority)?.into(), token: None, connection: None })
     }
 
-    /// A client with a token.
+    /// Returns a client with a token.
     pub fn with_token(address: SocketAddr, token: &str, authority: &Path) -> Result<Self> {
         Ok(Self { token: Some(token.to_owned()), ..Self::without_token(address, authority)? })
     }

@@ -18,7 +18,7 @@ pub struct ConfigDir {
 }
 
 impl ConfigDir {
-    /// A folder without configs.
+    /// Returns a folder without configs.
     pub fn new() -> Result<Self> {
         let root = tempfile::Builder::new().prefix("nudge-configs-").tempdir().context("can't make a folder")?;
         let configs = root.path().join("configs");
@@ -28,12 +28,12 @@ impl ConfigDir {
         Ok(Self { root, configs, staging })
     }
 
-    /// What `--dir` takes.
+    /// Returns what `--dir` takes.
     pub fn path(&self) -> &Path {
         &self.configs
     }
 
-    /// A place beside the configs for what else a test needs.
+    /// Returns a place beside the configs for what else a test needs.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }

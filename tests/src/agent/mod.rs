@@ -139,22 +139,22 @@ impl Agent {
         Ok(Self { process: Process::spawn("nudge-agent", &mut command)?, home })
     }
 
-    /// The agent's process.
+    /// Returns the agent's process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
 
-    /// The agent's process id.
+    /// Returns the agent's process id.
     pub fn pid(&self) -> i32 {
         self.process.pid()
     }
 
-    /// What it has logged so far.
+    /// Returns what it has logged so far.
     pub fn log(&self) -> String {
         self.read(LOG)
     }
 
-    /// What its child has written to standard output so far.
+    /// Returns what its child has written to standard output so far.
     pub fn output(&self) -> String {
         self.read(OUTPUT)
     }

@@ -38,17 +38,17 @@ impl Raw {
         Ok(Self { stream })
     }
 
-    /// The connection below TLS.
+    /// Returns the connection below TLS.
     pub fn tcp(&self) -> &TcpStream {
         self.stream.get_ref().0
     }
 
-    /// The TLS connection, to be used in another way.
+    /// Returns the TLS connection, to be used in another way.
     pub fn into_inner(self) -> TlsStream<TcpStream> {
         self.stream
     }
 
-    /// Whether the server has sent nothing so far.
+    /// Returns whether the server has sent nothing so far.
     pub async fn is_silent(&self) -> bool {
         // The runtime takes in what has come.
         tokio::task::yield_now().await;
@@ -82,7 +82,7 @@ impl Raw {
     }
 }
 
-/// The head of a request with the token; `line` is such as `GET /config`, `headers` are whole lines.
+/// Returns the head of a request with the token; `line` is such as `GET /config`, `headers` are whole lines.
 pub fn head(access: &Access, line: &str, headers: &[&str]) -> String {
     let Access { address, token, .. } = access;
     let mut head = format!("{line} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n");

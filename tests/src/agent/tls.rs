@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{CipherSuite, ClientConfig, RootCertStore};
 
-/// Everything that rustls offers by default.
+/// Returns everything that rustls offers by default.
 pub fn trusting(authority: &Path) -> Result<Arc<ClientConfig>> {
     configure(authority, ring::default_provider())
 }

@@ -28,7 +28,7 @@ pub struct AgentUnderTest {
 }
 
 impl AgentUnderTest {
-    /// A config `shop` with the versions 1.0.0 (current), 1.0.1 and 1.0.2, each with its own `lives`.
+    /// Returns a config `shop` with the versions 1.0.0 (current), 1.0.1 and 1.0.2, each with its own `lives`.
     pub fn shop() -> Result<ConfigDir> {
         let dir = ConfigDir::new()?;
         for (version, lives) in [("1.0.0", "3"), ("1.0.1", "5"), ("1.0.2", "7")] {
@@ -43,7 +43,7 @@ impl AgentUnderTest {
         Self::start_with(dir, |exec| exec.args(arguments), child).await
     }
 
-    /// The same with more to set than arguments.
+    /// Returns the same with more to set than arguments.
     pub async fn start_with<S: AsRef<OsStr>>(
         dir: ConfigDir,
         set: impl FnOnce(ExecCommand) -> ExecCommand,
@@ -171,7 +171,7 @@ impl AgentUnderTest {
     }
 }
 
-/// The configs of a status with their versions, such as `shop=1.0.1,web=2`.
+/// Returns the configs of a status with their versions, such as `shop=1.0.1,web=2`.
 fn versions(status: &Status) -> String {
     let one = |config: &ConfigStatus| format!("{}={}", config.name, config.version);
     status.configs.iter().map(one).collect::<Vec<_>>().join(",")

@@ -28,7 +28,7 @@ struct Args {
     /// Install the handlers only when this file is there
     #[arg(long, value_name = "FILE")]
     after: Option<PathBuf>,
-    /// Take so long over each signal
+    /// Take this time for each signal
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
     slow: u64,
     /// Read this file at once with each signal, and print it too
@@ -74,7 +74,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// A client with an open connection, so that the first fetch takes no longer than the others.
+/// Returns a client with an open connection, so that the first fetch takes no longer than the others.
 async fn connect() -> Result<Client> {
     let mut client = Client::new(&Access::from_env()?)?;
     let path = format!("/config/{}", reserved::CONFIGS);

@@ -85,7 +85,7 @@ fn say_if_changed(how: &'static str, values: Values, said: &mut BTreeMap<&'stati
     }
 }
 
-/// The dictionary of the endpoint.
+/// Returns the dictionary of the endpoint.
 async fn fetch(client: &mut Option<Client>, share: &Path) -> Result<Values> {
     let client = match client {
         Some(client) => client,
@@ -107,7 +107,7 @@ fn connect(share: &Path) -> Result<Client> {
     Client::with_token(address, variable(env::TOKEN)?, &share.join("ca.crt"))
 }
 
-/// All files of one state: what the link names, whatever it names afterwards.
+/// Returns all files of one state: what the link names, whatever it names afterwards.
 fn read(files: &Path) -> io::Result<Values> {
     let folder = files.join(fs::read_link(files.join("..data"))?);
     let mut values = Values::new();

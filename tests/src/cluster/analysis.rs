@@ -44,7 +44,7 @@ pub async fn may_send(space: &Space, secret: &str) -> Result<()> {
     space.grant(&format!("nudge-analysis-{secret}"), rules, account(ANALYSIS_ACCOUNT, NAMESPACE)).await
 }
 
-/// An IPv4 address of this machine that others reach: no query is sent to the loopback.
+/// Returns an IPv4 address of this machine that others reach: no query is sent to the loopback.
 pub fn own_address() -> Result<Option<Ipv4Addr>> {
     let addresses = getifaddrs().context("the addresses of this machine are not known")?;
     let addresses = addresses.filter_map(|one| Some(IpAddr::from(one.address?.as_sockaddr_in()?.ip())));

@@ -8,15 +8,15 @@ use ring::digest::{SHA256, digest};
 /// The threshold below which every pod is.
 pub const ALL: u64 = 1 << 32;
 
-/// The number that the thresholds are compared with: the first 32 bits of SHA-256(identity ‖ pod uid). The identity is written like the uid
-/// of a config that was not restored, and is that uid.
+/// Returns the number that the thresholds are compared with: the first 32 bits of SHA-256(identity ‖ pod uid). The
+/// identity is written like the uid of a config that was not restored, and is that uid.
 pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
     let hash = digest(&SHA256, [config_uid, pod_uid].concat().as_bytes());
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
-/// The target for a pod below the threshold of its workload, which is that of the config where it has none of its own, or below that of a
-/// selector that matches its labels; else the current version.
+/// Returns the target for a pod below the threshold of its workload, which is that of the config where it has none of
+/// its own, or below that of a selector that matches its labels; else the current version.
 pub fn assigned<'a>(
     status: &'a VersionedConfigStatus,
     config_uid: &str,

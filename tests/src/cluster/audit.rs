@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Every event so far whose text has `part`, in the order of answers. A line that is being written does not count yet.
+/// Returns every event so far whose text has `part`, in the order of answers. A line that is being written does not
+/// count yet.
 pub(super) fn read(file: &Path, part: &str) -> Result<Vec<Value>> {
     let text = fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

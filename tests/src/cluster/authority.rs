@@ -21,7 +21,7 @@ pub struct Certified {
 }
 
 impl Authority {
-    /// A new one.
+    /// Returns a new one.
     pub fn new(name: &str) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.distinguished_name = named(name, None);
@@ -30,12 +30,12 @@ impl Authority {
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
     }
 
-    /// The authority's certificate as PEM.
+    /// Returns the authority's certificate as PEM.
     pub fn certificate(&self) -> String {
         AsRef::<rcgen::Certificate>::as_ref(&self.issuer).pem()
     }
 
-    /// A certificate for a server that is known by these names and addresses.
+    /// Returns a certificate for a server that is known by these names and addresses.
     pub fn server(&self, names: &[&str]) -> Result<Certified> {
         let names = names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let mut params = CertificateParams::new(names)?;
@@ -43,7 +43,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// The same, which has expired.
+    /// Returns the same, which has expired.
     pub fn expired_server(&self, names: &[&str]) -> Result<Certified> {
         let names = names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let mut params = CertificateParams::new(names)?;
@@ -52,7 +52,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// A certificate for a user of Kubernetes, and a group.
+    /// Returns a certificate for a user of Kubernetes, and a group.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Certified> {
         let mut params = CertificateParams::default();
         params.distinguished_name = named(user, group);

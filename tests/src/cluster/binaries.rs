@@ -65,7 +65,7 @@ fn in_folder(folder: &Path, program: &str) -> Option<PathBuf> {
     Some(folder.join(program)).filter(|file| file.is_file())
 }
 
-/// The folder of the tools in `tests/node`, by the rule that they have.
+/// Returns the folder of the tools in `tests/node`, by the rule that they have.
 fn node_home() -> Option<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = || set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));

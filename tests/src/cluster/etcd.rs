@@ -29,7 +29,7 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    /// An etcd that keeps its data in `data`.
+    /// Returns an etcd that keeps its data in `data`.
     pub(super) fn new(mut part: Part, data: &Path, ports: [u16; 2], sync: bool) -> Result<Self> {
         let [client, peer] = ports.map(|port| format!("http://127.0.0.1:{port}"));
         fs::create_dir_all(data).with_context(|| format!("can't make {}", data.display()))?;
@@ -52,12 +52,12 @@ impl Etcd {
         Ok(Self { part, gateway: Gateway { address: (Ipv4Addr::LOCALHOST, ports[0]).into() } })
     }
 
-    /// Its address.
+    /// Returns its address.
     pub(super) fn address(&self) -> SocketAddr {
         self.gateway.address
     }
 
-    /// Where clients find it.
+    /// Returns where clients find it.
     pub(super) fn url(&self) -> String {
         format!("http://{}", self.gateway.address)
     }
@@ -85,7 +85,7 @@ impl Etcd {
         self.gateway.compact(revision).await
     }
 
-    /// All keys that begin so, with their values, in Base64.
+    /// Returns all keys that begin so, with their values, in Base64.
     pub(super) async fn pairs(&self, prefixes: &[String]) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         for prefix in prefixes {

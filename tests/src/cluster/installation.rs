@@ -56,7 +56,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// A free port that the replica finds itself, and that its log has.
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// The folder `deploy/`.
+/// Returns the folder `deploy/`.
 pub fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
@@ -92,7 +92,7 @@ impl<'a> Installation<'a> {
         Ok(Some(installation))
     }
 
-    /// The same for processes that have one role each, and its account.
+    /// Returns the same for processes that have one role each, and its account.
     pub async fn apply_apart(cluster: &'a Cluster) -> Result<Option<Self>> {
         let installation = Self { cluster };
         for file in ["namespace", "crd", "crd-policies", "crd-approvals", "rbac", "rbac-namespace", "state"] {
@@ -126,7 +126,8 @@ impl<'a> Installation<'a> {
         self.cluster.kubectl_on(&apply, &text).await.map(drop)
     }
 
-    /// The control plane that the tests of one program share, without its webhooks: what the controllers do by themselves.
+    /// Returns the control plane that the tests of one program share, without its webhooks: what the controllers do by
+    /// themselves.
     pub async fn shared() -> Result<Option<&'static (Installation<'static>, Replica)>> {
         static SHARED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
         let made = SHARED.get_or_try_init(async || {
@@ -137,7 +138,7 @@ impl<'a> Installation<'a> {
         Ok(made.await?.as_ref())
     }
 
-    /// The same with its webhooks, at work.
+    /// Returns the same with its webhooks, at work.
     pub async fn shared_with_webhooks() -> Result<Option<&'static (Installation<'static>, Replica)>> {
         static SHARED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
         let made = SHARED.get_or_try_init(async || {
@@ -160,7 +161,7 @@ impl<'a> Installation<'a> {
         self.guarded_replica_with(ReplicaOptions::default()).await
     }
 
-    /// The same with other options, apart from its addresses.
+    /// Returns the same with other options, apart from its addresses.
     pub async fn guarded_replica_with(&self, options: ReplicaOptions) -> Result<Replica> {
         let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let addresses = (address()?, address()?, address()?);
@@ -174,7 +175,7 @@ impl<'a> Installation<'a> {
         Ok(replica)
     }
 
-    /// A namespace whose admin has enabled Nudge, without Secrets.
+    /// Returns a namespace whose admin has enabled Nudge, without Secrets.
     pub async fn enabled(&self, purpose: &str) -> Result<Space> {
         let space = self.cluster.space_with(purpose, &[("nudge.dev/enabled", "true")]).await?;
         bind(&space, "nudge-namespace").await?;
@@ -217,7 +218,7 @@ impl<'a> Installation<'a> {
         Ok(Apart { control, hub, certs })
     }
 
-    /// The same with two processes for each role. Either of the role control answers the webhooks.
+    /// Returns the same with two processes for each role. Either of the role control answers the webhooks.
     pub async fn apart_twice(&self, options: &ReplicaOptions) -> Result<ApartTwice> {
         let webhooks = Balancer::start(&[]).await?;
         self.apply_webhooks(webhooks.address).await?;
@@ -255,8 +256,8 @@ impl<'a> Installation<'a> {
         Ok(control)
     }
 
-    /// What the kubelet mounts into the pods of the roles control and hub, as soon as the role certs has filled the Secrets: the arguments that
-    /// name it.
+    /// Returns what the kubelet mounts into the pods of the roles control and hub, as soon as the role certs has filled
+    /// the Secrets: the arguments that name it.
     pub async fn mount(&self, certs: &Replica) -> Result<[String; 2]> {
         let folder = self.cluster.folder().join(&certs.name).join("mounted");
         fs::create_dir(&folder)?;
@@ -326,7 +327,7 @@ impl<'a> Installation<'a> {
         Ok(Replica { name: name.to_owned(), process, admission, hub, health, log })
     }
 
-    /// A token of a service account of the control plane, for the API server.
+    /// Returns a token of a service account of the control plane, for the API server.
     pub async fn token(&self, account: &str) -> Result<String> {
         let spec = json!({"spec": {"audiences": [ISSUER], "expirationSeconds": 7200}});
         let request: TokenRequest = serde_json::from_value(spec)?;
@@ -347,7 +348,7 @@ pub fn overridden(version: &str, reason: &str) -> Value {
     json!({"version": version, "reason": reason, "untilTime": end.to_string()})
 }
 
-/// The webhooks of a manifest, answered at `address` on this machine instead of behind a Service.
+/// Returns the webhooks of a manifest, answered at `address` on this machine instead of behind a Service.
 pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
     let mut items = Vec::new();
     for mut document in serde_saphyr::from_multiple::<Value>(manifest)? {
@@ -399,19 +400,19 @@ pub async fn bind(space: &Space, role: &str) -> Result<()> {
     Ok(())
 }
 
-/// The authority that agents of pods trust that are made now.
+/// Returns the authority that agents of pods trust that are made now.
 pub async fn hub_ca(space: &Space) -> Result<String> {
     let secrets: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
     let text = async || String::from_utf8(secrets.get("nudge-serving").await.ok()?.data?.remove("ca.crt")?.0).ok();
     eventually(WAIT_TIMEOUT, "the hub's authority is there", text).await
 }
 
-/// A pod as the injector makes it, for an agent and a container `app`, running and ready.
+/// Returns a pod as the injector makes it, for an agent and a container `app`, running and ready.
 pub async fn injected_pod(space: &Space, name: &str, configs: &str) -> Result<Pod> {
     injected_pod_with(space, configs, &json!({"name": name}), &json!({})).await
 }
 
-/// The same with more metadata, and with more in the container.
+/// Returns the same with more metadata, and with more in the container.
 pub async fn injected_pod_with(space: &Space, configs: &str, meta: &Value, container: &Value) -> Result<Pod> {
     if space.api::<ServiceAccount>().get_opt("app").await?.is_none() {
         // Another test step may have been faster.
@@ -429,7 +430,7 @@ pub async fn injected_pod_with(space: &Space, configs: &str, meta: &Value, conta
     space.run(&pod).await
 }
 
-/// Which of the replicas leads, as soon as one does.
+/// Returns which of the replicas leads, as soon as one does.
 pub async fn leader(replicas: &[Replica]) -> Result<usize> {
     // A lease must run out first where the leader was killed.
     eventually(Duration::from_mins(2), "one replica leads", async || {
@@ -443,7 +444,7 @@ pub async fn leader(replicas: &[Replica]) -> Result<usize> {
     .await
 }
 
-/// The token of an injected pod's agent.
+/// Returns the token of an injected pod's agent.
 pub async fn agent_token(space: &Space, pod: &Pod) -> Result<String> {
     space.token("app", nudge_protocol::pod::TOKEN_AUDIENCE, Some(pod)).await
 }

@@ -24,7 +24,7 @@ pub enum Identity<'a> {
     },
 }
 
-/// The text of a kubeconfig; JSON, which is YAML.
+/// Returns the text of a kubeconfig; JSON, which is YAML.
 pub(super) fn text(server: &str, authority: &str, identity: &Identity<'_>) -> String {
     let user = match identity {
         Identity::Certificate(certificate) => with_certificate(certificate),

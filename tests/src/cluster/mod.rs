@@ -84,8 +84,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster that the tests of this process share, started by the first of them. `None` where a program is missing
-    /// and so the test is to be skipped.
+    /// Returns the cluster that the tests of this process share, started by the first of them. `None` where a program
+    /// is missing and so the test is to be skipped.
     pub async fn shared() -> Result<Option<&'static Self>> {
         static SHARED: OnceCell<Option<Cluster>> = OnceCell::const_new();
         Ok(SHARED.get_or_try_init(async || Self::start(&Options::default()).await).await?.as_ref())
@@ -99,19 +99,20 @@ impl Cluster {
         }
     }
 
-    /// The same as [`Cluster::start`] and [`Installation::apply`](installation::Installation::apply), in less time: begins with a copy of
-    /// the data of a cluster that was made once. All such clusters of a process have the same authority, the same keys of tokens, and the
-    /// same uids of what they began with.
+    /// Returns the same as [`Cluster::start`] and [`Installation::apply`](installation::Installation::apply), in less
+    /// time: begins with a copy of the data of a cluster that was made once. All such clusters of a process have the
+    /// same authority, the same keys of tokens, and the same uids of what they began with.
     pub async fn installed(options: &Options) -> Result<Option<Self>> {
         template::copy(options).await
     }
 
-    /// The server's version.
+    /// Returns the server's version.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Whether the server is at least 1.`minor`, which `what` needs; if not, the reason for skipping is printed.
+    /// Returns whether the server is at least 1.`minor`, which `what` needs; if not, the reason for skipping is
+    /// printed.
     pub fn has(&self, minor: u32, what: &str) -> bool {
         let enough = self.version >= Version { major: 1, minor };
         if !enough {
@@ -120,87 +121,88 @@ impl Cluster {
         enough
     }
 
-    /// Whether this controller runs; it does not where there is no kube-controller-manager.
+    /// Returns whether this controller runs; it does not where there is no kube-controller-manager.
     pub fn controls(&self, controller: &str) -> bool {
         self.controllers.iter().any(|name| name == controller)
     }
 
-    /// Where the API server is, such as `https://127.0.0.1:20443`.
+    /// Returns where the API server is, such as `https://127.0.0.1:20443`.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Its address.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Where etcd is: it answers its API in JSON, to everyone.
+    /// Returns where etcd is: it answers its API in JSON, to everyone.
     pub fn etcd(&self) -> SocketAddr {
         self.etcd.address()
     }
 
-    /// The authority of the API server's certificate and of its clients'.
+    /// Returns the authority of the API server's certificate and of its clients'.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// A folder that goes with the cluster.
+    /// Returns a folder that goes with the cluster.
     pub fn folder(&self) -> &Path {
         self.home.path()
     }
 
-    /// The kubeconfig file of an administrator, who may do everything.
+    /// Returns the kubeconfig file of an administrator, who may do everything.
     pub fn kubeconfig(&self) -> PathBuf {
         self.home.path().join("admin.kubeconfig")
     }
 
-    /// The text of a kubeconfig for anyone.
+    /// Returns the text of a kubeconfig for anyone.
     pub fn kubeconfig_of(&self, identity: &Identity<'_>) -> String {
         kubeconfig::text(&self.url(), &self.authority.certificate(), identity)
     }
 
-    /// A way to the API server that can be cut or held.
+    /// Returns a way to the API server that can be cut or held.
     pub async fn wire(&self) -> Result<Wire> {
         Wire::to(self.port).await
     }
 
-    /// The text of a kubeconfig for anyone who takes that way.
+    /// Returns the text of a kubeconfig for anyone who takes that way.
     pub fn kubeconfig_by(&self, wire: &Wire, identity: &Identity<'_>) -> String {
         self.kubeconfig_at(&wire.url(), identity)
     }
 
-    /// The text of a kubeconfig for anyone who takes another way to the API server.
+    /// Returns the text of a kubeconfig for anyone who takes another way to the API server.
     pub fn kubeconfig_at(&self, url: &str, identity: &Identity<'_>) -> String {
         kubeconfig::text(url, &self.authority.certificate(), identity)
     }
 
-    /// A user with groups; `system:authenticated` comes by itself. The API server sees nobody else, only its audit log does.
+    /// Returns a user with groups; `system:authenticated` comes by itself. The API server sees nobody else, only its
+    /// audit log does.
     pub fn user<'a>(&'a self, user: &'a str, groups: &'a [&'a str]) -> Identity<'a> {
         Identity::Impersonated { certificate: &self.admin, user, groups }
     }
 
-    /// An administrator, who may do everything.
+    /// Returns an administrator, who may do everything.
     pub fn administrator(&self) -> Identity<'_> {
         Identity::Certificate(&self.admin)
     }
 
-    /// A client for an administrator. It belongs to the runtime of the test that asks, so it can't be shared.
+    /// Returns a client for an administrator. It belongs to the runtime of the test that asks, so it can't be shared.
     pub async fn admin(&self) -> Result<Client> {
         self.client(&self.administrator()).await
     }
 
-    /// A client for anyone.
+    /// Returns a client for anyone.
     pub async fn client(&self, identity: &Identity<'_>) -> Result<Client> {
         client(&self.kubeconfig_of(identity)).await
     }
 
-    /// A new namespace, with a name that begins with `purpose`.
+    /// Returns a new namespace, with a name that begins with `purpose`.
     pub async fn space(&self, purpose: &str) -> Result<Space> {
         self.space_with(purpose, &[]).await
     }
 
-    /// A new namespace with labels.
+    /// Returns a new namespace with labels.
     pub async fn space_with(&self, purpose: &str, labels: &[(&str, &str)]) -> Result<Space> {
         let space = Space::create(self.admin().await?, purpose, labels).await?;
         if self.controls("serviceaccount") {
@@ -209,7 +211,7 @@ impl Cluster {
         Ok(space)
     }
 
-    /// The program kubectl, where there is one.
+    /// Returns the program kubectl, where there is one.
     pub fn kubectl_program(&self) -> Option<&Path> {
         self.kubectl.as_deref()
     }
@@ -244,12 +246,13 @@ impl Cluster {
         Ok(Some(finished.stdout))
     }
 
-    /// A token with other claims but a valid signature, such as one that has expired.
+    /// Returns a token with other claims but a valid signature, such as one that has expired.
     pub fn sign_again(&self, token: &str, edit: impl FnOnce(&mut Value)) -> Result<String> {
         tokens::signed_again(&self.tokens, token, edit)
     }
 
-    /// The audit events so far whose text has `part`, such as the name of a namespace: metadata of every answered request.
+    /// Returns the audit events so far whose text has `part`, such as the name of a namespace: metadata of every
+    /// answered request.
     pub fn audit(&self, part: &str) -> Result<Vec<Value>> {
         audit::read(&self.files.audit, part)
     }
@@ -263,7 +266,7 @@ impl Cluster {
         eventually(WAIT_TIMEOUT, what, found).await?
     }
 
-    /// The log of `etcd`, `kube-apiserver` or `kube-controller-manager`.
+    /// Returns the log of `etcd`, `kube-apiserver` or `kube-controller-manager`.
     pub fn log(&self, part: &str) -> String {
         let text = fs::read(self.home.path().join(format!("{part}.log")));
         text.map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
@@ -274,19 +277,19 @@ impl Cluster {
         command.process_group(self.group());
     }
 
-    /// The process group that ends with the cluster.
+    /// Returns the process group that ends with the cluster.
     pub fn group(&self) -> i32 {
         self.reaper.group()
     }
 
-    /// The process ids of all servers.
+    /// Returns the process ids of all servers.
     pub fn pids(&self) -> Vec<i32> {
         let parts = [Some(&self.etcd.part), Some(&self.apiserver), self.controller_manager.as_ref()];
         parts.into_iter().flatten().filter_map(Part::pid).collect()
     }
 }
 
-/// The client that a kubeconfig describes.
+/// Returns the client that a kubeconfig describes.
 pub async fn client(kubeconfig: &str) -> Result<Client> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

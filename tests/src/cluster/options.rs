@@ -25,7 +25,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The controllers of kube-controller-manager to run, in place of [`CONTROLLERS`]; without any it does not run.
+    /// Returns the controllers of kube-controller-manager to run, in place of [`CONTROLLERS`]; without any it does not
+    /// run.
     #[must_use]
     pub fn controllers(mut self, names: &[&str]) -> Self {
         self.controllers = names.iter().map(|&name| name.to_owned()).collect();

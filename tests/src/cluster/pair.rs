@@ -24,12 +24,12 @@ impl<'a> Pair<'a> {
         Ok(Self { installation, options, replicas, balancer })
     }
 
-    /// Where agents find whichever is there.
+    /// Returns where agents find whichever is there.
     pub fn hub(&self) -> SocketAddr {
         self.balancer.address
     }
 
-    /// Which of them leads, as soon as one does.
+    /// Returns which of them leads, as soon as one does.
     pub async fn leader(&self) -> Result<usize> {
         leader(&self.replicas).await
     }

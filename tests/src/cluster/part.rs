@@ -31,7 +31,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// A server that does not run yet; its processes join the group.
+    /// Returns a server that does not run yet; its processes join the group.
     pub(super) fn new(name: &'static str, program: &Path, folder: &Path, group: i32) -> Self {
         let log = folder.join(format!("{name}.log"));
         Self { name, program: program.to_owned(), arguments: Vec::new(), log, group, process: None }
@@ -80,7 +80,7 @@ impl Part {
         self.process.as_ref().with_context(|| format!("{} does not run", self.name))?.signal(signal)
     }
 
-    /// The process id, if it has been started.
+    /// Returns the process id, if it has been started.
     pub(super) fn pid(&self) -> Option<i32> {
         self.process.as_ref().map(Process::pid)
     }
@@ -107,7 +107,7 @@ impl Part {
         process.try_exited()?.map_or(Ok(()), |status| Err(anyhow!("{} has ended: {status}", self.name)))
     }
 
-    /// What it has logged.
+    /// Returns what it has logged.
     fn log(&self) -> String {
         fs::read(&self.log).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
     }

@@ -34,7 +34,7 @@ impl Reaper {
         Ok(Self { child: command.spawn().context("can't start the cluster's guard")? })
     }
 
-    /// The process group whose members end with the test process.
+    /// Returns the process group whose members end with the test process.
     pub(super) fn group(&self) -> i32 {
         self.child.id().cast_signed()
     }

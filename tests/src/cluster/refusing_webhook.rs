@@ -88,7 +88,7 @@ impl RefusingWebhook {
         Ok(Self { webhooks, name, refused, task })
     }
 
-    /// How many statuses it has refused.
+    /// Returns how many statuses it has refused.
     pub fn refused(&self) -> usize {
         self.refused.load(Ordering::Relaxed)
     }

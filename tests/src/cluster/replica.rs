@@ -88,12 +88,12 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// All that it has logged.
+    /// Returns all that it has logged.
     pub fn log(&self) -> String {
         fs::read(&self.log).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
     }
 
-    /// The address in its log.
+    /// Returns the address in its log.
     pub(super) async fn listens(&self, what: &str) -> Result<SocketAddr> {
         let address = async || {
             let log = self.log();
@@ -123,7 +123,7 @@ impl Replica {
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     }
 
-    /// The value of a metric without labels, or the sum over its labels.
+    /// Returns the value of a metric without labels, or the sum over its labels.
     pub async fn metric(&self, name: &str) -> Result<f64> {
         let (status, text) = self.get("/metrics").await?;
         ensure!(status == 200, "no metrics: {text}");
@@ -135,7 +135,8 @@ impl Replica {
         Ok(values.sum())
     }
 
-    /// The value of a metric, summed over those of its series whose labels hold `label`, such as `path="/mutate/pods"`.
+    /// Returns the value of a metric, summed over those of its series whose labels hold `label`, such as
+    /// `path="/mutate/pods"`.
     pub async fn metric_where(&self, name: &str, label: &str) -> Result<f64> {
         let (status, text) = self.get("/metrics").await?;
         ensure!(status == 200, "no metrics: {text}");

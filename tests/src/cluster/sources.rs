@@ -57,7 +57,7 @@ impl Installation<'_> {
     }
 }
 
-/// Whether this replica has led.
+/// Returns whether this replica has led.
 pub fn leads(replica: &Replica) -> bool {
     replica.log().contains("\"leads\":true")
 }

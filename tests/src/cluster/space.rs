@@ -49,7 +49,7 @@ impl Space {
         Ok(Self { client, name })
     }
 
-    /// The objects of a kind in here.
+    /// Returns the objects of a kind in here.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -83,7 +83,7 @@ impl Space {
         }
     }
 
-    /// The object, once it is as expected. What it was last is in the error.
+    /// Waits until the object is as expected, and returns it. The error has its last state.
     pub async fn object_until<K>(
         &self,
         within: Duration,
@@ -108,7 +108,7 @@ impl Space {
         found.with_context(|| format!("{name} was last {last:#?}"))
     }
 
-    /// The status of the config, once it is about its spec and as expected.
+    /// Waits until the status of the config is about its spec and as expected, and returns it.
     pub async fn config_status(
         &self,
         name: &str,
@@ -206,8 +206,8 @@ impl Space {
         Ok(())
     }
 
-    /// A token of a service account for an audience, bound to a pod or to none. The server believes a token that it has
-    /// just seen for 10 more seconds, even if the pod is gone.
+    /// Returns a token of a service account for an audience, bound to a pod or to none. The server believes a token
+    /// that it has just seen for 10 more seconds, even if the pod is gone.
     pub async fn token(&self, service_account: &str, audience: &str, pod: Option<&Pod>) -> Result<String> {
         let bound =
             pod.map(|pod| json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.metadata.uid}));
@@ -235,22 +235,22 @@ impl Space {
     }
 }
 
-/// A service account as a subject of bindings.
+/// Returns a service account as a subject of bindings.
 pub fn account(name: &str, namespace: &str) -> Value {
     json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
 }
 
-/// A user as a subject of bindings.
+/// Returns a user as a subject of bindings.
 pub fn user(name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name})
 }
 
-/// A group as a subject of bindings.
+/// Returns a group as a subject of bindings.
 pub fn group(name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name})
 }
 
-/// The id that [`Space::run`] gives a container: 64 hexadecimal digits that differ between pods and containers.
+/// Returns the id that [`Space::run`] gives a container: 64 hexadecimal digits that differ between pods and containers.
 pub fn container_id(pod: &Pod, container: &str) -> String {
     let seed = format!("{}/{container}", pod.metadata.uid.as_deref().unwrap_or_default());
     let digest = ring::digest::digest(&ring::digest::SHA256, seed.as_bytes());

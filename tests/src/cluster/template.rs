@@ -13,8 +13,8 @@ use crate::{Installation, eventually};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The template of this process, made by the first test that needs it. Its servers have ended. Without controllers, so that nothing of
-/// theirs is in the copies.
+/// Returns the template of this process, made by the first test that needs it. Its servers have ended. Without
+/// controllers, so that nothing of theirs is in the copies.
 async fn template() -> Result<Option<&'static Cluster>> {
     static TEMPLATE: OnceCell<Option<Cluster>> = OnceCell::const_new();
     let make = async || {
@@ -29,7 +29,7 @@ async fn template() -> Result<Option<&'static Cluster>> {
     Ok(TEMPLATE.get_or_try_init(make).await?.as_ref())
 }
 
-/// A cluster that begins with the data of the template.
+/// Returns a cluster that begins with the data of the template.
 pub(super) async fn copy(options: &Options) -> Result<Option<Cluster>> {
     let (Some(template), Some(binaries)) = (template().await?, Binaries::find()?) else { return Ok(None) };
     let cluster = start::start(&binaries, options, Some(template)).await?;

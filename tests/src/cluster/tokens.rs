@@ -8,7 +8,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use serde_json::{Value, json};
 
-/// The token with other claims and a new signature.
+/// Returns the token with other claims and a new signature.
 pub(super) fn signed_again(key: &KeyPair, token: &str, edit: impl FnOnce(&mut Value)) -> Result<String> {
     let mut claims = claims(token)?;
     edit(&mut claims);
@@ -21,7 +21,7 @@ pub(super) fn signed_again(key: &KeyPair, token: &str, edit: impl FnOnce(&mut Va
     Ok(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
 }
 
-/// What a token says.
+/// Returns what a token says.
 pub fn claims(token: &str) -> Result<Value> {
     let claims = token.split('.').nth(1).context("no token")?;
     Ok(serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims)?)?)

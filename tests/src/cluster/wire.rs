@@ -26,7 +26,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A wire to a port of this machine.
+    /// Returns a wire to a port of this machine.
     pub(super) async fn to(port: u16) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -39,7 +39,7 @@ impl Wire {
         Ok(Self { address, state, task })
     }
 
-    /// Where clients find it; the API server's certificate is good for this, too.
+    /// Returns where clients find it; the API server's certificate is good for this, too.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }

@@ -39,7 +39,7 @@ impl Finished {
         Self::within(COMMAND_TIMEOUT, command)
     }
 
-    /// The same for one that may take this long.
+    /// Returns the same for one that may take this long.
     pub fn within(limit: Duration, command: &mut Command) -> Result<Self> {
         let name = command.get_program().display().to_string();
         let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);

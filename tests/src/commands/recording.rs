@@ -18,7 +18,7 @@ const CHARACTER_WIDTH: f64 = 8.4;
 const LINE_HEIGHT: f64 = 19.0;
 const MARGIN: f64 = 14.0;
 
-/// The film of these screens, each so many columns and rows in size. `title` is for those who can't see it.
+/// Returns the film of these screens, each this many columns and rows in size. `title` is for those who can't see it.
 pub fn film(frames: &[Frame], columns: u16, rows: u16, title: &str) -> String {
     let frames = cut(frames);
     let whole = frames.last().map_or(LAST_SCREEN_DURATION, |(time, _)| *time + LAST_SCREEN_DURATION).as_secs_f64();

@@ -59,12 +59,12 @@ impl Terminal {
         Ok(Self { process, frames, reader })
     }
 
-    /// All screens so far.
+    /// Returns all screens so far.
     pub fn screens(&self) -> Vec<Vec<String>> {
         self.frames().into_iter().map(|(_, screen)| screen).collect()
     }
 
-    /// The same with their times.
+    /// Returns the same with their times.
     pub fn frames(&self) -> Vec<Frame> {
         self.frames.lock().clone()
     }
@@ -82,7 +82,7 @@ impl Terminal {
         Ok((status, frames.into_iter().map(|(_, screen)| screen).collect(), raw))
     }
 
-    /// The same, the screens with their times.
+    /// Returns the same, the screens with their times.
     pub async fn ends_with_frames(mut self) -> Result<(ExitStatus, Vec<Frame>, String)> {
         let status = self.process.exited(COMMAND_TIMEOUT).await?;
         let raw = self.reader.join().map_err(|_| anyhow!("the terminal could not be read"))?;

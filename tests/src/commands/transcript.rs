@@ -88,7 +88,7 @@ pub fn render(pieces: &[Piece]) -> String {
     pieces.iter().map(piece).collect()
 }
 
-/// The difference between what stands on the page and what was printed now; nothing if there is none.
+/// Returns the difference between what stands on the page and what was printed now; nothing if there is none.
 pub fn difference(page: &str, now: &str) -> Option<String> {
     let diff = TextDiff::from_lines(page, now);
     (page != now).then(|| diff.unified_diff().context_radius(3).header("the page", "now").to_string())

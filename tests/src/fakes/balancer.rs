@@ -20,12 +20,12 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// A balancer with these backends, on a free port.
+    /// Returns a balancer with these backends, on a free port.
     pub async fn start(backends: &[SocketAddr]) -> Result<Self> {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), backends).await
     }
 
-    /// A balancer with these backends at an address.
+    /// Returns a balancer with these backends at an address.
     pub async fn start_at(address: SocketAddr, backends: &[SocketAddr]) -> Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -59,7 +59,7 @@ impl Balancer {
         *self.backends.lock() = backends.to_vec();
     }
 
-    /// How many connections it has taken.
+    /// Returns how many connections it has taken.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
     }

@@ -16,17 +16,17 @@ pub const SERVICE_ACCOUNT: &str = "default";
 /// Its uid.
 pub const ACCOUNT_UID: &str = "00000000-0000-4000-9000-000000000002";
 
-/// The name of pod `number`.
+/// Returns the name of pod `number`.
 pub fn pod_name(number: usize) -> String {
     format!("web-7d4b9c6f5-{number:05}")
 }
 
-/// Its uid.
+/// Returns its uid.
 pub fn pod_uid(number: usize) -> String {
     format!("00000000-0000-4000-8000-{number:012}")
 }
 
-/// A token of pod `number`, as long as a real one, valid for an hour.
+/// Returns a token of pod `number`, as long as a real one, valid for an hour.
 pub fn token(number: usize) -> String {
     token_with(number, |_| ())
 }
@@ -35,7 +35,8 @@ pub fn token(number: usize) -> String {
 static MADE: LazyLock<u64> =
     LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
 
-/// The same with other claims. The stand-in for the API server, which checks no signature, takes its number from the signature.
+/// Returns the same with other claims. The stand-in for the API server, which checks no signature, takes its number
+/// from the signature.
 pub fn token_with(number: usize, change: impl FnOnce(&mut Value)) -> String {
     let mut claims = json!({
         "aud": ["nudge"], "exp": *MADE + 3600, "jti": format!("id-{number}"), "filling": "x".repeat(300),
@@ -49,7 +50,7 @@ pub fn token_with(number: usize, change: impl FnOnce(&mut Value)) -> String {
     format!("{}.{}.{number}", "h".repeat(100), BASE64_URL_SAFE_NO_PAD.encode(claims.to_string()))
 }
 
-/// The pod of a token.
+/// Returns the pod of a token.
 pub fn number(token: &str) -> Option<usize> {
     token.split('.').nth(2)?.parse().ok()
 }

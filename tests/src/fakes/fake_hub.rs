@@ -44,7 +44,7 @@ pub enum Answer {
     Bytes(Vec<u8>),
     /// With these bytes, after which the connection breaks though more was announced.
     Cut(Vec<u8>),
-    /// Not at all: the connection breaks after so long.
+    /// Not at all: the connection breaks after this time.
     Break(Duration),
 }
 
@@ -89,7 +89,7 @@ pub struct Say {
     pub next: VecDeque<Answer>,
     /// The answer to every poll while it is set.
     pub always: Option<Answer>,
-    /// Polls that are held so long are cut.
+    /// Polls that are held for this time are cut.
     pub cut_held: Option<Duration>,
     /// The status for reports other than 204.
     pub refuse_reports: Option<u16>,
@@ -123,7 +123,7 @@ pub struct FakeHub {
 }
 
 impl FakeHub {
-    /// A hub that assigns `shop` 1.0.0 with `lives` 3, and knows no containers.
+    /// Returns a hub that assigns `shop` 1.0.0 with `lives` 3, and knows no containers.
     pub fn start() -> Result<Self> {
         let authority = HubAuthority::new()?;
         let mut shop = Assigned { uid: "uid-shop".to_owned(), ..Assigned::default() };
@@ -155,12 +155,12 @@ impl FakeHub {
         Ok(hub)
     }
 
-    /// Where it is.
+    /// Returns where it is.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// Its certificate authority, PEM.
+    /// Returns its certificate authority, PEM.
     pub fn ca(&self) -> &str {
         self.authority.pem()
     }
@@ -210,27 +210,27 @@ impl FakeHub {
         result
     }
 
-    /// The polls that have come.
+    /// Returns the polls that have come.
     pub fn polls(&self) -> Vec<Poll> {
         self.shared.say().polls.clone()
     }
 
-    /// The reports that have come.
+    /// Returns the reports that have come.
     pub fn reports(&self) -> Vec<Report> {
         self.shared.say().reports.clone()
     }
 
-    /// How many connections there have been.
+    /// Returns how many connections there have been.
     pub fn connections(&self) -> usize {
         self.shared.say().connections
     }
 
-    /// The most connections that were open at the same time.
+    /// Returns the most connections that were open at the same time.
     pub fn most_open(&self) -> usize {
         self.shared.say().most_open
     }
 
-    /// The last report once it is as expected.
+    /// Waits until the last report is as expected, and returns it.
     pub async fn reported(
         &self,
         within: Duration,
@@ -242,7 +242,7 @@ impl FakeHub {
         found.with_context(|| format!("the last report is {:?}", self.reports().pop().map(|report| report.text)))
     }
 
-    /// Waits until so many polls have come.
+    /// Waits until this many polls have come.
     pub async fn polled(&self, count: usize, within: Duration) -> Result<Vec<Poll>> {
         let what = format!("{count} polls");
         eventually(within, &what, async || Some(self.polls()).filter(|polls| polls.len() >= count)).await
@@ -263,7 +263,7 @@ impl Drop for FakeHub {
 }
 
 impl Say {
-    /// A config, made where there is none of this name.
+    /// Returns a config, made where there is none of this name.
     pub fn config(&mut self, name: &str) -> &mut Assigned {
         let at = self.configs.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
             let uid = format!("uid-{name}");
@@ -273,7 +273,8 @@ impl Say {
         &mut self.configs[at].1
     }
 
-    /// What it would reply to an agent that has this; `None` if nothing differs. When the poll `ends`, it passes newer revisions on.
+    /// Returns what it would reply to an agent that has this; `None` if nothing differs. When the poll `ends`, it
+    /// passes newer revisions on.
     pub fn reply(&self, request: &PollRequest, ends: bool) -> Result<Option<Vec<u8>>> {
         let containers_hash = hub_tls::sha256(&serde_json::to_vec(&self.containers)?);
         let mut differs = request.containers_hash != containers_hash;
@@ -318,7 +319,7 @@ impl Say {
     }
 }
 
-/// Parts, each behind its length.
+/// Returns parts, each behind its length.
 pub fn framed(parts: &[&[u8]]) -> Vec<u8> {
     let length = |part: &[u8]| u32::try_from(part.len()).unwrap_or(u32::MAX).to_be_bytes();
     parts.iter().flat_map(|part| [&length(part)[..], part].concat()).collect()

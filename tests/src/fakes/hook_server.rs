@@ -50,22 +50,22 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// A header as text; empty if it is not there.
+    /// Returns a header as text; empty if it is not there.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The event's id.
+    /// Returns the event's id.
     pub fn id(&self) -> &str {
         self.header(WEBHOOK_ID)
     }
 
-    /// The event.
+    /// Returns the event.
     pub fn event(&self) -> Result<WebhookEvent> {
         serde_json::from_str(&self.body).with_context(|| format!("not an event: {}", self.body))
     }
 
-    /// The version of the first config.
+    /// Returns the version of the first config.
     pub fn version(&self) -> Result<String> {
         let event = self.event()?;
         Ok(event.data.configs.first().context("no config in the event")?.version.to_string())
@@ -101,7 +101,7 @@ impl HookServer {
         Self::start(Answer::Status(StatusCode::NO_CONTENT)).await
     }
 
-    /// Where it listens.
+    /// Returns where it listens.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -111,7 +111,7 @@ impl HookServer {
         lock(&self.state).answer = answer;
     }
 
-    /// What has come so far.
+    /// Returns what has come so far.
     pub fn deliveries(&self) -> Vec<Delivery> {
         lock(&self.state).deliveries.clone()
     }

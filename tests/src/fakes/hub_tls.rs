@@ -28,7 +28,7 @@ impl HubAuthority {
         Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// Its certificate.
+    /// Returns its certificate.
     pub fn pem(&self) -> &str {
         &self.pem
     }

@@ -21,7 +21,7 @@ impl Verifier {
         Ok(python::environment(folder, "webhook-verify")?.map(|python| Self { python }))
     }
 
-    /// Whether the delivery is signed with `token`, and not long ago.
+    /// Returns whether the delivery is signed with `token`, and not long ago.
     pub fn verify(&self, delivery: &Delivery, token: &str) -> Result<bool> {
         let signed = [headers::WEBHOOK_ID, headers::WEBHOOK_TIMESTAMP, headers::WEBHOOK_SIGNATURE];
         let signed: serde_json::Map<_, _> =

@@ -7,18 +7,19 @@ use serde_json::Value;
 
 /// What a variable may refer to, as far as it had to be looked up.
 pub(super) trait Lookup {
-    /// The value of a key of a ConfigMap (`configmaps`) or Secret (`secrets`); `None` where that or the object is not there.
+    /// Returns the value of a key of a ConfigMap (`configmaps`) or Secret (`secrets`); `None` where that or the object
+    /// is not there.
     fn key(&self, resource: &str, name: &str, key: &str) -> Option<String>;
-    /// All keys of one; `None` where it is not there.
+    /// Returns all keys of one; `None` where it is not there.
     fn all(&self, resource: &str, name: &str) -> Option<BTreeMap<String, String>>;
-    /// The text of a file of a volume; `None` where it is not there.
+    /// Returns the text of a file of a volume; `None` where it is not there.
     fn file(&self, volume: &str, path: &str) -> Option<String>;
 }
 
 /// Variables in the order in which they were set; a later one of the same name wins.
 pub(super) type Variables = BTreeMap<String, String>;
 
-/// The variables of `container`, over `services`: those that the services of the pod's namespace give it.
+/// Returns the variables of `container`, over `services`: those that the services of the pod's namespace give it.
 pub(super) fn variables(
     pod: &Value,
     container: &Value,
@@ -83,7 +84,7 @@ fn referred(pod: &Value, from: &Value, lookup: &impl Lookup) -> Result<Option<St
     bail!("this kubelet knows no such source: {from}")
 }
 
-/// A field by the downward API.
+/// Returns a field by the downward API.
 pub(super) fn field(pod: &Value, path: &str) -> Result<String> {
     if let Some((map, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
         let place = map.split('.').fold(pod, |place, name| &place[name]);
@@ -110,7 +111,7 @@ pub(super) fn field(pod: &Value, path: &str) -> Result<String> {
     Ok(value.as_str().unwrap_or_default().to_owned())
 }
 
-/// One variable of an env file as the kubelet takes them: lines of `NAME='value'`.
+/// Returns one variable of an env file as the kubelet takes them: lines of `NAME='value'`.
 fn of_file(text: &str, key: &str) -> Result<Option<String>> {
     let mut found = None;
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -147,7 +148,8 @@ pub(super) fn expand(text: &str, set: &Variables) -> String {
     out + rest
 }
 
-/// The variables that a kubelet sets for a service with a cluster IP: a service called `nudge` gives every pod of its namespace `NUDGE_PORT`.
+/// Returns the variables that a kubelet sets for a service with a cluster IP: a service called `nudge` gives every pod
+/// of its namespace `NUDGE_PORT`.
 pub(super) fn of_service(name: &str, ip: &str, ports: &[(Option<String>, i32)]) -> Variables {
     let name = name.to_uppercase().replace('-', "_");
     let mut set = Variables::new();

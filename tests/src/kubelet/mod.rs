@@ -46,7 +46,7 @@ pub async fn create(client: &Client, namespace: &str, pod: &Value) -> Result<Val
     post(client, &format!("/api/v1/namespaces/{namespace}/pods"), pod).await
 }
 
-/// The same without storing it.
+/// Returns the same without storing it.
 pub async fn create_dry(client: &Client, namespace: &str, pod: &Value) -> Result<Value> {
     post(client, &format!("/api/v1/namespaces/{namespace}/pods?dryRun=All"), pod).await
 }
@@ -57,7 +57,7 @@ async fn post(client: &Client, path: &str, pod: &Value) -> Result<Value> {
     Ok(client.request(request).await?)
 }
 
-/// A copy of the agent's program with the capability to send signals to anyone, in a folder.
+/// Returns a copy of the agent's program with the capability to send signals to anyone, in a folder.
 pub fn with_kill(program: &Path, folder: &Path) -> Result<Option<PathBuf>> {
     let Some(setcap) = tools::find("setcap")? else { return Ok(None) };
     let copy = folder.join("nudge-agent-kill");
@@ -118,7 +118,7 @@ impl Kubelet {
         Ok(Some(kubelet))
     }
 
-    /// The folder of a volume.
+    /// Returns the folder of a volume.
     pub fn volume(&self, name: &str) -> PathBuf {
         self.folder.path().join("volumes").join(name)
     }
@@ -158,7 +158,7 @@ impl Kubelet {
         Ok(())
     }
 
-    /// All containers of the specification, the init containers first.
+    /// Returns all containers of the specification, the init containers first.
     fn specifications(&self) -> Vec<&Value> {
         let lists = ["initContainers", "containers", "ephemeralContainers"].into_iter();
         lists.filter_map(|list| self.pod["spec"][list].as_array()).flatten().collect()
@@ -253,7 +253,7 @@ impl Kubelet {
         self.folder.path().join(format!("{name}.{restarts}.log"))
     }
 
-    /// What a container has written since its last start.
+    /// Returns what a container has written since its last start.
     pub fn log(&self, name: &str) -> String {
         let restarts = self.containers.get(name).map_or(0, |container| container.restarts);
         let text = fs::read(self.log_file(name, restarts));
@@ -270,22 +270,22 @@ impl Kubelet {
         })
     }
 
-    /// The id of a container as it runs now.
+    /// Returns the id of a container as it runs now.
     pub fn id(&self, name: &str) -> Result<&str> {
         Ok(&self.containers.get(name).with_context(|| format!("container {name} was not started"))?.id)
     }
 
-    /// The variables that a container was started with.
+    /// Returns the variables that a container was started with.
     pub fn variables(&self, name: &str) -> Result<&BTreeMap<String, String>> {
         Ok(self.containers.get(name).with_context(|| format!("container {name} was not started"))?.sandbox.variables())
     }
 
-    /// The process id of a container's first process.
+    /// Returns the process id of a container's first process.
     pub fn pid(&mut self, name: &str) -> Result<i32> {
         Ok(self.running(name)?.process.pid())
     }
 
-    /// What a container has said about its end.
+    /// Returns what a container has said about its end.
     pub fn termination_message(&mut self, name: &str) -> Result<String> {
         Ok(self.running(name)?.sandbox.termination_message())
     }

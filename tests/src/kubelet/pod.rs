@@ -41,7 +41,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// A pod of this hub, in which nothing runs yet.
+    /// Returns a pod of this hub, in which nothing runs yet.
     pub fn new(hub: &FakeHub) -> Result<Self> {
         let pod = Self::empty(hub.url())?;
         hub.write_ca(&pod.path("hub-ca.crt"))?;
@@ -49,7 +49,7 @@ impl Pod {
         Ok(pod)
     }
 
-    /// A pod of the hub at this URL, whose authority is this one.
+    /// Returns a pod of the hub at this URL, whose authority is this one.
     pub fn of(hub: String, authority: &str, token: &str) -> Result<Self> {
         let pod = Self::empty(hub)?;
         fs::write(pod.path("hub-ca.crt"), authority)?;
@@ -87,7 +87,7 @@ impl Pod {
         self
     }
 
-    /// A file or folder of the pod.
+    /// Returns a file or folder of the pod.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -116,17 +116,17 @@ impl Pod {
         eventually(WAIT_TIMEOUT, "the app is ready", async || self.app_output().contains("ready").then_some(())).await
     }
 
-    /// The process id of what stands for the container `app`.
+    /// Returns the process id of what stands for the container `app`.
     pub fn app_pid(&self) -> Result<i32> {
         Ok(self.app.as_ref().context("no app runs")?.pid())
     }
 
-    /// What it has written.
+    /// Returns what it has written.
     pub fn app_output(&self) -> String {
         fs::read_to_string(self.path("app.out")).unwrap_or_default()
     }
 
-    /// Waits until it has written this line so many times, behind its process id.
+    /// Waits until it has written this line this many times, behind its process id.
     pub async fn app_says(&mut self, count: usize, what: &str) -> Result<()> {
         let found = async || {
             let output = self.app_output();
@@ -137,7 +137,7 @@ impl Pod {
         waited.map_err(|error| self.explain(&error))
     }
 
-    /// A command of the agent's with the folders of this pod.
+    /// Returns a command of the agent's with the folders of this pod.
     pub fn command(&self, name: &str) -> Result<Command> {
         let program = match &self.binary {
             Some(program) => program,
@@ -169,7 +169,7 @@ impl Pod {
         self.client().await
     }
 
-    /// A client of the agent, as soon as it serves.
+    /// Returns a client of the agent, as soon as it serves.
     pub async fn client(&mut self) -> Result<Client> {
         let serving = eventually(WAIT_TIMEOUT, "the agent serves", async || {
             let mut client = self.connect().ok()?;
@@ -248,7 +248,7 @@ impl Pod {
     }
 }
 
-/// A folder in memory, as a pod's volumes for the agent are.
+/// Returns a folder in memory, as a pod's volumes for the agent are.
 fn volumes() -> Result<TempDir> {
     let memory = Path::new("/dev/shm");
     if !memory.is_dir() {
@@ -257,7 +257,7 @@ fn volumes() -> Result<TempDir> {
     tempfile::Builder::new().prefix("nudge-pod-").tempdir_in(memory).context("can't make a folder for the pod")
 }
 
-/// The versions of a status in order, such as `shop=1.0.1,keys=7`.
+/// Returns the versions of a status in order, such as `shop=1.0.1,keys=7`.
 pub fn served(status: &Status) -> String {
     let versions = status.configs.iter().map(|config| format!("{}={}", config.name, config.version));
     versions.collect::<Vec<_>>().join(",")

@@ -33,7 +33,7 @@ pub struct Image {
     pub user: u32,
 }
 
-/// Whether containers can be started here; the reason for skipping is printed.
+/// Returns whether containers can be started here; the reason for skipping is printed.
 pub(super) fn is_possible() -> Result<bool> {
     if !nix::unistd::geteuid().is_root() {
         tools::skipped("only root may start containers as a kubelet does");
@@ -112,17 +112,17 @@ impl Sandbox {
         Ok(Self { root: root.to_owned(), script: script.join("\n"), variables, security })
     }
 
-    /// What the container has said about its end.
+    /// Returns what the container has said about its end.
     pub(super) fn termination_message(&self) -> String {
         fs::read_to_string(self.root.with_extension("termination-log")).unwrap_or_default()
     }
 
-    /// The variables of its processes.
+    /// Returns the variables of its processes.
     pub(super) fn variables(&self) -> &Variables {
         &self.variables
     }
 
-    /// A command in here, whose process joins a control group first.
+    /// Returns a command in here, whose process joins a control group first.
     pub(super) fn command(&self, words: &[String], group: &Path) -> Command {
         let mut script =
             format!("echo $$ > {}\n{}\nexec chroot {} setpriv", quoted(group), self.script, quoted(&self.root));
@@ -136,7 +136,7 @@ impl Sandbox {
         command
     }
 
-    /// What the container is to run: its command or the image's, and its arguments.
+    /// Returns what the container is to run: its command or the image's, and its arguments.
     pub(super) fn words(&self, container: &Value, image: &Image) -> Vec<String> {
         let words = |field: &str| {
             let words = container[field].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -148,7 +148,7 @@ impl Sandbox {
     }
 }
 
-/// A line that mounts a folder.
+/// Returns a line that mounts a folder.
 fn folder_mount(root: &Path, source: &Path, at: &Path, read_only: bool) -> Result<String> {
     let place = inside(root, at);
     fs::create_dir_all(&place)?;
@@ -157,7 +157,7 @@ fn folder_mount(root: &Path, source: &Path, at: &Path, read_only: bool) -> Resul
     Ok(format!("mount --rbind {source} {place}{protect}"))
 }
 
-/// A line that mounts a file.
+/// Returns a line that mounts a file.
 fn file_mount(root: &Path, source: &Path, at: &Path) -> Result<String> {
     let place = inside(root, at);
     fs::create_dir_all(place.parent().context("no folder")?)?;
@@ -169,7 +169,7 @@ fn inside(root: &Path, at: &Path) -> PathBuf {
     root.join(at.strip_prefix("/").unwrap_or(at))
 }
 
-/// A path as a shell reads it.
+/// Returns a path as a shell reads it.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }

@@ -36,13 +36,13 @@ pub(super) struct Security {
     capabilities: Vec<String>,
 }
 
-/// The user that a pod's or container's security context names.
+/// Returns the user that a pod's or container's security context names.
 fn named(pod: &Value, container: &Value, field: &str) -> Option<u32> {
     let of = |context: &Value| context[field].as_u64().and_then(|id| u32::try_from(id).ok());
     of(&container["securityContext"]).or_else(|| of(&pod["spec"]["securityContext"]))
 }
 
-/// The one user of all containers, where there is one: the kubelet gives service-account tokens to it.
+/// Returns the one user of all containers, where there is one: the kubelet gives service-account tokens to it.
 pub(super) fn only_user(pod: &Value) -> Option<u32> {
     let lists = ["initContainers", "containers"].into_iter().filter_map(|list| pod["spec"][list].as_array()).flatten();
     let mut users = lists.map(|container| named(pod, container, "runAsUser"));
@@ -50,13 +50,13 @@ pub(super) fn only_user(pod: &Value) -> Option<u32> {
     users.all(|user| user == Some(first)).then_some(first)
 }
 
-/// The group that volumes belong to, where one is asked for.
+/// Returns the group that volumes belong to, where one is asked for.
 pub(super) fn volumes_group(pod: &Value) -> Option<u32> {
     pod["spec"]["securityContext"]["fsGroup"].as_u64().and_then(|id| u32::try_from(id).ok())
 }
 
 impl Security {
-    /// What the specification says, over the user that the image has.
+    /// Returns what the specification says, over the user that the image has.
     pub(super) fn of(pod: &Value, container: &Value, image_user: u32) -> Result<Self> {
         let context = &container["securityContext"];
         let uid = named(pod, container, "runAsUser");
@@ -89,7 +89,7 @@ impl Security {
         })
     }
 
-    /// The arguments of setpriv(1).
+    /// Returns the arguments of setpriv(1).
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut bounding = vec!["-all".to_owned()];
         bounding.extend(self.capabilities.iter().map(|name| format!("+{name}")));

@@ -24,7 +24,7 @@ struct File {
 
 type Files = BTreeMap<String, File>;
 
-/// An object's values by key; `None` where it is not there.
+/// Returns an object's values by key; `None` where it is not there.
 pub(super) async fn values(space: &Space, resource: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
     let object = if resource == "secrets" {
         let object = space.api::<Secret>().get_opt(name).await?;
@@ -134,7 +134,7 @@ async fn read(space: &Space, pod: &Value, kind: &str, source: &Value, mode: u32)
     Ok(files)
 }
 
-/// A token of the pod's account, bound to the pod.
+/// Returns a token of the pod's account, bound to the pod.
 async fn token(space: &Space, pod: &Value, source: &Value) -> Result<String> {
     let account = pod["spec"]["serviceAccountName"].as_str().unwrap_or("default");
     let bound: Pod = serde_json::from_value(json!({"metadata": pod["metadata"]}))?;

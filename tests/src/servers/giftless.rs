@@ -60,7 +60,8 @@ impl Giftless {
         Ok(Some(server))
     }
 
-    /// The part of nginx's configuration that passes requests on, for repositories below this path, with more settings.
+    /// Returns the part of nginx's configuration that passes requests on, for repositories below this path, with more
+    /// settings.
     pub fn location(&self, path: &str, more: &str) -> String {
         format!(
             "location ~ ^/{path}/.*\\.git/info/lfs/ {{ {more} client_max_body_size 64m; proxy_set_header Host $http_host; \
@@ -69,8 +70,8 @@ impl Giftless {
         )
     }
 
-    /// A token for the objects of a repository, such as `token/shop`, for these actions: `read,write`. It is valid for so many seconds, which
-    /// may be past.
+    /// Returns a token for the objects of a repository, such as `token/shop`, for these actions: `read,write`. It is
+    /// valid for this many seconds, which may be past.
     pub fn token(&self, repository: &str, actions: &str, seconds: i64) -> Result<String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
         let claims = json!({
@@ -81,12 +82,12 @@ impl Giftless {
         Ok(format!("{text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The file of an object.
+    /// Returns the file of an object.
     pub fn object(&self, repository: &str, id: &str) -> PathBuf {
         self.folder.path().join("objects").join(repository).join(id)
     }
 
-    /// What it has logged.
+    /// Returns what it has logged.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }

@@ -32,7 +32,7 @@ impl Repository {
         Self::with(root, name, "sha1")
     }
 
-    /// The same, with ids by this digest.
+    /// Returns the same, with ids by this digest.
     pub fn with(root: &Path, name: &str, format: &str) -> Result<Self> {
         let format = format!("--object-format={format}");
         let it = Self { work: root.join(format!("work-{name}")), served: root.join(format!("served/{name}")) };
@@ -48,12 +48,12 @@ impl Repository {
         Ok(it)
     }
 
-    /// The work tree.
+    /// Returns the work tree.
     pub fn work(&self) -> &Path {
         &self.work
     }
 
-    /// What is served.
+    /// Returns what is served.
     pub fn served(&self) -> &Path {
         &self.served
     }

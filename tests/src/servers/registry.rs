@@ -55,24 +55,24 @@ impl Registry {
         Ok(Some(Self { folder, address, authority, _process: process }))
     }
 
-    /// Its name in references.
+    /// Returns its name in references.
     pub fn host(&self) -> String {
         let ip = self.address.ip();
         let host = if ip.is_loopback() { "localhost".to_owned() } else { ip.to_string() };
         format!("{host}:{}", self.address.port())
     }
 
-    /// The certificate of its authority.
+    /// Returns the certificate of its authority.
     pub fn ca(&self) -> String {
         self.authority.certificate()
     }
 
-    /// A docker config with this password.
+    /// Returns a docker config with this password.
     pub fn docker_config(&self, password: &str) -> Value {
         json!({"auths": {self.host(): {"username": USER, "password": password}}})
     }
 
-    /// What it has logged.
+    /// Returns what it has logged.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }

@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 
 const APP: &str = env!("CARGO_BIN_EXE_app");
 
-/// The versions 1 and 2 of `shop`; 1 is current.
+/// Returns the versions 1 and 2 of `shop`; 1 is current.
 async fn shop() -> Result<AgentUnderTest> {
     AgentUnderTest::start(shop_dir()?, &[], &IDLE).await
 }
@@ -35,7 +35,7 @@ fn shop_dir() -> Result<ConfigDir> {
     Ok(dir)
 }
 
-/// One version of `shop` with these keys.
+/// Returns one version of `shop` with these keys.
 async fn shop_with(entries: &[(&str, &[u8])]) -> Result<AgentUnderTest> {
     let dir = ConfigDir::new()?;
     dir.write_version("shop", "1", entries.iter().copied())?;
@@ -465,8 +465,8 @@ async fn the_log_holds_neither_the_token_nor_values() -> Result<()> {
     Ok(())
 }
 
-/// All that could make an agent talkative; everything that it must keep to itself has the word `secret` in it, and the
-/// token is replaced by that word.
+/// Returns all that could make an agent talkative; everything that it must keep to itself has the word `secret` in it,
+/// and the token is replaced by that word.
 async fn log_of_a_busy_day(format: &str) -> Result<String> {
     let dir = ConfigDir::new()?;
     for (version, value) in [("1", "secret 1"), ("2", "secret 2")] {

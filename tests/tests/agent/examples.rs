@@ -16,7 +16,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
 }
 
-/// The examples' own configuration, in a folder where a test may switch it.
+/// Returns the examples' own configuration, in a folder where a test may switch it.
 fn configuration(config: &str) -> Result<ConfigDir> {
     let dir = ConfigDir::new()?;
     for version in ["1.0.0", "1.0.1"] {
@@ -60,7 +60,7 @@ fn script(program: PathBuf, path: &str) -> [OsString; 2] {
     [program.into(), examples().join(path).into()]
 }
 
-/// The same without MY_CONFIG_TOKEN, as in pods on servers before 1.35.
+/// Returns the same without MY_CONFIG_TOKEN, as in pods on servers before 1.35.
 fn without_the_token_itself(command: &[OsString]) -> Vec<OsString> {
     ["env", "-u", "MY_CONFIG_TOKEN"].into_iter().map(OsString::from).chain(command.iter().cloned()).collect()
 }
@@ -90,7 +90,7 @@ async fn a_token_in_a_file_is_enough() -> Result<()> {
     prints_each_version(set, &without_the_token_itself(&script("sh".into(), "shell/app.sh"))).await
 }
 
-/// A search path for the script that calls nudge-agent by its name.
+/// Returns a search path for the script that calls nudge-agent by its name.
 fn with_agent_in_path() -> Result<OsString> {
     let bin = binary::debug()?.parent().context("no folder")?.to_owned();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -230,7 +230,7 @@ async fn nginx() -> Result<()> {
     agent.agent.check()
 }
 
-/// The body of a page.
+/// Returns the body of a page.
 fn get(port: u16) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;

@@ -29,13 +29,13 @@ async fn start<S: AsRef<OsStr>>(dir: ConfigDir, arguments: &[&str], child: &[S])
     Ok((agent, files))
 }
 
-/// The names in a folder, sorted.
+/// Returns the names in a folder, sorted.
 fn names(folder: &Path) -> Result<BTreeSet<String>> {
     let name = |entry: std::io::Result<fs::DirEntry>| entry?.file_name().into_string().map_err(|_| anyhow!("odd name"));
     fs::read_dir(folder)?.map(name).collect()
 }
 
-/// The names that are keys.
+/// Returns the names that are keys.
 fn keys(folder: &Path) -> Result<BTreeSet<String>> {
     Ok(names(folder)?.into_iter().filter(|name| !name.starts_with("..")).collect())
 }
@@ -44,12 +44,12 @@ fn set<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
     names.map(str::to_owned).into()
 }
 
-/// Whether the files hold the dictionary that is served.
+/// Returns whether the files hold the dictionary that is served.
 fn are_files_written(status: &Status) -> bool {
     status.files.as_ref().is_some_and(|files| files.message.is_none() && files.etag.as_ref() == Some(&status.etag))
 }
 
-/// The reason why the files are not written.
+/// Returns the reason why the files are not written.
 fn reason(status: &Status) -> Option<&str> {
     status.files.as_ref()?.message.as_deref()
 }
@@ -237,8 +237,8 @@ async fn an_agent_takes_over_the_folder_of_one_that_was_killed() -> Result<()> {
 // ---------------------------------------------------------------------------------------------------------------------
 // A full disk
 
-/// A command that becomes another in a mount namespace of its own, with a small file system at `place`. `None` where no
-/// such can be had.
+/// Returns a command that becomes another in a mount namespace of its own, with a small file system at `place`. `None`
+/// where no such can be had.
 fn with_small_disk(place: &Path) -> Result<Option<Vec<String>>> {
     let script = r#"mount -t tmpfs -o size=128k,mode=755 tmpfs "$0" && exec "$@""#;
     let place = place.to_str().context("odd path")?;

@@ -45,7 +45,7 @@ impl Registry {
         Ok(Some(Self { _process: process, folder, host }))
     }
 
-    /// A docker config with this password, as the default of a user with this home.
+    /// Returns a docker config with this password, as the default of a user with this home.
     fn home(&self, password: &str) -> Result<TempDir> {
         let home = tempfile::tempdir()?;
         fs::create_dir(home.path().join(".docker"))?;

@@ -52,7 +52,7 @@ fn without_a_command_the_commands_are_listed() -> Result<()> {
     Ok(())
 }
 
-/// What a command prints that fails because there is no cluster, with `~` for the home folder.
+/// Returns what a command prints that fails because there is no cluster, with `~` for the home folder.
 fn without_cluster(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Result<String> {
     let (failed, home) = run_without_cluster(program, arguments, variables)?;
     ensure!(failed.code == Some(1) && failed.stdout.is_empty(), "{failed:?}");

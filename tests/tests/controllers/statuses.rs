@@ -130,11 +130,11 @@ async fn create_approval(space: &Space, name: &str, digest: &str, key: Option<&N
 
 /// Waits until the approval says this.
 async fn wait_for_condition(space: &Space, name: &str, reason: &str) -> Result<VersionApproval> {
-    let wait_for_policy = |approval: &VersionApproval| {
+    let is_expected = |approval: &VersionApproval| {
         let conditions = approval.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         find_condition(conditions, ConditionType::Counted).is_some_and(|counted| counted.reason == reason)
     };
-    space.object_until(WAIT_TIMEOUT, name, &format!("it says {reason}"), says).await
+    space.object_until(WAIT_TIMEOUT, name, &format!("it says {reason}"), is_expected).await
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A version's object of one part.
+/// Returns a version's object of one part.
 fn part(config: &str, version: &str, name: &str, data: &Value) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"nudge.dev/config": config, "nudge.dev/version": version}},

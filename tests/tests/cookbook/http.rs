@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// The headers and the body of a page.
+/// Returns the headers and the body of a page.
 pub(crate) fn get(port: u16, path: &str) -> Result<(String, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -18,7 +18,7 @@ pub(crate) fn get(port: u16, path: &str) -> Result<(String, String)> {
     Ok((head.to_owned(), body.to_owned()))
 }
 
-/// The body alone.
+/// Returns the body alone.
 pub(crate) fn body(port: u16) -> Result<String> {
     Ok(get(port, "/")?.1)
 }

@@ -77,7 +77,7 @@ impl Load {
     }
 }
 
-/// What `wrk` reports.
+/// Returns what `wrk` reports.
 fn wrk(output: &Output) -> Option<Count> {
     let text = String::from_utf8_lossy(&output.stdout);
     let done = text.lines().find_map(|line| line.split_once(" requests in "))?.0.trim().parse().ok()?;
@@ -86,7 +86,7 @@ fn wrk(output: &Output) -> Option<Count> {
     Some(Count { done, dropped: faults.map(numbers).sum(), ..Count::default() })
 }
 
-/// The sum of the numbers that stand alone in a line.
+/// Returns the sum of the numbers that stand alone in a line.
 fn numbers(line: &str) -> u64 {
     line.split([' ', ',']).filter_map(|word| word.parse::<u64>().ok()).sum()
 }

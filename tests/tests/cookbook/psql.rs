@@ -60,7 +60,7 @@ pub(crate) fn pgbench(software: &Software, database: &'static str) -> Result<Loa
     }))
 }
 
-/// What `pgbench` reports.
+/// Returns what `pgbench` reports.
 fn count(output: &Output) -> Result<Count> {
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let done = text.lines().find_map(|line| line.strip_prefix("number of transactions actually processed: "));

@@ -21,7 +21,7 @@ const NOBODY: u32 = 65534;
 /// One recipe at a time: they are timed, and each has clients of its own.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// The folder of the examples.
+/// Returns the folder of the examples.
 pub(crate) fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
 }
@@ -39,7 +39,7 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// The recipe, if the programs that it needs are installed; `package` is the software's.
+    /// Returns the recipe, if the programs that it needs are installed; `package` is the software's.
     pub(crate) fn find(name: &'static str, package: &str, programs: &[&str]) -> Result<Option<Self>> {
         for program in programs {
             if tools::find(program)?.is_none() {
@@ -63,7 +63,7 @@ impl Recipe {
         }))
     }
 
-    /// A file of a version.
+    /// Returns a file of a version.
     pub(crate) fn key(&self, version: &str, key: &str) -> Result<String> {
         let file = examples().join("config").join(&self.config).join(version).join(key);
         fs::read_to_string(&file).with_context(|| format!("can't read {}", file.display()))
@@ -75,8 +75,8 @@ impl Recipe {
         self.launch(Some(alone), |text| text).await
     }
 
-    /// The same beside another one that it needs, with a change to every value: what a test can't have as the page has it, such as a
-    /// port.
+    /// Returns the same beside another one that it needs, with a change to every value: what a test can't have as the
+    /// page has it, such as a port.
     pub(crate) async fn start_beside(self, _other: &Software, change: impl Fn(String) -> String) -> Result<Software> {
         self.launch(None, change).await
     }
@@ -149,7 +149,7 @@ impl Software {
         Process::spawn(name, &mut beside)
     }
 
-    /// A file of the recipe.
+    /// Returns a file of the recipe.
     pub(crate) fn recipe_file(&self, name: &str) -> PathBuf {
         self.agent.dir.beside(&format!("{}-recipe", self.recipe.name)).join(name)
     }
@@ -165,13 +165,14 @@ impl Software {
     }
 }
 
-/// What stands before a command that is not to be root.
+/// Returns what stands before a command that is not to be root.
 fn as_nobody() -> impl Iterator<Item = OsString> {
     let words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     words.into_iter().filter(|_| geteuid().is_root()).map(OsString::from)
 }
 
-/// An annotation of the pod in the page, with or without the name of a container: what the page says is what is tested.
+/// Returns an annotation of the pod in the page, with or without the name of a container: what the page says is what is
+/// tested.
 fn annotation(page: &str, key: &str) -> Result<String> {
     let manifest = page.split_once("```yaml\n").and_then(|(_, rest)| rest.split_once("```")).context("no manifest")?.0;
     let manifest: Value = serde_saphyr::from_str(manifest)?;
@@ -181,7 +182,7 @@ fn annotation(page: &str, key: &str) -> Result<String> {
     value.and_then(|(_, value)| Some(value.as_str()?.to_owned())).with_context(|| format!("its manifest has no {key}"))
 }
 
-/// The version of a Debian package, if it is installed.
+/// Returns the version of a Debian package, if it is installed.
 fn installed(package: &str) -> Option<String> {
     let query = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output().ok()?;
     String::from_utf8(query.stdout).ok().filter(|version| query.status.success() && !version.is_empty())

@@ -30,7 +30,7 @@ async fn unbound() -> Result<()> {
     software.switch_until_ended(("zones.conf", "nonsense\n"), 1).await
 }
 
-/// What `dnsperf` reports.
+/// Returns what `dnsperf` reports.
 fn count(output: &Output) -> Option<Count> {
     let text = String::from_utf8_lossy(&output.stdout);
     let number = |name: &str| {
@@ -40,7 +40,7 @@ fn count(output: &Output) -> Option<Count> {
     Some(Count { done: number("Queries completed:")?, dropped: number("Queries lost:")?, ..Count::default() })
 }
 
-/// The address of `db.shop.test`.
+/// Returns the address of `db.shop.test`.
 fn resolve(port: u16) -> Result<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;

@@ -19,7 +19,7 @@ pub(crate) struct Component {
 }
 
 impl Component {
-    /// Its objects, with the cluster's names for their images. kubectl of Kubernetes 1.20 knows no components.
+    /// Returns its objects, with the cluster's names for their images. kubectl of Kubernetes 1.20 knows no components.
     fn objects(&self, place: &Place) -> Result<String> {
         let folder = deploy().join("components").join(self.folder);
         let list: Value = serde_saphyr::from_str(&fs::read_to_string(folder.join("kustomization.yaml"))?)?;

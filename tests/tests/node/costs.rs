@@ -80,7 +80,7 @@ impl State {
     }
 }
 
-/// How long the processors of this machine have been busy.
+/// Returns how long the processors of this machine have been busy.
 fn busy() -> Result<Duration> {
     let text = fs::read_to_string("/proc/stat")?;
     let fields = text.lines().next().and_then(|line| line.strip_prefix("cpu ")).context("/proc/stat is another")?;

@@ -32,7 +32,7 @@ fn is_released() -> bool {
     env::var_os(RELEASE).is_some_and(|value| !value.is_empty())
 }
 
-/// How the programs of Nudge are built.
+/// Returns how the programs of Nudge are built.
 pub(crate) fn profile() -> &'static str {
     if is_released() { "release" } else { "debug" }
 }
@@ -76,13 +76,13 @@ impl Programs {
         Ok(Self { folder })
     }
 
-    /// One of Nudge's, at this place with this mode.
+    /// Returns one of Nudge's, at this place with this mode.
     fn nudge(&self, name: &str, place: &str) -> [OsString; 2] {
         let [_, argument] = program(&self.folder.join(name), place);
         [if is_released() { "--file" } else { "--program" }.into(), argument]
     }
 
-    /// Names, and the arguments of `make-image`.
+    /// Returns names, and the arguments of `make-image`.
     fn images(&self) -> Result<Vec<(&'static str, Vec<OsString>)>> {
         let nudge = |program: &str, place: &str, command: &str| {
             let name = place.split(':').next().unwrap_or_default();
@@ -126,13 +126,13 @@ impl Programs {
     }
 }
 
-/// A file of an example.
+/// Returns a file of an example.
 fn source(file: &str, place: &str) -> [OsString; 2] {
     let path = repository().join("examples").join(file);
     ["--file".into(), format!("{}={place}:0644", path.display()).into()]
 }
 
-/// A program of this machine with the libraries that it loads.
+/// Returns a program of this machine with the libraries that it loads.
 fn program(path: &Path, place: &str) -> [OsString; 2] {
     ["--program".into(), format!("{}={place}", path.display()).into()]
 }
@@ -165,12 +165,13 @@ fn python() -> Result<Vec<OsString>> {
     Ok(arguments)
 }
 
-/// What `tests/node/debian-runtime` has fetched.
+/// Returns what `tests/node/debian-runtime` has fetched.
 fn runtime() -> Result<PathBuf> {
     Ok(crate::node::node_home()?.join("runtime"))
 }
 
-/// A command that builds, without the variables that cargo has set for this test: build scripts would take them for changed settings.
+/// Returns a command that builds, without the variables that cargo has set for this test: build scripts would take them
+/// for changed settings.
 fn cargo(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(repository());

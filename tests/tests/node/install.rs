@@ -101,7 +101,7 @@ pub(crate) async fn remove(place: &Place, client: &Client) -> Result<()> {
     .await
 }
 
-/// The second number of the server's version.
+/// Returns the second number of the server's version.
 pub(crate) async fn minor(client: &Client) -> Result<u32> {
     let version = client.apiserver_version().await?;
     version.minor.trim_end_matches('+').parse().with_context(|| format!("the server is of version {version:?}"))

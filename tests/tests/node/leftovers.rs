@@ -89,7 +89,7 @@ impl Traces {
     }
 }
 
-/// Every process, with its parent.
+/// Returns every process, with its parent.
 fn processes() -> Vec<(String, String)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let process = |entry: fs::DirEntry| {
@@ -102,7 +102,7 @@ fn processes() -> Vec<(String, String)> {
     entries.filter_map(process).collect()
 }
 
-/// The numbers of a process's namespaces.
+/// Returns the numbers of a process's namespaces.
 fn namespaces(process: &Path) -> impl Iterator<Item = u64> {
     let kinds = ["mnt", "net", "pid", "uts", "ipc"].map(|kind| process.join("ns").join(kind));
     kinds.into_iter().filter_map(|file| fs::metadata(file).ok()).map(|metadata| metadata.ino())

@@ -47,12 +47,12 @@ impl Log {
         Ok(Self { lines, task })
     }
 
-    /// All that has come so far.
+    /// Returns all that has come so far.
     pub(crate) fn lines(&self) -> Vec<Line> {
         self.lines.lock().clone()
     }
 
-    /// The first line with this in it that is not older than `since`.
+    /// Returns the first line with this in it that is not older than `since`.
     pub(crate) async fn line(&self, since: OffsetDateTime, within: Duration, text: &str) -> Result<Line> {
         let there = async || self.lines().into_iter().find(|line| line.at >= since && line.text.contains(text));
         let found = eventually(within, &format!("the log says {text:?}"), there).await;

@@ -94,7 +94,7 @@ struct Named {
 }
 
 impl Named {
-    /// Whether the names, if there are any, name this scenario, and none says to skip it.
+    /// Returns whether the names, if there are any, name this scenario, and none says to skip it.
     fn takes(&self, scenario: &str) -> bool {
         let exact = self.arguments.exact;
         let names = |name: &String| if exact { scenario == name } else { scenario.contains(name.as_str()) };

@@ -59,17 +59,17 @@ impl Node {
         Ok(node)
     }
 
-    /// Where its administrator's kubeconfig is.
+    /// Returns where its administrator's kubeconfig is.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.state.join("kubeconfig")
     }
 
-    /// One of the tools of `tests/node`, for this node.
+    /// Returns one of the tools of `tests/node`, for this node.
     pub(crate) fn tool(&self, name: &str) -> Command {
         tool(name, &self.state)
     }
 
-    /// A command inside of the node's namespaces.
+    /// Returns a command inside of the node's namespaces.
     pub(crate) fn exec(&self, arguments: &[&str]) -> Result<String> {
         succeed(self.tool("exec").args(arguments))
     }
@@ -110,14 +110,15 @@ fn tool(name: &str, state: &Path) -> Command {
     command
 }
 
-/// The folder of the tools in `tests/node`, by the rule that they have.
+/// Returns the folder of the tools in `tests/node`, by the rule that they have.
 pub(crate) fn node_home() -> Result<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = || set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     set("NODE_HOME").or_else(|| cache().map(|cache| cache.join("nudge-node"))).context("HOME is not set")
 }
 
-/// The node's Kubernetes: what `KUBEBUILDER_ASSETS` names, if it has more than what tests of the API need, or else Debian's.
+/// Returns the node's Kubernetes: what `KUBEBUILDER_ASSETS` names, if it has more than what tests of the API need, or
+/// else Debian's.
 pub(crate) fn kubernetes() -> PathBuf {
     let named = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let named = named.filter(|folder| folder.join("kubelet").is_file());

@@ -7,12 +7,12 @@ use crate::space::Home;
 /// The user of the examples' images.
 pub(crate) const APP: i64 = 10001;
 
-/// Versions of a config, each one ConfigMap, and the config, of which the first is current.
+/// Returns versions of a config, each one ConfigMap, and the config, of which the first is current.
 pub(crate) fn config(name: &str, versions: &[(&str, Value)], rollout: &Value) -> String {
     list(config_maps(name, versions).into_iter().chain([versioned(name, versions[0].0, rollout)]))
 }
 
-/// The same of a config that keeps the ConfigMap of its name at the current version.
+/// Returns the same of a config that keeps the ConfigMap of its name at the current version.
 pub(crate) fn published_config(name: &str, versions: &[(&str, Value)], rollout: &Value) -> String {
     let mut config = versioned(name, versions[0].0, rollout);
     config["spec"]["objects"] = json!(["ConfigMap"]);
@@ -24,7 +24,7 @@ fn config_maps(name: &str, versions: &[(&str, Value)]) -> Vec<Value> {
     versions.iter().map(part).collect()
 }
 
-/// The same of Secrets.
+/// Returns the same of Secrets.
 pub(crate) fn secret_config(name: &str, versions: &[(&str, Value)], rollout: &Value) -> String {
     let part = |version: &str, data: &Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": version_of(name, version), "immutable": true, "stringData": data});
     let parts = versions.iter().map(|(version, data)| part(version, data));
@@ -47,22 +47,22 @@ pub(crate) fn list(items: impl IntoIterator<Item = Value>) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": items.into_iter().collect::<Vec<_>>()}).to_string()
 }
 
-/// A ConfigMap that is no version.
+/// Returns a ConfigMap that is no version.
 pub(crate) fn plain(name: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }
 
-/// A container `app` of the shell example's image that runs another script.
+/// Returns a container `app` of the shell example's image that runs another script.
 pub(crate) fn shell(home: &Home<'_>, script: &str) -> Value {
     json!({"name": "app", "image": home.place.image("nudge-example-shell:0.1.0"), "command": ["sh", "-c", script]})
 }
 
-/// A container `app` of the webhook example's image that runs another Python program.
+/// Returns a container `app` of the webhook example's image that runs another Python program.
 pub(crate) fn python(home: &Home<'_>, program: &str) -> Value {
     json!({"name": "app", "image": home.place.image("nudge-example-webhook:0.1.0"), "command": ["python3", "-c", program]})
 }
 
-/// A pod, or the template of one, that does not opt in. Its label `app` has its name.
+/// Returns a pod, or the template of one, that does not opt in. Its label `app` has its name.
 pub(crate) fn template(name: &str, container: &Value) -> Value {
     json!({
         "metadata": {"labels": {"app": name}, "annotations": {}},
@@ -73,7 +73,7 @@ pub(crate) fn template(name: &str, container: &Value) -> Value {
     })
 }
 
-/// The same that opts in, with these annotations, of which `nudge.dev/` is left out.
+/// Returns the same that opts in, with these annotations, of which `nudge.dev/` is left out.
 pub(crate) fn opted_in(name: &str, container: &Value, annotations: &[(&str, &str)]) -> Value {
     let mut template = template(name, container);
     template["metadata"]["labels"]["nudge.dev/inject"] = "true".into();
@@ -83,7 +83,7 @@ pub(crate) fn opted_in(name: &str, container: &Value, annotations: &[(&str, &str
     template
 }
 
-/// A bare pod of a template.
+/// Returns a bare pod of a template.
 pub(crate) fn pod(template: Value) -> Value {
     let mut pod = template;
     pod["apiVersion"] = "v1".into();
@@ -92,7 +92,7 @@ pub(crate) fn pod(template: Value) -> Value {
     pod
 }
 
-/// A Deployment of a template.
+/// Returns a Deployment of a template.
 pub(crate) fn deployment(template: &Value, replicas: i32) -> Value {
     let app = &template["metadata"]["labels"]["app"];
     json!({

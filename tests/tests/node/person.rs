@@ -36,7 +36,7 @@ pub(crate) struct Person<'a> {
 }
 
 impl<'a> Person<'a> {
-    /// One who has these rights, once they hold.
+    /// Returns one who has these rights, once they hold.
     pub(crate) async fn new(home: &Home<'a>, name: &str, rights: &[Right]) -> Result<Self> {
         let namespace = home.space.name.clone();
         home.space.service_account(name).await?;
@@ -87,7 +87,7 @@ impl<'a> Person<'a> {
         self.run("kubectl", arguments)
     }
 
-    /// The same with a command of kubectl nudge.
+    /// Returns the same with a command of kubectl nudge.
     pub(crate) fn nudge(&self, arguments: &[&str]) -> Result<String> {
         self.run(binary::kubectl_nudge()?.to_str().context("no text")?, arguments)
     }

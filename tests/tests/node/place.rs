@@ -23,12 +23,12 @@ use crate::space::LONG_WAIT_TIMEOUT;
 const KUBECONFIG: &str = "NUDGE_E2E_KUBECONFIG";
 const IMAGES: &str = "NUDGE_E2E_IMAGES";
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Why no scenario can run on this machine, if none can.
+/// Returns why no scenario can run on this machine, if none can.
 pub(crate) fn skip() -> Option<String> {
     if env::var_os(KUBECONFIG).is_some() {
         return None;
@@ -72,7 +72,7 @@ impl Place {
         Ok(Self { node, kubeconfig, home, search })
     }
 
-    /// A command that finds kubectl, which finds the cluster, in the root of the repository.
+    /// Returns a command that finds kubectl, which finds the cluster, in the root of the repository.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.current_dir(repository()).env("KUBECONFIG", &self.kubeconfig).env("HOME", self.home.path());
@@ -82,17 +82,17 @@ impl Place {
         command
     }
 
-    /// Where its administrator's kubeconfig is.
+    /// Returns where its administrator's kubeconfig is.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Where programs are looked for.
+    /// Returns where programs are looked for.
     pub(crate) fn search(&self) -> &OsString {
         &self.search
     }
 
-    /// A client with all rights.
+    /// Returns a client with all rights.
     pub(crate) async fn client(&self) -> Result<Client> {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)
             .with_context(|| format!("can't read {}", self.kubeconfig.display()))?;
@@ -102,12 +102,12 @@ impl Place {
         Ok(Client::try_from(config)?)
     }
 
-    /// An image as the cluster knows it. On our node it has the name that `deploy/` and the examples use.
+    /// Returns an image as the cluster knows it. On our node it has the name that `deploy/` and the examples use.
     pub(crate) fn image(&self, name: &str) -> String {
         format!("{}{name}", self.images())
     }
 
-    /// What stands in front of the names of images.
+    /// Returns what stands in front of the names of images.
     pub(crate) fn images(&self) -> String {
         if self.node.is_some() { String::new() } else { env::var(IMAGES).unwrap_or_default() }
     }

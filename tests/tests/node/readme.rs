@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::place::repository;
 
-/// The lines of the blocks for shells below a heading of README, up to the next heading, as they stand there.
+/// Returns the lines of the blocks for shells below a heading of README, up to the next heading, as they stand there.
 pub(crate) fn commands(heading: &str) -> Result<Vec<String>> {
     let text = fs::read_to_string(repository().join("README.md"))?;
     let start = format!("### {heading}\n");
@@ -18,7 +18,7 @@ pub(crate) fn commands(heading: &str) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// The one of those commands that has this in it.
+/// Returns the one of those commands that has this in it.
 pub(crate) fn command(heading: &str, part: &str) -> Result<String> {
     let all = commands(heading)?;
     let mut found = all.iter().filter(|line| line.contains(part));

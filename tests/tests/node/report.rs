@@ -42,7 +42,7 @@ impl Report {
     }
 }
 
-/// Seconds, with as many digits as matter.
+/// Returns seconds, with as many digits as matter.
 pub(crate) fn seconds(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 10.0 { format!("{seconds:.3} s") } else { format!("{seconds:.1} s") }

@@ -12,7 +12,7 @@ use nudge_tests::eventually;
 const SOURCES: Component = Component { folder: "sources", deployment: "nudge-sources" };
 
 impl<'a> Home<'a> {
-    /// A namespace that is enabled, also for sources that are Secrets.
+    /// Returns a namespace that is enabled, also for sources that are Secrets.
     pub(crate) async fn sourced(suite: &'a Suite, purpose: &str) -> Result<Self> {
         suite.with(&SOURCES).await?;
         let home = Self::enabled(suite, purpose).await?;
@@ -39,7 +39,7 @@ impl<'a> Home<'a> {
         )
     }
 
-    /// The status of a source, once it is so.
+    /// Waits until the status of a source is as expected, and returns it.
     pub(crate) async fn source_until(
         &self,
         name: &str,
@@ -55,7 +55,7 @@ impl<'a> Home<'a> {
         found.with_context(|| format!("the status of {name} was last {last:#?}"))
     }
 
-    /// The version of the source's newest content, once it is current. It is another one than `before`.
+    /// Waits until the source's newest content is current as another version than `before`, and returns that version.
     pub(crate) async fn newest_is_current(&self, source: &str, before: Option<&str>) -> Result<String> {
         let done = |status: &ConfigSourceStatus| {
             why(status).0 == "Activated" && status.version.is_some() && status.version.as_deref() != before

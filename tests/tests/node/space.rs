@@ -31,7 +31,7 @@ pub(crate) struct Home<'a> {
 }
 
 impl<'a> Home<'a> {
-    /// A namespace that is enabled, on a cluster where Nudge is installed.
+    /// Returns a namespace that is enabled, on a cluster where Nudge is installed.
     pub(crate) async fn enabled(suite: &'a Suite, purpose: &str) -> Result<Self> {
         suite.installed().await?;
         let home = Self::create(suite, purpose).await?;
@@ -39,7 +39,7 @@ impl<'a> Home<'a> {
         Ok(home)
     }
 
-    /// A namespace.
+    /// Returns a namespace.
     pub(crate) async fn create(suite: &'a Suite, purpose: &str) -> Result<Self> {
         let place = suite.place().await?;
         let name = format!("nudge-e2e-{purpose}");
@@ -86,7 +86,7 @@ impl<'a> Home<'a> {
         Ok(())
     }
 
-    /// The one pod of a label that is not terminating, once it is ready.
+    /// Returns the one pod of a label that is not terminating, once it is ready.
     pub(crate) async fn ready_pod(&self, label: &str) -> Result<Pod> {
         let pods = self.space.api::<Pod>();
         let what = format!("a pod of {label} is ready");
@@ -134,13 +134,13 @@ impl<'a> Home<'a> {
     }
 }
 
-/// Whether the pod's condition says so.
+/// Returns whether the pod's condition says so.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Every container of the pod that runs or has run, with what shows whether it is still the same one.
+/// Returns every container of the pod that runs or has run, with what shows whether it is still the same one.
 pub(crate) fn containers(pod: &Pod) -> Vec<(String, Option<String>, i32)> {
     let status = pod.status.iter();
     let all = status.flat_map(|status| {

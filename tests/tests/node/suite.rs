@@ -72,7 +72,7 @@ impl Deref for Suite {
 }
 
 impl Suite {
-    /// Runs one scenario when so many others have ended. What its namespaces hold is shown when it fails, and deleted.
+    /// Runs one scenario when this many others have ended. What its namespaces hold is shown when it fails, and deleted.
     #[allow(clippy::print_stdout)]
     pub(crate) fn scenario(shared: &Arc<Shared>, after: usize, name: &str, run: Run) -> Result<()> {
         let _turn = shared.turns.after(after);
@@ -98,7 +98,7 @@ impl Suite {
 }
 
 impl Shared {
-    /// A run of so many scenarios.
+    /// Returns a run of this many scenarios.
     pub(crate) fn new(count: usize) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         Ok(Self {
@@ -115,7 +115,8 @@ impl Shared {
         })
     }
 
-    /// Whether nothing else runs. Only then a scenario measures what it takes minutes for, or what there is without Nudge.
+    /// Returns whether nothing else runs. Only then a scenario measures what it takes minutes for, or what there is
+    /// without Nudge.
     pub(crate) fn is_alone(&self) -> bool {
         self.count == 1
     }
@@ -125,7 +126,7 @@ impl Shared {
         self.report.row(SCENARIOS, &cells);
     }
 
-    /// The cluster.
+    /// Returns the cluster.
     #[allow(clippy::print_stdout)]
     pub(crate) async fn place(&self) -> Result<&Place> {
         let take = async || {
@@ -141,7 +142,7 @@ impl Shared {
         self.place.get_or_init(take).await.as_ref().map_err(|error| anyhow!(error.clone()))
     }
 
-    /// The cluster with Nudge in it.
+    /// Returns the cluster with Nudge in it.
     pub(crate) async fn installed(&self) -> Result<(&Place, Client)> {
         let place = self.place().await?;
         let client = place.client().await?;

@@ -10,7 +10,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Waits until so many have ended. The scenario has ended when the turn is dropped, also by a panic.
+    /// Waits until this many have ended. The scenario has ended when the turn is dropped, also by a panic.
     pub(crate) fn after(&self, count: usize) -> Turn<'_> {
         self.changed.wait_while(&mut self.ended.lock(), |ended| *ended < count);
         Turn(self)

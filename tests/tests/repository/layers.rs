@@ -138,7 +138,7 @@ fn tests_use_no_more_than_the_layers_below() -> Result<()> {
     Ok(())
 }
 
-/// Each crate of the workspace with its dependencies, those of its tests among them where asked for.
+/// Returns each crate of the workspace with its dependencies, those of its tests among them where asked for.
 fn workspace(tests: bool) -> Result<BTreeMap<String, Vec<String>>> {
     let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1", "--locked"])?;
     let metadata: Value = serde_json::from_str(&metadata)?;
@@ -154,7 +154,7 @@ fn workspace(tests: bool) -> Result<BTreeMap<String, Vec<String>>> {
         .collect()
 }
 
-/// All that a crate's program or library holds.
+/// Returns all that a crate's program or library holds.
 fn tree(name: &str) -> Result<BTreeSet<String>> {
     let arguments = ["tree", "--package", name, "--edges", "normal,no-proc-macro", "--prefix", "none", "--locked"];
     let lines = cargo(&arguments)?;

@@ -37,7 +37,8 @@ const FORBIDDEN: [(&[&str], &str); 7] = [
 ];
 const IS_NO: &str = "write \"is not a\", or \"there is no\" where a thing is missing";
 
-/// The words of a text in lower case, with a space around each, and `x` for what is filled in. The end of a clause is a word of its own.
+/// Returns the words of a text in lower case, with a space around each, and `x` for what is filled in. The end of a
+/// clause is a word of its own.
 fn words(text: &str) -> String {
     let mut words = String::from(" ");
     for (number, part) in text.to_lowercase().split(['{', '}']).enumerate() {
@@ -86,7 +87,7 @@ fn add_sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The source without its module of tests, which is at the end of a file.
+/// Returns the source without its module of tests, which is at the end of a file.
 fn product(source: &str) -> &str {
     let is_module = |rest: &str| {
         let line = rest.lines().find(|line| !line.starts_with("#["));
@@ -96,7 +97,7 @@ fn product(source: &str) -> &str {
     starts.find(|(_, rest)| is_module(rest)).map_or(source, |(product, _)| product)
 }
 
-/// The length of what is between this quote, which may be escaped in it, and the next one.
+/// Returns the length of what is between this quote, which may be escaped in it, and the next one.
 fn quoted_length(source: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     source.find(|letter| {
@@ -106,7 +107,8 @@ fn quoted_length(source: &str, quote: char) -> Option<usize> {
     })
 }
 
-/// The literals of a source in Rust or JavaScript and its doc comments, with their places; lines of a doc comment that follow each other are one.
+/// Returns the literals of a source in Rust or JavaScript and its doc comments, with their places; lines of a doc
+/// comment that follow each other are one.
 fn texts(source: &str, quotes: &[char]) -> Vec<(usize, String)> {
     let (mut texts, mut at) = (Vec::<(usize, String)>::new(), 0);
     let mut doc_ends = None;
@@ -141,14 +143,14 @@ fn texts(source: &str, quotes: &[char]) -> Vec<(usize, String)> {
     texts
 }
 
-/// The lines of a literal that goes on behind a backslash, as one line.
+/// Returns the lines of a literal that goes on behind a backslash, as one line.
 fn join_lines(text: &str) -> String {
     let mut lines = text.split("\\\n");
     let first = lines.next().unwrap_or_default().to_owned();
     lines.fold(first, |text, line| text + line.trim_start())
 }
 
-/// The texts of a file that a user can see, and those that only look like it.
+/// Returns the texts of a file that a user can see, and those that only look like it.
 fn messages(file: &Path, source: &str) -> Vec<Message> {
     let has_docs = SHOWN_DOCS.iter().any(|folder| file.starts_with(folder));
     let is_page = file.starts_with(PAGE);

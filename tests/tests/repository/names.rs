@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use nudge_tests::Finished;
 
-/// All tracked Rust files with their texts.
+/// Returns all tracked Rust files with their texts.
 fn sources() -> Result<BTreeMap<String, String>> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let listed = Finished::of(Command::new("git").current_dir(&repository).args(["ls-files", "*.rs"]))?;

@@ -32,7 +32,7 @@ struct Page {
     anchors: BTreeSet<String>,
 }
 
-/// All pages that are tracked, by their path in the repository.
+/// Returns all pages that are tracked, by their path in the repository.
 fn pages() -> Result<BTreeMap<String, Page>> {
     let mut git = std::process::Command::new("git");
     let listed = Finished::of(git.current_dir(repository()).args(["ls-files", "*.md"]))?;

@@ -16,7 +16,7 @@ use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, binary, event
 
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What the readiness probe of `deploy/base/certs.yaml` runs.
+/// Returns what the readiness probe of `deploy/base/certs.yaml` runs.
 fn ready(socket: &Path) -> Result<Finished> {
     let mut probe = Command::new(binary::injector()?);
     Finished::within(WAIT_TIMEOUT, probe.args(["health", "ready"]).env("NUDGE_HEALTH_SOCKET", socket))

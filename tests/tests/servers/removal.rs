@@ -38,7 +38,7 @@ async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<S
     Ok(space)
 }
 
-/// Every ConfigMap with all that users see of it.
+/// Returns every ConfigMap with all that users see of it.
 async fn config_maps(space: &Space) -> Result<BTreeMap<String, String>> {
     let maps: Api<ConfigMap> = space.api();
     let all = maps.list(&ListParams::default()).await?;

@@ -28,7 +28,7 @@ async fn create_versions(space: &Space, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// A namespace with a config at version 1, and so many versions.
+/// Returns a namespace with a config at version 1, and this many versions.
 async fn create_shop(installation: &Installation<'_>, count: usize) -> Result<Space> {
     let space = installation.enabled("replicas").await?;
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "1", "rollout": at_once()}});
@@ -63,7 +63,7 @@ async fn web(space: &Space, hub: SocketAddr, name: &str) -> Result<Pod> {
     Ok(subscriber(space, hub, name, &json!({}), env!("CARGO_BIN_EXE_app")).await?.1)
 }
 
-/// The numbers that the application has printed.
+/// Returns the numbers that the application has printed.
 fn printed_numbers(pod: &Pod) -> Vec<usize> {
     let output = pod.app_output();
     let lines = output.lines().filter_map(|line| line.rsplit_once(' '));

@@ -38,7 +38,7 @@ fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// The rights of each account by its roles of the files, where those of a namespace are bound by their names.
+/// Returns the rights of each account by its roles of the files, where those of a namespace are bound by their names.
 fn granted_rights(folder: &str) -> Result<BTreeMap<&'static str, BTreeSet<Right>>> {
     let mut given = BTreeMap::<_, BTreeSet<_>>::new();
     let files = ["rbac", "rbac-namespace"].map(|file| deploy().join(format!("{folder}/{file}.yaml")));
@@ -153,7 +153,7 @@ async fn wait_until_current(space: &Space, config: &str, version: &str) -> Resul
     }
 }
 
-/// A template whose pods read the published ConfigMap from the environment.
+/// Returns a template whose pods read the published ConfigMap from the environment.
 fn template(app: &str) -> Value {
     json!({"metadata": {"labels": {"app": app}}, "spec": {"automountServiceAccountToken": false, "containers": [
         {"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop"}}]}]}})
@@ -170,7 +170,7 @@ async fn workloads(space: &Space) -> Result<()> {
     space.create_object::<DaemonSet>(json!({"metadata": {"name": "log"}, "spec": spec("log")})).await.map(drop)
 }
 
-/// A pod that has opted in and has no agent, of a controller that would make another.
+/// Creates a pod that has opted in and has no agent, of a controller that would create another.
 async fn create_pod_without_agent(space: &Space) -> Result<()> {
     let mut pod = template("lost");
     pod["metadata"]["name"] = "lost".into();
@@ -261,7 +261,7 @@ async fn use_all_rights(space: &Space, apart: &Apart) -> Result<()> {
     eventually(WAIT_TIMEOUT, "its versions are deleted", async || maps.get("shop-4").await.err().map(drop)).await
 }
 
-/// A policy and an approval, whose statuses are written.
+/// Creates a policy and an approval, whose statuses are written.
 async fn statuses(space: &Space) -> Result<()> {
     let policies: Api<RolloutPolicy> = Api::all(space.client.clone());
     let policy = json!({
@@ -325,7 +325,7 @@ async fn every_right_is_used_and_none_is_missing() -> Result<()> {
     agree(&cluster, granted_rights("base")?).await
 }
 
-/// Whether each account has used every right that it was given, and has asked for no other.
+/// Fails unless each account has used every right that it was given, and has asked for no other.
 async fn agree(cluster: &Cluster, given: BTreeMap<&'static str, BTreeSet<Right>>) -> Result<()> {
     let mut faults = Vec::new();
     for (account, given) in given {

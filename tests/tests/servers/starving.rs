@@ -25,13 +25,13 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// One address, and two hundred.
 const ONE: u8 = 1;
 const MANY: u8 = 200;
-/// How long a connection waits before it connects again, by the number of them: 3,000 a second to each address, since the attacker has
-/// the processors of this machine.
+/// Returns how long a connection waits before it connects again, by the number of them: 3,000 a second to each address,
+/// since the attacker has the processors of this machine.
 fn pause(count: usize) -> Duration {
     Duration::from_micros(333) * u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Keeps so many connections to each address, from so many addresses in turn, and opens another for each that ends, until it is
+/// Keeps this many connections to each address, from this many addresses in turn, and opens another for each that ends, until it is
 /// dropped. Returns when each was there.
 async fn hostile(addresses: &[SocketAddr], count: usize, sources: u8) -> Result<JoinSet<()>> {
     let mut all = JoinSet::new();
@@ -61,7 +61,7 @@ async fn connect(address: SocketAddr, from: Ipv4Addr) -> Result<TcpStream> {
     Ok(socket.connect(address).await?)
 }
 
-/// What the kubelet runs in the container, by the names of the probes.
+/// Returns what the kubelet runs in the container, by the names of the probes.
 fn probes() -> Result<Vec<(String, Vec<String>)>> {
     let path = deploy().join("base/control.yaml");
     let deployment: Value = serde_saphyr::from_str(&fs::read_to_string(path)?)?;
@@ -91,7 +91,7 @@ fn passes(socket: &Path) -> Result<()> {
     Ok(())
 }
 
-/// All that others want of the replica.
+/// Fails unless the replica serves all that others ask of it.
 async fn assert_serving(replica: &Replica, socket: &Path, authority: &Path) -> Result<()> {
     passes(socket)?;
     let (status, text) = timeout(WAIT_TIMEOUT, replica.get("/metrics")).await.context("no metrics")??;

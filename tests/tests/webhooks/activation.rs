@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A version of the examples as a manifest.
+/// Returns a version of the examples as a manifest.
 fn example(version: &str) -> Result<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/config/shop").join(version);
     let mut data = serde_json::Map::new();
@@ -34,14 +34,14 @@ fn config(name: &str, current: &str) -> Value {
     json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": {"version": current, "rollout": at_once()}})
 }
 
-/// A manifest of these objects.
+/// Returns a manifest of these objects.
 fn manifest(objects: &[Value]) -> String {
     let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
     // With the first separator, kubectl reads YAML, not one JSON object.
     format!("---\n{}\n", documents.join("\n---\n"))
 }
 
-/// A pod of this config with its agent's address and keys, in which nothing runs yet.
+/// Returns a pod of this config with its agent's address and keys, in which nothing runs yet.
 async fn pod(space: &Space, replica: &Replica, name: &str, configs: &'static str) -> Result<Pod> {
     let object = injected_pod(space, name, configs).await?;
     let hub = format!("https://{}", replica.hub);

@@ -50,7 +50,7 @@ fn addresses() -> Result<(SocketAddr, SocketAddr, SocketAddr)> {
     Ok((free()?, free()?, free()?))
 }
 
-/// The control plane with its webhooks, at addresses that stay the same for agents.
+/// Returns the control plane with its webhooks, at addresses that stay the same for agents.
 async fn control_plane(
     installation: &Installation<'_>,
     addresses: (SocketAddr, SocketAddr, SocketAddr),
@@ -91,7 +91,7 @@ impl Shop {
         create_part::<ConfigMap>(&self.space, object).await.map(drop)
     }
 
-    /// A version of a ConfigMap and a Secret.
+    /// Creates a version of a ConfigMap and a Secret.
     async fn make_with_secret(&self, version: &str, pin: &str) -> Result<()> {
         let meta = |number: &str| {
             let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version, "nudge.dev/part": number});
@@ -124,7 +124,7 @@ impl Shop {
         self.space.object_until(WAIT_TIMEOUT, "shop", what, is).await?.status.context("no status")
     }
 
-    /// What every application was notified of, by pod.
+    /// Returns what every application was notified of, by pod.
     fn notified_versions(&self) -> Vec<Vec<String>> {
         let of = |pod: &Pod| {
             let output = pod.app_output();
@@ -133,7 +133,7 @@ impl Shop {
         self.pods.iter().map(|(_, pod)| of(pod)).collect()
     }
 
-    /// The version that the status assigns to each pod.
+    /// Returns the version that the status assigns to each pod.
     fn assigned(&self, status: &VersionedConfigStatus) -> Vec<Option<String>> {
         let identity = status.internal.identity.clone().unwrap_or_default();
         let uuid = [&identity[..8], &identity[8..12], &identity[12..16], &identity[16..20], &identity[20..]].join("-");
@@ -142,7 +142,7 @@ impl Shop {
     }
 }
 
-/// A key of age: its file, and its recipient.
+/// Returns a key of age: its file, and its recipient.
 fn age_key(folder: &Path) -> Result<(String, String)> {
     let file = folder.join("key.txt");
     let made = Finished::of(Command::new("age-keygen").arg("-o").arg(&file))?;
@@ -152,7 +152,7 @@ fn age_key(folder: &Path) -> Result<(String, String)> {
     Ok((file.to_str().context("a path")?.to_owned(), recipient.to_owned()))
 }
 
-/// An export of all namespaces, in a folder of its own.
+/// Returns an export of all namespaces, in a folder of its own.
 async fn export(cluster: &Cluster, more: &[&str]) -> Result<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("nudge.yaml");
@@ -161,7 +161,8 @@ async fn export(cluster: &Cluster, more: &[&str]) -> Result<(TempDir, PathBuf)> 
     Ok((folder, file))
 }
 
-/// What an empty etcd is given back by others: namespaces, pods as kubelets run them with their accounts, and the authority that agents trust.
+/// Returns what an empty etcd is given back by others: namespaces, pods as kubelets run them with their accounts, and
+/// the authority that agents trust.
 fn objects_of_others(spaces: &[&Space]) -> Vec<String> {
     let of_nudge =
         ["namespaces/nudge-system", "secrets/nudge-system/nudge-authority", "secrets/nudge-system/nudge-serving"]
@@ -172,7 +173,7 @@ fn objects_of_others(spaces: &[&Space]) -> Vec<String> {
     of_nudge.into_iter().chain(of_spaces).map(|prefix| format!("/registry/{prefix}")).collect()
 }
 
-/// A rollout whose first step is watched until somebody says otherwise.
+/// Returns a rollout whose first step is watched until somebody says otherwise.
 fn in_steps() -> Value {
     json!({"steps": [{"pods": 1}], "minReadySeconds": 600, "bakeSeconds": 0})
 }
@@ -282,7 +283,7 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
     Ok(())
 }
 
-/// The kubeconfig of a user.
+/// Returns the kubeconfig of a user.
 fn kubeconfig(cluster: &Cluster, folder: &Path, user: &str) -> Result<PathBuf> {
     let file = folder.join(user);
     std::fs::write(&file, cluster.kubeconfig_of(&cluster.user(user, &[])))?;
@@ -616,7 +617,7 @@ async fn a_source_has_its_config_again_unless_somebody_else_held_it() -> Result<
     Ok(())
 }
 
-/// The manager other than sources that set `spec.version`.
+/// Returns the manager other than sources that set `spec.version`.
 fn holder(config: &VersionedConfig) -> Option<&str> {
     let entries = config.metadata.managed_fields.iter().flatten();
     let mut others = entries.filter(|entry| entry.manager.as_deref() != Some("nudge-sources"));

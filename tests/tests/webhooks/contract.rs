@@ -72,8 +72,8 @@ async fn wait_until_at_rest(space: &Space, config: &str, current: &str) -> Resul
     .await
 }
 
-/// An enabled namespace with the configs `shop` 1.0.0 and `keys` 1, each with another version, and a service that is called like us: it gives
-/// every pod a variable `NUDGE_PORT`.
+/// Returns an enabled namespace with the configs `shop` 1.0.0 and `keys` 1, each with another version, and a service
+/// that is called like us: it gives every pod a variable `NUDGE_PORT`.
 async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool, bound: bool) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     if bound {
@@ -98,7 +98,7 @@ async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool
     Ok(space)
 }
 
-/// A pod that opts in, on a port of its own: all pods of these tests have this machine's addresses.
+/// Returns a pod that opts in, on a port of its own: all pods of these tests have this machine's addresses.
 fn pod(name: &str, containers: &Value, annotations: &[(&str, &str)]) -> Result<Value> {
     let mut all = json!({"nudge.dev/configs": "shop,keys", "nudge.dev/agent-port": ports::free()?.to_string()});
     for (annotation, value) in annotations {
@@ -134,7 +134,7 @@ async fn create(space: &Space, pod: &Value) -> Result<Value> {
     kubelet::create(&space.client, &space.name, pod).await
 }
 
-/// A variable of the agent's container.
+/// Returns a variable of the agent's container.
 fn variable(pod: &Value, name: &str) -> Option<String> {
     let lists = ["initContainers", "containers"].into_iter().filter_map(|list| pod["spec"][list].as_array()).flatten();
     let agent = lists.into_iter().find(|container| container["name"] == AGENT_CONTAINER)?;
@@ -142,7 +142,7 @@ fn variable(pod: &Value, name: &str) -> Option<String> {
     variable["value"].as_str().map(str::to_owned)
 }
 
-/// What the images of these tests hold; the folder has to stay. `None` where that can't be made here.
+/// Returns what the images of these tests hold; the folder has to stay. `None` where that can't be made here.
 fn images() -> Result<Option<(BTreeMap<String, Image>, TempDir)>> {
     let folder = tempfile::tempdir()?;
     let program = binary::debug()?.to_owned();
@@ -166,7 +166,7 @@ async fn start(space: &Space, pod: &Value) -> Result<Option<(Kubelet, Value, Tem
     Ok(Some((kubelet, stored, folder)))
 }
 
-/// The files that containers get of the agent's identity.
+/// Returns the files that containers get of the agent's identity.
 fn identity(kubelet: &Kubelet) -> Result<[Vec<u8>; 2]> {
     let read = |name: &str| std::fs::read(kubelet.volume("nudge-share").join(name));
     Ok([read("token")?, read("ca.crt")?])

@@ -107,7 +107,7 @@ fn outcomes(releases: &[Release]) -> Vec<(&str, Option<&str>, Option<ReleaseOutc
     all.map(|release| (release.version.as_str(), release.from_version.as_deref(), release.outcome)).collect()
 }
 
-/// A user who may do all, as others see them.
+/// Returns a user who may do all, as others see them.
 async fn user(installation: &Installation<'_>, name: &str) -> Result<Client> {
     installation.cluster.client(&installation.cluster.user(name, &["system:masters"])).await
 }

@@ -26,7 +26,7 @@ fn file(name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))
 }
 
-/// All strings under a key, at any depth.
+/// Collects all strings under a key, at any depth.
 fn under(value: &Value, key: &str, into: &mut Vec<String>) {
     match value {
         Value::Object(map) => map.iter().for_each(|(name, value)| match value {
@@ -48,7 +48,7 @@ fn labels(text: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// The selectors in an expression or a page of metrics.
+/// Returns the selectors in an expression or a page of metrics.
 fn selectors(text: &str) -> Vec<Selector> {
     let is_name = |byte: char| byte.is_ascii_alphanumeric() || byte == '_';
     let mut found = Vec::new();
@@ -73,7 +73,7 @@ fn add(series: &mut Series, page: &str) {
     }
 }
 
-/// What the expressions use and no page shows.
+/// Returns what the expressions use and no page shows.
 fn missing_series(series: &Series, expressions: &[String]) -> Vec<String> {
     let mut missing = Vec::new();
     for (name, labels) in expressions.iter().flat_map(|expression| selectors(expression)) {

@@ -22,7 +22,7 @@ const VALUE: &str = "hunter2-8fQz1";
 
 type Shared = (Installation<'static>, Replica);
 
-/// An enabled namespace where Nudge may read Secrets, and publish them.
+/// Returns an enabled namespace where Nudge may read Secrets, and publish them.
 async fn home(purpose: &str) -> Result<Option<(&'static Shared, Space)>> {
     let Some(shared) = Installation::shared_with_webhooks().await? else { return Ok(None) };
     let space = shared.0.enabled(purpose).await?;
@@ -36,7 +36,7 @@ fn labels(config: &str, version: &str) -> Value {
     json!({"nudge.dev/config": config, "nudge.dev/version": version})
 }
 
-/// A version of one Secret.
+/// Returns a version of one Secret.
 async fn version(space: &Space, config: &str, version: &str, type_: &str, data: Value) -> Result<Secret> {
     let metadata = json!({"name": format!("{config}-{version}"), "labels": labels(config, version)});
     let object = json!({"metadata": metadata, "type": type_, "immutable": true, "stringData": data});
@@ -44,7 +44,7 @@ async fn version(space: &Space, config: &str, version: &str, type_: &str, data: 
     object.with_context(|| format!("version {version} of {config}"))
 }
 
-/// A config that publishes these kinds, at version 1.
+/// Creates a config that publishes these kinds, at version 1.
 async fn config(space: &Space, name: &str, objects: Value) -> Result<()> {
     let rollout = json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0});
     let spec = json!({"version": "1", "objects": objects, "rollout": rollout});
@@ -56,7 +56,7 @@ async fn change(space: &Space, name: &str, spec: Value) -> Result<VersionedConfi
     space.api::<VersionedConfig>().patch(name, &PatchParams::default(), &patch).await
 }
 
-/// What the condition says: its status, its reason and its message.
+/// Returns what the condition says: its status, its reason and its message.
 fn condition_fields(status: &VersionedConfigStatus) -> (&str, &str, &str) {
     let condition = status.conditions.iter().find(|condition| condition.type_ == "SecretPublished");
     condition.map_or(("", "", ""), |it| (&it.status, &it.reason, &it.message))

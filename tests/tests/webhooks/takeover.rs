@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const MARK: &str = "nudge.dev/may-activate";
 
-/// What jane may.
+/// Returns what jane may.
 fn rules() -> Value {
     json!([
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "delete"]},
@@ -29,7 +29,7 @@ fn rules() -> Value {
     ])
 }
 
-/// The namespace as jane sees it.
+/// Returns the namespace as jane sees it.
 async fn jane(cluster: &Cluster, space: &Space) -> Result<Space> {
     space.grant("devs", rules(), group("devs")).await?;
     let client = cluster.client(&cluster.user("jane", &["devs"])).await?;
@@ -46,7 +46,8 @@ fn part(config: &str, version: &str, value: &str) -> Value {
     })
 }
 
-/// A config whose pods are moved at once, and whose ConfigMap is kept at the current version; `version` may be left out.
+/// Returns a config whose pods are moved at once, and whose ConfigMap is kept at the current version; `version` may be
+/// left out.
 fn config(name: &str, version: Option<&str>) -> VersionedConfig {
     let version = version.map(str::to_owned);
     let rollout = RolloutSpec {
@@ -59,7 +60,7 @@ fn config(name: &str, version: Option<&str>) -> VersionedConfig {
     VersionedConfig::new(name, VersionedConfigSpec { version, rollout, objects, ..VersionedConfigSpec::default() })
 }
 
-/// A ConfigMap, and a config of it at version 1.0.0.
+/// Creates a ConfigMap, and a config of it at version 1.0.0.
 async fn tenant(space: &Space, name: &str) -> Result<()> {
     space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"key": "owner"}})).await?;
     make(space, config(name, None)).await?;
@@ -77,7 +78,7 @@ fn is_refused(status: &VersionedConfigStatus) -> bool {
     waits && status.state() == ConfigState::Waiting
 }
 
-/// What the published ConfigMap holds.
+/// Returns what the published ConfigMap holds.
 async fn published_value(space: &Space, name: &str) -> Result<String> {
     let map = space.api::<ConfigMap>().get(name).await?;
     map.data.and_then(|mut data| data.remove("key")).context("no key")
@@ -103,7 +104,7 @@ async fn nudge(kubeconfig: &Path, space: &Space, arguments: &[&str]) -> Result<F
     tokio::task::spawn_blocking(move || Finished::of(&mut command)).await?
 }
 
-/// The policies of `overlays/current`, where the server knows them.
+/// Applies the policies of `overlays/current`, where the server knows them.
 async fn with_policies(cluster: &Cluster) -> Result<()> {
     if !cluster.has(30, "holding the rules without webhooks") {
         return Ok(());

@@ -48,7 +48,7 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// A namespace, a directory with files, and a search path with kubectl and the plugin.
+    /// Returns a namespace, a directory with files, and a search path with kubectl and the plugin.
     async fn new(installation: &'a Installation<'static>, replica: &'a Replica, kubectl: &Path) -> Result<Self> {
         let client = installation.cluster.admin().await?;
         let space = Space { client: client.clone(), name: "shop".to_owned() };
@@ -79,7 +79,7 @@ impl<'a> Stage<'a> {
         Ok(Self { installation, replica, space, folder, pods: Vec::new() })
     }
 
-    /// The text with equal digests.
+    /// Returns the text with equal digests.
     async fn with_equal_digests(&self, text: String) -> Result<String> {
         let configs = self.space.api::<VersionedConfig>().list(&ListParams::default()).await?.items;
         let versions = configs.iter().filter_map(|config| config.status.as_ref()).flat_map(|status| &status.versions);
@@ -89,7 +89,7 @@ impl<'a> Stage<'a> {
         Ok(versions.filter(differs).fold(text, |text, version| text.replace(&version.digest, DIGEST)))
     }
 
-    /// The output of the command, with equal times and digests.
+    /// Returns the output of the command, with equal times and digests.
     async fn output(&self, line: &str) -> Result<String> {
         let folder = self.folder.path();
         let mut command = Command::new("sh");
@@ -222,7 +222,8 @@ impl<'a> Stage<'a> {
         self.wait_for_status("game", "all pods run it", |status| status.pods.summary == "4/4").await
     }
 
-    /// A pod that has this place in the order in which pods are assigned a version. That depends on its uid, so it takes some attempts.
+    /// Returns a pod that has this place in the order in which pods are assigned a version. That depends on its uid, so
+    /// it takes some attempts.
     async fn in_place(&self, config: &str, name: &str, place: usize) -> Result<PodObject> {
         let (set, _) = name.rsplit_once('-').context("a pod's name")?;
         let (_, hash) = set.rsplit_once('-').context("a pod's name")?;
@@ -244,7 +245,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The text with equal times, also of what a pod did so many seconds after its notification.
+/// Returns the text with equal times, also of what a pod did this many seconds after its notification.
 fn normal(text: &str) -> String {
     const AFTER: &str = " s after its notification";
     let mut parts = text.split(AFTER).peekable();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A part of a version; `of` says which one of how many.
+/// Returns a part of a version; `of` says which one of how many.
 fn part(config: &str, version: &str, of: (u32, u32), data: &Value) -> Value {
     let mut labels = json!({"nudge.dev/config": config, "nudge.dev/version": version});
     let mut annotations = json!({});
@@ -32,7 +32,7 @@ async fn create(space: &Space, object: Value) -> Result<ConfigMap, kube::Error> 
     space.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(object).expect("a ConfigMap")).await
 }
 
-/// A version of two parts, which nobody but the gate before sealing judges.
+/// Creates a version of two parts, which only the gate before sealing judges.
 async fn version(space: &Space, config: &str, version: &str, value: &str) -> Result<()> {
     create(space, part(config, version, (1, 2), &json!({"game.json": value}))).await?;
     create(space, part(config, version, (2, 2), &json!({"other": "x"}))).await?;
@@ -74,7 +74,7 @@ fn wait_until_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) 
     move |status| status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current
 }
 
-/// The reason and the message of the condition Ready.
+/// Returns the reason and the message of the condition Ready.
 fn ready(status: &VersionedConfigStatus) -> (&str, &str) {
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     ready.map_or(("", ""), |ready| (&ready.reason, &ready.message))

@@ -106,7 +106,7 @@ impl Shop {
         message(&status).context("just seen")
     }
 
-    /// The Events with this reason.
+    /// Returns the Events with this reason.
     async fn events(&self, reason: Reason) -> Result<Vec<Event>> {
         let all = self.space.api::<Event>().list(&ListParams::default()).await?.items;
         Ok(all.into_iter().filter(|event| event.reason.as_deref() == Some(reason.as_str())).collect())

@@ -334,7 +334,7 @@ impl Reporter {
     }
 }
 
-/// Whether both say the same of the pod. Revisions grow with what concerns other pods.
+/// Returns whether both say the same of the pod. Revisions grow with what concerns other pods.
 fn is_same(one: &ReportRequest, other: &ReportRequest) -> bool {
     let without = |config: &ReportedConfig| ReportedConfig { revision: 0, ..config.clone() };
     let configs = |report: &ReportRequest| report.configs.iter().map(without).collect::<Vec<_>>();

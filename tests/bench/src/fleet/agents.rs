@@ -57,7 +57,7 @@ impl Agents {
     }
 }
 
-/// An address of this machine for each of up to 64,000 nodes.
+/// Returns an address of this machine for each of up to 64,000 nodes.
 fn node_address(node: usize) -> IpAddr {
     let part = |number: usize| u8::try_from(number % 250 + 1).unwrap_or(u8::MAX);
     Ipv4Addr::new(127, 1, part(node / 250), part(node)).into()

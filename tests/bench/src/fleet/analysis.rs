@@ -21,7 +21,8 @@ pub(super) struct Step {
     pub(super) skipped: usize,
 }
 
-/// The steps of the move of a config to `version`. `assigned`: whether a pod is to run the version by that status.
+/// Returns the steps of the move of a config to `version`. `assigned`: whether a pod is to run the version by that
+/// status.
 pub(super) fn steps(
     pods: &[Vec<Event>],
     looks: &[Look],
@@ -76,7 +77,7 @@ pub(super) fn steps(
     went_out.iter().zip(next).map(step).collect()
 }
 
-/// When it happened first.
+/// Returns when it happened first.
 fn first(events: &[Event], what: What, version: u32) -> Option<Duration> {
     events.iter().find(|event| (event.what, event.version) == (what, version)).map(|event| event.at)
 }
@@ -97,7 +98,7 @@ pub(super) struct Back {
     pub(super) rewritten: usize,
 }
 
-/// The way back of a config from version `bad` to `good`; none where there was no verdict.
+/// Returns the way back of a config from version `bad` to `good`; none where there was no verdict.
 pub(super) fn back(pods: &[Vec<Event>], looks: &[Look], bad: u32, good: u32) -> Option<Back> {
     let name = bad.to_string();
     let harm = pods.iter().filter_map(|events| first(events, What::Refused, bad)).min()?;
@@ -126,13 +127,13 @@ pub(super) fn back(pods: &[Vec<Event>], looks: &[Look], bad: u32, good: u32) -> 
     })
 }
 
-/// When the version became current.
+/// Returns when the version became current.
 pub(super) fn current(looks: &[Look], version: u32) -> Option<Duration> {
     let name = version.to_string();
     looks.iter().find(|look| look.status.current_version.as_deref() == Some(&name)).map(|look| look.at)
 }
 
-/// The most pods at a time that were not waited for.
+/// Returns the most pods at a time that were not waited for.
 pub(super) fn not_waited_for(looks: &[Look], since: Duration) -> u32 {
     let of = |look: &Look| look.status.rollout.evidence.as_ref().map_or(0, |evidence| evidence.not_waited_for);
     looks.iter().filter(|look| look.at >= since).map(of).max().unwrap_or(0)
@@ -148,7 +149,7 @@ mod tests {
         Duration::from_secs(number)
     }
 
-    /// A look after so many seconds: `below` pods are assigned the target.
+    /// Returns a look after this many seconds: `below` pods are assigned the target.
     fn look(at: u64, current: &str, target: Option<&str>, below: u64, stage: Option<RolloutStage>) -> Look {
         let rollout = RolloutStatus { stage, ..RolloutStatus::default() };
         let internal = InternalStatus { threshold: below, ..InternalStatus::default() };

@@ -100,7 +100,7 @@ impl Reading {
         Ok(Self { requests: requests(&text), hub, processor, agents: agents.collect() })
     }
 
-    /// What was spent since an earlier reading.
+    /// Returns what was spent since an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Spent {
         let requests = difference(&self.requests, &before.requests);
         let (writes, reads) = requests.into_iter().partition(|(what, _)| is_write(what));
@@ -124,26 +124,26 @@ impl Reading {
         }
     }
 
-    /// All that agents have done: while it stays, they are at rest.
+    /// Returns all that agents have done: while it stays, they are at rest.
     pub(super) fn of_agents(&self) -> u64 {
         self.agents.iter().flatten().copied().map(u64::from).sum()
     }
 }
 
 impl Spent {
-    /// All writes to the API server.
+    /// Returns all writes to the API server.
     pub(super) fn all_writes(&self) -> f64 {
         self.writes.values().fold(0.0, |sum, value| sum + value)
     }
 
-    /// A metric of the hub, over all its labels.
+    /// Returns a metric of the hub, over all its labels.
     pub(super) fn of_hub(&self, name: &str) -> f64 {
         let of = self.hub.iter().filter(|(series, _)| series.split('{').next() == Some(name));
         of.fold(0.0, |sum, (_, value)| sum + value)
     }
 }
 
-/// What grew, by how much.
+/// Returns what grew, by how much.
 fn difference(now: &BTreeMap<String, f64>, before: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let grown = now.iter().map(|(name, value)| (name.clone(), value - before.get(name).copied().unwrap_or_default()));
     grown.filter(|(_, value)| *value > 0.0).collect()
@@ -171,7 +171,7 @@ fn requests(text: &str) -> BTreeMap<String, f64> {
     all
 }
 
-/// The series of metrics in Prometheus' format, with their values.
+/// Returns the series of metrics in Prometheus' format, with their values.
 fn series(text: &str) -> impl Iterator<Item = (&str, f64)> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| {

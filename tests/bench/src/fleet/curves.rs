@@ -20,7 +20,7 @@ pub(super) struct Curves {
     pub(super) proven: Vec<usize>,
 }
 
-/// The curves of `version` in a span of time.
+/// Returns the curves of `version` in a span of time.
 pub(super) fn curves(name: &str, pods: &[Vec<Event>], version: u32, from: Duration, until: Duration) -> Curves {
     let span = until.saturating_sub(from);
     let times: Vec<Duration> = (0..=POINTS).map(|point| from + span * point / POINTS).collect();

@@ -17,7 +17,7 @@ use super::pods::FleetPod;
 /// Patches at the same time.
 pub(super) const MAX_CONCURRENT_REQUESTS: usize = 16;
 
-/// How long the patches of these pods take.
+/// Returns how long the patches of these pods take.
 pub(super) async fn floor(client: &Client, pods: impl Iterator<Item = &FleetPod>) -> Result<Duration> {
     // Each time another content: a patch that changes nothing costs nothing.
     static ROUND: AtomicU32 = AtomicU32::new(0);

@@ -79,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Journal {
-    /// Of so many configs with so many pods each; pods are numbered by config.
+    /// Of this many configs with this many pods each; pods are numbered by config.
     pub(super) fn new(configs: usize, pods_each: usize) -> Self {
         let pod = |number| Pod { config: number / pods_each, events: Mutex::default(), counts: Counts::default() };
         Self {
@@ -89,7 +89,7 @@ impl Journal {
         }
     }
 
-    /// The time since it began.
+    /// Returns the time since it began.
     pub(super) fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -121,24 +121,24 @@ impl Journal {
         }
     }
 
-    /// How often agents of the config have taken the version.
+    /// Returns how often agents of the config have taken the version.
     pub(super) fn taken_count(&self, config: usize, version: u32) -> usize {
         let of = usize::try_from(version).ok().and_then(|at| self.configs.get(config)?.taken.get(at));
         of.map_or(0, |taken| taken.load(Ordering::Relaxed))
     }
 
-    /// What an agent counts.
+    /// Returns what an agent counts.
     pub(super) fn counts(&self, pod: usize) -> &Counts {
         &self.pods[pod].counts
     }
 
-    /// All events of the pods of a config.
+    /// Returns all events of the pods of a config.
     pub(super) fn events(&self, config: usize) -> Vec<Vec<Event>> {
         let of = self.pods.iter().filter(|pod| pod.config == config);
         of.map(|pod| lock(&pod.events).clone()).collect()
     }
 
-    /// All statuses of a config.
+    /// Returns all statuses of a config.
     pub(super) fn statuses(&self, config: usize) -> Vec<Look> {
         self.configs.get(config).map_or_else(Vec::new, |config| lock(&config.looks).clone())
     }
@@ -148,7 +148,7 @@ impl Journal {
         self.configs.iter().map(|config| lock(&config.looks).last().map(|look| of(&look.status))).collect()
     }
 
-    /// How many pods have a condition by which they run the version.
+    /// Returns how many pods have a condition by which they run the version.
     pub(super) fn current_pods(&self, version: u32) -> usize {
         let says_so = |pod: &&Pod| {
             let condition = last_condition(&lock(&pod.events));
@@ -157,7 +157,7 @@ impl Journal {
         self.pods.iter().filter(says_so).count()
     }
 
-    /// The longest status so far, in bytes.
+    /// Returns the longest status so far, in bytes.
     pub(super) fn longest_status(&self) -> usize {
         let of = |config: &Config| lock(&config.looks).iter().map(|look| look.bytes).max().unwrap_or(0);
         self.configs.iter().map(of).max().unwrap_or(0)
@@ -168,7 +168,7 @@ fn is_condition(what: What) -> bool {
     matches!(what, What::Proven | What::Unproven)
 }
 
-/// The condition that the pod has after these events.
+/// Returns the condition that the pod has after these events.
 pub(super) fn last_condition(events: &[Event]) -> Option<Event> {
     events.iter().rev().find(|event| is_condition(event.what)).copied()
 }

@@ -19,7 +19,7 @@ use crate::report::Report;
 use crate::row::{Row, Target, Unit, float};
 use crate::samples::Samples;
 
-/// One config of so many has a bad version.
+/// The number of configs of which one has a bad version.
 const BAD: usize = 50;
 const NEW: u32 = 2;
 /// Pushes at the same time.

@@ -85,7 +85,7 @@ pub(super) async fn measure(mut scene: Scene, title: &str, report: &mut Report) 
     Ok(())
 }
 
-/// The replica that leads.
+/// Returns the replica that leads.
 async fn leader(replicas: &[Replica; 2]) -> Result<&Replica> {
     Ok(&replicas[nudge_tests::cluster::installation::leader(replicas).await?])
 }

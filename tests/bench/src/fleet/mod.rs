@@ -56,7 +56,7 @@ pub(crate) struct Options {
     /// Only this part
     #[arg(long)]
     only: Option<Part>,
-    /// In place of all that: for so many minutes an activation every 10 s, and whether memory, descriptors and tasks grow
+    /// In place of all that: for this many minutes an activation every 10 s, and whether memory, descriptors and tasks grow
     #[arg(long, conflicts_with = "only")]
     soak: Option<u64>,
     /// 200 pods and 20 configs: to see that it works, not to compare
@@ -87,7 +87,7 @@ enum Part {
 }
 
 impl Options {
-    /// The rollout of all configs: but for the times, the default.
+    /// Returns the rollout of all configs: but for the times, the default.
     fn spec(&self) -> RolloutSpec {
         RolloutSpec { min_ready_seconds: self.dwell, bake_seconds: self.bake, ..RolloutSpec::default() }
     }

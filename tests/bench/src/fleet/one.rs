@@ -42,7 +42,7 @@ pub(super) async fn measure(options: &Options, report: &mut Report) -> Result<()
     memory::measure(scene, &title, report).await
 }
 
-/// Whether the pod is to run the target of that status: as each replica of the hub computes it.
+/// Returns whether the pod is to run the target of that status: as each replica of the hub computes it.
 fn assigned(scene: &Scene, look: &Look, pod: usize) -> bool {
     let status = &look.status;
     let identity = status.internal.identity.as_deref().and_then(Identity::parse);

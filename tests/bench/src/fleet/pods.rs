@@ -54,7 +54,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// The namespace of a config.
+    /// Returns the namespace of a config.
     pub(super) fn space(&self, config: usize) -> &Space {
         &self.spaces[config % self.spaces.len()]
     }
@@ -64,12 +64,12 @@ pub(super) fn config_name(config: usize) -> String {
     format!("shop-{config}")
 }
 
-/// The workload of the pods of a config.
+/// Returns the workload of the pods of a config.
 pub(super) fn workload(config: usize) -> String {
     format!("Deployment/web-{config}")
 }
 
-/// The number that the name of a config or a pod ends with.
+/// Returns the number that the name of a config or a pod ends with.
 pub(super) fn number(name: &str) -> Option<usize> {
     name.rsplit_once('-')?.1.parse().ok()
 }
@@ -134,7 +134,7 @@ async fn make_config(space: &Space, number: usize, shape: Shape, rollout: &Value
     Ok(())
 }
 
-/// A pod of usual size, without probes.
+/// Returns a pod of usual size, without probes.
 fn pod(number: usize, config: usize) -> Value {
     let variables =
         (0..20).map(|number| json!({"name": format!("SETTING_{number}"), "value": format!("value {number}")}));

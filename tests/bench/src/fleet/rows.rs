@@ -6,7 +6,7 @@ use super::counters::Spent;
 use crate::report::Report;
 use crate::row::{Row, Target, Unit};
 
-/// What a step may take: so many times the floor, and so much more.
+/// What a step may take: the floor multiplied by the first, and the second added.
 pub(super) const TIMES: f64 = 1.3;
 pub(super) const MORE: f64 = 2.0;
 
@@ -15,7 +15,7 @@ pub(super) fn seconds(time: Option<Duration>) -> f64 {
     time.map_or(f64::INFINITY, |time| time.as_secs_f64())
 }
 
-/// A time beside the floor.
+/// Returns a time beside the floor.
 pub(super) fn beside_floor(what: String, time: Option<Duration>, floor: Duration) -> Row {
     let row = Row::new(what, Unit::Seconds, seconds(time)).beside("floor", floor.as_secs_f64());
     row.target(Target::PeerTimes(TIMES, MORE))

@@ -116,7 +116,7 @@ impl Scene {
         Reading::of(&self.client, &self.cluster, &self.roles, &self.journal, self.fleet.pods.len()).await
     }
 
-    /// How long a bare loop needs for the conditions of so many pods.
+    /// Returns how long a bare loop needs for the conditions of this many pods.
     pub(super) async fn floor(&self, pods: usize) -> Result<Duration> {
         floor(&self.client, self.fleet.pods.iter().take(pods)).await
     }

@@ -21,7 +21,7 @@ use crate::samples::Samples;
 const ACTIVATION_INTERVAL: Duration = Duration::from_secs(10);
 /// One after another, so that none is the one before the current one, which would be a roll-back.
 const VERSIONS: u32 = 3;
-/// A soak has so many parts. The first one warms up, and the last one is compared with the second.
+/// The number of parts of a soak. The first one warms up, and the last one is compared with the second.
 const PARTS: usize = 5;
 /// What may have grown, as a factor.
 const FLAT: f64 = 1.05;

@@ -101,7 +101,7 @@ impl Seen for SeenConfig {
     }
 }
 
-/// The version that the message of a condition begins with: `shop-0=2; why`. Where there is none, 0.
+/// Returns the version that the message of a condition begins with: `shop-0=2; why`. Where there is none, 0.
 fn version_of(message: &str) -> u32 {
     let runs = message.split(';').next().unwrap_or_default();
     runs.split_once('=').and_then(|(_, version)| version.parse().ok()).unwrap_or(0)

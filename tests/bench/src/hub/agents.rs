@@ -141,7 +141,7 @@ impl Agent {
     }
 }
 
-/// A number below `most`, spread well enough for pauses.
+/// Returns a number below `most`, spread well enough for pauses.
 fn random(most: u64) -> u64 {
     static STATE: AtomicUsize = AtomicUsize::new(1);
     let step = u64::try_from(STATE.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);

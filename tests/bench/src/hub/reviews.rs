@@ -45,7 +45,7 @@ impl Reviews {
         Ok(Self { taken, stop, thread: Some(thread) })
     }
 
-    /// The times since the last call, in ms.
+    /// Returns the times since the last call, in ms.
     pub(super) fn take(&self) -> Samples {
         Samples::new(std::mem::take(&mut *self.taken.lock()))
     }
@@ -91,7 +91,7 @@ async fn connect(address: SocketAddr, connector: &TlsConnector) -> Result<SendRe
     Ok(sender)
 }
 
-/// A version of 4 KiB that is not immutable yet.
+/// Returns a version of 4 KiB that is not immutable yet.
 fn review() -> serde_json::Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",

@@ -22,14 +22,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A hub that knows so many pods.
+    /// Returns a hub that knows this many pods.
     pub(crate) fn start(pods: usize, address: Option<SocketAddr>) -> Result<Self> {
         let authority = Authority::new("bench")?;
         let certified = authority.server(&["127.0.0.1"])?;
         Self::start_with(pods, address, (authority.certificate(), certified))
     }
 
-    /// The same, with a certificate that is there already.
+    /// Returns the same, with a certificate that is there already.
     pub(crate) fn start_with(
         pods: usize,
         address: Option<SocketAddr>,
@@ -58,7 +58,7 @@ impl Server {
         (self.authority.clone(), self.certified.clone())
     }
 
-    /// Makes a version of so many bytes current.
+    /// Makes a version of this many bytes current.
     pub(crate) fn activate(&mut self, version: u64, bytes: usize) -> Result<()> {
         writeln!(self.input, "activate {version} {bytes}").context("the hub is gone")
     }

@@ -29,7 +29,7 @@ impl Probes {
         self.period_ms() * Millis::from(self.failures.max(1) - 1)
     }
 
-    /// The spec of pods with this probe.
+    /// Returns the spec of pods with this probe.
     pub(super) fn template(self) -> PodSpec {
         let number = |number: u32| i32::try_from(number).ok();
         let probe = Probe {
@@ -94,7 +94,7 @@ const VERSIONS: [(Kind, Option<u32>); 7] = [
     (Kind::Refused, None),
 ];
 
-/// All cells.
+/// Returns all cells.
 pub(crate) fn cells(harms_a_week: f64) -> Vec<Cell> {
     let cell = |weather, version, (fleet, workloads), bake_seconds| Cell {
         weather,
@@ -121,7 +121,7 @@ pub(crate) fn cells(harms_a_week: f64) -> Vec<Cell> {
 }
 
 impl Cell {
-    /// The same cell without anything that happens.
+    /// Returns the same cell without anything that happens.
     pub(crate) fn without_weather(&self) -> Self {
         Self { weather: Weather::Calm, version: Target::GOOD, harms_a_week: 0.0, ..self.clone() }
     }
@@ -130,12 +130,12 @@ impl Cell {
         self.usual.unwrap_or(240 * SECOND)
     }
 
-    /// How long a rollout is followed.
+    /// Returns how long a rollout is followed.
     pub(super) fn max_duration(&self) -> Millis {
         if self.weather == Weather::Hold { DAY + 2 * 3600 * SECOND } else { 2 * 3600 * SECOND }
     }
 
-    /// How long a leader collects changes before it looks.
+    /// Returns how long a leader collects changes before it looks.
     pub(super) fn collection_delay(&self) -> Millis {
         if self.fleet > 500 { 500 } else { 100 }
     }

@@ -12,7 +12,7 @@ use super::outcome::Outcome;
 use super::real::Real;
 use super::weather::Rolling;
 
-/// How many pods a node has, where there are so many.
+/// The number of pods of a node, in a cluster that has enough.
 const PODS_PER_NODE: usize = 20;
 
 /// Something that happens at a time. Numbers that count up say whether it was called off meanwhile.
@@ -165,7 +165,7 @@ impl<'a, J: Judge> Cluster<'a, J> {
         pod
     }
 
-    /// Pods without the target.
+    /// Returns pods without the target.
     pub(super) fn unassigned(&self) -> usize {
         let there = self.view.pods.iter().filter(|pod| !pod.gone && !pod.terminating).count();
         there.saturating_sub(self.assigned)
@@ -329,7 +329,7 @@ impl<'a, J: Judge> Cluster<'a, J> {
         self.outcome.exposed = self.outcome.exposed.max(assigned);
     }
 
-    /// A pod is made: what it is to run is assigned to it at once.
+    /// Creates a pod, which is assigned at once what it is to run.
     pub(super) fn bear(&mut self, workload: usize, schedulable: bool) -> usize {
         let pod = self.add_pod(workload, None);
         let version = self.judge.assigned(&self.view, pod);
@@ -352,7 +352,7 @@ impl<'a, J: Judge> Cluster<'a, J> {
     }
 }
 
-/// A pod that could be Ready and is not.
+/// Returns a pod that could be Ready and is not.
 fn is_unwell(pod: &SeenPod) -> bool {
     !pod.ready && !pod.terminating && !pod.gone && !pod.ending && pod.node.is_some()
 }

@@ -125,7 +125,7 @@ impl Engine {
         }
     }
 
-    /// When pods without the target fell on the nodes of those that are not ready, as the controller finds it.
+    /// Returns when pods without the target fell on the nodes of those that are not ready, as the controller finds it.
     fn neighbours(&self, view: &View) -> HashMap<String, Neighbours> {
         let serves = |pod: &&Subject| !(pod.ending || pod.disrupted || pod.workload == JOBS);
         let unready = self.subjects.iter().filter(|pod| !pod.containers_ready).filter(serves);
@@ -247,7 +247,7 @@ fn on_hold() -> Withheld {
     Withheld { why: Reason::OnHold.explained("the config is on hold"), until: None, ends: None, unsaid: false }
 }
 
-/// What the condition Ready says, from which the rollout goes on where nothing moves.
+/// Returns what the condition Ready says, from which the rollout goes on where nothing moves.
 fn ready(rollout: &Rollout) -> (bool, Reason) {
     match rollout {
         Rollout::Current(_) => (true, Reason::Current),
@@ -272,7 +272,7 @@ fn node_ready(seen: &SeenPod, view: &View) -> bool {
     seen.node.is_none_or(|node| view.nodes[node].ready)
 }
 
-/// What never changes of a pod.
+/// Returns what never changes of a pod.
 fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject {
     let pod = PodState {
         name: seen.uid.clone(),

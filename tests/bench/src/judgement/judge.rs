@@ -111,7 +111,7 @@ pub(crate) struct Look {
 pub(crate) trait Judge {
     /// Looks at the cluster.
     fn look(&mut self, now: Millis, view: &View) -> Look;
-    /// The version that this pod is to run.
+    /// Returns the version that this pod is to run.
     fn assigned(&self, view: &View, pod: usize) -> Version;
     /// Another replica leads: it knows what is stored and nothing else.
     fn hand_over(&mut self);

@@ -43,7 +43,7 @@ fn cell(weather: Weather, version: Target, fleet: usize) -> Cell {
     Cell { weather, version, fleet, ..template }
 }
 
-/// The diary of the first pod when all take this version.
+/// Returns the diary of the first pod when all take this version.
 fn diary(version: Target, seed: u64) -> Vec<(Millis, bool, i32)> {
     let cell = cell(Weather::Calm, version, 1);
     let mut cluster = Cluster::new(&cell, seed, Onlooker { assigns: true, ..Onlooker::default() });

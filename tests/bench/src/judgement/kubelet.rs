@@ -89,7 +89,7 @@ impl<J: Judge> Cluster<'_, J> {
         self.after(begins, Event::Start(pod, start));
     }
 
-    /// Whether the same container, or the same pause, still is what it was.
+    /// Returns whether the same container, or the same pause, still is what it was.
     fn is_same(&self, pod: usize, start: u32) -> bool {
         self.real[pod].start == start && !self.real[pod].dark && !self.view.pods[pod].gone
     }

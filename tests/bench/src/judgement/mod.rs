@@ -60,7 +60,7 @@ pub(crate) struct Options {
     /// Rollouts that are simulated at the same time
     #[arg(long, default_value_t = 1)]
     jobs: usize,
-    /// Harm of the background: so many a pod and week
+    /// Harm of the background, as a number per pod and week
     #[arg(long, default_value_t = 1.0)]
     harms_a_week: f64,
     /// Also write the table to this file
@@ -127,7 +127,7 @@ struct Budget {
     jobs: usize,
 }
 
-/// The cell with how long a rollout usually takes.
+/// Returns the cell with how long a rollout usually takes.
 fn with_usual_duration(cell: &Cell, seed: u64) -> Cell {
     let usual = Cluster::new(&cell.without_weather(), seed, Engine::new()).run().duration;
     Cell { usual: Some(usual), ..cell.clone() }
@@ -172,7 +172,7 @@ fn simulate(cell: &Cell, budget: &Budget) -> (Cell, Tally) {
     (cell, all)
 }
 
-/// The seed of one run: its own, and the same in each release.
+/// Returns the seed of one run: its own, and the same in each release.
 fn run_seed(cell: &Cell, seed: u64, number: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (cell.to_string(), seed, number).hash(&mut hasher);

@@ -44,7 +44,7 @@ impl Outcome {
         }
     }
 
-    /// The target was stopped: rolled back, or held because of doubts at the end.
+    /// Returns whether the target was stopped: rolled back, or held because of doubts at the end.
     pub(crate) fn is_stopped(&self) -> bool {
         matches!(self.progress, Some(Progress::RolledBack | Progress::Inconclusive))
     }

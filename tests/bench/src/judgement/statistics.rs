@@ -1,6 +1,6 @@
 //! Shares with their bounds, and quantiles.
 
-/// The upper 95% bound (Clopper and Pearson, one-sided) of a probability after `hits` of `runs`.
+/// Returns the upper 95% bound (Clopper and Pearson, one-sided) of a probability after `hits` of `runs`.
 pub(crate) fn upper_bound(hits: u64, runs: u64) -> f64 {
     if hits >= runs {
         return 1.0;
@@ -32,7 +32,7 @@ fn at_most(hits: u64, runs: u64, chance: f64) -> f64 {
     (highest + terms.iter().map(|term| (term - highest).exp()).sum::<f64>().ln()).exp()
 }
 
-/// The value that so many thousandths of the sorted values are not above.
+/// Returns the value that this many thousandths of the sorted values do not exceed.
 pub(crate) fn quantile(sorted: &[u64], thousandths: usize) -> u64 {
     let at = (sorted.len() * thousandths).div_ceil(1000).max(1) - 1;
     sorted.get(at).copied().unwrap_or_default()

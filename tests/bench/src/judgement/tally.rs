@@ -7,7 +7,7 @@ use super::statistics::quantile;
 use super::versions::Kind;
 use super::weather::Weather;
 
-/// So many pods without the target show what the weather is like.
+/// This many pods without the target show what the weather is like.
 const MIN_COMPARED_RUNS: usize = 20;
 
 /// What became of all rollouts of a cell.
@@ -97,12 +97,12 @@ impl Tally {
         self.rolled_back + self.inconclusive
     }
 
-    /// A rollout that did not end as it should.
+    /// Returns a rollout that did not end as it should.
     pub(crate) fn example(&self) -> Option<&(u64, String)> {
         self.example.as_ref()
     }
 
-    /// Pods that had the target when it was stopped.
+    /// Returns pods that had the target when it was stopped.
     pub(crate) fn exposed(&self, thousandths: usize) -> u64 {
         quantile(&self.exposed, thousandths)
     }

@@ -41,7 +41,7 @@ impl Target {
         self.kind != Kind::Good
     }
 
-    /// How many of the pods it harms.
+    /// Returns how many of the pods it harms.
     pub(super) fn harmed(self, pods: usize) -> usize {
         if self.is_bad() { (pods * self.percent as usize).div_ceil(100) } else { 0 }
     }

@@ -27,7 +27,7 @@ pub(crate) enum Weather {
     Sidecar,
     /// A quarter of the pods are of Jobs: they come and go, and some fail and are tried again.
     Jobs,
-    /// What the application depends on is away for one to three minutes: so many percent of all pods are not Ready.
+    /// What the application depends on is away for one to three minutes: this percentage of all pods are not Ready.
     Outage(u32),
     /// The same, but pods crash again and again.
     CrashingOutage(u32),

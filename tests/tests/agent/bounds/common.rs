@@ -12,7 +12,7 @@ pub(crate) const APP: &str = env!("CARGO_BIN_EXE_app");
 /// One mebibyte.
 pub(crate) const MIB: usize = 1024 * 1024;
 
-/// An agent whose child catches the signal that notifies of changes.
+/// Returns an agent whose child catches the signal that notifies of changes.
 pub(crate) async fn with_handler(dir: ConfigDir) -> Result<AgentUnderTest> {
     let mut agent = AgentUnderTest::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
     agent.says(1, "ready").await?;
@@ -28,23 +28,23 @@ pub(crate) async fn await_promptly<T>(what: &str, result: impl Future<Output = R
     Ok(result)
 }
 
-/// How many connections the agent has, this client's among them.
+/// Returns how many connections the agent has, this client's among them.
 pub(crate) async fn connections(client: &mut Client) -> Result<usize> {
     connections_in(&client.get("/metrics").await?)
 }
 
-/// The same, read in a reply.
+/// Returns the same, read in a reply.
 pub(crate) fn connections_in(metrics: &Reply) -> Result<usize> {
     let line = str::from_utf8(&metrics.body)?.lines().find_map(|line| line.strip_prefix("nudge_agent_connections "));
     Ok(line.context("no such figure")?.parse()?)
 }
 
-/// What the agent has for itself, in bytes.
+/// Returns what the agent has for itself, in bytes.
 pub(crate) fn own_memory(agent: &AgentUnderTest) -> Result<usize> {
     Ok(usize::try_from(procfs::memory(agent.agent.pid())?.rss_anon)?)
 }
 
-/// A connection for which the kernel takes next to nothing that is not read.
+/// Returns a connection for which the kernel takes next to nothing that is not read.
 pub(crate) async fn narrow(to: SocketAddr) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(4096)?;

@@ -105,7 +105,7 @@ async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> 
     shrinks_back_to(&agent, before).await
 }
 
-/// A client that has got one reply.
+/// Returns a client that has got one reply.
 async fn asked(agent: &AgentUnderTest, request: &str) -> Result<Raw> {
     let mut raw = Raw::open(&agent.access).await?;
     raw.send(request).await?;

@@ -69,7 +69,7 @@ impl Pod {
         Ok(())
     }
 
-    /// How many connections the agent has, as a new client in the pod reads it.
+    /// Returns how many connections the agent has, as a new client in the pod reads it.
     async fn connections(&self) -> Result<usize> {
         let mut own = self.open(&self.network.pod, self.agent.access.address).await?;
         own.send(METRICS).await?;

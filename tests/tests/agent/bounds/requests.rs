@@ -23,7 +23,7 @@ async fn ask(agent: &AgentUnderTest, line: &str, headers: &[&str], body: &[u8]) 
     timeout(WAIT_TIMEOUT, raw.reply()).await.with_context(|| format!("no reply to {line:.80}"))?
 }
 
-/// The status and the word for programs; it must be explained in JSON.
+/// Returns the status and the word for programs; it must be explained in JSON.
 fn refusal(reply: &Reply) -> Result<(u16, String)> {
     assert_eq!(reply.headers[CONTENT_TYPE], "application/json");
     let ErrorBody { error, message } = serde_json::from_slice(&reply.body)?;

@@ -32,7 +32,7 @@ async fn drip(mut to: impl AsyncWriteExt + Unpin, bytes: Vec<u8>, sent: Arc<Atom
     }
 }
 
-/// Clients that need minutes for a handshake, a head, and a body.
+/// Returns clients that need minutes for a handshake, a head, and a body.
 async fn drippers(access: &Access, sent: &Arc<AtomicUsize>) -> Result<JoinSet<()>> {
     let mut all = JoinSet::new();
     // The beginning of a handshake, which says that more is to come.
@@ -72,7 +72,7 @@ async fn clients_that_send_one_byte_a_second_delay_neither_notifications_nor_oth
     Ok(())
 }
 
-/// Clients that ask for the dictionary and take nothing of the reply; each has begun to come.
+/// Returns clients that ask for the dictionary and take nothing of the reply; each has begun to come.
 async fn start_greedy_clients(access: &Access, clients: usize) -> Result<Vec<Raw>> {
     let trust = tls::trusting(&access.authority)?;
     let mut all = Vec::new();
@@ -87,7 +87,7 @@ async fn start_greedy_clients(access: &Access, clients: usize) -> Result<Vec<Raw
     Ok(all)
 }
 
-/// A config with one value of a mebibyte in the versions 1 to 3; 1 is current.
+/// Returns a config with one value of a mebibyte in the versions 1 to 3; 1 is current.
 fn big() -> Result<ConfigDir> {
     let dir = ConfigDir::new()?;
     for version in ["1", "2", "3"] {

@@ -10,7 +10,7 @@ use nudge_tests::{AgentUnderTest, ConfigDir, Finished, binary};
 
 use super::exec_command::APP;
 
-/// An agent's variables, to be given to commands.
+/// Returns an agent's variables, to be given to commands.
 async fn inside(dir: ConfigDir) -> Result<AgentUnderTest> {
     AgentUnderTest::start(dir, &[], &IDLE).await
 }

@@ -56,7 +56,7 @@ impl Terminal {
         self.wait_for_text(1, &format!("ended {status}")).await
     }
 
-    /// All that has been shown so far.
+    /// Returns all that has been shown so far.
     pub(super) fn output(&mut self) -> &str {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = self.master.read(&mut bytes) {
@@ -65,7 +65,7 @@ impl Terminal {
         &self.shown
     }
 
-    /// Waits until `text` has been shown so many times.
+    /// Waits until `text` has been shown this many times.
     pub(super) async fn wait_for_text(&mut self, times: usize, text: &str) -> Result<()> {
         let shown = eventually(WAIT_TIMEOUT, &format!("{times} times {text:?}"), async || {
             (self.output().matches(text).count() >= times).then_some(())
@@ -87,7 +87,7 @@ impl Terminal {
         eventually(WAIT_TIMEOUT, &format!("the terminal belongs to {group}"), has_it).await
     }
 
-    /// The same for an application in the foreground, which the agent gives the terminal after its start.
+    /// Returns the same for an application in the foreground, which the agent gives the terminal after its start.
     pub(super) async fn ready_in_front(&mut self) -> Result<i32> {
         let app = self.ready().await?;
         self.belongs_to(app).await?;
@@ -104,7 +104,7 @@ impl Drop for Terminal {
     }
 }
 
-/// A command line that runs the application under the agent.
+/// Returns a command line that runs the application under the agent.
 pub(super) fn arguments(dir: &ConfigDir, app: &[&str]) -> Result<Vec<String>> {
     let agent = binary::debug()?.to_str().context("odd path")?;
     let dir = dir.path().to_str().context("odd path")?;
@@ -112,7 +112,7 @@ pub(super) fn arguments(dir: &ConfigDir, app: &[&str]) -> Result<Vec<String>> {
     Ok(arguments.iter().chain(app).map(|&argument| argument.to_owned()).collect())
 }
 
-/// The same for a shell to type.
+/// Returns the same for a shell to type.
 pub(super) fn command_line(dir: &ConfigDir, app: &[&str]) -> Result<String> {
     Ok(arguments(dir, app)?.join(" "))
 }

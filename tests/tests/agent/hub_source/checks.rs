@@ -9,7 +9,7 @@ use nudge_tests::fakes::hook_server::Answer;
 use nudge_tests::kubelet::pod::served;
 use nudge_tests::{Agent, Client, FakeHub, HookServer, Pod};
 
-/// A pod that serves 1.0.0 of `shop`, whose containers are asked at these places.
+/// Returns a pod that serves 1.0.0 of `shop`, whose containers are asked at these places.
 pub(crate) async fn start_checked_pod(hub: &FakeHub, checks: &[(&str, &HookServer)]) -> Result<(Pod, Client)> {
     let mut pod = Pod::new(hub)?;
     for (container, check) in checks {
@@ -20,7 +20,7 @@ pub(crate) async fn start_checked_pod(hub: &FakeHub, checks: &[(&str, &HookServe
     Ok((pod, client))
 }
 
-/// The problem of the first config.
+/// Returns the problem of the first config.
 pub(crate) fn reason(status: &Status) -> Option<ProblemReason> {
     status.configs.first()?.problem.as_ref().map(|problem| problem.reason)
 }

@@ -18,7 +18,7 @@ use nudge_tests::{FakeHub, Pod, Process, binary, eventually, tools};
 
 use crate::hub_source::{APP, CATCHES, USR1};
 
-/// A container ID of this test run alone.
+/// Returns a container ID of this test run alone.
 fn id(name: &str) -> String {
     sha256(format!("{name} {}", std::process::id()).as_bytes())
 }
@@ -67,7 +67,8 @@ async fn the_processes_of_a_container_are_found_by_its_id_also_after_a_restart()
     Ok(())
 }
 
-/// A script that enters a group, takes it for the root of a cgroup namespace of its own, and becomes `program` there.
+/// Returns a script that enters a group, takes it for the root of a cgroup namespace of its own, and becomes `program`
+/// there.
 fn script_within(script: PathBuf, group: &Cgroup, program: &Path) -> Result<PathBuf> {
     let (group, program) = (group.processes(), program.display());
     fs::write(&script, format!("#!/bin/sh\necho $$ >{} && exec unshare --cgroup {program} \"$@\"\n", group.display()))?;

@@ -18,7 +18,7 @@ use crate::hub_source::{APP, CATCHES, USR1};
 struct Disk(PathBuf);
 
 impl Disk {
-    /// `None`, with the reason printed, where none can be had.
+    /// Returns `None`, with the reason printed, where none can be had.
     fn at(place: PathBuf, options: &str) -> Result<Option<Self>> {
         fs::create_dir(&place)?;
         let mut mount = Command::new("mount");
@@ -45,13 +45,13 @@ fn activate(hub: &FakeHub, version: &str, count: usize) -> Result<()> {
     hub.activate("shop", version, &values)
 }
 
-/// The version that is served, and whether all is taken.
+/// Returns the version that is served, and whether all is taken.
 fn state(report: &ReportRequest) -> (Option<&str>, bool, bool) {
     let config = &report.configs[0];
     (config.version.as_ref().map(VersionName::as_str), report.acknowledged, config.problem.is_some())
 }
 
-/// Whether the pod reports that it can't apply the version, with this cause.
+/// Returns whether the pod reports that it can't apply the version, with this cause.
 fn cant_apply(report: &ReportRequest, cause: &str) -> bool {
     let problem = report.configs[0].problem.as_ref();
     problem.is_some_and(|problem| problem.reason == "CantApply" && problem.message.contains(cause))

@@ -23,7 +23,7 @@ fn set_containers(hub: &FakeHub, id: char) -> Result<()> {
     Ok(())
 }
 
-/// A pod whose container `app` has the variable LIVES.
+/// Returns a pod whose container `app` has the variable LIVES.
 async fn pod(hub: &FakeHub) -> Result<(Pod, Client)> {
     hub.activate("shop", "1.0.0", &[("LIVES", b"3")])?;
     set_containers(hub, 'a')?;

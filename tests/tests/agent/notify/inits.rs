@@ -41,7 +41,7 @@ async fn only_the_application_is_notified(command: &[OsString]) -> Result<()> {
     agent.agent.check()
 }
 
-/// A shell with the application and a helper, below `init`.
+/// Returns a shell with the application and a helper, below `init`.
 fn below(init: &[&str]) -> Vec<OsString> {
     // The helper ends with the shell.
     let script = format!("setpriv --pdeathsig KILL sleep 100000 & {APP} --catch SIGUSR1 & wait; wait");

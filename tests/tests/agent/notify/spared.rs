@@ -46,7 +46,7 @@ async fn a_child_that_ignores_the_signal_is_reported_as_such() -> Result<()> {
     Ok(())
 }
 
-/// An application that installs its handlers once the returned file exists. A switch comes before that.
+/// Returns an application that installs its handlers once the returned file exists. A switch comes before that.
 async fn switched_before_there_are_handlers() -> Result<(AgentUnderTest, PathBuf)> {
     let dir = AgentUnderTest::shop()?;
     let handlers = dir.beside("handlers");

@@ -81,8 +81,8 @@ fn follow(story: &Story<'_>, pod: &PodStory<'_>, config: &str, files: bool) -> O
     None
 }
 
-/// When a version at the latest may have been over that is read now, and was not at the reading before. Files come later than answers, so
-/// their connection is not known.
+/// Returns when a version at the latest may have been over that is read now, and was not at the reading before. Files
+/// come later than answers, so their connection is not known.
 fn earliest_end(story: &Story<'_>, pod: &PodStory<'_>, before: Time, read: &Read<'_>) -> Time {
     let known = pod.contacts.iter().take_while(|contact| contact.at <= read.at);
     let Some(last) = known.clone().last().filter(|_| read.how != How::Files) else {

@@ -15,12 +15,12 @@ type LastReads<'a> = BTreeMap<&'a str, (Time, &'a Values)>;
 /// How old the last reading may be.
 pub(crate) const MAX_READING_AGE_MILLIS: Time = 4000;
 
-/// The version of a config that an application has read.
+/// Returns the version of a config that an application has read.
 pub(crate) fn version_in<'a>(values: &'a Values, config: &str) -> Option<&'a str> {
     values.get(&format!("nudge.config.{config}.version")).map(String::as_str)
 }
 
-/// The version that a config assigns to a pod.
+/// Returns the version that a config assigns to a pod.
 pub(crate) fn version_for<'a>(config: &'a Stored, pod: &Pod) -> Option<&'a str> {
     assigned(&config.status, &identity(config), &pod.uid, &pod.workload, &pod.labels)
 }
@@ -35,7 +35,7 @@ fn identity(config: &Stored) -> String {
     }
 }
 
-/// Whether nothing moves, and nothing is about to.
+/// Returns whether nothing moves, and nothing is about to.
 pub(crate) fn at_rest(config: &Stored) -> bool {
     let VersionedConfigStatus { observed_generation, target_version, rollout, .. } = &config.status;
     *observed_generation == Some(config.generation)
@@ -44,7 +44,7 @@ pub(crate) fn at_rest(config: &Stored) -> bool {
         && [ConfigState::Current, ConfigState::Failed].contains(&config.status.state())
 }
 
-/// Who is not where it belongs at this time, by what has happened until then.
+/// Returns who is not where it belongs at this time, by what has happened until then.
 pub(crate) fn placement_faults(events: &[Event], now: Time) -> Vec<String> {
     let mut configs: BTreeMap<&str, Option<&Stored>> = BTreeMap::new();
     let mut pods: BTreeMap<&str, (&Pod, LastReads<'_>)> = BTreeMap::new();

@@ -64,7 +64,7 @@ pub(crate) struct Report {
     pub(crate) overtaken: usize,
 }
 
-/// Of so many outcomes one may be undecided.
+/// The number of outcomes of which one may be undecided.
 const OUTCOMES_PER_UNDECIDED: usize = 20;
 /// Findings that are printed of each kind.
 const MAX_PRINTED_FINDINGS: usize = 20;
@@ -82,7 +82,7 @@ impl Report {
         report
     }
 
-    /// Whether enough could be decided.
+    /// Returns whether enough could be decided.
     pub(crate) fn is_decided(&self) -> bool {
         self.decided > 0 && self.undecided.len() * OUTCOMES_PER_UNDECIDED <= self.decided + self.undecided.len()
     }

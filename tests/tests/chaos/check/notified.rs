@@ -41,7 +41,7 @@ fn after_the_last_change(pod: &PodStory<'_>, at: Time, report: &mut Report) {
     report.outcome(Property::Notified, wrong);
 }
 
-/// Whether a notification says nothing that the one before has not said.
+/// Returns whether a notification says nothing that the one before has not said.
 fn needless_repeat(story: &Story<'_>, pod: &PodStory<'_>, first: &Read<'_>, second: &Read<'_>) -> Option<String> {
     let killed =
         pod.agent_killed.iter().any(|at| (first.at.saturating_sub(MERGE_WINDOW_MILLIS)..=second.at).contains(at));

@@ -72,7 +72,7 @@ pub(super) fn set_ready(status: &mut VersionedConfigStatus, ready: bool, reason:
     set_condition(&mut status.conditions, condition(ConditionType::Ready, ready, reason, "", None, &long_ago));
 }
 
-/// The states of each config, with their places in the history.
+/// Returns the states of each config, with their places in the history.
 fn states<'a>(history: &'a History, config: &str) -> Vec<(usize, Time, Option<&'a Stored>)> {
     let events = history.events.iter().enumerate();
     let of = events.filter_map(|(index, event)| match &event.what {
@@ -220,7 +220,7 @@ fn second_notification(history: &History) -> Option<History> {
     })
 }
 
-/// A reading at the endpoint that has another version of a config, whole.
+/// Returns a reading at the endpoint that has another version of a config, whole.
 fn with_version(values: &Values, config: &str, version: &str) -> Values {
     let prefix = format!("{config}.");
     let mut values: Values = values
@@ -256,8 +256,8 @@ fn taken_back_long_ago(history: &History) -> Option<History> {
     taken_back(history, false)
 }
 
-/// A pod that hears nothing while it is assigned a version, and has it when it is over: at once, over a connection that began then, or, of
-/// a pod of which no contact is known, after a long time.
+/// Returns a pod that hears nothing while it is assigned a version, and has it when it is over: at once, over a
+/// connection that began then, or, of a pod of which no contact is known, after a long time.
 fn taken_back(history: &History, contact: bool) -> Option<History> {
     let story = Story::of(history);
     let mut pods = story.pods.iter().filter(|pod| !pod.reads.is_empty());

@@ -156,7 +156,8 @@ fn later_current(config: &str, version: &str, all: &[(Time, Option<&Stored>)]) -
     Some((*at, format!("{config} {version} is bad, was overtaken, and became current")))
 }
 
-/// Whether something else harmed pods of the config meanwhile: a fault, or a bad version of another config that they have.
+/// Returns whether something else harmed pods of the config meanwhile: a fault, or a bad version of another config that
+/// they have.
 fn harmed(story: &Story<'_>, config: &str, from: Time, until: Time) -> bool {
     let has = |pod: &&super::story::PodStory<'_>| pod.pod.configs.iter().any(|one| one == config);
     let faults = story.faults.iter().filter(|fault| fault.from <= until && fault.until >= from);

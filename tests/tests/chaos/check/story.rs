@@ -35,17 +35,17 @@ pub(super) struct PodStory<'a> {
 }
 
 impl<'a> PodStory<'a> {
-    /// What a config of it assigned to it.
+    /// Returns what a config of it assigned to it.
     pub(super) fn assigned(&self, config: &str) -> &[Assignment<'a>] {
         self.assigned.get(config).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether it is there at this time.
+    /// Returns whether it is there at this time.
     pub(super) fn lives_at(&self, at: Time) -> bool {
         self.born <= at && self.gone.is_none_or(|gone| gone > at)
     }
 
-    /// Its last reading that is like this, until a time.
+    /// Returns its last reading that is like this, until a time.
     pub(super) fn last(&self, until: Time, like: impl Fn(&Read<'_>) -> bool) -> Option<Read<'a>> {
         self.reads.iter().rev().find(|read| read.at <= until && like(read)).copied()
     }
@@ -137,13 +137,13 @@ impl<'a> Story<'a> {
         story
     }
 
-    /// What etcd holds of a config at a time.
+    /// Returns what etcd holds of a config at a time.
     pub(super) fn stored(&self, config: &str, at: Time) -> Option<&'a Stored> {
         let all = self.configs.get(config)?;
         all.iter().rev().find(|(since, _)| *since <= at)?.1
     }
 
-    /// Whether a part of the history is missing in between.
+    /// Returns whether a part of the history is missing in between.
     pub(super) fn missed(&self, from: Time, until: Time) -> bool {
         self.missed.iter().any(|at| (from..=until).contains(at))
     }

@@ -145,7 +145,7 @@ fn healthy() -> History {
     made.history()
 }
 
-/// What the checker finds in a history with more events.
+/// Returns what the checker finds in a history with more events.
 fn violations_with(more: Vec<Event>) -> Vec<Property> {
     let mut events = [healthy().events, more].concat();
     events.sort_by_key(|event| event.at);
@@ -261,7 +261,8 @@ fn of_a_deleted_config_what_was_last_good_is_served_and_to_no_newborn() {
     assert_eq!(violations_with(vec![gone(70_500), born, served]), [Property::Assigned]);
 }
 
-/// What is found where version 2 is assigned at 50 s and taken back at 100 s, and an application reads 1 until 199.1 s, and 2 at 200 s.
+/// Returns what is found where version 2 is assigned at 50 s and taken back at 100 s, and an application reads 1 until
+/// 199.1 s, and 2 at 200 s.
 fn violations_of_late_reading(contacts: &[(Time, Time)], fault: Option<(&str, Time, Time)>) -> Vec<Property> {
     let mut made = VersionCreated::default();
     made.version("1", false);
@@ -327,7 +328,8 @@ fn a_version_that_is_overtaken_need_not_end() {
     assert_eq!(report.violations.iter().map(|finding| finding.property).collect::<Vec<_>>(), [Property::Good]);
 }
 
-/// What is found where version 2 is assigned at 10 s, its config is on hold from 12 s on, and then this happens.
+/// Returns what is found where version 2 is assigned at 10 s, its config is on hold from 12 s on, and then this
+/// happens.
 fn on_hold(bad: bool, then: impl FnOnce(&mut VersionCreated)) -> Vec<Property> {
     let mut made = VersionCreated::default();
     made.version("1", false);

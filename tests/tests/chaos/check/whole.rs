@@ -20,7 +20,7 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
     }
 }
 
-/// What is wrong with the keys of one config.
+/// Returns what is wrong with the keys of one config.
 fn mixed<'a>(values: &'a Values, config: &str, is_bad: impl Fn(&'a str) -> Option<bool>) -> Option<String> {
     let prefix = format!("{config}.");
     let keys: BTreeSet<&str> = values.keys().filter_map(|key| key.strip_prefix(&prefix)).collect();

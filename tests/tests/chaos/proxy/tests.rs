@@ -28,7 +28,7 @@ const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr:
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const DELAY: Duration = Duration::from_millis(500);
 
-/// A server that sends back what it gets.
+/// Returns a server that sends back what it gets.
 async fn echo() -> Result<SocketAddr> {
     let listener = TcpListener::bind(ANY).await?;
     let address = listener.local_addr()?;

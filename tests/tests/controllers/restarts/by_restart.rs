@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::*;
 
-/// A template with an agent that gives its pods the config `shop`.
+/// Returns a template with an agent that gives its pods the config `shop`.
 fn with_agent(app: &str) -> Value {
     let annotations = json!({"nudge.dev/inject": "true", "nudge.dev/configs": "shop", "nudge.dev/notify": "rollout"});
     json!({"metadata": {"labels": {"app": app, "nudge.dev/agent": "0.1.0"}, "annotations": annotations}, "spec": {
@@ -36,7 +36,7 @@ async fn version_with_secret(space: &Space, version: &str, secret: &str) -> Resu
     Ok(())
 }
 
-/// The config at version 1 with default settings, without a published ConfigMap.
+/// Returns the config at version 1 with default settings, without a published ConfigMap.
 async fn secret_shop(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     bind(&space, "nudge-secrets").await?;
@@ -52,7 +52,7 @@ async fn use_version(space: &Space, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a pod is assigned that takes a version by a restart alone: what workloads are restarted with.
+/// Returns what a pod is assigned that takes a version by a restart alone: what workloads are restarted with.
 fn assigned(status: VersionedConfigStatus) -> Option<String> {
     let restarting = status.rollout.stage == Some(RolloutStage::Restarting);
     status.target_version.filter(|_| restarting).or(status.current_version)

@@ -24,7 +24,8 @@ use crate::kubelet::Kubelet;
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const DIGEST: &str = "nudge.dev/config-digest";
 
-/// The shared control plane. `None` where there are no controllers of workloads and so the test is to be skipped.
+/// Returns the shared control plane. `None` where there are no controllers of workloads and so the test is to be
+/// skipped.
 async fn installation() -> Result<Option<&'static (Installation<'static>, Replica)>> {
     let Some(shared) = Installation::shared().await? else { return Ok(None) };
     if !shared.0.cluster.controls("deployment") {
@@ -34,7 +35,7 @@ async fn installation() -> Result<Option<&'static (Installation<'static>, Replic
     Ok(Some(shared))
 }
 
-/// A namespace with a ConfigMap `shop` that is kept at the current version, which is 1.
+/// Returns a namespace with a ConfigMap `shop` that is kept at the current version, which is 1.
 async fn shop(installation: &Installation<'_>, purpose: &str, spec: Value) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "0"}})).await?;
@@ -95,7 +96,7 @@ fn restarted_condition(status: &VersionedConfigStatus) -> Option<(&str, &str, &s
     Some((&condition.status, &condition.reason, &condition.message))
 }
 
-/// A template whose pods read the ConfigMap from the environment.
+/// Returns a template whose pods read the ConfigMap from the environment.
 fn template(app: &str) -> Value {
     json!({"metadata": {"labels": {"app": app}}, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A namespace where Nudge may publish Secrets and restart workloads.
+/// Returns a namespace where Nudge may publish Secrets and restart workloads.
 async fn home(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     for role in ["nudge-secrets", "nudge-publish-secrets", "nudge-restart"] {
@@ -35,7 +35,7 @@ async fn request_version(space: &Space, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// The version is published and current, and nothing moves.
+/// Waits until the version is published and current, and nothing moves.
 async fn wait_until_published(space: &Space, version: &str) -> Result<VersionedConfigStatus> {
     wait_for_status(space, &format!("version {version} is published and current"), |status| {
         status.published_secret_version.as_deref() == Some(version)
@@ -50,7 +50,7 @@ async fn value(space: &Space) -> Result<String> {
     Ok(String::from_utf8(data.remove("key").context("no key")?.0)?)
 }
 
-/// A template whose pods read a Secret from the environment.
+/// Returns a template whose pods read a Secret from the environment.
 fn secret_reader(app: &str, name: &str) -> Value {
     let mut template = template(app);
     template["spec"]["containers"][0]["env"] =

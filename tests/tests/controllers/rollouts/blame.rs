@@ -18,7 +18,7 @@ use super::rollout_under_test::RolloutUnderTest;
 const CRASH_INTERVAL: Duration = Duration::from_millis(700);
 const WATCH_SECONDS: u32 = 4;
 
-/// A node that has stopped to report.
+/// Returns a node that has stopped to report.
 async fn lost_node(space: &Space) -> Result<String> {
     let nodes: Api<Node> = Api::all(space.client.clone());
     let name = format!("lost-{}", space.name);

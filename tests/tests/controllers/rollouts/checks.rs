@@ -16,7 +16,7 @@ fn reason(status: &VersionedConfigStatus) -> Vec<&str> {
     status.conditions.iter().map(|condition| condition.reason.as_str()).collect()
 }
 
-/// What the pods serve, by their files.
+/// Returns what the pods serve, by their files.
 fn served_versions(rollout: &RolloutUnderTest) -> Vec<String> {
     let number = |path| std::fs::read_to_string(path).unwrap_or_default();
     rollout.members.iter().map(|member| number(member.pod.path("files").join("number"))).collect()

@@ -25,7 +25,8 @@ use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT};
 const STRANGER: &str = "stranger";
 const WORKLOAD: &str = "Deployment/web";
 
-/// A pod of the stranger with an agent of their own, which says that it is one of the Deployment `web`, and was injected.
+/// Returns a pod of the stranger with an agent of their own, which says that it is one of the Deployment `web`, and was
+/// injected.
 async fn create_handwritten_pod(space: &Space, name: &str, configs: &str) -> Result<Pod> {
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d59", "uid": "uid-web", "controller": true,
@@ -78,7 +79,7 @@ impl Forger {
         raw.reply().await
     }
 
-    /// What the hub answers, and whether the reply has this text anywhere.
+    /// Returns what the hub answers, and whether the reply has this text anywhere.
     async fn poll(&self, body: &Value, text: &str) -> Result<(PollHead, bool)> {
         let reply = self.say(POLL_PATH, body).await?;
         ensure!(reply.status == StatusCode::OK, "{reply:?}");
@@ -105,7 +106,7 @@ fn failed_report(config: &str, uid: &str, version: &str) -> Value {
     config
 }
 
-/// The hub's condition of a pod: reason and message.
+/// Returns the hub's condition of a pod: reason and message.
 async fn condition(space: &Space, name: &str) -> Option<(String, String)> {
     let conditions = space.api::<Pod>().get(name).await.ok()?.status?.conditions?;
     let condition = conditions.into_iter().find(|condition| condition.type_ == CONDITION)?;

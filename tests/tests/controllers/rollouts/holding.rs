@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT};
 
-/// Whether nothing but the hold keeps the next step back.
+/// Returns whether nothing but the hold keeps the next step back.
 fn on_hold(status: &VersionedConfigStatus) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "OnHold")
 }

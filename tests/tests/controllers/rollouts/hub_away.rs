@@ -15,7 +15,7 @@ use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT};
 /// Longer than it takes until the leader knows that the hub is away.
 const NOTICE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Whether the rollout is held because the hub is away.
+/// Returns whether the rollout is held because the hub is away.
 fn is_held_for_hub(status: &VersionedConfigStatus) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "HubAway")
 }

@@ -20,13 +20,13 @@ const PLANTED: &str = "hunter2 is too short";
 /// of a status that is smaller the smaller ones.
 const FEW: usize = 20;
 
-/// A scanner that wants no password anywhere, and repeats what it has found.
+/// Returns a scanner that wants no password anywhere, and repeats what it has found.
 fn scanner(status: &Value) -> Option<(u16, String)> {
     let text = status.to_string();
     text.contains("hunter2").then(|| (422, "a password stands in it: hunter2".to_owned()))
 }
 
-/// A quota.
+/// Returns a quota.
 fn quota(status: &Value) -> Option<(u16, String)> {
     let count = status["versions"].as_array().map_or(0, Vec::len);
     (count > 2).then(|| (413, format!("{count} versions are too many")))
@@ -37,7 +37,7 @@ fn refusal_message(status: &VersionedConfigStatus) -> Option<&str> {
     (condition.reason == Reason::StatusRefused.as_str() && condition.status == "False").then_some(&*condition.message)
 }
 
-/// A config at version 1, whose pods refuse every other one.
+/// Returns a config at version 1, whose pods refuse every other one.
 async fn rollout(name: &str) -> Result<Option<(RolloutUnderTest, HookServer)>> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(None) };
     let check = HookServer::willing().await?;

@@ -33,7 +33,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// The versions that its application was notified of by a signal, and found then.
+    /// Returns the versions that its application was notified of by a signal, and found then.
     pub(super) fn notified_versions(&self) -> Vec<String> {
         let output = self.pod.app_output();
         output.lines().filter_map(|line| Some(line.rsplit_once("SIGUSR1 ")?.1.to_owned())).collect()
@@ -66,7 +66,7 @@ pub(super) struct RolloutUnderTest {
 }
 
 impl RolloutUnderTest {
-    /// So many pods, divided between the workloads, without a probe; they are moved in these steps, and watched for a second.
+    /// This many pods, divided between the workloads, without a probe; they are moved in these steps, and watched for a second.
     pub(super) async fn new(
         installation: &Installation<'_>,
         hub: SocketAddr,
@@ -77,14 +77,14 @@ impl RolloutUnderTest {
         Self::of(space, hub, pods, ("shop", &settings(steps), &json!({}))).await
     }
 
-    /// Everything at its default, and a readiness probe that names no time of its own.
+    /// Returns everything at its default, and a readiness probe that names no time of its own.
     pub(super) async fn with_defaults(installation: &Installation<'_>, hub: SocketAddr, pods: usize) -> Result<Self> {
         let space = installation.enabled("defaults").await?;
         let probe = json!({"readinessProbe": {"httpGet": {"path": "/healthy", "port": 8080}}});
         Self::of(space, hub, pods, ("shop", &json!({}), &probe)).await
     }
 
-    /// The same of pods with these configs, whose containers have this.
+    /// Returns the same of pods with these configs, whose containers have this.
     pub(super) async fn of(
         space: Space,
         hub: SocketAddr,
@@ -101,7 +101,7 @@ impl RolloutUnderTest {
         Ok(rollout)
     }
 
-    /// The same of pods whose applications are all asked at this URL.
+    /// Returns the same of pods whose applications are all asked at this URL.
     pub(super) async fn with_check_url(
         installation: &Installation<'_>,
         hub: SocketAddr,
@@ -111,7 +111,7 @@ impl RolloutUnderTest {
         Self::asking_in(installation.enabled("rollouts").await?, hub, pods, check).await
     }
 
-    /// The same in a namespace that is there.
+    /// Returns the same in a namespace that is there.
     pub(super) async fn asking_in(space: Space, hub: SocketAddr, pods: usize, check: &str) -> Result<Self> {
         let mut rollout = Self::of(space, hub, 0, ("shop", &settings(&["1", "50%"]), &json!({}))).await?;
         rollout.check = Some(check.to_owned());
@@ -128,7 +128,8 @@ impl RolloutUnderTest {
         Ok(())
     }
 
-    /// One more pod of a Deployment, with an agent and an application that prints the number that it finds at each signal.
+    /// Returns one more pod of a Deployment, with an agent and an application that prints the number that it finds at
+    /// each signal.
     pub(super) async fn bear(&mut self, deployment: &str) -> Result<&Member> {
         self.born += 1;
         let name = format!("{deployment}-5d59-{}", self.born);
@@ -172,7 +173,7 @@ impl RolloutUnderTest {
         self.set(json!({"version": version})).await
     }
 
-    /// The uid of the config.
+    /// Returns the uid of the config.
     pub(super) fn uid(&self) -> &str {
         &self.uid
     }
@@ -193,7 +194,7 @@ impl RolloutUnderTest {
         self.stands_of("shop", what, is).await
     }
 
-    /// The same of another config.
+    /// Returns the same of another config.
     pub(super) async fn stands_of(
         &self,
         config: &str,
@@ -220,7 +221,7 @@ impl RolloutUnderTest {
         self.set_of("shop", spec).await
     }
 
-    /// The same of another config.
+    /// Returns the same of another config.
     pub(super) async fn set_of(&self, config: &str, spec: Value) -> Result<i64> {
         let patch = Patch::Merge(json!({"spec": spec}));
         let written = self.space.api::<VersionedConfig>().patch(config, &PatchParams::default(), &patch).await?;
@@ -233,7 +234,7 @@ impl RolloutUnderTest {
         self.members.iter().filter(|member| self.version_of(status, member) == Some(target)).collect()
     }
 
-    /// The version that the status assigns to a member.
+    /// Returns the version that the status assigns to a member.
     pub(super) fn version_of<'a>(&self, status: &'a VersionedConfigStatus, member: &Member) -> Option<&'a str> {
         assigned(status, &self.uid, &member.uid, &member.workload, &member.labels)
     }
@@ -315,7 +316,7 @@ pub(super) fn steps_of(pods: &[&str]) -> Value {
     pods.iter().map(|pods| json!({"pods": pods.parse::<u32>().map_or(json!(pods), |number| json!(number))})).collect()
 }
 
-/// A number for tests that do more when they are run by hand.
+/// Returns a number for tests that do more when they are run by hand.
 pub(super) fn by_hand<T: std::str::FromStr>(variable: &str, otherwise: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }

@@ -16,7 +16,7 @@ use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT, WORKLOADS, by_ha
 enum Trouble<'a> {
     /// A pod that was notified is deleted, and one of each workload is born.
     Pods,
-    /// The control plane does not reach the API server for so long.
+    /// The control plane does not reach the API server for this time.
     Away(Wire, Duration),
     /// The leader is killed, and another takes over.
     Leader(Box<Pair<'a>>),
@@ -60,7 +60,8 @@ fn is_at(stage: RolloutStage) -> impl Fn(&VersionedConfigStatus) -> bool {
     move |status| status.rollout.stage == Some(stage)
 }
 
-/// A pod whose agent says nothing more keeps the way back open. Its name, and that of another that was notified.
+/// Returns a pod whose agent says nothing more keeps the way back open. Its name, and that of another that was
+/// notified.
 async fn silent(rollout: &RolloutUnderTest, target: &str) -> Result<[String; 2]> {
     let status = rollout.step_runs(target).await?;
     let assigned = rollout.assigned(&status);

@@ -12,7 +12,7 @@ use super::rollout_under_test::RolloutUnderTest;
 /// What all annotations of an object may have together, in bytes (`ValidateAnnotationsSize` of Kubernetes).
 const ANNOTATIONS: usize = 256 * 1024;
 
-/// Whether a condition says why the ConfigMap is refused.
+/// Returns whether a condition says why the ConfigMap is refused.
 fn says_why(status: &VersionedConfigStatus, kind: ConditionType, reason: Reason) -> bool {
     let condition = find_condition(&status.conditions, kind);
     condition.is_some_and(|condition| {
@@ -23,7 +23,7 @@ fn says_why(status: &VersionedConfigStatus, kind: ConditionType, reason: Reason)
     })
 }
 
-/// A config at version 1 with one pod, and a ConfigMap of its name, with room for no further annotation.
+/// Returns a config at version 1 with one pod, and a ConfigMap of its name, with room for no further annotation.
 async fn rollout() -> Result<Option<RolloutUnderTest>> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(None) };
     let rollout = RolloutUnderTest::new(installation, replica.hub, 1, &["100%"]).await?;

@@ -8,7 +8,7 @@ use nudge_tests::Installation;
 
 use super::rollout_under_test::{Member, RolloutUnderTest, WAIT_TIMEOUT, WORKLOADS, by_hand};
 
-/// Workloads of so many pods have their own share of each step.
+/// Workloads of this many pods have their own share of each step.
 const LARGE: usize = 20;
 
 /// Between two looks, far shorter than any step lasts.

@@ -44,10 +44,10 @@ const AGENTS: usize = 3;
 const MAX_MEMORY_BYTES: u64 = 256 * 1024 * 1024;
 /// Connections of an attacker, by name and port, to each of the two replicas; of port 8080 there are four.
 const KEPT: [(&str, u16, usize); 3] = [("metrics", 8080, 500), ("webhooks", 8443, 1000), ("hub", 9443, 1000)];
-/// Bytes of bodies: as long as they may be, and as long as so many values may be to be parsed.
+/// Bytes of bodies: as long as they may be, and as long as bodies of that many values may be.
 const BODIES: [usize; 2] = [16 * 1024 * 1024, 300 * 1024];
 
-/// Sends each request to each address of its port again and again, over a new connection each time. A number stands for a body of so many
+/// Sends each request to each address of its port again and again, over a new connection each time. A number stands for a body of this many
 /// bytes, and RANDOM in a header for another text each time.
 const SENDER: &str = r#"
 import collections, http.client, json, os, secrets, ssl, threading, time
@@ -273,7 +273,8 @@ impl Agents {
         Ok(())
     }
 
-    /// The connection of each to the hub on which it polls, by its own port. The kernel shows it on our node only.
+    /// Returns the connection of each to the hub on which it polls, by its own port. The kernel shows it on our node
+    /// only.
     async fn contacts(&self, place: &Place) -> Result<Vec<(i32, String)>> {
         let mut contacts = Vec::new();
         if place.inside("looking at agents' connections").is_some() {
@@ -305,7 +306,7 @@ impl Agents {
     }
 }
 
-/// The connections of the process's pod to the hub's Service, by their own addresses.
+/// Returns the connections of the process's pod to the hub's Service, by their own addresses.
 fn to_hub(process: i32) -> Result<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{process}/net/tcp"))?;
     // Number, own address, the other's, whose port is 443, and ESTABLISHED.

@@ -233,7 +233,7 @@ fn pair(certified: &Certified) -> Value {
     json!({"tls.crt": certified.certificate, "tls.key": certified.key})
 }
 
-/// What the client says of it.
+/// Returns what the client says of it.
 fn digest(certified: &Certified) -> Result<String> {
     let certificate = CertificateDer::from_pem_slice(certified.certificate.as_bytes())?;
     Ok(sha256(&certificate))
@@ -244,7 +244,7 @@ fn sha256(bytes: &[u8]) -> String {
     digest.as_ref().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
-/// Both servers.
+/// Returns both servers.
 async fn servers(home: &Home<'_>) -> Result<Vec<(&'static str, Pod)>> {
     let probe =
         json!({"httpGet": {"path": "/", "port": 8443, "scheme": "HTTPS"}, "periodSeconds": 2, "timeoutSeconds": 2});
@@ -268,7 +268,7 @@ async fn servers(home: &Home<'_>) -> Result<Vec<(&'static str, Pod)>> {
     Ok(pods)
 }
 
-/// The pod with a volume of the Secret, and its log.
+/// Returns the pod with a volume of the Secret, and its log.
 async fn volume(home: &Home<'_>) -> Result<(Pod, Log)> {
     let mut volume = shell(home, VOLUME);
     volume["volumeMounts"] = json!([{"name": "tls", "mountPath": "/tls"}]);
@@ -280,7 +280,7 @@ async fn volume(home: &Home<'_>) -> Result<(Pod, Log)> {
     Ok((volume, log))
 }
 
-/// The log of the client, which has begun.
+/// Returns the log of the client, which has begun.
 async fn client(home: &Home<'_>, authority: &Authority, servers: &[(&str, Pod)]) -> Result<Log> {
     let address = |pod: &Pod| pod.status.as_ref()?.pod_ip.clone();
     let servers = servers.iter().map(|(name, pod)| Some(format!("{name}={}", address(pod)?)));
@@ -319,7 +319,7 @@ async fn refresh_delays(file: &Log, rotations: &[Rotation], each: bool) -> Resul
     Ok(times)
 }
 
-/// How many connections the client has made, of which none has failed.
+/// Returns how many connections the client has made, of which none has failed.
 fn count_connections(client: &Log) -> Result<usize> {
     let lines = client.lines();
     let failed: Vec<_> = lines.iter().filter(|line| line.text.contains("FAILED")).take(10).collect();
@@ -336,7 +336,7 @@ fn count_connections(client: &Log) -> Result<usize> {
     Ok(counts.values().sum())
 }
 
-/// What is left of so many versions.
+/// Returns what is left of this many versions.
 async fn keeps_few(home: &Home<'_>) -> Result<()> {
     let of_config = ListParams::default().labels("nudge.dev/config=web-tls");
     let secrets = home.space.api::<Secret>().list_metadata(&of_config).await?.items;

@@ -75,7 +75,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// The search path with the plugin under the name that kubectl looks for.
+/// Returns the search path with the plugin under the name that kubectl looks for.
 pub(crate) fn with_plugin(place: &Place, folder: &Path) -> Result<std::ffi::OsString> {
     std::os::unix::fs::symlink(binary::kubectl_nudge()?, folder.join("kubectl-nudge"))?;
     let paths = env::split_paths(place.search());

@@ -155,7 +155,7 @@ fn edit(home: &Home<'_>, name: &str, from: &str, to: &str) -> Result<OffsetDateT
     Ok(OffsetDateTime::now_utc())
 }
 
-/// The typing error and its correction: a row of the report.
+/// Returns the typing error and its correction: a row of the report.
 async fn test_edit(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
     let name = case.name;
     let pods = ready(home, name, PODS).await?;

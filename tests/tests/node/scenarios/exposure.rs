@@ -25,7 +25,7 @@ const PODS: usize = 8;
 /// 3 failures × 10 s + 1 s for an answer + 6 s.
 const WATCHED: u32 = 37;
 
-/// Names no time of its own.
+/// Returns names no time of its own.
 fn probe() -> Value {
     json!({"httpGet": {"path": "/healthy", "port": 8080}})
 }
@@ -109,7 +109,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// All pods of this label, once so many are Ready and none is terminating.
+/// Waits until this many pods of the label are Ready and none is terminating, and returns them.
 pub(super) async fn ready(home: &Home<'_>, app: &str, count: usize) -> Result<Vec<Pod>> {
     let pods = home.space.api::<Pod>();
     eventually(LONG_WAIT_TIMEOUT, &format!("{count} pods are ready"), async || {
@@ -120,7 +120,7 @@ pub(super) async fn ready(home: &Home<'_>, app: &str, count: usize) -> Result<Ve
     .await
 }
 
-/// The status of the config, once it is so.
+/// Waits until the status of the config is as expected, and returns it.
 pub(super) async fn wait_for_status(
     home: &Home<'_>,
     config: &str,

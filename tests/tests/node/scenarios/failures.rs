@@ -41,7 +41,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     assert_untouched(&home, second).await
 }
 
-/// Two pods with version 1 of a config that has three, and their logs.
+/// Returns two pods with version 1 of a config that has three, and their logs.
 pub(super) async fn two(home: &Home<'_>) -> Result<([Pod; 2], [Log; 2])> {
     let versions = ["one", "two", "three"].map(|it| json!({"greeting": it}));
     let [one, two, three] = versions;

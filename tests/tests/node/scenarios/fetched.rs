@@ -101,7 +101,7 @@ impl Home<'_> {
     }
 }
 
-/// A config, its source and a pod of the same name. How long a change took to the pod's handler.
+/// Returns a config, its source and a pod of the same name. How long a change took to the pod's handler.
 async fn time_change(
     home: &Home<'_>,
     name: &str,

@@ -136,7 +136,7 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// What a pod in there is answered: status and body.
+/// Returns what a pod in there is answered: status and body.
 async fn post_reviews(home: &Home<'_>, reviews: Vec<Question>) -> Result<Vec<(u16, String)>> {
     let services: Api<Service> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     let host = services.get("nudge-injector").await?.spec.and_then(|spec| spec.cluster_ip).context("no address")?;

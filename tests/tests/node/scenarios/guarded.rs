@@ -83,7 +83,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// Who may change the config, and make VersionApprovals. Its pods would keep it from being deleted.
+/// Returns who may change the config, and make VersionApprovals. Its pods would keep it from being deleted.
 async fn eve<'a>(shop: &Shop<'a>) -> Result<Person<'a>> {
     shop.home.kubectl(&["create", "role", "decide", "--verb=create,get,list", "--resource=versionapprovals"])?;
     let eve = person(shop, "eve", &[EDIT, DECIDE]).await?;
@@ -153,7 +153,7 @@ pub(super) struct Guarded<'a> {
 }
 
 impl<'a> Guarded<'a> {
-    /// Each with so many pods.
+    /// Returns two configs, each with this many pods.
     pub(super) async fn new(suite: &'a Suite, purpose: &str, pods: usize) -> Result<Self> {
         let held = format!("{purpose}-held");
         let (shop, hours) = tokio::try_join!(Shop::new(suite, purpose, pods), Shop::new(suite, &held, pods))?;

@@ -100,7 +100,7 @@ async fn without_nudge(suite: &Suite, home: &Home<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A ConfigMap that is no version of anything, and a pod that shows what the kubelet makes of it.
+/// Returns a ConfigMap that is no version of anything, and a pod that shows what the kubelet makes of it.
 fn plain(home: &Home<'_>) -> String {
     let script = "while true; do now=$(cat /config/greeting); [ \"$now\" = \"$was\" ] || echo \"greeting=$now\"; was=$now; sleep 0.2; done";
     let container = json!({

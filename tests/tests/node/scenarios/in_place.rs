@@ -175,7 +175,8 @@ async fn wait_for_failure(home: &Home<'_>, version: &str) -> Result<VersionedCon
     wait_for_status(home, "greetings", &format!("version {version} has failed"), failed).await
 }
 
-/// When the application said this, which it did first after `since`: the log of a container that was restarted in place is gone.
+/// Returns when the application said this, which it did first after `since`: the log of a container that was restarted
+/// in place is gone.
 async fn first_log_time(home: &Home<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> Result<OffsetDateTime> {
     let (pods, name) = (home.space.api::<Pod>(), pod.name_any());
     let log = LogParams { container: Some("app".to_owned()), timestamps: true, ..LogParams::default() };

@@ -71,7 +71,8 @@ threading.Thread(target=load, daemon=True).start()
 server.serve_forever()
 "#;
 
-/// How long it took until the version had failed and its pod ran the one before. `None` where there is no such Prometheus.
+/// Returns how long it took until the version had failed and its pod ran the one before. `None` where there is no such
+/// Prometheus.
 pub(super) async fn run(suite: &Suite) -> Result<Option<Duration>> {
     let place = suite.place().await?;
     if place.inside("a Prometheus that reads pods").is_none() {
@@ -130,7 +131,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that reads the metrics of these pods every second.
+    /// Returns one that reads the metrics of these pods every second.
     async fn start(program: &std::path::Path, namespace: &str, pods: &[Pod]) -> Result<Self> {
         let address = TcpListener::bind((HOST, 0))?.local_addr()?;
         let mut targets = Vec::new();

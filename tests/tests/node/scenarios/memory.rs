@@ -83,7 +83,7 @@ impl Agent {
         Ok(Self { process, memory: Group::of(&fs::read_to_string(format!("/proc/{process}/cgroup"))?)? })
     }
 
-    /// A row of the report.
+    /// Returns a row of the report.
     fn reading(&self, when: &str) -> Result<[String; 4]> {
         let kibibytes = |bytes: u64| format!("{} KiB", bytes / 1024);
         let memory = procfs::memory(self.process)?;
@@ -93,7 +93,8 @@ impl Agent {
     }
 }
 
-/// The process of a container on our node that has this among its arguments: probes are processes of the container, too.
+/// Returns the process of a container on our node that has this among its arguments: probes are processes of the
+/// container, too.
 pub(super) fn process(pod: &Pod, container: &str, argument: &str) -> Result<i32> {
     let all = containers(pod);
     let (_, id, _) = all.into_iter().find(|(name, ..)| name == container).with_context(|| format!("no {container}"))?;
@@ -122,7 +123,7 @@ impl Group {
         Ok(Self::V2(below("/sys/fs/cgroup", path)))
     }
 
-    /// What the kubelet reports, and evicts by: all that is used, without files that nobody has read lately.
+    /// Returns what the kubelet reports, and evicts by: all that is used, without files that nobody has read lately.
     fn working_set(&self) -> Result<u64> {
         let (usage, folder, inactive) = match self {
             Self::V1(folder) => ("memory.usage_in_bytes", folder, "total_inactive_file "),

@@ -44,7 +44,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// Every ConfigMap that is the user's, with all that users see of it.
+/// Returns every ConfigMap that is the user's, with all that users see of it.
 async fn maps(home: &Home<'_>) -> Result<BTreeMap<String, ConfigMap>> {
     let all = home.space.api::<ConfigMap>().list(&ListParams::default()).await?;
     let user = |map: &ConfigMap| map.name_any() != "kube-root-ca.crt";

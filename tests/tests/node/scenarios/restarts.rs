@@ -73,7 +73,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     row(suite, "with the right: restarted, current", activated)
 }
 
-/// A version of two parts, of which the Secret alone differs.
+/// Returns a version of two parts, of which the Secret alone differs.
 fn parts(version: &str, password: &str) -> [Value; 2] {
     let meta = |kind: &str, part: &str| {
         json!({
@@ -102,12 +102,12 @@ async fn wait_for_status(
     eventually(WAIT_TIMEOUT, what, async || configs.get("vault").await.ok()?.status.filter(&is)).await
 }
 
-/// What its endpoint had, one after the other. While a pod ends there may be none any more.
+/// Returns what its endpoint had, one after the other. While a pod ends there may be none any more.
 fn endpoint_versions(log: &Log) -> Vec<String> {
     log.lines().into_iter().map(|line| line.text).filter(|text| text.starts_with("has ")).collect()
 }
 
-/// The pods that are not terminating.
+/// Returns the pods that are not terminating.
 async fn pods(home: &Home<'_>) -> Result<Vec<Pod>> {
     let mut pods = home.space.api::<Pod>().list(&ListParams::default().labels("app=vault")).await?.items;
     pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());

@@ -83,7 +83,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// Whether the application has ended again and again.
+/// Returns whether the application has ended again and again.
 fn crash_loops(pod: &Pod) -> bool {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     statuses.filter(|status| status.name == "app").any(|status| status.restart_count >= 2 && !status.ready)

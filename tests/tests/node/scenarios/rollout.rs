@@ -73,7 +73,7 @@ pub(super) fn probe() -> Value {
     json!({"httpGet": {"path": "/healthy", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 4})
 }
 
-/// All pods, once they are ready.
+/// Waits until all pods are ready, and returns them.
 pub(super) async fn ready(home: &Home<'_>) -> Result<Vec<Pod>> {
     let pods = home.space.api::<Pod>();
     eventually(LONG_WAIT_TIMEOUT, "all pods are ready", async || {

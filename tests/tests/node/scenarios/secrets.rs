@@ -53,7 +53,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     nowhere(&home, &pod).await
 }
 
-/// What the control plane's replicas have logged.
+/// Returns what the control plane's replicas have logged.
 async fn control_plane(home: &Home<'_>) -> Result<String> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     // A replica of a component that somebody else installs may have none yet.
@@ -67,7 +67,7 @@ async fn control_plane(home: &Home<'_>) -> Result<String> {
     .await
 }
 
-/// The audit has one line for each version that was rotated to, and names pod, config and part. The first version is mounted into the
+/// Fails unless the audit has one line for each version that was rotated to, and names pod, config and part. The first version is mounted into the
 /// pod, so the hub may not have had to deliver it.
 async fn assert_audited(home: &Home<'_>, pod: &Pod) -> Result<()> {
     let uid = pod.uid().context("no uid")?;

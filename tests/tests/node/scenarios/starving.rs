@@ -152,7 +152,7 @@ async fn attack(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> Re
     Ok(())
 }
 
-/// What an attacker has said last, a moment ago.
+/// Returns what an attacker has said last, a moment ago.
 pub(super) fn last(log: &Log) -> Result<String> {
     let last = log.lines().into_iter().rfind(|line| line.text.starts_with("open "));
     let last = last.context("the attack has said nothing")?;
@@ -174,7 +174,7 @@ pub(super) async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
     .await
 }
 
-/// Where the replica listens.
+/// Returns where the replica listens.
 fn listening_ports(pod: &Pod) -> &'static [u16] {
     match pod.labels().get("app.kubernetes.io/component").map(String::as_str) {
         Some("injector") => &[8080, 8443],
@@ -183,7 +183,7 @@ fn listening_ports(pod: &Pod) -> &'static [u16] {
     }
 }
 
-/// Where replicas listen, as far as it is one of these ports.
+/// Returns where replicas listen, as far as it is one of these ports.
 pub(super) fn addresses(replicas: &[Pod], ports: &[u16]) -> Vec<(String, u16)> {
     let address = |pod: &Pod| pod.status.as_ref()?.pod_ip.clone();
     let of = |pod| {

@@ -105,7 +105,7 @@ pub(super) async fn still_decides_nothing(home: &Home<'_>) -> Result<()> {
     assert_held(home, "6.6.7").await
 }
 
-/// What eve may.
+/// Returns what eve may.
 fn role() -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "eve"}, "rules": [
@@ -132,7 +132,7 @@ fn version(version: &str) -> String {
     .to_string()
 }
 
-/// The config without a word about its versions.
+/// Returns the config without a word about its versions.
 fn config_without_version() -> String {
     let spec = json!({"rollout": at_once(), "objects": ["ConfigMap"]});
     json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": spec})

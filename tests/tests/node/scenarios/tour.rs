@@ -16,7 +16,7 @@ use crate::suite::Suite;
 const PAGE: &str = "examples/TOUR.md";
 const TITLE: &str = "The tour, typed without a pause";
 
-/// The headings of the page with their commands, without those that only another machine can run.
+/// Returns the headings of the page with their commands, without those that only another machine can run.
 fn steps() -> Result<Vec<(String, Vec<String>)>> {
     let text = fs::read_to_string(repository().join(PAGE))?;
     let steps = text.split("\n## ").skip(1).map(|section| {

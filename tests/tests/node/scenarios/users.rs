@@ -63,7 +63,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// A pod of the shell example, opted in.
+/// Returns a pod of the shell example, opted in.
 fn pod(home: &Home<'_>, case: &Case, config: &str) -> Value {
     let mut container = json!({
         "name": "app", "image": home.place.image("nudge-example-shell:0.1.0"), "securityContext": case.security,

@@ -97,7 +97,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// A Deployment with a probe of default timing.
+/// Returns a Deployment with a probe of default timing.
 fn workload(home: &Home<'_>, name: &str) -> Value {
     let mut container = python(home, APP);
     let probe = json!({"httpGet": {"path": "/healthy", "port": 8080}});
@@ -115,13 +115,13 @@ fn workload(home: &Home<'_>, name: &str) -> Value {
     deployment(&opted_in(name, &container, &annotations), PODS)
 }
 
-/// What a roll-out of another image is to Kubernetes: another template.
+/// Returns what a roll-out of another image is to Kubernetes: another template.
 fn other_template() -> String {
     let container = json!({"name": "app", "env": [{"name": "RELEASE", "value": "2"}]});
     json!({"spec": {"template": {"spec": {"containers": [container]}}}}).to_string()
 }
 
-/// Gives the node so many slots.
+/// Gives the node this many slots.
 async fn slots(home: &Home<'_>) -> Result<()> {
     let nodes: Api<Node> = Api::all(home.space.client.clone());
     let name = nodes.list(&ListParams::default()).await?.items.first().context("no node")?.name_any();
@@ -131,14 +131,14 @@ async fn slots(home: &Home<'_>) -> Result<()> {
     Ok(())
 }
 
-/// All pods of this label that are not terminating.
+/// Returns all pods of this label that are not terminating.
 async fn pods(home: &Home<'_>, app: &str) -> Result<Vec<Pod>> {
     let mut all = home.space.api::<Pod>().list(&ListParams::default().labels(&format!("app={app}"))).await?.items;
     all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
     Ok(all)
 }
 
-/// Waits until so many pods of this label are Ready, and all others can't be scheduled.
+/// Waits until this many pods of this label are Ready, and all others can't be scheduled.
 async fn all_ready(home: &Home<'_>, app: &str, count: i32) -> Result<()> {
     eventually(LONG_WAIT_TIMEOUT, &format!("{count} pods of {app} are Ready"), async || {
         let (ready, others): (Vec<_>, Vec<_>) = pods(home, app).await.ok()?.into_iter().partition(is_ready);

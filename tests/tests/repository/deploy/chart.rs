@@ -74,7 +74,7 @@ fn plain(value: &mut Value) {
     }
 }
 
-/// An overlay and its components, and the values that are the same.
+/// Returns an overlay and its components, and the values that are the same.
 fn cases() -> [(&'static str, &'static [&'static str], Value); 10] {
     [
         ("base", &[], json!({"admissionPolicies": false, "disruptionBudget": false})),

@@ -21,7 +21,7 @@ struct To {
     port: i32,
 }
 
-/// The NetworkPolicies of a component, and the labels of its pods.
+/// Returns the NetworkPolicies of a component, and the labels of its pods.
 fn of_component(name: &str) -> Result<(Vec<NetworkPolicy>, Value)> {
     let folder = deploy().join("components").join(name);
     let policies = documents(&read(&folder.join("network-policy.yaml"))?)?.into_iter();
@@ -30,7 +30,8 @@ fn of_component(name: &str) -> Result<(Vec<NetworkPolicy>, Value)> {
     Ok((policies, deployment["spec"]["template"]["metadata"]["labels"].clone()))
 }
 
-/// Whether a pod with these labels may send so. Policies add up, and without one for it a pod may send everywhere.
+/// Returns whether a pod with these labels may send so. Policies add up, and without one for it a pod may send
+/// everywhere.
 fn may_send(policies: &[NetworkPolicy], labels: &Value, to: &To) -> Result<bool> {
     let (mut isolated, mut allowed) = (false, false);
     for spec in policies.iter().filter_map(|policy| policy.spec.as_ref()) {

@@ -21,7 +21,8 @@ use crate::deploy::manifests::{base, difference, documents, read, render};
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const APPLY: [&str; 3] = ["apply", "--server-side", "--warnings-as-errors"];
 
-/// What README says to apply on the server at hand; the base alone where this machine's kubectl can't render the rest.
+/// Returns what README says to apply on the server at hand; the base alone where this machine's kubectl can't render
+/// the rest.
 fn manifest(cluster: &Cluster) -> Result<String> {
     let current = cluster.has(30, "the overlay `current`").then(|| render(&deploy().join("overlays/current")));
     Ok(match current.transpose()?.flatten() {
@@ -30,7 +31,7 @@ fn manifest(cluster: &Cluster) -> Result<String> {
     })
 }
 
-/// A cluster with all of it, for tests that need neither a replica nor an enabled namespace.
+/// Returns a cluster with all of it, for tests that need neither a replica nor an enabled namespace.
 pub(crate) async fn installed() -> Result<Option<&'static Cluster>> {
     static INSTALLED: OnceCell<Option<Cluster>> = OnceCell::const_new();
     let made = INSTALLED.get_or_try_init(async || {
@@ -66,7 +67,7 @@ async fn apply_first(cluster: &Cluster, text: &str) -> Result<bool> {
     eventually(WAIT_TIMEOUT, "the server has its schemas", try_it).await?
 }
 
-/// The objects as the server has them, but for what old servers write anew with every application.
+/// Returns the objects as the server has them, but for what old servers write anew with every application.
 async fn stored_objects(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap<String, Value>> {
     let client = cluster.admin().await?;
     let mut all = BTreeMap::new();
@@ -170,7 +171,7 @@ async fn run(cluster: &Cluster, arguments: &[&str]) -> Result<Finished> {
     Ok(finished)
 }
 
-/// Every ConfigMap and pod of the namespace.
+/// Returns every ConfigMap and pod of the namespace.
 async fn what_users_have(space: &Space) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for mut map in space.api::<ConfigMap>().list(&ListParams::default()).await? {

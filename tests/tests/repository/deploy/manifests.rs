@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 /// The oldest kubectl that README asks for: with an older one `-k` does not know all that is used.
 const OLDEST_KUBECTL: u64 = 27;
 
-/// The objects of a text, in its order.
+/// Returns the objects of a text, in its order.
 pub(crate) fn documents(text: &str) -> Result<Vec<Value>> {
     let all = serde_saphyr::from_multiple::<Value>(text)?;
     Ok(all.into_iter().filter(|document| !document.is_null()).map(with_whole_numbers).collect())
 }
 
-/// The same with whole numbers for such as 1.0, which kustomize writes otherwise.
+/// Returns the same with whole numbers for such as 1.0, which kustomize writes otherwise.
 fn with_whole_numbers(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(with_whole_numbers).collect(),
@@ -49,7 +49,7 @@ pub(crate) fn title(object: &Value) -> String {
     format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
-/// Objects by kind and name; no two have the same.
+/// Returns objects by kind and name; no two have the same.
 pub(crate) fn by_title(objects: Vec<Value>) -> Result<BTreeMap<String, Value>> {
     let mut all = BTreeMap::new();
     for object in objects {
@@ -65,7 +65,7 @@ pub(crate) fn by_title(objects: Vec<Value>) -> Result<BTreeMap<String, Value>> {
 pub(crate) const EVERYWHERE: [&str; 4] =
     ["analyses.nudge.dev", "contact.nudge.dev", "policies.nudge.dev", "sources.nudge.dev"];
 
-/// The webhooks of an installation whose selector takes every namespace.
+/// Returns the webhooks of an installation whose selector takes every namespace.
 pub(crate) fn everywhere(objects: &BTreeMap<String, Value>) -> Result<Vec<&str>> {
     let configurations = objects.iter().filter(|(title, _)| title.ends_with("WebhookConfiguration/nudge-injector"));
     let mut names = Vec::new();
@@ -78,7 +78,8 @@ pub(crate) fn everywhere(objects: &BTreeMap<String, Value>) -> Result<Vec<&str>>
     Ok(names)
 }
 
-/// The files of the base, in the order in which they are applied, as one text. With kubectl of Kubernetes 1.20 there is no other way.
+/// Returns the files of the base, in the order in which they are applied, as one text. With kubectl of Kubernetes 1.20
+/// there is no other way.
 pub(crate) fn base() -> Result<String> {
     let kustomization = documents(&read(&deploy().join("base/kustomization.yaml"))?)?.remove(0);
     let files = kustomization["resources"].as_array().context("no resources")?;
@@ -86,7 +87,8 @@ pub(crate) fn base() -> Result<String> {
     Ok(texts.collect::<Result<Vec<_>>>()?.join("\n---\n"))
 }
 
-/// What `kubectl kustomize` makes of a folder. `None` without a kubectl that can, and so the test is to be skipped.
+/// Returns what `kubectl kustomize` makes of a folder. `None` without a kubectl that can, and so the test is to be
+/// skipped.
 pub(crate) fn render(folder: &Path) -> Result<Option<String>> {
     let Some(kubectl) = kubectl()? else { return Ok(None) };
     let finished = Finished::of(Command::new(kubectl).arg("kustomize").arg(folder))?;
@@ -95,7 +97,8 @@ pub(crate) fn render(folder: &Path) -> Result<Option<String>> {
     Ok(Some(finished.stdout))
 }
 
-/// What `kubectl kustomize` makes of these folders of `deploy/`, as a platform team names them in a kustomization of its own.
+/// Returns what `kubectl kustomize` makes of these folders of `deploy/`, as a platform team names them in a
+/// kustomization of its own.
 pub(crate) fn installed(resource: &str, components: &[&str]) -> Result<Option<BTreeMap<String, Value>>> {
     let home = tempfile::tempdir()?;
     std::os::unix::fs::symlink(deploy().canonicalize()?, home.path().join("deploy"))?;
@@ -110,7 +113,7 @@ pub(crate) fn installed(resource: &str, components: &[&str]) -> Result<Option<BT
     render(&folder)?.map(|text| by_title(documents(&text)?)).transpose()
 }
 
-/// A kubectl that is new enough: that of the tests' cluster, or else any.
+/// Returns a kubectl that is new enough: that of the tests' cluster, or else any.
 fn kubectl() -> Result<Option<PathBuf>> {
     let named = std::env::var_os("KUBEBUILDER_ASSETS").map(|folder| PathBuf::from(folder).join("kubectl"));
     for kubectl in named.into_iter().filter(|file| file.is_file()).chain(tools::look("kubectl")) {

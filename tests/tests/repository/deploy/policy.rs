@@ -33,7 +33,7 @@ pub(crate) enum Verdict {
 }
 
 impl Policy {
-    /// The policies among these documents.
+    /// Returns the policies among these documents.
     pub(crate) fn all(documents: &str) -> Result<Vec<Self>> {
         let documents = serde_saphyr::from_multiple::<Value>(documents)?;
         let policies = documents.into_iter().filter(|it| it["kind"] == "ValidatingAdmissionPolicy");
@@ -45,14 +45,14 @@ impl Policy {
             .collect()
     }
 
-    /// The `matchConditions` of a webhook as a policy that allows what meets them.
+    /// Returns the `matchConditions` of a webhook as a policy that allows what meets them.
     pub(crate) fn of_conditions(webhook: &Value) -> Self {
         let every = json!([{"apiGroups": ["*"], "resources": ["*"], "operations": ["*"]}]);
         let spec = json!({"matchConstraints": {"resourceRules": every}, "matchConditions": webhook["matchConditions"]});
         Self { name: "conditions".to_owned(), spec, evaluated: RefCell::default() }
     }
 
-    /// What it says to a request.
+    /// Returns what it says to a request.
     pub(crate) fn judge(&self, request: &Recorded) -> Result<Verdict> {
         if !self.is_about(request) {
             return Ok(Verdict::NotMatched);
@@ -70,7 +70,7 @@ impl Policy {
         Ok(verdict)
     }
 
-    /// Its expressions that no request has reached yet.
+    /// Returns its expressions that no request has reached yet.
     pub(crate) fn untried_expressions(&self) -> Vec<String> {
         let evaluated = self.evaluated.borrow();
         self.expressions().into_iter().filter(|it| !evaluated.contains(it)).collect()
@@ -159,7 +159,7 @@ impl Policy {
     }
 }
 
-/// Whether a label selector takes the object.
+/// Returns whether a label selector takes the object.
 fn is_selected(selector: &Value, object: &Value) -> bool {
     let label = |name: &str| object["metadata"]["labels"].get(name);
     let equal =
@@ -205,7 +205,7 @@ fn env() -> Result<Env> {
     Ok(env)
 }
 
-/// The functions that Kubernetes adds and the policies use.
+/// Adds the functions that Kubernetes has and the policies use.
 fn functions(context: &mut Context) -> Result<()> {
     for name in ["group", "resource", "subresource", "namespace", "name", "check"] {
         let step = move |This(this): This<Cel>, value: Arc<String>| -> Result<Cel, ExecutionError> {

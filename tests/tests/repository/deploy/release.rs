@@ -25,7 +25,7 @@ fn run(command: &mut Command) -> Result<Finished> {
     Ok(finished)
 }
 
-/// An image for two architectures, made in this folder: its archive and its digest.
+/// Returns an image for two architectures, made in this folder: its archive and its digest.
 fn image(folder: &Path) -> Result<(Vec<u8>, String)> {
     let program = folder.join("program");
     fs::write(&program, "a program")?;

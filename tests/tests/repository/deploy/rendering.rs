@@ -16,7 +16,7 @@ fn overlay(name: &str) -> PathBuf {
     deploy().join("overlays").join(name)
 }
 
-/// Every YAML file below a folder.
+/// Collects every YAML file below a folder.
 fn files(folder: &Path, into: &mut BTreeSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -150,7 +150,7 @@ fn a_single_replica_is_one_process_with_all_roles() -> Result<()> {
     Ok(())
 }
 
-/// Whether a role lets its account change webhook configurations.
+/// Returns whether a role lets its account change webhook configurations.
 fn patches_webhooks(role: &Value) -> bool {
     let rules = role["rules"].as_array().into_iter().flatten();
     rules.clone().any(|rule| rule["apiGroups"].to_string().contains("admissionregistration"))

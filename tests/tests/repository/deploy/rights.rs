@@ -15,7 +15,7 @@ fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// The rights of a role, such as `read nodes` or `update leases nudge-hub`.
+/// Returns the rights of a role, such as `read nodes` or `update leases nudge-hub`.
 fn rights(role: &Value) -> BTreeSet<String> {
     let mut all = BTreeSet::<String>::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
@@ -33,7 +33,7 @@ fn rights(role: &Value) -> BTreeSet<String> {
     all
 }
 
-/// The rights that the bindings of an installation give.
+/// Returns the rights that the bindings of an installation give.
 fn granted_rights(objects: &BTreeMap<String, Value>) -> Result<BTreeMap<Place, BTreeSet<String>>> {
     let mut given = BTreeMap::<Place, BTreeSet<String>>::new();
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -154,7 +154,7 @@ fn outside_of_its_namespaces_nudge_has_the_rights_that_the_page_names() -> Resul
     Ok(())
 }
 
-/// Whether no role of Nudge may have it: everything, pods, Leases, or other rights than its own.
+/// Returns whether no role of Nudge may have it: everything, pods, Leases, or other rights than its own.
 fn is_for_nobody(right: &str) -> bool {
     let (verb, resource) = right.split_once(' ').unwrap_or_default();
     ["*", "bind", "escalate", "impersonate"].contains(&verb)

@@ -27,7 +27,7 @@ async fn user(space: &Space, role: &str) -> Result<String> {
     Ok(user)
 }
 
-/// Whether a user may `verb` the resource `group/resource/subresource` in a namespace.
+/// Returns whether a user may `verb` the resource `group/resource/subresource` in a namespace.
 async fn is_allowed(space: &Space, user: &str, verb: &str, what: &str, name: Option<&str>) -> Result<bool> {
     let [group, resource, sub] = what.split('/').collect::<Vec<_>>()[..] else { anyhow::bail!("{what}") };
     let attributes = ResourceAttributes {

@@ -84,7 +84,7 @@ fn names_lead_to_the_module_that_has_the_item() -> Result<()> {
     Ok(())
 }
 
-/// The root files of all programs and libraries.
+/// Returns the root files of all programs and libraries.
 fn roots() -> Result<Vec<PathBuf>> {
     let metadata: Value =
         serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1", "--locked"])?)?;
@@ -138,7 +138,7 @@ fn load(file: &Path, folder: &Path, path: &Segments, modules: &mut Modules) -> R
     Ok(())
 }
 
-/// A file without comments and tests.
+/// Returns a file without comments and tests.
 fn product(path: &Path) -> Result<String> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -154,7 +154,7 @@ fn product(path: &Path) -> Result<String> {
     Ok(kept.join("\n"))
 }
 
-/// The modules that a file declares, which are files of their own.
+/// Returns the modules that a file declares, which are files of their own.
 fn declared_modules(text: &str) -> Vec<String> {
     let declared = text.lines().filter_map(|line| line.strip_suffix(';')?.rsplit_once("mod "));
     declared
@@ -198,7 +198,7 @@ fn leaves_of<'a>(text: &'a str, before: &[String], leaves: &mut Vec<(Segments, O
     text
 }
 
-/// A path as seen from the root; `None` for one of another crate.
+/// Returns a path as seen from the root; `None` for one of another crate.
 fn absolute(module: &Segments, segments: &[String], children: &[String]) -> Option<Segments> {
     let first = segments.first()?;
     let supers = segments.iter().take_while(|segment| *segment == "super").count();
@@ -212,7 +212,8 @@ fn absolute(module: &Segments, segments: &[String], children: &[String]) -> Opti
     Some([base, below].concat())
 }
 
-/// The module that has what a path leads to. `steps`: so many names that other modules take are followed at most.
+/// Returns the module that has what a path leads to. `steps` is the maximum number of re-exported names that are followed, at
+/// most.
 fn home(modules: &Modules, path: &[String], steps: u8) -> Segments {
     let mut module = Segments::new();
     for (at, name) in path.iter().enumerate() {
@@ -230,7 +231,7 @@ fn home(modules: &Modules, path: &[String], steps: u8) -> Segments {
     module
 }
 
-/// What the modules of each parent use of each other, with what is inside of them.
+/// Returns what the modules of each parent use of each other, with what is inside of them.
 fn siblings(modules: &Modules) -> Siblings {
     let mut siblings = Siblings::new();
     for (path, module) in modules {

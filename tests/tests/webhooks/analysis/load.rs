@@ -61,7 +61,7 @@ impl Load {
         look(&mut self.state.lock())
     }
 
-    /// An application that serves the version in this file.
+    /// Adds an application that serves the version in this file.
     pub(crate) fn add(&self, pod: &str, served: PathBuf) {
         self.with(|state| state.pods.insert(pod.to_owned(), Application { served, ..Application::default() }));
     }
@@ -74,7 +74,7 @@ impl Load {
         self.with(|state| state.outage = all_fail);
     }
 
-    /// How many requests failed by the bad version, and of how many pods.
+    /// Returns how many requests failed by the bad version, and of how many pods.
     pub(crate) fn failed(&self) -> (u64, usize) {
         self.with(|state| (state.failed.values().sum(), state.failed.len()))
     }

@@ -21,7 +21,7 @@ pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 /// The progress deadline, in seconds: what can't be measured holds for longer, and nothing goes back.
 pub(crate) const DEADLINE_SECONDS: u64 = 10;
 
-/// The control plane with its webhooks, and the role analysis.
+/// Returns the control plane with its webhooks, and the role analysis.
 pub(crate) async fn shared() -> Result<Option<&'static (Installation<'static>, Replica)>> {
     static SHARED: OnceCell<Replica> = OnceCell::const_new();
     let Some(both) = Installation::shared_with_webhooks().await? else { return Ok(None) };
@@ -98,7 +98,7 @@ impl Scene {
         Ok(())
     }
 
-    /// A Secret with a user and a password for these hosts.
+    /// Creates a Secret with a user and a password for these hosts.
     pub(crate) async fn secret(&self, name: &str, hosts: &str, data: &Value) -> Result<()> {
         let metadata = json!({"name": name, "annotations": {"nudge.dev/allowed-hosts": hosts}});
         self.space.create_object::<Secret>(json!({"metadata": metadata, "stringData": data})).await.map(drop)
@@ -146,7 +146,7 @@ impl Scene {
         Ok(ready(&status).map(|(_, message)| message.to_owned()).unwrap_or_default())
     }
 
-    /// What was measured.
+    /// Returns what was measured.
     pub(crate) async fn wait_for_measurement(
         &self,
         what: &str,
@@ -155,7 +155,8 @@ impl Scene {
         self.space.object_until(WAIT_TIMEOUT, "shop", what, is).await
     }
 
-    /// What was measured in a step, once each of these queries was asked in it. A rehearsal may have answers before.
+    /// Returns what was measured in a step, once each of these queries was asked in it. A rehearsal may have answers
+    /// before.
     pub(crate) async fn wait_for_answers(&self, names: &[&str]) -> Result<RolloutAnalysis> {
         let all = |object: &RolloutAnalysis| {
             let round = &object.spec.round;

@@ -22,7 +22,7 @@ pub(crate) struct Shop {
     pub(crate) space: Space,
 }
 
-/// The right to approve, of one user alone.
+/// Allows one user to approve.
 pub(crate) async fn allow(space: &Space, user: &str, subject: Value) -> Result<()> {
     let rules = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "resourceNames": ["shop"], "verbs": ["approve"]}]);
     space.grant(&format!("approve-{user}"), rules, subject).await
@@ -60,7 +60,7 @@ impl Shop {
         Ok(shop)
     }
 
-    /// A user; all but eve are reviewers.
+    /// Returns a user; all but eve are reviewers.
     pub(crate) async fn user(&self, cluster: &Cluster, name: &str) -> Result<User> {
         let groups: &[&str] = if name == "eve" { &["devs"] } else { &["devs", "reviewers"] };
         let client = cluster.client(&cluster.user(name, groups)).await?;
@@ -129,7 +129,7 @@ impl Shop {
         self.space.object_until(WAIT_TIMEOUT, name, &format!("it says {reason}"), says).await.map(drop)
     }
 
-    /// What stands in a VersionApproval about a version as it is.
+    /// Returns what stands in a VersionApproval about a version as it is.
     pub(crate) async fn decision(&self, version: &str, decision: &str) -> Result<Value> {
         let config = self.config().await?;
         let sealed = config.status.as_ref().and_then(|status| status.version(version)).context("not sealed")?;
@@ -144,14 +144,14 @@ impl Shop {
     }
 }
 
-/// What the config says while it awaits approval.
+/// Returns what the config says while it awaits approval.
 pub(crate) fn message(config: &VersionedConfig) -> Option<String> {
     let conditions = &config.status.as_ref()?.conditions;
     let ready = find_condition(conditions, ConditionType::Ready)?;
     (ready.reason == "AwaitingApproval").then(|| ready.message.clone())
 }
 
-/// The digest that an approval is about: over the version and its parts, as the page says.
+/// Returns the digest that an approval is about: over the version and its parts, as the page says.
 pub(crate) fn digest(version: &nudge_api::VersionStatus) -> Result<String> {
     let texts = version.parts.iter().flat_map(|part| [part.kind.to_string(), part.digest.clone()]);
     let mut sum = ring::digest::Context::new(&ring::digest::SHA256);
@@ -208,7 +208,7 @@ impl User {
     }
 }
 
-/// Whether the API server refused this with such a message.
+/// Fails unless the API server refused this with such a message.
 #[track_caller]
 pub(crate) fn assert_refused<T: std::fmt::Debug>(result: Result<T, kube::Error>, with: &str) -> Result<()> {
     let error = result.expect_err("this is to be refused").to_string();

@@ -23,7 +23,8 @@ use crate::config_sources::scene::{
     wait_until_current,
 };
 
-/// A server at an address of this machine that is not the loopback, with locations of nginx that come before its own.
+/// Returns a server at an address of this machine that is not the loopback, with locations of nginx that come before
+/// its own.
 pub(crate) async fn server(more: &str) -> Result<Option<GitServer>> {
     let Some(ip) = own_address()? else {
         tools::skipped("this machine has no address but the loopback, to which nothing is sent");
@@ -32,7 +33,7 @@ pub(crate) async fn server(more: &str) -> Result<Option<GitServer>> {
     GitServer::start_at(ports::free_at(ip)?, more).await
 }
 
-/// A Secret with credentials that sources may read.
+/// Creates a Secret with credentials that sources may read.
 pub(crate) async fn credentials(space: &Space, name: &str, hosts: &str, data: &Value) -> Result<()> {
     let metadata = json!({"name": name, "annotations": {"nudge.dev/allowed-hosts": hosts}});
     space.create_object::<Secret>(json!({"metadata": metadata, "stringData": data})).await?;

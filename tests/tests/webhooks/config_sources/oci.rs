@@ -16,7 +16,7 @@ use crate::config_sources::scene::{
     condition, enabled, is, nowhere_logged, origin, patched, source, until, wait_until_current,
 };
 
-/// A registry at an address of this machine that is not the loopback.
+/// Returns a registry at an address of this machine that is not the loopback.
 pub(crate) async fn registry() -> Result<Option<Registry>> {
     let Some(ip) = own_address()? else {
         tools::skipped("this machine has no address but the loopback, to which nothing is sent");

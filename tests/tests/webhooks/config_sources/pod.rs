@@ -24,7 +24,7 @@ pub(crate) struct Speaker {
 }
 
 impl Speaker {
-    /// A pod of the config `shop`.
+    /// Returns a pod of the config `shop`.
     pub(crate) async fn new(space: &Space, hub: SocketAddr) -> Result<Self> {
         let pod: Pod = injected_pod(space, "web", "shop").await?;
         ensure!(pod.name_any() == "web");

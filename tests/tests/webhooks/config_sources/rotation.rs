@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config_sources::scene::{changes, config_until, enabled, live, source, versions, wait_until_current};
 
-/// A number from the environment, for the long form.
+/// Returns a number from the environment, for the long form.
 fn variable(name: &str, short: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(short)
 }

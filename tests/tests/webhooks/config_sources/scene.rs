@@ -24,14 +24,14 @@ pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// The most bytes of the mirrors of the role sources that tests share.
 pub(crate) const MAX_MIRROR_BYTES: u32 = 64 * 1024 * 1024;
 
-/// The control plane with its webhooks, and the role sources.
+/// Returns the control plane with its webhooks, and the role sources.
 pub(crate) async fn shared() -> Result<Option<&'static Installation<'static>>> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(None) };
     sources(installation).await?;
     Ok(Some(installation))
 }
 
-/// The one process of the role sources in the shared cluster: a second one would wait for it.
+/// Returns the one process of the role sources in the shared cluster: a second one would wait for it.
 pub(crate) async fn sources(installation: &Installation<'_>) -> Result<&'static Replica> {
     static SHARED: OnceCell<Replica> = OnceCell::const_new();
     SHARED
@@ -43,7 +43,7 @@ pub(crate) async fn sources(installation: &Installation<'_>) -> Result<&'static 
         .await
 }
 
-/// The bytes of these mirrors.
+/// Returns the bytes of these mirrors.
 pub(crate) async fn mirrors(installation: &Installation<'_>) -> Result<f64> {
     sources(installation).await?.metric("nudge_source_mirrors_bytes").await
 }
@@ -59,13 +59,13 @@ pub(crate) async fn nowhere_logged(credentials: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A namespace whose admin lets sources work there. `secrets`: with Secrets too.
+/// Returns a namespace whose admin lets sources work there. `secrets`: with Secrets too.
 pub(crate) async fn enabled(purpose: &str, secrets: bool) -> Result<Option<Space>> {
     let Some(installation) = shared().await? else { return Ok(None) };
     enabled_of(installation, purpose, secrets).await.map(Some)
 }
 
-/// The same of another installation.
+/// Returns the same of another installation.
 pub(crate) async fn enabled_of(installation: &Installation<'_>, purpose: &str, secrets: bool) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     bind(&space, "nudge-sources").await?;
@@ -76,13 +76,13 @@ pub(crate) async fn enabled_of(installation: &Installation<'_>, purpose: &str, s
     Ok(space)
 }
 
-/// A living ConfigMap that sources may read.
+/// Returns a living ConfigMap that sources may read.
 pub(crate) async fn live(space: &Space, name: &str, value: &str) -> Result<ConfigMap> {
     may_read(space, "configmaps", name).await?;
     space.create_object(json!({"metadata": {"name": name}, "data": {"key": value}})).await
 }
 
-/// The same as a Secret of a type.
+/// Returns the same as a Secret of a type.
 pub(crate) async fn live_secret(space: &Space, name: &str, kind: &str, data: Value) -> Result<Secret> {
     may_read(space, "secrets", name).await?;
     space.create_object(json!({"metadata": {"name": name}, "type": kind, "stringData": data})).await
@@ -99,12 +99,12 @@ pub(crate) async fn changes(space: &Space, name: &str, value: &str) -> Result<()
     Ok(())
 }
 
-/// A source that does not wait for long.
+/// Returns a source that does not wait for long.
 pub(crate) async fn create_quick_source(space: &Space, name: &str, from: &Value) -> Result<ConfigSource> {
     source(space, name, from, &json!({"debounceSeconds": 0, "minPeriodSeconds": 0})).await
 }
 
-/// A source with more in its spec.
+/// Returns a source with more in its spec.
 pub(crate) async fn source(space: &Space, name: &str, from: &Value, more: &Value) -> Result<ConfigSource> {
     let mut spec = json!({"from": from});
     spec.as_object_mut().context("no spec")?.extend(more.as_object().context("no fields")?.clone());
@@ -162,7 +162,7 @@ pub(crate) async fn wait_until_current(space: &Space, source: &str, before: Opti
     Ok(version)
 }
 
-/// Where the content of a version is from, as its object says.
+/// Returns where the content of a version is from, as its object says.
 pub(crate) async fn origin<K>(space: &Space, config: &str, version: &str) -> Result<Origin>
 where
     K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
@@ -174,7 +174,7 @@ where
     found.into_iter().find_map(read).context("no origin")
 }
 
-/// Names of the ConfigMaps that are versions of a config.
+/// Returns names of the ConfigMaps that are versions of a config.
 pub(crate) async fn versions(space: &Space, config: &str) -> Result<Vec<ConfigMap>> {
     let all = ListParams::default().labels(&format!("nudge.dev/config={config}"));
     let mut maps = space.api::<ConfigMap>().list(&all).await?.items;

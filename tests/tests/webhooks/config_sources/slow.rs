@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::config_sources::git::server;
 use crate::config_sources::scene::{enabled, source, wait_until_current};
 
-/// A server that takes connections and says nothing.
+/// Returns a server that takes connections and says nothing.
 fn silent() -> Result<(String, Arc<Mutex<Vec<TcpStream>>>)> {
     let listener = TcpListener::bind((own_address()?.context("no address")?, 0))?;
     let (url, taken) = (format!("https://{}/shop", listener.local_addr()?), Arc::<Mutex<Vec<_>>>::default());

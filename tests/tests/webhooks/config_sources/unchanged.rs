@@ -24,7 +24,7 @@ use crate::config_sources::vault::{from, may_have_tokens, openbao};
 
 const NAMES: [&str; 3] = ["git", "oci", "vault"];
 
-/// Waits until servers of each kind were asked so often, with this outcome, since they had been asked as often as `since` says.
+/// Waits until servers of each kind were asked this often, with this outcome, since they had been asked as often as `since` says.
 async fn asked(sources: &Replica, outcome: &str, times: f64, since: [f64; 3]) -> Result<[f64; 3]> {
     let mut counts = [0.0; 3];
     for (at, kind) in ["Git", "OCI", "Vault"].iter().enumerate() {
@@ -38,7 +38,7 @@ async fn asked(sources: &Replica, outcome: &str, times: f64, since: [f64; 3]) ->
     Ok(counts)
 }
 
-/// All that a change of a config writes, and when it was written last.
+/// Returns all that a change of a config writes, and when it was written last.
 async fn last_write(space: &Space, cluster: &Cluster) -> Result<String> {
     let each = r#"jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}{"\n"}{end}"#;
     let kinds = "versionedconfigs,configsources,configmaps,secrets";

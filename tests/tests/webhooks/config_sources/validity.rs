@@ -15,7 +15,7 @@ use crate::config_sources::scene::{
     wait_until_current,
 };
 
-/// A config whose content must follow these rules.
+/// Creates a config whose content must follow these rules.
 async fn create_config_with_rules(space: &Space, validation: Value) -> Result<()> {
     let spec = json!({"rollout": at_once(), "validation": validation});
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": spec});
@@ -23,7 +23,7 @@ async fn create_config_with_rules(space: &Space, validation: Value) -> Result<()
     Ok(())
 }
 
-/// The message of a source whose content breaks a rule, which holds no value.
+/// Returns the message of a source whose content breaks a rule, which holds no value.
 fn refusal_message(status: &ConfigSourceStatus) -> Result<String> {
     let [valid, ready, stalled] = ["Valid", "Ready", "Stalled"].map(|kind| condition(status, kind));
     ensure!((&*valid.0, &*valid.1) == ("False", "Invalid") && stalled.0 == "True", "{status:?}");

@@ -24,7 +24,7 @@ use crate::config_sources::scene::{
 /// The value of a secret, which is nowhere else.
 const VALUE: &str = "hunter2-of-vault";
 
-/// A server that knows the cluster by the auth method `kubernetes`.
+/// Returns a server that knows the cluster by the auth method `kubernetes`.
 pub(crate) async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Option<(OpenBao, String)>> {
     let Some(bao) = OpenBao::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).await? else { return Ok(None) };
     let cluster = installation.cluster;

@@ -15,7 +15,7 @@ use crate::kubectl_nudge::scene::{
     WAIT_TIMEOUT, becomes_current, run_by, run_expecting, run_failing, run_successfully,
 };
 
-/// The names of the RoleBindings of a namespace, and whether it is enabled.
+/// Returns the names of the RoleBindings of a namespace, and whether it is enabled.
 async fn bindings_and_state(space: &Space) -> Result<(Vec<String>, bool)> {
     let names = ListParams::default();
     let bindings = space.api::<RoleBinding>().list(&names).await?.iter().map(ResourceExt::name_any).collect();

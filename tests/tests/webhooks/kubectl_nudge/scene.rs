@@ -64,7 +64,7 @@ pub(crate) async fn becomes_current(space: &Space, name: &str, version: &str) ->
     status(space, name, "it is current", |status| status.current_version.as_deref() == Some(version)).await
 }
 
-/// A pod of config `game` whose agent runs version 1.
+/// Returns a pod of config `game` whose agent runs version 1.
 pub(crate) async fn pod(installation: &Installation<'_>, replica: &Replica, space: &Space) -> Result<Pod> {
     run_successfully(installation, space, &["create", "game", "1", "--from-literal=lives=3"]).await?;
     becomes_current(space, "game", "1").await?;

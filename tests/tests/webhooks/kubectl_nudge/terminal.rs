@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::kubectl_nudge::scene::{pod, run, run_successfully, set_rollout};
 
-/// Whether a terminal does nothing with the text but show it.
+/// Returns whether a terminal does nothing with the text but show it.
 fn is_harmless(text: &str) -> bool {
     let bidi = |char| matches!(char, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     !text.chars().any(|char| char != '\n' && char != '\t' && (char.is_control() || bidi(char)))
@@ -103,7 +103,7 @@ async fn what_the_cluster_says_cannot_command_the_terminal() -> Result<()> {
     Ok(())
 }
 
-/// The command on a terminal of this width.
+/// Returns the command on a terminal of this width.
 fn on_terminal(
     installation: &Installation<'_>,
     space: &Space,

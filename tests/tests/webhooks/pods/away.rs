@@ -14,14 +14,14 @@ use crate::pods::injecting_cluster::{
     wait_until_injected,
 };
 
-/// A pod that opts in by the annotation alone.
+/// Returns a pod that opts in by the annotation alone.
 fn by_annotation(name: &str, value: &str) -> Value {
     let mut pod = pod_without_opt_in(name);
     pod["metadata"]["annotations"] = json!({"nudge.dev/inject": value});
     pod
 }
 
-/// The webhooks of the base with the component's changes, as kustomize makes them.
+/// Returns the webhooks of the base with the component's changes, as kustomize makes them.
 async fn with_component(cluster: &Cluster) -> Result<String> {
     let folder = cluster.folder().join("kustomize");
     for (from, to) in [("base", "base"), ("components/admission-policies", "component")] {

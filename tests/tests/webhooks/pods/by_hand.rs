@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::pods::injecting_cluster::{InjectingCluster, create, opted_in, refusal};
 
-/// The agent's container in the list where this server has it.
+/// Returns the agent's container in the list where this server has it.
 fn agent(pod: &Pod) -> Result<Value> {
     let spec = serde_json::to_value(&pod.spec)?;
     let all = ["initContainers", "containers"].map(|list| spec[list].as_array().cloned().unwrap_or_default()).concat();

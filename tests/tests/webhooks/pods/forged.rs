@@ -41,7 +41,8 @@ impl<'a> Attack<'a> {
         Ok(Self { replica: injecting.replica, tls: tls::trusting(&authority)?, namespace: &space.name })
     }
 
-    /// The answer to the review of a pod with this annotation `nudge.dev/configs`, whose container names these ConfigMaps.
+    /// Returns the answer to the review of a pod with this annotation `nudge.dev/configs`, whose container names these
+    /// ConfigMaps.
     async fn review_pod(&self, configs: &str, maps: &[&str], account: &str) -> Result<Answer> {
         // A look-up has 600 ms, which a machine that has much else to do may need.
         let answered = async || self.asks_from(Ipv4Addr::LOCALHOST, configs, maps, account).await.ok();
@@ -107,7 +108,7 @@ impl Answer {
         Ok(Self { allowed: response["allowed"] == true, texts })
     }
 
-    /// What is only in this one.
+    /// Returns what is only in this one.
     fn more_than<'a>(&'a self, other: &'a Self) -> Vec<&'a str> {
         self.texts.difference(&other.texts).map(String::as_str).collect()
     }

@@ -23,7 +23,7 @@ pub(crate) struct InjectingCluster {
 }
 
 impl InjectingCluster {
-    /// What the tests of this process share; `None` where the test is to be skipped.
+    /// Returns what the tests of this process share; `None` where the test is to be skipped.
     pub(crate) async fn shared() -> Result<Option<&'static Self>> {
         static SHARED: OnceCell<InjectingCluster> = OnceCell::const_new();
         let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(None) };
@@ -35,7 +35,7 @@ impl InjectingCluster {
         SHARED.get_or_try_init(injecting).await.map(Some)
     }
 
-    /// An enabled namespace with a ConfigMap `shop`.
+    /// Returns an enabled namespace with a ConfigMap `shop`.
     pub(crate) async fn space(&self, purpose: &str) -> Result<Space> {
         let space = self.installation.enabled(purpose).await?;
         config_map(&space).await?;
@@ -56,7 +56,7 @@ pub(crate) async fn wait_until_injected(space: &Space) -> Result<()> {
     eventually(WAIT_TIMEOUT, "pods are injected", injected).await
 }
 
-/// A pod that uses the ConfigMap `shop`.
+/// Returns a pod that uses the ConfigMap `shop`.
 pub(crate) fn pod_without_opt_in(name: &str) -> Value {
     let app = json!({"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop"}}]});
     json!({
@@ -66,14 +66,14 @@ pub(crate) fn pod_without_opt_in(name: &str) -> Value {
     })
 }
 
-/// The same with the label.
+/// Returns the same with the label.
 pub(crate) fn opted_in(name: &str) -> Value {
     let mut pod = pod_without_opt_in(name);
     pod["metadata"]["labels"] = json!({"nudge.dev/inject": "true"});
     pod
 }
 
-/// The same with the label and an annotation.
+/// Returns the same with the label and an annotation.
 pub(crate) fn with_annotation(name: &str, annotation: &str, value: &str) -> Value {
     let mut pod = opted_in(name);
     pod["metadata"]["annotations"] = json!({annotation: value});
@@ -89,7 +89,7 @@ pub(crate) async fn dry(space: &Space, pod: &Value) -> Result<Pod, kube::Error> 
     space.create_with(&parameters, &serde_json::from_value(pod.clone()).expect("a pod")).await
 }
 
-/// Whether the pod was injected.
+/// Returns whether the pod was injected.
 pub(crate) fn has_agent(pod: &Pod) -> bool {
     let spec = pod.spec.as_ref().expect("a specification");
     let labelled = pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("nudge.dev/agent"));
@@ -99,7 +99,7 @@ pub(crate) fn has_agent(pod: &Pod) -> bool {
     there
 }
 
-/// The message of a refusal.
+/// Returns the message of a refusal.
 #[track_caller]
 pub(crate) fn refusal<T: Debug>(result: Result<T, kube::Error>) -> String {
     let error = result.expect_err("this is to be refused");
@@ -107,7 +107,7 @@ pub(crate) fn refusal<T: Debug>(result: Result<T, kube::Error>) -> String {
     status.message.clone()
 }
 
-/// The names and texts of the Events with this reason.
+/// Returns the names and texts of the Events with this reason.
 pub(crate) async fn events(space: &Space, reason: &str) -> Result<Vec<(String, String)>> {
     let events = space.api::<Event>().list(&ListParams::default()).await?;
     let matching = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
@@ -116,7 +116,7 @@ pub(crate) async fn events(space: &Space, reason: &str) -> Result<Vec<(String, S
         .collect())
 }
 
-/// How many reviews of pods the replica was asked for.
+/// Returns how many reviews of pods the replica was asked for.
 pub(crate) async fn reviews(replica: &Replica) -> Result<f64> {
     replica.metric_where("nudge_admission_reviews_total", "path=\"/mutate/pods\"").await
 }

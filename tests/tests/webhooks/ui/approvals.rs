@@ -14,7 +14,8 @@ use crate::ui::scene::{kubeconfig, nudge, shop, show_config, stage, until};
 use crate::ui::tab::Tab;
 use crate::ui::views::assert_page_agrees;
 
-/// A config whose version 1.0.1 awaits the approval of one user, and the page as bob sees it: who may approve, and nothing else.
+/// Returns a config whose version 1.0.1 awaits the approval of one user, and the page as bob sees it: who may approve,
+/// and nothing else.
 async fn open_awaiting_config(
     installation: &'static Installation<'static>,
     browser: &'static crate::ui::browser::Browser,
@@ -40,7 +41,7 @@ async fn open_awaiting_config(
     Ok((space, page, tab))
 }
 
-/// All that users have decided, as the API server says.
+/// Returns all that users have decided, as the API server says.
 async fn stored_decisions(space: &Space) -> Result<Vec<(String, ApprovalDecision, String)>> {
     let all = space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
     Ok(all.into_iter().map(|one| (one.spec.approver, one.spec.decision, one.spec.reason)).collect())

@@ -16,7 +16,7 @@ const NOBODY: &str = "65534";
 const POLICY: &str = "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// A server that nobody has opened yet.
+/// Returns a server that nobody has opened yet.
 async fn start_page() -> Result<Option<Page>> {
     let Some((installation, _, _)) = stage().await? else { return Ok(None) };
     Page::start(&installation.cluster.kubeconfig(), &[]).await.map(Some)

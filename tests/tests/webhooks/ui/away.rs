@@ -17,7 +17,7 @@ use crate::ui::pictures::take_pictures;
 use crate::ui::scene::{create_pictured, open_page, show_config, stage};
 use crate::ui::tab::Tab;
 
-/// A way of its own to the API server, for an identity.
+/// Returns a way of its own to the API server, for an identity.
 async fn by_wire(installation: &Installation<'_>, space: &Space, who: &Identity<'_>) -> Result<(Wire, PathBuf)> {
     let (cluster, wire) = (installation.cluster, installation.cluster.wire().await?);
     let file = cluster.folder().join(format!("{}.kubeconfig", space.name));
@@ -25,7 +25,7 @@ async fn by_wire(installation: &Installation<'_>, space: &Space, who: &Identity<
     Ok((wire, file))
 }
 
-/// What is shown is not up to date, and what was seen last stays.
+/// Fails unless the page says that it is not up to date, and still shows what was seen last.
 async fn assert_outdated(tab: &Tab, why: &str) -> Result<()> {
     tab.wait_for_text("[role=alert]", &format!("What is shown may be out of date: {why}")).await?;
     tab.wait_for_text("#link", "out of date").await?;

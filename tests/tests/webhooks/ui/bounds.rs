@@ -22,7 +22,7 @@ pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const WINDOWS: usize = 16;
 const CONNECTIONS: usize = 128;
 
-/// A window that stays open, and the status of its answer.
+/// Returns a window that stays open, and the status of its answer.
 pub(crate) async fn window(page: &Page, session: &str) -> Result<(TcpStream, String)> {
     let host = format!("127.0.0.1:{}", page.port);
     let head = format!(

@@ -61,7 +61,8 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// The browser that the tests of this process share; `None` where there is none and so the test is to be skipped.
+    /// Returns the browser that the tests of this process share; `None` where there is none and so the test is to be
+    /// skipped.
     pub(crate) async fn shared(cluster: &Cluster) -> Result<Option<&'static Self>> {
         static SHARED: OnceCell<Option<Browser>> = OnceCell::const_new();
         Ok(SHARED.get_or_try_init(async || Self::start(cluster)).await?.as_ref())
@@ -88,13 +89,13 @@ impl Browser {
         Ok(Some(Self { to: Mutex::new(to), inbox, next, _process: process, _home: home }))
     }
 
-    /// A tab that shares nothing with others.
+    /// Returns a tab that shares nothing with others.
     pub(crate) async fn tab(&'static self) -> Result<Tab> {
         let context = self.call(None, "Target.createBrowserContext", json!({})).await?;
         self.tab_in(context["browserContextId"].as_str().context("no context")?).await
     }
 
-    /// A tab beside others of the same profile.
+    /// Returns a tab beside others of the same profile.
     pub(crate) async fn tab_in(&'static self, context: &str) -> Result<Tab> {
         let target = json!({"url": "about:blank", "browserContextId": context});
         let target = self.call(None, "Target.createTarget", target).await?["targetId"].clone();
@@ -125,7 +126,7 @@ impl Browser {
         Ok(answer["result"].take())
     }
 
-    /// What a tab complained of so far.
+    /// Returns what a tab complained of so far.
     pub(crate) fn complaints(&self, session: &str) -> Vec<String> {
         let inbox = self.inbox.lock();
         inbox.complaints.get(session).cloned().unwrap_or_default()

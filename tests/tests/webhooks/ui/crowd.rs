@@ -38,7 +38,7 @@ async fn reload(tab: &Tab, text: &str) -> Result<(u128, f64)> {
     Ok((shown, tab.value(paint).await?))
 }
 
-/// How long scripts have run in this tab so far, in milliseconds.
+/// Returns how long scripts have run in this tab so far, in milliseconds.
 async fn script(tab: &Tab) -> Result<f64> {
     let metrics = tab.call("Performance.getMetrics", json!({})).await?;
     let all = metrics["metrics"].as_array().into_iter().flatten();

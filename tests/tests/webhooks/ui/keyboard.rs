@@ -49,7 +49,7 @@ async fn all_can_be_reached_by_the_keyboard() -> Result<()> {
     reach(&tab, "pre").await
 }
 
-/// What can be operated or stands for something, without a name.
+/// Returns what can be operated or stands for something, without a name.
 async fn unnamed_elements(tab: &Tab) -> Result<Vec<Value>> {
     let tree = tab.call("Accessibility.getFullAXTree", json!({})).await?;
     let nodes = tree["nodes"].as_array().context("no tree")?;

@@ -66,12 +66,12 @@ impl Page {
         Ok(Self { process, address, port, folder })
     }
 
-    /// What it printed for its user besides the address.
+    /// Returns what it printed for its user besides the address.
     pub(crate) fn printed_text(&self) -> Result<String> {
         Ok(std::fs::read_to_string(self.folder.path().join("errors"))?)
     }
 
-    /// Where it is, without the token.
+    /// Returns where it is, without the token.
     pub(crate) fn top(&self) -> String {
         format!("http://127.0.0.1:{}/", self.port)
     }
@@ -92,14 +92,14 @@ impl Page {
         Ok(Answer { status, head: head.to_lowercase(), body: body.to_owned() })
     }
 
-    /// A request for data with these headers and no others.
+    /// Returns a request for data with these headers and no others.
     pub(crate) async fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer> {
         let headers: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let headers = headers.concat();
         self.raw(&format!("POST {path} HTTP/1.1\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())).await
     }
 
-    /// A request for data as the page sends it.
+    /// Returns a request for data as the page sends it.
     pub(crate) async fn post(&self, path: &str, session: &str, body: &str) -> Result<Answer> {
         let host = format!("127.0.0.1:{}", self.port);
         let (origin, bearer) = (format!("http://{host}"), format!("Bearer {session}"));

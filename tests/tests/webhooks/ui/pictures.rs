@@ -54,7 +54,7 @@ pub(crate) async fn take_pictures(tab: &Tab, view: &str) -> Result<()> {
     Ok(())
 }
 
-/// So many seconds ago.
+/// This many seconds ago.
 fn ago(seconds: i64) -> String {
     let at = Timestamp::now().checked_sub(SignedDuration::from_secs(seconds)).unwrap_or_default();
     format!("{}Z", &at.to_string()[..19])
@@ -65,7 +65,7 @@ fn condition(kind: &str, is: bool, reason: &str, message: &str, since: i64) -> V
     json!({"type": kind, "status": is, "reason": reason, "message": message, "lastTransitionTime": ago(since)})
 }
 
-/// A version with a ConfigMap, as it stands in the status.
+/// Returns a version with a ConfigMap, as it stands in the status.
 async fn version(space: &Space, name: &str, state: &str, data: Value, age: i64) -> Result<Value> {
     let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": name});
     let object = json!({"metadata": {"name": format!("shop-{name}"), "labels": labels}, "data": data});
@@ -101,7 +101,7 @@ fn release(
     release
 }
 
-/// A rollout of which a bit of everything can be seen.
+/// Returns a rollout of which a bit of everything can be seen.
 async fn scene(installation: &Installation<'_>) -> Result<Space> {
     let space = installation.cluster.space("shop").await?;
     space.service_account("app").await?;
@@ -235,13 +235,13 @@ async fn others(space: &Space) -> Result<()> {
     .await
 }
 
-/// A version as it stands in the status, without its objects.
+/// Returns a version as it stands in the status, without its objects.
 fn version_status(name: &str, state: &str) -> Value {
     let part = json!({"kind": "ConfigMap", "name": name, "uid": name, "digest": format!("sha256:{}", "0".repeat(64))});
     json!({"version": name, "state": state, "keys": 4, "bytes": 900, "parts": [part], "sealTime": ago(4000)})
 }
 
-/// One config that is outside of its windows, and one that is judged by metrics.
+/// Creates a config that is outside of its windows, and one that is judged by metrics.
 async fn create_gated_configs(space: &Space) -> Result<()> {
     let counts = |on_target: u32, total: u32| json!({"total": total, "onTarget": on_target, "ready": on_target, "summary": format!("{on_target}/{total}")});
     let opens = ago(-50_000);

@@ -10,7 +10,7 @@ use crate::ui::bounds::WAIT_TIMEOUT;
 use crate::ui::page::Page;
 use crate::ui::scene::stage;
 
-/// Everything that the server answers to these bytes, until it ends the connection.
+/// Returns everything that the server answers to these bytes, until it ends the connection.
 async fn sent(page: &Page, bytes: &[u8]) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", page.port)).await?;
     // The server may end the connection before it has read all.

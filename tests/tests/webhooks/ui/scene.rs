@@ -19,14 +19,15 @@ use crate::ui::tab::Tab;
 /// For a machine that has much else to do.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// The cluster with the control plane, and the browser; `None` where one is missing and so the test is to be skipped.
+/// Returns the cluster with the control plane, and the browser; `None` where one is missing and so the test is to be
+/// skipped.
 pub(crate) async fn stage() -> Result<Option<(&'static Installation<'static>, &'static Replica, &'static Browser)>> {
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(None) };
     let Some(browser) = Browser::shared(installation.cluster).await? else { return Ok(None) };
     Ok(Some((installation, replica, browser)))
 }
 
-/// The page as the administrator sees it, and a tab that shows it.
+/// Returns the page as the administrator sees it, and a tab that shows it.
 pub(crate) async fn open_page(installation: &Installation<'_>, browser: &'static Browser) -> Result<(Page, Tab)> {
     let page = Page::start(&installation.cluster.kubeconfig(), &[]).await?;
     let tab = browser.tab().await?;
@@ -50,7 +51,8 @@ pub(crate) async fn nudge(installation: &Installation<'_>, space: &Space, argume
     Ok(finished.stdout)
 }
 
-/// A namespace with the config `shop`, whose versions 1.0.0 and 1.0.1 are complete and whose first one is current.
+/// Returns a namespace with the config `shop`, whose versions 1.0.0 and 1.0.1 are complete and whose first one is
+/// current.
 pub(crate) async fn shop(installation: &Installation<'_>) -> Result<Space> {
     let space = installation.enabled("ui").await?;
     bind(&space, "nudge-secrets").await?;
@@ -81,7 +83,7 @@ pub(crate) async fn until(
         .await
 }
 
-/// A namespace that nobody works in, with a config and its status.
+/// Returns a namespace that nobody works in, with a config and its status.
 pub(crate) async fn create_pictured(
     installation: &Installation<'_>,
     name: &str,
@@ -93,7 +95,7 @@ pub(crate) async fn create_pictured(
     Ok(space)
 }
 
-/// A config with its status, where nobody works.
+/// Creates a config with its status, in a namespace where nobody works.
 pub(crate) async fn paint(space: &Space, name: &str, spec: Value, status: Value) -> Result<()> {
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": spec})).await?;
     repaint(space, name, status).await
@@ -106,7 +108,7 @@ pub(crate) async fn repaint(space: &Space, name: &str, status: Value) -> Result<
     Ok(())
 }
 
-/// A pod of the config with an agent, which no node runs.
+/// Returns a pod of the config with an agent, which no node runs.
 pub(crate) fn pod(name: &str, config: &str, workload: &str) -> Value {
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": workload, "uid": workload, "controller": true});
@@ -118,7 +120,7 @@ pub(crate) fn pod(name: &str, config: &str, workload: &str) -> Value {
     })
 }
 
-/// What its kubelet and the hub say of it.
+/// Returns what its kubelet and the hub say of it.
 pub(crate) fn pod_status(ready: bool, state: &str, reason: &str, message: &str) -> Value {
     let ready = if ready { "True" } else { "False" };
     json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready},
@@ -132,7 +134,7 @@ pub(crate) async fn report(space: &Space, name: &str, status: Value) -> Result<(
     Ok(())
 }
 
-/// A kubeconfig file for somebody.
+/// Returns a kubeconfig file for somebody.
 pub(crate) fn kubeconfig(installation: &Installation<'_>, who: &Identity<'_>, name: &str) -> Result<PathBuf> {
     let file = installation.cluster.folder().join(format!("{name}.kubeconfig"));
     std::fs::write(&file, installation.cluster.kubeconfig_of(who)).context("the kubeconfig")?;

@@ -33,7 +33,7 @@ impl Tab {
         self.call("Page.navigate", json!({"url": address})).await.map(drop)
     }
 
-    /// The value of an expression, which may be a promise.
+    /// Returns the value of an expression, which may be a promise.
     pub(crate) async fn value<T: DeserializeOwned>(&self, expression: &str) -> Result<T> {
         let asked = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", asked).await?;
@@ -63,12 +63,12 @@ impl Tab {
         self.until(&format!("document.querySelector({selector})?.innerText.includes({text})")).await
     }
 
-    /// The text of an element as a person sees it.
+    /// Returns the text of an element as a person sees it.
     pub(crate) async fn text(&self, selector: &str) -> Result<String> {
         self.value(&format!("document.querySelector({})?.innerText ?? ''", json!(selector))).await
     }
 
-    /// The texts of all such elements.
+    /// Returns the texts of all such elements.
     pub(crate) async fn texts(&self, selector: &str) -> Result<Vec<String>> {
         self.value(&format!("[...document.querySelectorAll({})].map((one) => one.innerText.trim())", json!(selector)))
             .await
@@ -110,7 +110,7 @@ impl Tab {
         self.call("Input.insertText", json!({"text": text})).await.map(drop)
     }
 
-    /// The size of the window, in pixels.
+    /// Sets the size of the window, in pixels.
     pub(crate) async fn size(&self, width: u32, height: u32) -> Result<()> {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", size).await.map(drop)
@@ -122,7 +122,7 @@ impl Tab {
         self.call("Emulation.setEmulatedMedia", json!({"features": features})).await.map(drop)
     }
 
-    /// A picture of the whole page.
+    /// Takes a picture of the whole page.
     pub(crate) async fn picture(&self, file: &Path, whole: bool) -> Result<()> {
         // Two frames, so that what was drawn is seen.
         self.run("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))").await?;
