@@ -16,7 +16,7 @@ use crate::content::EtagKey;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
 use crate::metrics::Metrics;
 use crate::notify::{
-    Scope, Taken, TargetPolicy, WebhookError, WebhookUrl, WebhookUrlError, Webhooks, notify_by_signal,
+    NotifiedEtags, Scope, TargetPolicy, WebhookError, WebhookUrl, WebhookUrlError, Webhooks, notify_by_signal,
 };
 use crate::pipeline::Outlets;
 use crate::publish::Current;
@@ -24,44 +24,44 @@ use crate::serve::{App, Bindings, Connections, Endpoint, Limits, OwnAddresses, s
 use crate::status::{Container, StatusPage};
 use crate::tasks::Tasks;
 
-/// What differs from one agent to another.
+/// The settings of an agent.
 pub struct Settings {
     /// The source's name, for `/status`.
     pub source: &'static str,
     /// The containers that subscribe.
     pub containers: Vec<Container>,
-    /// Webhooks from the start, each with its container.
+    /// The webhooks that exist from the start, each with its container.
     pub webhooks: Vec<(WebhookUrl, Container)>,
-    /// Where containers are asked whether they take a version.
+    /// The URLs at which containers are asked whether they take a version.
     pub checks: Vec<(ContainerName, WebhookUrl)>,
-    /// What containers were notified of before this process started.
-    pub taken: Taken,
-    /// Targets of webhooks outside of the pod.
+    /// The dictionaries that containers were notified of before this process started.
+    pub notified: NotifiedEtags,
+    /// The allowed targets of webhooks outside of the pod.
     pub webhook_allow: Vec<SocketAddr>,
     /// The folder for files, if there is one.
     pub mount_path: Option<PathBuf>,
-    /// Addresses that clients may call besides those of this host.
+    /// The addresses that clients may call besides those of this host.
     pub addresses: Vec<IpAddr>,
 }
 
-/// Why the parts can't be wired.
+/// The reason why the parts can't be wired.
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
-    /// The serving certificate.
+    /// The serving certificate can't be made.
     #[error("the serving certificate can't be made")]
     Certificate(#[from] AuthorityError),
-    /// TLS.
+    /// TLS can't be set up.
     #[error("TLS can't be set up")]
     Tls(#[from] rustls::Error),
-    /// A webhook.
+    /// A webhook can't be used.
     #[error("the webhook can't be used: {0}")]
     Hook(#[from] WebhookError),
-    /// A check.
+    /// A check can't be used.
     #[error("the check of container {container} can't be used: {source}")]
     Check {
-        /// Its container.
+        /// The container of the check.
         container: ContainerName,
-        /// What is wrong with its URL.
+        /// The fault of the URL.
         source: WebhookUrlError,
     },
 }
@@ -76,29 +76,29 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Wires the parts around where the endpoint listens. The [`Outlets`] are for the pipeline that brings the configuration. Needs a tokio
-    /// runtime.
+    /// Wires the parts of an endpoint that listens at `bindings`. The [`Outlets`] are for the pipeline that brings the
+    /// configuration. Needs a tokio runtime.
     pub fn new(
         settings: Settings,
         identity: &Identity,
         bindings: Bindings,
         now: OffsetDateTime,
     ) -> Result<(Self, Outlets), AssemblyError> {
-        let own = OwnAddresses::of_this_host();
+        let own = OwnAddresses::read();
         let address = bindings.first();
-        // The address in the endpoint's URL comes first: a certificate holds only so many.
-        let called = [address.ip()].into_iter().chain(settings.addresses.iter().copied());
-        let addresses: Vec<IpAddr> = called.chain(own.as_slice().iter().copied()).collect();
-        let certificate = identity.authority.serving(&serving_addresses(&addresses), now)?;
+        // The address in the endpoint's URL comes first, since the number of addresses in a certificate is limited.
+        let endpoints = [address.ip()].into_iter().chain(settings.addresses.iter().copied());
+        let addresses: Vec<IpAddr> = endpoints.chain(own.as_slice().iter().copied()).collect();
+        let certificate = identity.authority.make_serving_certificate(&serving_addresses(&addresses), now)?;
         let tls = Arc::new(server_config(Arc::new(SingleCertAndKey::from(certificate)))?);
 
-        let (current, current_shown) = watch::channel(None);
-        let (ready, ready_shown) = watch::channel(None);
+        let (current, current_receiver) = watch::channel(None);
+        let (ready, ready_receiver) = watch::channel(None);
         let limits = Arc::new(Limits::default());
         let metrics = Metrics::default();
         let connections = Connections::new(&limits, metrics.connections());
         let status = StatusPage::new(settings.source, settings.containers.clone(), Instant::now());
-        bindings.show(&status);
+        bindings.show_faults(&status);
         let secret = identity.token.secret();
         let etags = EtagKey::new(&secret);
         let policy = TargetPolicy::new(own.as_slice().to_vec(), settings.webhook_allow.clone());
@@ -108,7 +108,8 @@ impl Assembly {
         };
         let checks = settings.checks.iter().map(check).collect::<Result<_, _>>()?;
         let checks = Checks::new(checks, secret.clone(), settings.mount_path.clone());
-        let hooks = Webhooks::new(limits.hooks, secret, policy, ready_shown.clone(), status.clone(), metrics.clone());
+        let hooks =
+            Webhooks::new(limits.hooks, secret, policy, ready_receiver.clone(), status.clone(), metrics.clone());
         let outlets = Outlets {
             current,
             ready,
@@ -124,18 +125,18 @@ impl Assembly {
             limits: Arc::clone(&limits),
             token: identity.token.clone(),
             etags,
-            current: current_shown,
-            ready: ready_shown.clone(),
+            current: current_receiver,
+            ready: ready_receiver.clone(),
             candidate: checks.candidate(),
             status,
             hooks,
             metrics: metrics.clone(),
         });
         let endpoint = Endpoint { bindings, status: app.status.clone(), tls, own, limits, connections, metrics };
-        Ok((Self { address, endpoint, app, ready: ready_shown, settings }, outlets))
+        Ok((Self { address, endpoint, app, ready: ready_receiver, settings }, outlets))
     }
 
-    /// Where clients reach the endpoint.
+    /// Returns the address at which clients reach the endpoint.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -145,10 +146,10 @@ impl Assembly {
         let Self { endpoint, app, mut ready, settings, .. } = self;
         ready.mark_unchanged();
         let etag = ready.borrow().as_ref().map(|ready| ready.dictionary.etag().to_owned()).unwrap_or_default();
-        let known = |name: &ContainerName| settings.taken.etags.get(name).cloned();
+        let known_etag = |name: &ContainerName| settings.notified.etags.get(name).cloned();
         for (url, container) in settings.webhooks {
-            let known = known(&container.name);
-            app.hooks.add_known(url.as_str(), Some(container.name), &etag, known)?;
+            let known_etag = known_etag(&container.name);
+            app.hooks.add(url.as_str(), Some(container.name), &etag, known_etag)?;
         }
         let (status, metrics) = (app.status.clone(), app.metrics.clone());
         tasks.spawn(
@@ -157,10 +158,10 @@ impl Assembly {
         );
         for Container { name, notify, .. } in settings.containers {
             if let Some(signal) = notify.signal() {
-                let (scope, known) = (scope(&name), known(&name));
-                let notified =
-                    notify_by_signal(name, signal, scope, ready.clone(), known, status.clone(), metrics.clone());
-                tasks.spawn("notification by signal", notified);
+                let (scope, known_etag) = (scope(&name), known_etag(&name));
+                let (ready, status, metrics) = (ready.clone(), status.clone(), metrics.clone());
+                let task = notify_by_signal(name, signal, scope, ready, known_etag, status, metrics);
+                tasks.spawn("notification by signal", task);
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Whether the files of a version fit into the file system of their folder, which is asked before the pod switches to it. It refuses nothing that
-//! would fit; what does not fit all the same, the operating system refuses.
+//! Checks whether the files of a version fit into the file system of their folder, before the pod switches to the version. The
+//! check refuses no files that would fit; files that do not fit in spite of it are refused by the operating system.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -9,50 +9,50 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 
-/// What a file system has left, beside the files that are read now.
+/// The room that a file system has besides the current files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Size of a block, in bytes: of a page, in memory.
+    /// The size of a block, in bytes; of a page, in memory.
     block: u64,
-    /// Free blocks; `None` where the file system does not say.
+    /// The number of free blocks; `None` if the file system does not report it.
     blocks: Option<u64>,
-    /// How many files can be made; `None` where there is no bound.
+    /// The number of files that can be created; `None` if there is no bound.
     files: Option<u64>,
-    /// What is in the folder: of keys that are among these the links stay.
+    /// The names in the folder. Keys that are among them have links already.
     names: BTreeSet<OsString>,
 }
 
-/// Why files don't fit.
+/// The reason why files do not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoom {
-    /// By their size.
+    /// The files are too large.
     #[error(
         "its files need {needed} KiB, and {free} KiB are free beside the current files; put several settings into one key, or make values smaller"
     )]
     Size {
-        /// What they take, in KiB of whole blocks.
+        /// The size of the files, in KiB of whole blocks.
         needed: u64,
-        /// What is free.
+        /// The free size, in KiB.
         free: u64,
     },
-    /// By their number.
+    /// There are too many files.
     #[error(
         "it has {needed} files with their links, and {free} can be made beside the current ones; put several settings into one key"
     )]
     Number {
-        /// How many have to be made.
+        /// The number of files that must be created.
         needed: u64,
-        /// How many can be made.
+        /// The number of files that can be created.
         free: u64,
     },
 }
 
 impl Room {
-    /// What there is in a folder; `None` where that is not known. Folders that are `old`, by their names, count as free.
-    pub fn of(folder: &Path, old: impl Fn(&[u8]) -> bool) -> Option<Self> {
+    /// Returns the room in a folder; `None` if it is not known. Folders whose names are `is_old` count as free.
+    pub fn in_folder(folder: &Path, is_old: impl Fn(&[u8]) -> bool) -> Option<Self> {
         let system = statvfs(folder).ok()?;
         let block = system.f_frsize.max(1);
-        let (old_bytes, old_files) = usage(folder, old);
+        let (old_bytes, old_files) = usage(folder, is_old);
         Some(Self {
             block,
             blocks: (system.f_blocks > 0).then(|| system.f_bavail.saturating_add(old_bytes / block)),
@@ -61,12 +61,12 @@ impl Room {
         })
     }
 
-    /// Whether files of these sizes, by their keys, fit with the folder that holds them and their links.
+    /// Checks whether files of these sizes, by their keys, fit with the folder that holds them and their links.
     pub fn check(&self, files: &BTreeMap<String, usize>) -> Result<(), NoRoom> {
         let sizes = files.values().map(|size| (*size as u64).div_ceil(self.block));
         let blocks = sizes.fold(0u64, u64::saturating_add);
         let links = files.keys().filter(|key| !self.names.contains(OsStr::new(key.as_str()))).count();
-        // Beside them the folder, and the link by which all are swapped.
+        // The folder, and the link by which all files are swapped, count too.
         let files = files.len() as u64 + links as u64 + 2;
         let kib = |blocks: u64| blocks.saturating_mul(self.block) / 1024;
         if let Some(free) = self.blocks.filter(|free| *free < blocks) {
@@ -79,10 +79,10 @@ impl Room {
     }
 }
 
-/// Bytes and number of the files in these folders within `folder`.
-fn usage(folder: &Path, is_taken: impl Fn(&[u8]) -> bool) -> (u64, u64) {
+/// Returns the bytes and the number of the files in the folders within `folder` whose names count.
+fn usage(folder: &Path, counts: impl Fn(&[u8]) -> bool) -> (u64, u64) {
     let folders = fs::read_dir(folder).into_iter().flatten().flatten();
-    let folders = folders.filter(|entry| is_taken(entry.file_name().as_encoded_bytes()));
+    let folders = folders.filter(|entry| counts(entry.file_name().as_encoded_bytes()));
     let files = folders.flat_map(|entry| fs::read_dir(entry.path()).into_iter().flatten().flatten());
     // stat(2) counts in units of 512 bytes.
     let bytes = |file: fs::DirEntry| file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512));
@@ -131,8 +131,8 @@ mod tests {
         let (bytes, files) = usage(folder.path(), |name| name == b"..old");
         assert!(files == 2 && bytes >= 20_000, "{files} files of {bytes} bytes");
         assert_eq!(usage(folder.path(), |_| false), (0, 0));
-        assert_eq!(Room::of(&folder.path().join("gone"), |_| true), None);
-        let names = Room::of(folder.path(), |_| true).unwrap().names;
+        assert_eq!(Room::in_folder(&folder.path().join("gone"), |_| true), None);
+        let names = Room::in_folder(folder.path(), |_| true).unwrap().names;
         assert_eq!(names, BTreeSet::from(["..new", "..old"].map(OsString::from)));
     }
 

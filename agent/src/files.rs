@@ -17,15 +17,15 @@ use zeroize::Zeroizing;
 use crate::content::{Dictionary, Entry};
 use crate::disk_room::Room;
 
-const DATA: &str = "..data";
-const DRAFT: &str = "..data_tmp";
+const DATA_LINK: &str = "..data";
+const DRAFT_LINK: &str = "..data_tmp";
 const VERSION_PREFIX: &str = "..nudge-";
-const NEXT: &str = "..next";
+const CANDIDATE_FOLDER: &str = "..next";
 
-/// Why the files can't be written. Those of the version before stay complete.
+/// The reason why the files can't be written. Those of the version before stay complete.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
-    /// A file of the same name is not Nudge's.
+    /// There is a file of the same name that Nudge has not made.
     #[error("{} is in the way and was not made by Nudge; move it, or choose another folder", path.display())]
     InTheWay {
         /// The file.
@@ -36,7 +36,7 @@ pub enum ProjectError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -46,32 +46,31 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
     move |source| ProjectError::Io { path, source }
 }
 
-/// Writes the values into `folder` and makes them visible together. Returns messages about old files that can't be removed; the new
-/// files are in place all the same.
+/// Writes the values into `folder` and makes them visible together. Returns messages about old files that can't be removed; the
+/// new files are in place nevertheless.
 pub fn project(folder: &Path, dictionary: &Dictionary) -> Result<Vec<String>, ProjectError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
-    let keys = keys(dictionary);
-    // What an agent has left that was killed takes room.
-    let visible = fs::read_link(folder.join(DATA)).unwrap_or_default().into_os_string();
-    let before = remove_old_versions(folder, &visible);
-    // There may be no room for them twice.
+    let entries = file_entries(dictionary);
+    // Versions that a killed agent has left take room.
+    let visible = fs::read_link(folder.join(DATA_LINK)).unwrap_or_default().into_os_string();
+    let removal = remove_old_versions(folder, &visible);
+    // There may be no room for the same files twice.
     if is_in_place(folder, dictionary) {
-        let cleanup = [before, remove_stale_links(folder)];
-        return Ok(cleanup.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect());
+        return Ok(error_messages([removal, remove_stale_links(folder)]));
     }
-    for entry in &keys {
+    for entry in &entries {
         let path = folder.join(entry.key());
-        if fs::symlink_metadata(&path).is_ok() && !is_ours(&path) {
+        if fs::symlink_metadata(&path).is_ok() && !is_own_link(&path) {
             return Err(ProjectError::InTheWay { path });
         }
     }
 
-    let written = write_version(folder, &keys, dictionary).and_then(|version| {
+    let result = write_version(folder, &entries, dictionary).and_then(|version| {
         // Links for new keys come before the swap: until then they point to nothing, as in the kubelet's volumes.
-        link_keys(folder, &keys)?;
+        link_keys(folder, &entries)?;
         swap(folder, version)
     });
-    let visible = match written {
+    let visible = match result {
         Ok(visible) => visible,
         Err(error) => {
             // Only the first error matters.
@@ -79,60 +78,63 @@ pub fn project(folder: &Path, dictionary: &Dictionary) -> Result<Vec<String>, Pr
             return Err(error);
         }
     };
-    let cleanup = [remove_stale_links(folder), remove_old_versions(folder, &visible)];
-    Ok(cleanup.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect())
+    Ok(error_messages([remove_stale_links(folder), remove_old_versions(folder, &visible)]))
 }
 
-/// The keys that are files. `nudge.binary` matters only in JSON: files hold the raw bytes.
-fn keys(dictionary: &Dictionary) -> Vec<&Entry> {
+fn error_messages(results: [io::Result<()>; 2]) -> Vec<String> {
+    results.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect()
+}
+
+/// Returns the entries that are files. `nudge.binary` matters only in JSON: files hold the raw bytes.
+fn file_entries(dictionary: &Dictionary) -> Vec<&Entry> {
     dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY).collect()
 }
 
 /// Returns whether the visible files are those of the dictionary already.
 pub fn is_in_place(folder: &Path, dictionary: &Dictionary) -> bool {
-    let keys = keys(dictionary);
+    let entries = file_entries(dictionary);
     let holds = |entry: &Entry| {
         let path = folder.join(entry.key());
-        is_ours(&path) && fs::read(&path).is_ok_and(|found| *Zeroizing::new(found) == *dictionary.raw(entry))
+        is_own_link(&path) && fs::read(&path).is_ok_and(|bytes| *Zeroizing::new(bytes) == *dictionary.raw(entry))
     };
-    // Versions differ by the first mostly.
-    let versions = keys.iter().find(|entry| entry.key() == reserved::CONFIGS);
-    let count = fs::read_dir(folder.join(DATA)).map_or(0, Iterator::count);
-    count == keys.len() && versions.is_some_and(|entry| holds(entry)) && keys.iter().all(|entry| holds(entry))
+    // The list of configs differs between most versions, so it is compared first.
+    let configs = entries.iter().find(|entry| entry.key() == reserved::CONFIGS);
+    let count = fs::read_dir(folder.join(DATA_LINK)).map_or(0, Iterator::count);
+    count == entries.len() && configs.is_some_and(|entry| holds(entry)) && entries.iter().all(|entry| holds(entry))
 }
 
-/// The room that there is for the files of a version beside those of now; `None` where that is not known.
+/// Returns the room for the files of a version besides the current files; `None` if it is not known.
 pub fn room(folder: &Path) -> Option<Room> {
-    let visible = fs::read_link(folder.join(DATA)).unwrap_or_default().into_os_string();
+    let visible = fs::read_link(folder.join(DATA_LINK)).unwrap_or_default().into_os_string();
     let is_old = |name: &[u8]| {
-        name == NEXT.as_bytes() || name.starts_with(VERSION_PREFIX.as_bytes()) && name != visible.as_bytes()
+        name == CANDIDATE_FOLDER.as_bytes() || name.starts_with(VERSION_PREFIX.as_bytes()) && name != visible.as_bytes()
     };
-    Room::of(folder, is_old)
+    Room::in_folder(folder, is_old)
 }
 
-/// The files of a dictionary that is not served yet, in a folder of their own beside the others. They go with this.
+/// The files of a dictionary that is not served yet, in a folder of their own beside the others. They are removed on drop.
 #[derive(Debug)]
-pub struct NextFiles {
+pub struct CandidateFiles {
     path: PathBuf,
     inode: u64,
 }
 
-impl NextFiles {
+impl CandidateFiles {
     /// Writes the values into the folder `..next` within `folder`, which appears whole.
     pub fn write(folder: &Path, dictionary: &Dictionary) -> Result<Self, ProjectError> {
         fs::create_dir_all(folder).map_err(io_error(folder))?;
-        let version = write_version(folder, &keys(dictionary), dictionary)?;
+        let version = write_version(folder, &file_entries(dictionary), dictionary)?;
         let inode = fs::symlink_metadata(version.path()).map_err(io_error(version.path()))?.ino();
-        let path = folder.join(NEXT);
+        let path = folder.join(CANDIDATE_FOLDER);
         Self::remove_old(folder);
         fs::rename(version.path(), &path).map_err(io_error(&path))?;
         let _ = version.keep();
         Ok(Self { path, inode })
     }
 
-    /// Removes what an agent that was killed has left.
+    /// Removes the files that a killed agent has left.
     pub fn remove_old(folder: &Path) {
-        match fs::remove_dir_all(folder.join(NEXT)) {
+        match fs::remove_dir_all(folder.join(CANDIDATE_FOLDER)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!(folder = %folder.display(), %error, "old files not removed");
             }
@@ -141,10 +143,10 @@ impl NextFiles {
     }
 }
 
-impl Drop for NextFiles {
+impl Drop for CandidateFiles {
     fn drop(&mut self) {
         // Another candidate may have taken the place.
-        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode)
+        if fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode)
             && let Err(error) = fs::remove_dir_all(&self.path)
         {
             tracing::warn!(folder = %self.path.display(), %error, "old files not removed");
@@ -153,11 +155,11 @@ impl Drop for NextFiles {
 }
 
 /// Writes a version into a folder of its own, which is removed with the handle.
-fn write_version(folder: &Path, keys: &[&Entry], dictionary: &Dictionary) -> Result<TempDir, ProjectError> {
+fn write_version(folder: &Path, entries: &[&Entry], dictionary: &Dictionary) -> Result<TempDir, ProjectError> {
     let mut draft = tempfile::Builder::new();
     draft.prefix(VERSION_PREFIX).permissions(Permissions::from_mode(0o755));
     let version = draft.tempdir_in(folder).map_err(io_error(folder))?;
-    for entry in keys {
+    for entry in entries {
         let path = version.path().join(entry.key());
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path).map_err(io_error(&path))?;
@@ -169,7 +171,7 @@ fn write_version(folder: &Path, keys: &[&Entry], dictionary: &Dictionary) -> Res
 /// Points `..data` to the version and returns its name.
 fn swap(folder: &Path, version: TempDir) -> Result<OsString, ProjectError> {
     let name = version.path().file_name().unwrap_or_default().to_owned();
-    let (draft, data) = (folder.join(DRAFT), folder.join(DATA));
+    let (draft, data) = (folder.join(DRAFT_LINK), folder.join(DATA_LINK));
     let _ = fs::remove_file(&draft);
     symlink(&name, &draft).map_err(io_error(&draft))?;
     fs::rename(&draft, &data).map_err(io_error(&data))?;
@@ -177,10 +179,10 @@ fn swap(folder: &Path, version: TempDir) -> Result<OsString, ProjectError> {
     Ok(name)
 }
 
-fn link_keys(folder: &Path, keys: &[&Entry]) -> Result<(), ProjectError> {
-    for entry in keys {
+fn link_keys(folder: &Path, entries: &[&Entry]) -> Result<(), ProjectError> {
+    for entry in entries {
         let path = folder.join(entry.key());
-        match symlink(Path::new(DATA).join(entry.key()), &path) {
+        match symlink(Path::new(DATA_LINK).join(entry.key()), &path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(&path)(error)),
             _ => {}
         }
@@ -189,15 +191,15 @@ fn link_keys(folder: &Path, keys: &[&Entry]) -> Result<(), ProjectError> {
 }
 
 /// Returns whether `path` is a link into `..data`.
-fn is_ours(path: &Path) -> bool {
-    fs::read_link(path).is_ok_and(|target| target.starts_with(DATA))
+fn is_own_link(path: &Path) -> bool {
+    fs::read_link(path).is_ok_and(|target| target.starts_with(DATA_LINK))
 }
 
-/// Removes our links to keys that the visible version does not have.
+/// Removes Nudge's links to keys that the visible version does not have.
 fn remove_stale_links(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if is_ours(&path) && fs::metadata(&path).is_err() {
+        if is_own_link(&path) && fs::metadata(&path).is_err() {
             fs::remove_file(&path)?;
         }
     }
@@ -269,7 +271,7 @@ mod tests {
         for other in [&[("a", &b"1"[..]), ("b", b"3")][..], &[("a", b"1")], &[("a", b"1"), ("b", b"2"), ("c", b"3")]] {
             assert!(!is_in_place(folder.path(), &dictionary(other)), "{other:?}");
         }
-        // A user's hand.
+        // A user has removed a link.
         fs::remove_file(folder.path().join("b")).unwrap();
         assert!(!is_in_place(folder.path(), &first));
         project(folder.path(), &first).unwrap();
@@ -281,19 +283,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         project(folder.path(), &dictionary(&[("a", b"1")])).unwrap();
         let next = folder.path().join("..next");
-        let first = NextFiles::write(folder.path(), &dictionary(&[("a", b"2")])).unwrap();
+        let first = CandidateFiles::write(folder.path(), &dictionary(&[("a", b"2")])).unwrap();
         assert_eq!(fs::read(next.join("a")).unwrap(), b"2");
         assert_eq!(fs::metadata(&next).unwrap().permissions().mode() & 0o777, 0o755);
         project(folder.path(), &dictionary(&[("a", b"3")])).unwrap();
         assert_eq!(fs::read(next.join("a")).unwrap(), b"2", "files that are written meanwhile leave it");
-        let second = NextFiles::write(folder.path(), &dictionary(&[("a", b"4")])).unwrap();
+        let second = CandidateFiles::write(folder.path(), &dictionary(&[("a", b"4")])).unwrap();
         drop(first);
         assert_eq!(fs::read(next.join("a")).unwrap(), b"4", "only its own files go");
         drop(second);
         assert!(!next.exists() && fs::read(folder.path().join("a")).unwrap() == b"3");
-        std::mem::forget(NextFiles::write(folder.path(), &dictionary(&[("a", b"5")])).unwrap());
-        NextFiles::remove_old(folder.path());
-        NextFiles::remove_old(folder.path());
+        std::mem::forget(CandidateFiles::write(folder.path(), &dictionary(&[("a", b"5")])).unwrap());
+        CandidateFiles::remove_old(folder.path());
+        CandidateFiles::remove_old(folder.path());
         assert!(!names(folder.path()).iter().any(|name| name == "..next"));
     }
 

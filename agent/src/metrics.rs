@@ -17,12 +17,12 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::status::StatusPage;
 
-/// How subscribers are notified, as a label.
+/// The channel by which subscribers are notified, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
-    /// By a signal.
+    /// Signals.
     Signal,
-    /// By a webhook.
+    /// Webhooks.
     Webhook,
 }
 
@@ -55,9 +55,9 @@ struct OutcomeLabel {
 /// A call of the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HubCall {
-    /// For the versions that the pod is assigned.
+    /// A poll for the versions that the pod is assigned.
     Poll,
-    /// With a report.
+    /// A report.
     Report,
 }
 
@@ -106,7 +106,7 @@ impl Default for Metrics {
         );
         registry.register("hub_polls", "Polls of the hub, by how they ended", families.polls.clone());
         registry.register("hub_reports", "Reports to the hub, by how they ended", families.reports.clone());
-        // All series from the start, so that a rate over the first event is not missed.
+        // All series exist from the start, so that a rate over the first event is not missed.
         for channel in [Channel::Signal, Channel::Webhook] {
             for outcome in Outcome::FINAL {
                 let _ = families.notified.get_or_create(&NotifiedLabel { channel, outcome: outcome.as_str() });
@@ -117,27 +117,27 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn answered(&self, status: StatusCode) {
+    pub(crate) fn count_answer(&self, status: StatusCode) {
         self.families.requests.get_or_create(&CodeLabel { code: status.as_u16() }).inc();
     }
 
-    /// The endpoint's connections.
+    /// Returns the metrics of the endpoint's connections.
     pub fn connections(&self) -> &ConnectionMetrics {
         &self.families.connections
     }
 
-    /// Another dictionary is served.
-    pub fn switched(&self) {
+    /// Counts a dictionary that is served after another one.
+    pub fn count_switch(&self) {
         self.families.switches.inc();
     }
 
-    /// A notification of a subscriber has ended.
-    pub fn notified(&self, channel: Channel, outcome: Outcome) {
+    /// Counts a notification of a subscriber that has ended.
+    pub fn count_notification(&self, channel: Channel, outcome: Outcome) {
         self.families.notified.get_or_create(&NotifiedLabel { channel, outcome: outcome.as_str() }).inc();
     }
 
-    /// A call of the hub has ended; `outcome` is one of a bounded set.
-    pub fn record_call(&self, call: HubCall, outcome: &'static str) {
+    /// Counts a call of the hub that has ended; `outcome` is one of a bounded set.
+    pub fn count_call(&self, call: HubCall, outcome: &'static str) {
         let calls = match call {
             HubCall::Poll => &self.families.polls,
             HubCall::Report => &self.families.reports,
@@ -145,7 +145,7 @@ impl Metrics {
         calls.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// The text of `/metrics`, in the format OpenMetrics 1.0.
+    /// Returns the text of `/metrics`, in the format OpenMetrics 1.0.
     pub(crate) fn render(&self, status: &StatusPage, now: Instant) -> String {
         self.families.age.set(status.age_seconds(now));
         self.families.problems.set(i64::try_from(status.problems().len()).unwrap_or(i64::MAX));

@@ -10,24 +10,24 @@ use crate::content::Dictionary;
 /// A dictionary that is or was served.
 #[derive(Debug)]
 pub struct Published {
-    /// Counts the changes in this process, from 1.
+    /// The number of the dictionary in this process, from 1.
     pub generation: u64,
     /// The dictionary.
     pub dictionary: Arc<Dictionary>,
-    /// When it began to be served.
+    /// The time at which the dictionary began to be served.
     pub at: OffsetDateTime,
 }
 
-/// Shows the newest dictionary; `None` until there is a first one. A slow receiver may miss those in between, but never the newest, so
-/// notifications need no queue.
+/// The newest dictionary; `None` until there is a first one. A slow receiver may miss dictionaries in between, but never the
+/// newest, so notifications need no queue.
 pub type Current = watch::Receiver<Option<Arc<Published>>>;
 
 /// The writing end of [`Current`].
 pub type Publisher = watch::Sender<Option<Arc<Published>>>;
 
-/// Waits for a dictionary newer than the one that `current` has shown. The very first one does not count, since subscribers start with
-/// it. `false` when there will never be one.
-pub async fn wait_for_newer(current: &mut Current) -> bool {
+/// Waits for a dictionary newer than the one that `current` has shown. The very first one does not count, since subscribers start
+/// with it. Returns `false` when there will never be one.
+async fn wait_for_newer(current: &mut Current) -> bool {
     if current.borrow().is_none() {
         if current.changed().await.is_err() {
             return false;
@@ -39,10 +39,11 @@ pub async fn wait_for_newer(current: &mut Current) -> bool {
     current.changed().await.is_ok()
 }
 
-/// Waits for a dictionary other than the one that a subscriber is `known` to have; without such knowledge the same as [`wait_for_newer`].
-pub async fn wait_for_other(current: &mut Current, known: Option<&str>) -> bool {
-    let Some(known) = known else { return wait_for_newer(current).await };
-    let differs = |now: &Option<Arc<Published>>| now.as_ref().is_some_and(|now| now.dictionary.etag() != known);
+/// Waits for a dictionary other than the one with `known_etag`, which a subscriber has; without an `ETag` for a newer one.
+/// Returns `false` when there will never be one.
+pub async fn wait_for_other(current: &mut Current, known_etag: Option<&str>) -> bool {
+    let Some(known_etag) = known_etag else { return wait_for_newer(current).await };
+    let differs = |now: &Option<Arc<Published>>| now.as_ref().is_some_and(|now| now.dictionary.etag() != known_etag);
     current.wait_for(differs).await.is_ok()
 }
 

@@ -1,44 +1,44 @@
-//! Whether the agent is ready: it is when it serves a dictionary, and its files are there. Until then it keeps the reason in a file of the state
-//! folder, which `wait-ready` prints when it gives up.
+//! The readiness of the agent. It is ready when it serves a dictionary, and its files are written. Until then it keeps the reason
+//! in a file of the state folder, which `wait-ready` prints when it gives up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::private_file::write_whole;
+use crate::atomic_file::write_file;
 
-/// Its name in the state folder.
-const FILE: &str = "not-ready";
+/// The name of the file in the state folder.
+const FILE_NAME: &str = "not-ready";
 
-/// The file of one agent.
+/// The file with the reason why one agent is not ready.
 #[derive(Clone, Debug)]
 pub struct NotReady {
     path: PathBuf,
-    cleared: bool,
+    is_cleared: bool,
 }
 
 impl NotReady {
-    /// The file in the state folder.
+    /// Returns the file in this state folder.
     pub fn new(state: &Path) -> Self {
-        Self { path: state.join(FILE), cleared: false }
+        Self { path: state.join(FILE_NAME), is_cleared: false }
     }
 
     /// Writes the reason.
-    pub fn say(&mut self, reason: &str) {
-        self.cleared = false;
+    pub fn set_reason(&mut self, reason: &str) {
+        self.is_cleared = false;
         // Without the file `wait-ready` gives up without a reason.
-        if let Err(error) = write_whole(&self.path, 0o600, |file| file.write_all(reason.as_bytes())) {
+        if let Err(error) = write_file(&self.path, 0o600, |file| file.write_all(reason.as_bytes())) {
             tracing::debug!(%error, path = %self.path.display(), "writing the reason failed");
         }
     }
 
-    /// Removes the reason: something is served now, and its files are there.
+    /// Removes the reason.
     pub fn clear(&mut self) {
-        if !std::mem::replace(&mut self.cleared, true) {
+        if !std::mem::replace(&mut self.is_cleared, true) {
             let _ = fs::remove_file(&self.path);
         }
     }
 
-    /// The reason, if there is one.
+    /// Returns the reason, if there is one.
     pub fn reason(&self) -> Option<String> {
         fs::read_to_string(&self.path).ok()
     }

@@ -1,4 +1,4 @@
-//! What the agent knows of its own work, for `/status` and the reports to the hub.
+//! The status of the agent's own work, for `/status` and the reports to the hub.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,9 +21,9 @@ use crate::source::Fault;
 /// A container that the agent serves.
 #[derive(Clone, Debug)]
 pub struct Container {
-    /// Its name.
+    /// The name of the container.
     pub name: ContainerName,
-    /// How it is notified.
+    /// How the container is notified.
     pub notify: Notify,
     /// What counts as its acknowledgement.
     pub ack: Ack,
@@ -38,6 +38,7 @@ struct Row {
 
 #[derive(Debug)]
 struct Facts {
+    /// The time at which the source was last read without fault.
     confirmed: Instant,
     contact: Option<ContactStatus>,
     since: BTreeMap<ConfigName, OffsetDateTime>,
@@ -46,11 +47,11 @@ struct Facts {
     files: Option<FilesStatus>,
     /// The configs whose files are not those that are served.
     unwritten: Vec<ConfigName>,
-    /// The addresses at which the endpoint can't listen.
-    silent: BTreeMap<SocketAddr, Fault>,
+    /// The faults of the addresses at which the endpoint can't listen.
+    listen_faults: BTreeMap<SocketAddr, Fault>,
 }
 
-/// Shared facts; every method is short and never waits.
+/// The status, which all parts of the agent share. Every method is short and never waits for another one.
 #[derive(Clone, Debug)]
 pub struct StatusPage {
     source: &'static str,
@@ -59,7 +60,7 @@ pub struct StatusPage {
 }
 
 impl StatusPage {
-    /// The status before anything has happened. The source counts as read `now`.
+    /// Creates the status before anything has happened. The source counts as read `now`.
     pub fn new(source: &'static str, containers: Vec<Container>, now: Instant) -> Self {
         let row = |container| Row { container, notified: NotificationStatus::nothing_yet(), fetched: None };
         let facts = Facts {
@@ -70,7 +71,7 @@ impl StatusPage {
             containers: containers.into_iter().map(row).collect(),
             files: None,
             unwritten: Vec::new(),
-            silent: BTreeMap::new(),
+            listen_faults: BTreeMap::new(),
         };
         Self { source, facts: Arc::new(Mutex::new(facts)), changes: watch::Sender::new(()) }
     }
@@ -80,148 +81,155 @@ impl StatusPage {
         lock(&self.facts)
     }
 
-    /// Changes whenever something changes that is part of a report to the hub.
+    /// Changes the facts, and announces the change.
+    fn change(&self, change: impl FnOnce(&mut Facts)) {
+        change(&mut self.facts());
+        self.changes.send_replace(());
+    }
+
+    /// Returns a receiver of the changes of everything that is part of a report to the hub.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Sets the contact with the hub; `confirmed` is when it last answered.
-    pub fn contact(&self, contact: ContactStatus, confirmed: Option<Instant>) {
+    /// Sets the contact with the hub; `confirmed` is the time of its answer, if it has answered.
+    pub fn set_contact(&self, contact: ContactStatus, confirmed: Option<Instant>) {
         let mut facts = self.facts();
         facts.confirmed = confirmed.unwrap_or(facts.confirmed);
         facts.contact = Some(contact);
     }
 
-    /// The source was read. `problems` has the configs that it can't provide; `confirmed` is set if it was read without fault.
-    pub fn source_read(
+    /// Sets what was read from the source. `problems` has the configs that it can't provide; `confirmed` is set if it was read
+    /// without fault.
+    pub fn set_source(
         &self,
         since: &BTreeMap<ConfigName, OffsetDateTime>,
         problems: &BTreeMap<ConfigName, Problem>,
         confirmed: Option<Instant>,
     ) {
-        let mut facts = self.facts();
-        facts.since.clone_from(since);
-        facts.problems.clone_from(problems);
-        facts.confirmed = confirmed.unwrap_or(facts.confirmed);
-        drop(facts);
-        self.changes.send_replace(());
+        self.change(|facts| {
+            facts.since.clone_from(since);
+            facts.problems.clone_from(problems);
+            facts.confirmed = confirmed.unwrap_or(facts.confirmed);
+        });
     }
 
-    /// Seconds since the source was last read without fault.
+    /// Returns the seconds since the source was last read without fault.
     pub fn age_seconds(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.facts().confirmed).as_secs()
     }
 
-    /// The problems now, by config.
+    /// Returns the present problems, by config.
     pub fn problems(&self) -> BTreeMap<ConfigName, Problem> {
         self.facts().problems.clone()
     }
 
-    /// Containers are about to be notified of the dictionary with `etag`: by signal, or by webhook where they have one.
-    pub fn begin_notifying(&self, etag: &str, hooked: &[ContainerName]) {
-        for row in &mut self.facts().containers {
-            let Container { name, notify, .. } = &row.container;
-            if notify.signal().is_some() || (*notify == Notify::Webhook && hooked.contains(name)) {
-                let etag = Some(etag.to_owned());
-                row.notified =
-                    NotificationStatus { outcome: Outcome::Pending, etag, ..NotificationStatus::nothing_yet() };
+    /// Marks the containers that are about to be notified of the dictionary with `etag`: by signal, or by webhook if they have
+    /// one.
+    pub fn begin_notifying(&self, etag: &str, with_webhooks: &[ContainerName]) {
+        self.change(|facts| {
+            for row in &mut facts.containers {
+                let Container { name, notify, .. } = &row.container;
+                if notify.signal().is_some() || (*notify == Notify::Webhook && with_webhooks.contains(name)) {
+                    let (outcome, etag) = (Outcome::Pending, Some(etag.to_owned()));
+                    row.notified = NotificationStatus { outcome, etag, ..NotificationStatus::nothing_yet() };
+                }
             }
-        }
-        self.changes.send_replace(());
+        });
     }
 
-    /// Sets the outcome of notifying a container by signal, or of restarting it.
-    pub fn notified(&self, container: &ContainerName, notified: NotificationStatus) {
-        if let Some(row) = self.facts().containers.iter_mut().find(|row| row.container.name == *container) {
-            row.notified = notified;
-        }
-        self.changes.send_replace(());
+    /// Sets the status of notifying a container by signal, or of restarting it.
+    pub fn set_notification(&self, container: &ContainerName, notified: NotificationStatus) {
+        self.set_notification_of(|row| row.name == *container, notified);
     }
 
-    /// How notifying a container went.
-    pub fn outcome(&self, container: &ContainerName) -> Option<NotificationStatus> {
+    /// Returns the status of notifying a container.
+    pub fn notification(&self, container: &ContainerName) -> Option<NotificationStatus> {
         let facts = self.facts();
         let row = facts.containers.iter().find(|row| row.container.name == *container)?;
         Some(row.notified.clone())
     }
 
-    /// Sets the outcome of notifying a container by its webhooks. For a container that is notified by signal, webhooks do not count.
-    pub fn notified_by_webhook(&self, container: &ContainerName, notified: NotificationStatus) {
-        let by_webhook = |row: &&mut Row| row.container.name == *container && row.container.notify == Notify::Webhook;
-        if let Some(row) = self.facts().containers.iter_mut().find(by_webhook) {
-            row.notified = notified;
-        }
-        self.changes.send_replace(());
+    /// Sets the status of notifying a container by its webhooks. For a container that is notified by signal, webhooks do not
+    /// count.
+    pub fn set_webhook_notification(&self, container: &ContainerName, notified: NotificationStatus) {
+        self.set_notification_of(|row| row.name == *container && row.notify == Notify::Webhook, notified);
     }
 
-    /// The containers that are notified.
-    pub fn subscribed(&self) -> Vec<ContainerName> {
+    fn set_notification_of(&self, is_meant: impl Fn(&Container) -> bool, notified: NotificationStatus) {
+        self.change(|facts| {
+            if let Some(row) = facts.containers.iter_mut().find(|row| is_meant(&row.container)) {
+                row.notified = notified;
+            }
+        });
+    }
+
+    /// Returns the containers that are notified.
+    pub fn subscribers(&self) -> Vec<ContainerName> {
         let facts = self.facts();
         let rows = facts.containers.iter().filter(|row| row.container.notify != Notify::None);
         rows.map(|row| row.container.name.clone()).collect()
     }
 
-    /// The containers that were notified of the dictionary with `etag`, or have it already.
-    pub fn taken(&self, etag: &str) -> Vec<ContainerName> {
+    /// Returns the containers that were notified of the dictionary with `etag`, or have it already.
+    pub fn containers_with(&self, etag: &str) -> Vec<ContainerName> {
         let facts = self.facts();
         let rows = facts.containers.iter().filter(|row| {
             let fetched = row.fetched.as_deref();
             let Container { notify, .. } = row.container;
-            notify != Notify::None && acknowledged(notify, Ack::Delivered, &row.notified, fetched, etag)
+            notify != Notify::None && has_acknowledged(notify, Ack::Delivered, &row.notified, fetched, etag)
         });
         rows.map(|row| row.container.name.clone()).collect()
     }
 
-    /// Sets the state of the files. `changed` has the configs that they were written for.
-    pub fn files(&self, files: FilesStatus, changed: Vec<ConfigName>) {
-        let mut facts = self.facts();
-        facts.unwritten = if files.message.is_some() { changed } else { Vec::new() };
-        facts.files = Some(files);
-        drop(facts);
-        self.changes.send_replace(());
+    /// Sets the status of the files. `changed` has the configs that they were written for.
+    pub fn set_files(&self, files: FilesStatus, changed: Vec<ConfigName>) {
+        self.change(|facts| {
+            facts.unwritten = if files.message.is_some() { changed } else { Vec::new() };
+            facts.files = Some(files);
+        });
     }
 
-    /// The endpoint listens at this address, or can't.
-    pub fn listens(&self, address: SocketAddr, fault: Option<Fault>) {
-        let mut facts = self.facts();
-        let before = facts.silent.get(&address).cloned();
-        if before == fault {
+    /// Sets the fault because of which the endpoint can't listen at this address, or that there is none.
+    pub fn set_listen_fault(&self, address: SocketAddr, fault: Option<Fault>) {
+        if self.facts().listen_faults.get(&address) == fault.as_ref() {
             return;
         }
-        match fault {
-            Some(fault) => facts.silent.insert(address, fault),
-            None => facts.silent.remove(&address),
-        };
-        drop(facts);
-        self.changes.send_replace(());
+        self.change(|facts| {
+            match fault {
+                Some(fault) => facts.listen_faults.insert(address, fault),
+                None => facts.listen_faults.remove(&address),
+            };
+        });
     }
 
-    /// Why the endpoint can't listen at one of its addresses.
-    pub fn silent(&self) -> Option<Fault> {
-        self.facts().silent.values().next().cloned()
+    /// Returns the fault because of which the endpoint can't listen at one of its addresses.
+    pub fn listen_fault(&self) -> Option<Fault> {
+        self.facts().listen_faults.values().next().cloned()
     }
 
     /// Waits until the endpoint listens at all of its addresses.
-    pub async fn listens_everywhere(&self) {
+    pub async fn wait_until_listening(&self) {
         let mut changes = self.changes();
-        while self.silent().is_some() && changes.changed().await.is_ok() {}
+        while self.listen_fault().is_some() && changes.changed().await.is_ok() {}
     }
 
-    /// The configs whose files can't be written, and why not; `None` where the files are those that are served.
-    pub fn unwritten(&self) -> Option<(Vec<ConfigName>, String)> {
+    /// Returns the configs whose files can't be written, and the reason; `None` if the files are those of the served
+    /// dictionary.
+    pub fn unwritten_configs(&self) -> Option<(Vec<ConfigName>, String)> {
         let facts = self.facts();
         Some((facts.unwritten.clone(), facts.files.as_ref()?.message.clone()?))
     }
 
-    /// A request got the dictionary with `etag`. It counts for the container that it names. Without a name it counts for the only
-    /// notified container, if there is just one.
-    pub fn fetched(&self, container: Option<&str>, etag: &str) {
+    /// Records that a request got the dictionary with `etag`. It counts for the container that it names. Without a name it
+    /// counts for the only notified container, if there is just one.
+    pub fn record_fetch(&self, container: Option<&str>, etag: &str) {
         let mut facts = self.facts();
-        let notified = |row: &&mut Row| row.container.notify != Notify::None;
+        let is_notified = |row: &&mut Row| row.container.notify != Notify::None;
         let row = if let Some(name) = container {
             facts.containers.iter_mut().find(|row| row.container.name.as_str() == name)
         } else {
-            let mut rows = facts.containers.iter_mut().filter(notified);
+            let mut rows = facts.containers.iter_mut().filter(is_notified);
             rows.next().filter(|_| rows.next().is_none())
         };
         if let Some(row) = row
@@ -233,12 +241,12 @@ impl StatusPage {
         }
     }
 
-    /// The containers, and whether they have acknowledged the dictionary with `etag`.
+    /// Returns the status of the containers, with whether they have acknowledged the dictionary with `etag`.
     pub fn containers(&self, etag: &str) -> Vec<ContainerStatus> {
         self.facts().containers.iter().map(|row| row.status(etag)).collect()
     }
 
-    /// The reply to `/status`.
+    /// Returns the reply to `/status`.
     pub fn status(&self, published: &Published, hooks: Vec<WebhookView>, now: Instant) -> Status {
         let facts = self.facts();
         let dictionary = &published.dictionary;
@@ -281,14 +289,20 @@ impl Row {
             ack,
             notified: self.notified.clone(),
             fetched: self.fetched.clone(),
-            acknowledged: acknowledged(notify, ack, &self.notified, self.fetched.as_deref(), etag),
+            acknowledged: has_acknowledged(notify, ack, &self.notified, self.fetched.as_deref(), etag),
         }
     }
 }
 
-/// Returns whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it, whatever `ack` says. One that
-/// takes a version by a restart has it after that: what fetched it before is the process that ends.
-fn acknowledged(notify: Notify, ack: Ack, notified: &NotificationStatus, fetched: Option<&str>, etag: &str) -> bool {
+/// Returns whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it, whatever
+/// `ack` says. A container that takes versions by a restart has it after the restart: the process that fetched it before ends.
+fn has_acknowledged(
+    notify: Notify,
+    ack: Ack,
+    notified: &NotificationStatus,
+    fetched: Option<&str>,
+    etag: &str,
+) -> bool {
     let delivered = notified.outcome == Outcome::Delivered && notified.etag.as_deref() == Some(etag);
     let fetched = fetched == Some(etag);
     if notify == Notify::InPlace {
@@ -311,7 +325,7 @@ mod tests {
         NotificationStatus { outcome, etag: Some("new".to_owned()), ..NotificationStatus::nothing_yet() }
     }
 
-    fn fetched(status: &StatusPage) -> Vec<Option<String>> {
+    fn fetched_etags(status: &StatusPage) -> Vec<Option<String>> {
         status.facts().containers.iter().map(|row| row.fetched.clone()).collect()
     }
 
@@ -319,31 +333,31 @@ mod tests {
     fn a_request_without_a_name_counts_only_for_the_only_notified_container() {
         let usr1 = Notify::Signal(NotifySignal::Usr1);
         let one = StatusPage::new("dir", vec![container("a", usr1), container("b", Notify::None)], Instant::now());
-        one.fetched(None, "x");
-        assert_eq!(fetched(&one), [Some("x".to_owned()), None]);
-        one.fetched(Some("b"), "y");
-        one.fetched(Some("stranger"), "z");
-        assert_eq!(fetched(&one), [Some("x".to_owned()), Some("y".to_owned())]);
+        one.record_fetch(None, "x");
+        assert_eq!(fetched_etags(&one), [Some("x".to_owned()), None]);
+        one.record_fetch(Some("b"), "y");
+        one.record_fetch(Some("stranger"), "z");
+        assert_eq!(fetched_etags(&one), [Some("x".to_owned()), Some("y".to_owned())]);
 
         let two = StatusPage::new("dir", vec![container("a", usr1), container("b", Notify::Webhook)], Instant::now());
-        two.fetched(None, "x");
-        assert_eq!(fetched(&two), [None, None]);
+        two.record_fetch(None, "x");
+        assert_eq!(fetched_etags(&two), [None, None]);
     }
 
     #[test]
     fn an_acknowledgement_is_for_the_version_that_is_served() {
         let signal = Notify::Signal(NotifySignal::Usr1);
         let notified = notified(Outcome::Delivered);
-        assert!(acknowledged(signal, Ack::Delivered, &notified, None, "new"));
-        assert!(!acknowledged(signal, Ack::Delivered, &notified, Some("old"), "newer"));
-        assert!(!acknowledged(signal, Ack::Fetched, &notified, Some("old"), "new"));
-        assert!(acknowledged(signal, Ack::Fetched, &notified, Some("new"), "new"));
-        assert!(acknowledged(signal, Ack::Delivered, &notified, Some("newer"), "newer"));
+        assert!(has_acknowledged(signal, Ack::Delivered, &notified, None, "new"));
+        assert!(!has_acknowledged(signal, Ack::Delivered, &notified, Some("old"), "newer"));
+        assert!(!has_acknowledged(signal, Ack::Fetched, &notified, Some("old"), "new"));
+        assert!(has_acknowledged(signal, Ack::Fetched, &notified, Some("new"), "new"));
+        assert!(has_acknowledged(signal, Ack::Delivered, &notified, Some("newer"), "newer"));
     }
 
     #[test]
-    fn what_the_process_before_a_restart_fetches_is_no_acknowledgement() {
-        let of = |outcome, ack, fetched| acknowledged(Notify::InPlace, ack, &notified(outcome), fetched, "new");
+    fn a_fetch_before_a_restart_does_not_acknowledge() {
+        let has = |outcome, ack, fetched| has_acknowledged(Notify::InPlace, ack, &notified(outcome), fetched, "new");
         for (outcome, ack, fetched, expected) in [
             (Outcome::Pending, Ack::Delivered, Some("new"), false),
             (Outcome::Pending, Ack::Fetched, Some("new"), false),
@@ -352,7 +366,7 @@ mod tests {
             (Outcome::Delivered, Ack::Fetched, None, false),
             (Outcome::Delivered, Ack::Fetched, Some("new"), true),
         ] {
-            assert_eq!(of(outcome, ack, fetched), expected, "{outcome:?} {ack:?} {fetched:?}");
+            assert_eq!(has(outcome, ack, fetched), expected, "{outcome:?} {ack:?} {fetched:?}");
         }
     }
 }

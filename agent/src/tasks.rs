@@ -4,7 +4,7 @@ use std::future::pending;
 
 use tokio::task::{Id, JoinSet};
 
-/// Tasks that run as long as the process. Dropping the set aborts them.
+/// The tasks that run as long as the process. Dropping the set aborts them.
 #[derive(Default)]
 pub struct Tasks {
     running: JoinSet<()>,
@@ -21,9 +21,9 @@ impl Tasks {
     ///
     /// Cancel safe.
     pub async fn wait_for_end(&mut self) -> &'static str {
-        let Some(ended) = self.running.join_next_with_id().await else { return pending().await };
-        let (id, panicked) = ended.map_or_else(|error| (error.id(), true), |(id, ())| (id, false));
-        let task = self.names.iter().find(|(of, _)| *of == id).map_or("", |(_, name)| name);
+        let Some(result) = self.running.join_next_with_id().await else { return pending().await };
+        let (id, panicked) = result.map_or_else(|error| (error.id(), true), |(id, ())| (id, false));
+        let task = self.names.iter().find(|(task, _)| *task == id).map_or("", |(_, name)| name);
         tracing::error!(task, panicked, "task ended, which is a bug");
         task
     }
@@ -46,7 +46,7 @@ mod tests {
         let mut ended = [tasks.wait_for_end().await, tasks.wait_for_end().await];
         ended.sort_unstable();
         assert_eq!(ended, ["ends", "panics"]);
-        let mut none = Tasks::default();
-        assert!(timeout(Duration::from_millis(10), none.wait_for_end()).await.is_err());
+        let mut empty = Tasks::default();
+        assert!(timeout(Duration::from_millis(10), empty.wait_for_end()).await.is_err());
     }
 }

@@ -1,22 +1,22 @@
-//! What the answer to a question means. Pure.
+//! Decides what the answer to a question means. Pure.
 
 use hyper::StatusCode;
 
-/// What a container says of a candidate.
+/// The answer of a container about a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The container takes the candidate.
     Takes,
     /// The container refuses the candidate.
     Refuses,
-    /// Nobody there knows the question.
+    /// The container does not know the question.
     NoCheck,
     /// The container must be asked again.
     Again,
 }
 
-/// What this status means. Redirects are not followed.
-pub(super) fn answer(status: StatusCode) -> Answer {
+/// Returns the meaning of a status. Redirects are not followed.
+pub(super) fn interpret_status(status: StatusCode) -> Answer {
     match status.as_u16() {
         200..=299 => Answer::Takes,
         422 => Answer::Refuses,
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn every_status_has_its_meaning() {
-        let of = |status: u16| answer(StatusCode::from_u16(status).unwrap());
+        let interpret = |status: u16| interpret_status(StatusCode::from_u16(status).unwrap());
         for (statuses, expected) in [
             (&[200, 202, 204, 299][..], Answer::Takes),
             (&[422], Answer::Refuses),
@@ -39,7 +39,7 @@ mod tests {
             (&[100, 301, 302, 308, 400, 401, 403, 408, 409, 410, 421, 423, 429, 500, 502, 503, 504], Answer::Again),
         ] {
             for status in statuses {
-                assert_eq!(of(*status), expected, "{status}");
+                assert_eq!(interpret(*status), expected, "{status}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One question: all containers that have a check are asked about one candidate, at the same time, each until it has answered.
+//! A question: all containers that have a check are asked about one candidate, at the same time, each until it has answered.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,49 +18,49 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use zeroize::Zeroizing;
 
-use super::answer::{Answer, answer};
-use super::text::{MAX_READ_BYTES, shown};
+use super::answer::{Answer, interpret_status};
+use super::refusal_reason::{MAX_READ_BYTES, displayable_reason};
 use crate::content::{Dictionary, VersionContent, changed_keys};
-use crate::files::NextFiles;
+use crate::files::CandidateFiles;
 use crate::notify::{Containers, Event, WebhookTarget, post, random_name};
 use crate::source::Fault;
 
-/// Waits between two attempts to ask a container.
-const RETRIES: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
+/// The waits between two attempts to ask a container.
+const ATTEMPT_BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
 
-/// A container that is asked, and where.
+/// The check of a container.
 #[derive(Clone, Debug)]
 pub struct Check {
     /// The container.
     pub container: ContainerName,
-    /// Where it answers.
+    /// The URL at which the container answers.
     pub target: WebhookTarget,
 }
 
-/// What the containers are asked about.
+/// The versions that the containers are asked about.
 #[derive(Debug)]
 pub struct Candidate {
-    /// The versions that they may take or refuse.
+    /// The contents that the containers may take or refuse.
     pub contents: Vec<Arc<VersionContent>>,
-    /// What the endpoint would serve with them.
+    /// The dictionary that the endpoint would serve with them.
     pub dictionary: Arc<Dictionary>,
 }
 
 impl Candidate {
-    /// Returns whether one of its versions has this name.
-    pub fn is_named(&self, version: &str) -> bool {
+    /// Returns whether one of the versions has this name.
+    pub fn has_version(&self, version: &str) -> bool {
         self.contents.iter().any(|content| content.version().as_str() == version)
     }
 }
 
-/// How the question stands.
+/// The verdict of the containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All containers take the candidate.
     Takes,
-    /// One refuses it.
+    /// A container refuses the candidate.
     Refuses(Fault),
-    /// The time is over, and one has not answered. The question goes on.
+    /// The time is over, and a container has not answered. The question goes on.
     Overdue(Fault),
 }
 
@@ -70,47 +70,48 @@ pub struct Checks(Arc<Shared>);
 
 struct Shared {
     checks: Vec<Check>,
-    /// Signs the questions.
+    /// The secret that signs the questions.
     secret: Zeroizing<Vec<u8>>,
-    /// Where the files are, if there is a folder for them.
+    /// The folder for files, if there is one.
     folder: Option<PathBuf>,
-    /// What the endpoint has for those who are asked.
+    /// The candidate that the endpoint gives to the containers.
     candidate: watch::Sender<Option<Arc<Candidate>>>,
-    /// Containers of which it was logged that they know no question.
-    without: Mutex<Vec<ContainerName>>,
+    /// The containers of which was logged that they have no check.
+    without_check: Mutex<Vec<ContainerName>>,
 }
 
 impl Checks {
-    /// Nobody is asked yet.
+    /// Creates the checks, about which no container is asked yet.
     pub fn new(checks: Vec<Check>, secret: Zeroizing<Vec<u8>>, folder: Option<PathBuf>) -> Self {
         if let Some(folder) = folder.as_ref().filter(|_| !checks.is_empty()) {
-            NextFiles::remove_old(folder);
+            CandidateFiles::remove_old(folder);
         }
         Self(Arc::new(Shared {
             checks,
             secret,
             folder,
             candidate: watch::Sender::default(),
-            without: Mutex::default(),
+            without_check: Mutex::default(),
         }))
     }
 
-    /// Returns whether there are none.
+    /// Returns whether no container has a check.
     pub fn is_empty(&self) -> bool {
         self.0.checks.is_empty()
     }
 
-    /// What the containers are asked about now.
+    /// Returns the candidate that the containers are asked about now.
     pub fn candidate(&self) -> watch::Receiver<Option<Arc<Candidate>>> {
         self.0.candidate.subscribe()
     }
 
-    /// Asks whether the containers take `candidate` in place of what is served. It is overdue after `patience`. Needs a tokio runtime.
+    /// Asks whether the containers take `candidate` in place of the served dictionary. Answers are overdue after `timeout`. Needs a
+    /// tokio runtime.
     pub fn ask(
         &self,
         candidate: Candidate,
         served: Arc<Dictionary>,
-        patience: Duration,
+        timeout: Duration,
         containers: &watch::Receiver<Containers>,
     ) -> Question {
         let mut changed = changed_keys(&served, &candidate.dictionary);
@@ -127,7 +128,7 @@ impl Checks {
         .body();
         let candidate = Arc::new(candidate);
         self.0.candidate.send_replace(Some(Arc::clone(&candidate)));
-        let asked = Arc::new(Asked {
+        let tasks = Arc::new(TaskContext {
             shared: Arc::clone(&self.0),
             id: random_name("msg"),
             body,
@@ -138,31 +139,31 @@ impl Checks {
         });
         let mut answers = JoinSet::new();
         for check in &self.0.checks {
-            answers.spawn(Arc::clone(&asked).ask(check.clone(), containers.clone()));
+            answers.spawn(Arc::clone(&tasks).ask(check.clone(), containers.clone()));
         }
-        Question { asked, answers, patience, overdue: Some(Instant::now() + patience), lost: false }
+        Question { context: tasks, answers, timeout, deadline: Some(Instant::now() + timeout), is_lost: false }
     }
 }
 
-/// A question that is under way; it ends when this is dropped.
+/// A question that is being asked; it ends on drop.
 pub struct Question {
-    asked: Arc<Asked>,
+    context: Arc<TaskContext>,
     answers: JoinSet<Result<(), Fault>>,
-    patience: Duration,
-    /// When the time is over; `None` once that was said.
-    overdue: Option<Instant>,
+    timeout: Duration,
+    /// The end of the time for answers; `None` once a verdict has reported it.
+    deadline: Option<Instant>,
     /// Whether a task has ended without an answer, so there will be no verdict.
-    lost: bool,
+    is_lost: bool,
 }
 
 impl Question {
     /// Returns whether the question is about these contents in place of this dictionary.
     pub fn is_about(&self, contents: &[Arc<VersionContent>], served: &Arc<Dictionary>) -> bool {
-        let Asked { candidate, served: compared, .. } = &*self.asked;
-        let same = |(one, other): (&Arc<VersionContent>, &Arc<VersionContent>)| Arc::ptr_eq(one, other);
+        let TaskContext { candidate, served: compared, .. } = &*self.context;
+        let is_same = |(left, right): (&Arc<VersionContent>, &Arc<VersionContent>)| Arc::ptr_eq(left, right);
         Arc::ptr_eq(compared, served)
             && candidate.contents.len() == contents.len()
-            && candidate.contents.iter().zip(contents).all(same)
+            && candidate.contents.iter().zip(contents).all(is_same)
     }
 
     /// Waits for the next verdict.
@@ -170,21 +171,21 @@ impl Question {
     /// Cancel safe.
     pub async fn verdict(&mut self) -> Verdict {
         loop {
-            let overdue = self.overdue;
+            let deadline = self.deadline;
             tokio::select! {
                 biased;
-                answer = self.answers.join_next(), if !self.lost => match answer {
+                answer = self.answers.join_next(), if !self.is_lost => match answer {
                     None => return Verdict::Takes,
                     Some(Ok(Ok(()))) => {}
                     Some(Ok(Err(refusal))) => return Verdict::Refuses(refusal),
                     Some(Err(error)) => {
                         tracing::error!(%error, "question lost, which is a bug");
-                        self.lost = true;
+                        self.is_lost = true;
                     }
                 },
-                () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => {
-                    self.overdue = None;
-                    return Verdict::Overdue(self.asked.overdue(self.patience));
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    self.deadline = None;
+                    return Verdict::Overdue(self.context.overdue_fault(self.timeout));
                 }
                 else => return std::future::pending().await,
             }
@@ -194,24 +195,24 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.asked.shared.candidate.send_replace(None);
+        self.context.shared.candidate.send_replace(None);
     }
 }
 
-/// What the tasks of one question share.
-struct Asked {
+/// The context of the tasks of one question.
+struct TaskContext {
     shared: Arc<Shared>,
     id: String,
     body: Bytes,
     candidate: Arc<Candidate>,
     served: Arc<Dictionary>,
-    /// The candidate's files, which are there before anybody is asked.
-    files: OnceCell<Option<NextFiles>>,
-    /// Why containers have not answered yet.
+    /// The candidate's files, which are written before any container is asked.
+    files: OnceCell<Option<CandidateFiles>>,
+    /// The containers that have not answered yet, with the last failure of each.
     failures: Mutex<BTreeMap<ContainerName, Option<String>>>,
 }
 
-impl Asked {
+impl TaskContext {
     fn failures(&self) -> MutexGuard<'_, BTreeMap<ContainerName, Option<String>>> {
         lock(&self.failures)
     }
@@ -235,9 +236,9 @@ impl Asked {
                     self.failures().insert(container.clone(), Some(error));
                 }
             }
-            // One that has started meanwhile may answer now.
+            // A container that has started meanwhile may answer now.
             tokio::select! {
-                () = sleep(RETRIES.jittered_wait(attempt, rand::random())) => {}
+                () = sleep(ATTEMPT_BACKOFF.jittered_wait(attempt, rand::random())) => {}
                 Ok(()) = containers.changed() => {}
             }
         }
@@ -245,24 +246,24 @@ impl Asked {
         Ok(())
     }
 
-    /// Asks once. Returns why the container refuses, if it does.
+    /// Asks once. Returns the fault if the container refuses the candidate.
     async fn attempt(&self, container: &ContainerName, target: &WebhookTarget) -> Result<Option<Fault>, String> {
         self.files.get_or_try_init(|| self.write_files()).await?;
-        let answered = post(target, &self.shared.secret, &self.id, self.body.clone(), MAX_READ_BYTES).await;
-        let answered = answered.map_err(|error| error.to_string())?;
-        let status = answered.status;
-        match answer(status) {
+        let answer = post(target, &self.shared.secret, &self.id, self.body.clone(), MAX_READ_BYTES).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let status = answer.status;
+        match interpret_status(status) {
             Answer::Takes => Ok(None),
             Answer::Refuses => {
-                let text = answered.text.as_ref().map(|text| &text[..]);
-                let text = shown(text, &[&self.candidate.dictionary, &self.served]);
+                let text = answer.text.as_ref().map(|text| &text[..]);
+                let text = displayable_reason(text, &[&self.candidate.dictionary, &self.served]);
                 let message = format!("container {container} refuses it: {text}");
                 Ok(Some(Fault { reason: ProblemReason::CheckRefused, message }))
             }
             Answer::NoCheck => {
-                let mut without = lock(&self.shared.without);
-                if !without.contains(container) {
-                    without.push(container.clone());
+                let mut without_check = lock(&self.shared.without_check);
+                if !without_check.contains(container) {
+                    without_check.push(container.clone());
                     let (host, status) = (target.host(), status.as_u16());
                     tracing::warn!(%container, host, status, "container has no check; it is not asked about versions");
                 }
@@ -272,22 +273,23 @@ impl Asked {
         }
     }
 
-    async fn write_files(&self) -> Result<Option<NextFiles>, String> {
+    async fn write_files(&self) -> Result<Option<CandidateFiles>, String> {
         let Some(folder) = self.shared.folder.clone() else { return Ok(None) };
         let candidate = Arc::clone(&self.candidate);
-        match tokio::task::spawn_blocking(move || NextFiles::write(&folder, &candidate.dictionary)).await {
-            Ok(written) => written.map(Some).map_err(|error| error.to_string()),
+        match tokio::task::spawn_blocking(move || CandidateFiles::write(&folder, &candidate.dictionary)).await {
+            Ok(result) => result.map(Some).map_err(|error| error.to_string()),
             Err(error) => Err(format!("the task that writes the files failed: {error}")),
         }
     }
 
-    fn overdue(&self, patience: Duration) -> Fault {
+    fn overdue_fault(&self, timeout: Duration) -> Fault {
         let failures = self.failures();
         let container = failures.keys().next().map_or("", ContainerName::as_str);
-        let why = failures.values().next().and_then(Option::as_ref).map_or_else(String::new, |why| format!(": {why}"));
-        let seconds = patience.as_secs();
+        let cause = failures.values().next().and_then(Option::as_ref);
+        let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+        let seconds = timeout.as_secs();
         let message =
-            format!("container {container} has not answered its check within {seconds} s; the agent asks again{why}");
+            format!("container {container} has not answered its check within {seconds} s; the agent asks again{cause}");
         Fault { reason: ProblemReason::CheckFailed, message }
     }
 }

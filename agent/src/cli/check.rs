@@ -1,12 +1,14 @@
 //! `nudge-agent check`: reports everything that is wrong with a folder.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use nudge_protocol::status::Overlap;
+
 use super::output::{fail, print};
-use crate::content::{Dictionary, EtagKey};
+use crate::content::{Dictionary, EtagKey, VersionContent};
 use crate::source::dir::ConfigReport;
 
 /// Report everything that is wrong with a folder of configuration
@@ -21,99 +23,91 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
-    let mut problems = Vec::new();
-    let reports = match ConfigReport::read_all(&args.dir, &mut problems) {
-        Ok(reports) => reports,
+    let mut ignored = Vec::new();
+    let configs = match ConfigReport::read_all(&args.dir, &mut ignored) {
+        Ok(configs) => configs,
         Err(error) => return fail(&error),
     };
-    let mut text = String::new();
-    for problem in &problems {
-        line(&mut text, &format!("PROBLEM  {problem}"));
+    let mut report = Report::default();
+    for message in &ignored {
+        report.add_problem("", message);
     }
-    if reports.is_empty() {
-        problems.push(String::new());
-        line(
-            &mut text,
-            &format!(
-                "PROBLEM  {} holds no config; a config is a folder with a folder for each version",
-                args.dir.display()
-            ),
+    if configs.is_empty() {
+        let dir = args.dir.display();
+        report.add_problem(
+            "",
+            format_args!("{dir} holds no config; a config is a folder with a folder for each version"),
         );
     }
-    let mut current = Vec::new();
-    for report in &reports {
-        describe(report, &mut text, &mut problems, &mut current);
+    for config in &configs {
+        report.add_config(config);
     }
     // No ETag is shown, so its key does not matter.
-    match Dictionary::merge(&current, &EtagKey::new(b"")) {
-        Err(error) => {
-            line(&mut text, &format!("PROBLEM  all configs together: {error}"));
-            problems.push(String::new());
-        }
+    match Dictionary::merge(&report.current, &EtagKey::new(b"")) {
+        Err(error) => report.add_problem("", format_args!("all configs together: {error}")),
         Ok(dictionary) => {
-            for overlap in dictionary.overlaps() {
-                let hidden = overlap.hidden.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                line(
-                    &mut text,
-                    &format!(
-                        "note     key {} of {hidden} is hidden by {} (later configs win)",
-                        overlap.key, overlap.winner
-                    ),
-                );
+            for Overlap { key, winner, hidden } in dictionary.overlaps() {
+                let hidden = hidden.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                report
+                    .add_line(format_args!("note     key {key} of {hidden} is hidden by {winner} (later configs win)"));
             }
         }
     }
-    line(
-        &mut text,
-        &match problems.len() {
-            0 => "all is well".to_owned(),
-            1 => "1 problem".to_owned(),
-            many => format!("{many} problems"),
-        },
-    );
-    let printed = print(text.as_bytes());
-    if problems.is_empty() { printed } else { ExitCode::FAILURE }
+    match report.problems {
+        0 => report.add_line("all is well"),
+        1 => report.add_line("1 problem"),
+        count => report.add_line(format_args!("{count} problems")),
+    }
+    let printed = print(report.text.as_bytes());
+    if report.problems == 0 { printed } else { ExitCode::FAILURE }
 }
 
-fn describe(
-    report: &ConfigReport,
-    text: &mut String,
-    problems: &mut Vec<String>,
-    current: &mut Vec<Arc<crate::content::VersionContent>>,
-) {
-    line(text, report.config.as_str());
-    let mut problem = |text: &mut String, message: String| {
-        line(text, &format!("  PROBLEM  {message}"));
-        problems.push(message);
-    };
-    if let Err(error) = &report.current {
-        problem(text, error.to_string());
+/// The report of all configs.
+#[derive(Default)]
+struct Report {
+    text: String,
+    problems: usize,
+    /// The contents of the current versions.
+    current: Vec<Arc<VersionContent>>,
+}
+
+impl Report {
+    fn add_line(&mut self, line: impl Display) {
+        // Writing to a String does not fail.
+        let _ = writeln!(self.text, "{line}");
     }
-    let mut is_there = false;
-    for (version, content) in &report.versions {
-        let is_current = report.current.as_ref().is_ok_and(|current| current == version);
-        is_there |= is_current;
-        match content {
-            Ok(content) => {
-                let mark = if is_current { "current" } else { "" };
-                let (keys, bytes) = (content.values().len(), content.bytes());
-                line(text, &format!("  {mark:7}  {version}  {keys} keys, {bytes} bytes"));
-                if is_current {
-                    current.push(Arc::new(content.clone()));
+
+    fn add_problem(&mut self, indent: &str, message: impl Display) {
+        self.add_line(format_args!("{indent}PROBLEM  {message}"));
+        self.problems += 1;
+    }
+
+    fn add_config(&mut self, report: &ConfigReport) {
+        self.add_line(&report.config);
+        if let Err(error) = &report.current {
+            self.add_problem("  ", error);
+        }
+        let mut has_current = false;
+        for (version, content) in &report.versions {
+            let is_current = report.current.as_ref().is_ok_and(|current| current == version);
+            has_current |= is_current;
+            match content {
+                Ok(content) => {
+                    let mark = if is_current { "current" } else { "" };
+                    let (keys, bytes) = (content.values().len(), content.bytes());
+                    self.add_line(format_args!("  {mark:7}  {version}  {keys} keys, {bytes} bytes"));
+                    if is_current {
+                        self.current.push(Arc::new(content.clone()));
+                    }
                 }
+                Err(error) => self.add_problem("  ", error),
             }
-            Err(error) => problem(text, error.to_string()),
+        }
+        if let (Ok(version), false) = (&report.current, has_current) {
+            self.add_problem("  ", format_args!("version {version} is current, but there is no folder for it"));
+        }
+        for message in &report.ignored {
+            self.add_problem("  ", message);
         }
     }
-    if let (Ok(version), false) = (&report.current, is_there) {
-        problem(text, format!("version {version} is current, but there is no folder for it"));
-    }
-    for message in &report.ignored {
-        problem(text, message.clone());
-    }
-}
-
-fn line(text: &mut String, line: &str) {
-    // Writing to a String does not fail.
-    let _ = writeln!(text, "{line}");
 }

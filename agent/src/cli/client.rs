@@ -22,10 +22,10 @@ use zeroize::Zeroizing;
 
 use crate::identity::Share;
 
-/// How long one request may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum time for a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why the endpoint could not be read.
+/// The reason why the endpoint could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
     /// A variable is missing.
@@ -45,7 +45,7 @@ pub(super) enum ClientError {
     File {
         /// The file.
         path: PathBuf,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
     /// The certificate can't be used.
@@ -60,9 +60,9 @@ pub(super) enum ClientError {
     /// The agent can't be reached.
     #[error("the agent at {at} can't be reached")]
     Connect {
-        /// Its address.
+        /// The address of the agent.
         at: String,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
     /// The request failed.
@@ -79,15 +79,15 @@ pub(super) enum ClientError {
     Refused {
         /// The reply's status.
         status: StatusCode,
-        /// Its body.
+        /// The reply's body.
         reply: ErrorBody,
     },
     /// The answer took too long.
-    #[error("the agent did not answer within {} seconds", TIMEOUT.as_secs())]
+    #[error("the agent did not answer within {} seconds", REQUEST_TIMEOUT.as_secs())]
     TimedOut,
 }
 
-/// How to reach the endpoint, from the environment.
+/// The access to the endpoint, from the environment.
 pub(super) struct Access {
     host: String,
     port: u16,
@@ -97,7 +97,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// For a call that needs no token.
+    /// Returns the access for a call that needs no token.
     pub(super) fn without_token(endpoint: &str, certificate: &Path) -> Result<Self, ClientError> {
         let variable = |name: &str| match name {
             env::ENDPOINT => Some(endpoint.into()),
@@ -108,17 +108,17 @@ impl Access {
         Self::from_env(variable)
     }
 
-    /// From the variables of this process; in the agent's own container, which has none of them, from the files that the agent writes for
-    /// the others.
-    pub(super) fn of_process() -> Result<Self, ClientError> {
+    /// Reads the access from the variables of this process; in the agent's own container, which has none of them, from the files
+    /// that the agent writes for the others.
+    pub(super) fn from_process() -> Result<Self, ClientError> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         match variable(pod::env::SHARE_DIR) {
-            Some(folder) if variable(env::ENDPOINT).is_none() => Self::of_share(&Share::new(Path::new(&folder))),
+            Some(folder) if variable(env::ENDPOINT).is_none() => Self::from_share(&Share::new(Path::new(&folder))),
             _ => Self::from_env(variable),
         }
     }
 
-    fn of_share(share: &Share) -> Result<Self, ClientError> {
+    fn from_share(share: &Share) -> Result<Self, ClientError> {
         if share.variable(env::ENDPOINT).is_none() {
             return Err(ClientError::NotStarted { path: share.env_file() });
         }
@@ -161,18 +161,15 @@ pub(super) fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| ClientError::Reply(error.to_string()))?;
     runtime.block_on(async {
-        tokio::time::timeout(TIMEOUT, request(access, path)).await.map_err(|_| ClientError::TimedOut)?
+        tokio::time::timeout(REQUEST_TIMEOUT, request(access, path)).await.map_err(|_| ClientError::TimedOut)?
     })
 }
 
 /// Sends a request from within a runtime, without a time limit.
 pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     let tls = tls(&access.certificate)?;
-    let at = if access.host.contains(':') {
-        format!("[{}]:{}", access.host, access.port)
-    } else {
-        format!("{}:{}", access.host, access.port)
-    };
+    let (left, right) = if access.host.contains(':') { ("[", "]") } else { ("", "") };
+    let at = format!("{left}{}{right}:{}", access.host, access.port);
     let connect = |source| ClientError::Connect { at: at.clone(), source };
     let stream = TcpStream::connect((access.host.as_str(), access.port)).await.map_err(connect)?;
     let name = ServerName::try_from(access.host.clone()).map_err(|_| ClientError::Endpoint)?;
@@ -193,8 +190,8 @@ pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, Client
     if status.is_success() {
         return Ok(body);
     }
-    let plain = || ErrorBody { error: status.as_str().to_owned(), message: format!("the agent answered {status}") };
-    Err(ClientError::Refused { status, reply: serde_json::from_slice(&body).unwrap_or_else(|_| plain()) })
+    let fallback = || ErrorBody { error: status.as_str().to_owned(), message: format!("the agent answered {status}") };
+    Err(ClientError::Refused { status, reply: serde_json::from_slice(&body).unwrap_or_else(|_| fallback()) })
 }
 
 fn tls(certificate: &Path) -> Result<ClientConfig, ClientError> {

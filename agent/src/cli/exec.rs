@@ -15,8 +15,8 @@ use super::LogFormat;
 use super::launch::{Failure, launch};
 use crate::assembly::{Assembly, Settings};
 use crate::identity::{Handout, Identity, endpoint_url};
-use crate::notify::{Scope, Taken, WebhookUrl};
-use crate::pipeline::Pipeline;
+use crate::notify::{NotifiedEtags, Scope, WebhookUrl};
+use crate::pipeline::DirPipeline;
 use crate::proc::{Child, EXIT_AGENT, Signals};
 use crate::serve::bind;
 use crate::source::Store;
@@ -24,7 +24,7 @@ use crate::source::dir::DirSource;
 use crate::status::Container;
 use crate::tasks::Tasks;
 
-/// The container name that stands for the command; in a pod it is the name of the container.
+/// The container name of the command; in a pod it is the name of the container.
 const CONTAINER: &str = "app";
 
 /// Run a command with its configuration at hand
@@ -116,7 +116,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
         webhooks: args.webhook.into_iter().map(|url| (url, app.clone())).collect(),
         containers: vec![app.clone()],
         checks: Vec::new(),
-        taken: Taken::default(),
+        notified: NotifiedEtags::default(),
         webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,
         addresses: Vec::new(),
@@ -124,7 +124,8 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
     let (assembly, outlets) = Assembly::new(settings, &identity, listener.into(), now)?;
     let configs = Some(args.config).filter(|configs| !configs.is_empty());
     let store = Store::new(configs.clone(), outlets.etags.clone());
-    let pipeline = Pipeline::new(DirSource::new(args.dir, configs), store, outlets, Duration::from_secs(args.reread));
+    let pipeline =
+        DirPipeline::new(DirSource::new(args.dir, configs), store, outlets, Duration::from_secs(args.reread));
     let pipeline = pipeline.start().await.map_err(|reasons| Failure { code: EXIT_AGENT, reasons })?;
 
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -143,7 +144,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
     loop {
         tokio::select! {
             code = child.wait(&mut signals) => return Ok(code),
-            // It is logged. The agent goes on with the rest, since the command must not lose its parent.
+            // The end is logged. The agent goes on with the other tasks, since the command must not lose its parent.
             _ = tasks.wait_for_end() => {}
         }
     }

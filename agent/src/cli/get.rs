@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         (None, Format::Json) => "/config".to_owned(),
         (None, Format::Env) => "/config?format=env".to_owned(),
     };
-    let reply = Access::of_process().and_then(|access| get(&access, &path));
+    let reply = Access::from_process().and_then(|access| get(&access, &path));
     match reply {
         Err(error) => fail(&error),
         Ok(body) => {

@@ -8,13 +8,13 @@ use nudge_server::memory::limit_arenas;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
-use super::output::complain;
+use super::output::print_error;
 use crate::proc::EXIT_AGENT;
 
-/// How long the runtime waits at the end for a thread that still reads or writes a file.
-const LAST_FILES: Duration = Duration::from_millis(200);
+/// The maximum time for which the runtime waits at its end for a thread that still reads or writes a file.
+const FILES_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Why a command fails, with its exit status.
+/// The reasons why a command fails, with its exit code.
 pub(super) struct Failure {
     pub(super) code: u8,
     pub(super) reasons: Vec<String>,
@@ -38,16 +38,16 @@ pub(super) fn launch(
     report_panics();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().thread_keep_alive(Duration::from_secs(1)).build();
-    let ended = runtime.map_err(Failure::from).and_then(|runtime| {
-        let ended = runtime.block_on(work);
-        runtime.shutdown_timeout(LAST_FILES);
-        ended
+    let result = runtime.map_err(Failure::from).and_then(|runtime| {
+        let result = runtime.block_on(work);
+        runtime.shutdown_timeout(FILES_SHUTDOWN_TIMEOUT);
+        result
     });
-    match ended {
+    match result {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code, reasons }) => {
             for reason in reasons {
-                complain(&reason);
+                print_error(&reason);
             }
             ExitCode::from(code)
         }

@@ -68,7 +68,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let _ = error.print();
             match u8::try_from(error.exit_code()) {
                 Ok(0) => ExitCode::SUCCESS,
-                // So that nothing takes it for the exit status of COMMAND.
+                // The code differs from the exit status of COMMAND.
                 _ if is_exec => ExitCode::from(EXIT_AGENT),
                 code => ExitCode::from(code.unwrap_or(2)),
             }

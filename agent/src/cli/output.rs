@@ -1,4 +1,4 @@
-//! What commands print: results to standard output, errors with their causes to standard error.
+//! The output of commands: results to standard output, errors with their causes to standard error.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -8,12 +8,12 @@ use nudge_protocol::error_chain::message;
 
 /// Prints an error with its causes and returns the exit status 1.
 pub(super) fn fail(error: &dyn Error) -> ExitCode {
-    complain(&message(error));
+    print_error(&message(error));
     ExitCode::FAILURE
 }
 
 /// Prints a line to standard error.
-pub(super) fn complain(line: &str) {
+pub(super) fn print_error(line: &str) {
     // Standard error may be closed.
     let _ = writeln!(io::stderr(), "nudge-agent: {line}");
 }

@@ -18,8 +18,8 @@ use super::LogFormat;
 use super::launch::{Failure, launch};
 use crate::assembly::{Assembly, Settings};
 use crate::identity::{Identity, Share, endpoint_url};
-use crate::notify::{Containers, Record, Scope, WebhookUrl};
-use crate::pipeline::{HubParts, HubPipeline, InPlace, InPlaceSettings};
+use crate::notify::{Containers, NotificationRecord, Scope, WebhookUrl};
+use crate::pipeline::{HubPipeline, InPlace, InPlaceSettings, IntakeParts};
 use crate::proc::EXIT_AGENT;
 use crate::readiness::NotReady;
 use crate::serve::{Bindings, Connections};
@@ -28,11 +28,11 @@ use crate::source::hub::{CredentialFiles, Credentials, HubCa, HubClient, HubUrl,
 use crate::status::Container;
 use crate::tasks::Tasks;
 
-/// The task that follows the hub.
-const HUB: &str = "hub";
-/// How long the agent waits at its end for replies that it is sending.
+/// The name of the task that follows the hub.
+const HUB_TASK: &str = "hub";
+/// The maximum time for which the agent waits at its end for replies that it is sending.
 const REPLIES_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(700);
-/// How often it checks whether they are sent.
+/// The time between two checks whether they are sent.
 const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Serve a pod's configuration: what the injected container runs
@@ -167,14 +167,14 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     };
     let in_place = InPlace::new(in_place, &args.state_dir);
     let restart = in_place.as_ref().map(InPlace::watch_end);
-    let record = Record::new(&args.state_dir);
-    let taken = record.load();
+    let record = NotificationRecord::new(&args.state_dir);
+    let notified = record.load();
     let settings = Settings {
         source: "hub",
-        webhooks: webhooks_of(args.webhooks, &containers, args.ack)?,
+        webhooks: to_webhooks(args.webhooks, &containers, args.ack)?,
         containers,
         checks: args.checks,
-        taken: taken.clone(),
+        notified: notified.clone(),
         webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,
         addresses: args.pod_ips,
@@ -190,9 +190,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         token_file: args.hub_token_file,
     }));
     let connections = outlets.connections.clone();
-    let mut pipeline = HubPipeline::new(HubParts {
-        client: HubClient::new(args.hub.clone(), credentials),
-        poll_interval: Duration::from_secs(args.poll_interval),
+    let parts = IntakeParts {
         store: Store::new(Some(args.configs.clone()), outlets.etags.clone()),
         local_versions: LocalVersions::new(args.configs),
         last_good: LastGood::new(&args.state_dir),
@@ -200,46 +198,49 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         not_ready: NotReady::new(&args.state_dir),
         in_place,
         outlets: outlets.clone(),
-    });
+    };
+    let client = HubClient::new(args.hub.clone(), credentials);
+    let mut pipeline = HubPipeline::new(client, Duration::from_secs(args.poll_interval), parts);
     // Contents that this pod already has are served from the start; containers are not notified of them.
     pipeline.start(args.bootstrap_dir.as_deref()).await;
     let trees = args.process;
     let containers = pipeline.containers();
     let mut tasks = Tasks::default();
-    assembly.run(&mut tasks, |name| match trees.iter().rfind(|(of, _)| of == name) {
+    assembly.run(&mut tasks, |name| match trees.iter().rfind(|(container, _)| container == name) {
         Some(&(_, pid)) => Scope::Tree(pid),
-        None => Scope::of_container(name.clone(), containers.clone()),
+        None => Scope::for_container(name.clone(), containers.clone()),
     })?;
     Share::new(&args.share_dir).write(&identity, &endpoint)?;
     tracing::info!(endpoint, hub = args.hub.authority(), version = env!("CARGO_PKG_VERSION"), "started");
     tasks.spawn(
         "record",
-        record.keep(taken, outlets.status.clone(), outlets.ready.subscribe(), pipeline.watch_kept_etag()),
+        record.keep(notified, outlets.status.clone(), outlets.ready.subscribe(), pipeline.watch_kept_etag()),
     );
-    tasks.spawn(HUB, pipeline.run());
+    tasks.spawn(HUB_TASK, pipeline.run());
 
     let [terminate, interrupt] = &mut end_signals;
     let (code, reason) = tokio::select! {
         _ = terminate.recv() => (0, "signal"),
         _ = interrupt.recv() => (0, "signal"),
-        () = commanded(restart) => (pod::RESTART_EXIT_CODE, "restart of all containers commanded"),
-        () = all_ended(containers), if args.end_with_containers => (0, "all other containers of this pod have ended"),
-        // The kubelet starts the agent again, which then serves the last good contents. Where the agent ends with the other containers,
-        // nothing may start it again, and its failure would be that of a Job: there the other tasks go on, as long as the hub is asked.
+        () = wait_for_restart(restart) => (pod::RESTART_EXIT_CODE, "restart of all containers commanded"),
+        () = wait_until_all_ended(containers), if args.end_with_containers => (0, "all other containers of this pod have ended"),
+        // The kubelet starts the agent again, which then serves the last good contents. Where the agent ends with the other
+        // containers, nothing may start it again, and its failure would be that of a Job: there the other tasks go on, as long as
+        // the hub is polled.
         () = wait_for_end(&mut tasks, args.end_with_containers) => (EXIT_AGENT, "a task ended"),
     };
-    finish(&connections).await;
+    send_replies(&connections).await;
     tracing::info!(reason, "stopped");
     Ok(code)
 }
 
-/// Waits until a task ends without which the agent must end; only the task that follows the hub where the others can be `spared`.
-async fn wait_for_end(tasks: &mut Tasks, spared: bool) {
-    while tasks.wait_for_end().await != HUB && spared {}
+/// Waits until a task ends without which the agent must end: any task, or `only_hub` the one that follows the hub.
+async fn wait_for_end(tasks: &mut Tasks, only_hub: bool) {
+    while tasks.wait_for_end().await != HUB_TASK && only_hub {}
 }
 
 /// Waits until a restart of all containers is commanded.
-async fn commanded(restart: Option<watch::Receiver<bool>>) {
+async fn wait_for_restart(restart: Option<watch::Receiver<bool>>) {
     let Some(mut restart) = restart else { return std::future::pending().await };
     if restart.wait_for(|commanded| *commanded).await.is_err() {
         // The task that follows the hub has ended.
@@ -248,7 +249,7 @@ async fn commanded(restart: Option<watch::Receiver<bool>>) {
 }
 
 /// Waits until the hub says that all other containers have ended for good.
-async fn all_ended(mut containers: watch::Receiver<Containers>) {
+async fn wait_until_all_ended(mut containers: watch::Receiver<Containers>) {
     let ended = containers.wait_for(|containers| {
         let mut others = containers.values().filter(|container| container.name.as_str() != pod::AGENT_CONTAINER);
         containers.len() > usize::from(containers.contains_key(pod::AGENT_CONTAINER)) && others.all(|other| other.ended)
@@ -259,13 +260,15 @@ async fn all_ended(mut containers: watch::Receiver<Containers>) {
     }
 }
 
-/// Webhooks with their containers, which must all be notified by webhook.
-fn webhooks_of(
+/// Pairs webhooks with their containers, which must all be notified by webhook.
+fn to_webhooks(
     webhooks: Vec<(ContainerName, WebhookUrl)>,
     containers: &[Container],
     ack: Ack,
 ) -> Result<Vec<(WebhookUrl, Container)>, Failure> {
-    let of = |(name, url): (ContainerName, WebhookUrl)| match containers.iter().find(|container| container.name == name)
+    let pair = |(name, url): (ContainerName, WebhookUrl)| match containers
+        .iter()
+        .find(|container| container.name == name)
     {
         Some(container) if container.notify != Notify::Webhook => {
             let reason =
@@ -275,17 +278,17 @@ fn webhooks_of(
         Some(container) => Ok((url, container.clone())),
         None => Ok((url, Container { name, notify: Notify::Webhook, ack })),
     };
-    webhooks.into_iter().map(of).collect()
+    webhooks.into_iter().map(pair).collect()
 }
 
-/// Lets replies that are being sent go out.
-async fn finish(connections: &Connections) {
-    let out = async {
+/// Waits until the replies that are being sent are out.
+async fn send_replies(connections: &Connections) {
+    let sent = async {
         while connections.are_busy() {
             tokio::time::sleep(SHUTDOWN_CHECK_INTERVAL).await;
         }
     };
-    let _ = tokio::time::timeout(REPLIES_SHUTDOWN_TIMEOUT, out).await;
+    let _ = tokio::time::timeout(REPLIES_SHUTDOWN_TIMEOUT, sent).await;
 }
 
 #[cfg(test)]
@@ -296,13 +299,13 @@ mod tests {
 
     #[tokio::test]
     async fn the_agent_ends_with_any_task_or_with_that_of_the_hub_alone_where_others_are_spared() {
-        let ends = async |name, spared| {
+        let ends = async |name, only_hub| {
             let mut tasks = Tasks::default();
             tasks.spawn(name, async {});
             tasks.spawn("runs", pending());
-            tokio::time::timeout(Duration::from_millis(50), wait_for_end(&mut tasks, spared)).await.is_ok()
+            tokio::time::timeout(Duration::from_millis(50), wait_for_end(&mut tasks, only_hub)).await.is_ok()
         };
-        assert!(ends("reports", false).await && ends(HUB, false).await && ends(HUB, true).await);
+        assert!(ends("reports", false).await && ends(HUB_TASK, false).await && ends(HUB_TASK, true).await);
         assert!(!ends("reports", true).await);
     }
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use nudge_protocol::status::{NotificationStatus, Problem, Status};
 
 use super::client::{Access, get};
-use super::output::{complain, fail, print};
+use super::output::{fail, print, print_error};
 
 /// Show which versions are served and whether the containers were notified of them
 ///
@@ -28,7 +28,7 @@ enum Format {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
-    let reply = Access::of_process().and_then(|access| get(&access, "/status"));
+    let reply = Access::from_process().and_then(|access| get(&access, "/status"));
     let body = match reply {
         Ok(body) => body,
         Err(error) => return fail(&error),
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     match serde_json::from_slice::<Status>(&body) {
         Ok(status) => print(describe(&status).as_bytes()),
         Err(error) => {
-            complain(&format!("the agent's reply can't be read: {error}; --format json shows it unchanged"));
+            print_error(&format!("the agent's reply can't be read: {error}; --format json shows it unchanged"));
             ExitCode::FAILURE
         }
     }
@@ -67,16 +67,17 @@ fn describe(status: &Status) -> String {
         line(format!("overlap    key {} of {hidden} is hidden by {}", overlap.key, overlap.winner));
     }
     for container in &status.containers {
-        let taken = if container.acknowledged { "has this version" } else { "has not acknowledged this version" };
+        let acknowledged =
+            if container.acknowledged { "has this version" } else { "has not acknowledged this version" };
         line(format!(
-            "container  {}  {}  {}, {taken}",
+            "container  {}  {}  {}, {acknowledged}",
             container.name,
             container.notify,
-            notified(&container.notified)
+            describe_notification(&container.notified)
         ));
     }
     for webhook in &status.hooks {
-        line(format!("webhook    {}  {}  {}", webhook.id, webhook.url, notified(&webhook.notified)));
+        line(format!("webhook    {}  {}  {}", webhook.id, webhook.url, describe_notification(&webhook.notified)));
     }
     if let Some(files) = &status.files {
         line(format!("files      {}  {}", files.path, files.message.as_deref().unwrap_or("written")));
@@ -85,7 +86,7 @@ fn describe(status: &Status) -> String {
     text
 }
 
-fn notified(notified: &NotificationStatus) -> String {
+fn describe_notification(notified: &NotificationStatus) -> String {
     let mut text = notified.outcome.as_str().to_owned();
     if !notified.message.is_empty() {
         let _ = write!(text, " ({})", notified.message);

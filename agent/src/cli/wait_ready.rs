@@ -12,14 +12,14 @@ use nudge_protocol::{env, pod};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::client::{Access, request};
-use super::output::complain;
+use super::output::print_error;
 use crate::identity::Share;
 use crate::readiness::NotReady;
 
-/// Between two attempts while the folders to watch do not exist.
-const RETRY: Duration = Duration::from_millis(20);
+/// The time between two attempts while the folders to watch do not exist.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// When to check again although no change was seen.
+/// The time between two checks while no change is seen.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wait until the agent of this pod serves the configuration: the postStart hook or the startup probe of the injected container
@@ -47,11 +47,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let waited = runtime.map_err(|error| error.to_string()).and_then(|runtime| runtime.block_on(wait(args)));
-    let Err(reason) = waited else { return ExitCode::SUCCESS };
-    complain(&reason);
+    let result = runtime.map_err(|error| error.to_string()).and_then(|runtime| runtime.block_on(wait(args)));
+    let Err(reason) = result else { return ExitCode::SUCCESS };
+    print_error(&reason);
     if let Ok(mut log) = fs::OpenOptions::new().append(true).open(&args.termination_log) {
-        // It is on standard error too.
+        // The reason is on standard error, too.
         let _ = io::Write::write_all(&mut log, reason.as_bytes());
     }
     ExitCode::FAILURE
@@ -61,7 +61,7 @@ async fn wait(args: &Args) -> Result<(), String> {
     let deadline = Instant::now() + args.timeout;
     let (share, not_ready) = (Share::new(&args.share_dir), NotReady::new(&args.state_dir));
     let mut last = "the agent has not started".to_owned();
-    let waited = timeout_at(deadline, async {
+    let ready = timeout_at(deadline, async {
         loop {
             // Watching begins before the check, so that no change is missed.
             let watch = watch(args);
@@ -69,13 +69,13 @@ async fn wait(args: &Args) -> Result<(), String> {
                 Ok(()) => return,
                 Err(reason) => last = reason,
             }
-            changed(watch).await;
+            wait_for_change(watch).await;
         }
     });
-    let waited = waited.await;
-    // What the agent says comes first, also where something else listens at its port and does not answer.
+    let result = ready.await;
+    // The agent's own reason comes first, also if another process listens at its port and does not answer.
     let reason = || not_ready.reason().unwrap_or(last);
-    waited.map_err(|_| format!("no configuration within {} s: {}", args.timeout.as_secs_f64(), reason()))
+    result.map_err(|_| format!("no configuration within {} s: {}", args.timeout.as_secs_f64(), reason()))
 }
 
 /// Checks the files and the endpoint.
@@ -94,8 +94,8 @@ fn watch(args: &Args) -> io::Result<Inotify> {
     Ok(inotify)
 }
 
-/// Waits for a change in them, or for a moment if they can't be watched.
-async fn changed(watch: io::Result<Inotify>) {
+/// Waits for a change in the watched folders, or for a moment if they can't be watched.
+async fn wait_for_change(watch: io::Result<Inotify>) {
     let mut buffer = [0; 1024];
     if let Ok(stream) = watch.and_then(|inotify| inotify.into_event_stream(&mut buffer)) {
         let mut stream = std::pin::pin!(stream);
@@ -103,6 +103,6 @@ async fn changed(watch: io::Result<Inotify>) {
         // Some file systems report no changes.
         let _ = timeout(RECHECK_INTERVAL, event).await;
     } else {
-        sleep(RETRY).await;
+        sleep(RETRY_INTERVAL).await;
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Nothing here does I/O. A [`VersionContent`] is what a source read; [`Dictionary`] is what the endpoint serves.
 
+mod changed_keys;
 mod dictionary;
-mod diff;
 mod value;
-mod version;
+mod version_content;
 
+pub use changed_keys::changed_keys;
 pub use dictionary::{ConfigView, Dictionary, Entry, EtagKey, NotExpressible, TooLarge, render_env};
-pub use diff::changed_keys;
 pub use value::Value;
-pub use version::VersionContent;
+pub use version_content::VersionContent;

@@ -10,23 +10,23 @@ use zeroize::Zeroizing;
 pub struct Value(Bytes);
 
 impl Value {
-    /// Takes over the bytes.
+    /// Creates a value of these bytes.
     pub fn new(bytes: Zeroizing<Vec<u8>>) -> Self {
         Self(Bytes::from_owner(bytes))
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// A part of these bytes, in the same memory. `part` must be a slice of them.
+    /// Returns a part of these bytes, in the same memory. `part` must be a slice of them.
     #[must_use]
     pub fn part(&self, part: &[u8]) -> Self {
         Self(self.0.slice_ref(part))
     }
 
-    /// The value, sharing its memory.
+    /// Returns the bytes, in the same memory.
     pub fn share(&self) -> Bytes {
         self.0.clone()
     }

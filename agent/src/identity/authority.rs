@@ -1,8 +1,8 @@
 //! The pod's own certificate authority and the serving certificates it signs.
 //!
-//! Clients read their trust anchor once, so the authority stays the same for the pod's life. A serving certificate is made at every
-//! start, for the pod's addresses. Both follow RFC 5280 closely (key usages, key identifiers), because OpenSSL's strict mode, the default
-//! in Python 3.13, refuses others.
+//! Clients read their trust anchor once, so the authority stays the same for the pod's life. A serving certificate is made at
+//! every start, for the pod's addresses. Both follow RFC 5280 closely (key usages, key identifiers), because OpenSSL's strict
+//! mode, the default in Python 3.13, refuses others.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use rustls::sign::{CertifiedKey, SigningKey};
 use time::{Duration, OffsetDateTime};
 use zeroize::Zeroizing;
 
-/// How long certificates are valid. No pod lives that long, so none is renewed.
-const LIFETIME: Duration = Duration::days(3650);
-/// How far a client's clock may be behind.
-const CLOCK_LEEWAY: Duration = Duration::HOUR;
-/// Most addresses in one serving certificate.
+/// The time for which certificates are valid. No pod lives that long, so none is renewed.
+const VALIDITY_PERIOD: Duration = Duration::days(3650);
+/// The time by which a client's clock may be behind.
+const MAX_CLOCK_SKEW: Duration = Duration::HOUR;
+/// The maximum number of addresses in one serving certificate.
 const MAX_ADDRESSES: usize = 64;
 
-/// Why no certificate could be made.
+/// The reason why no certificate could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// Making or reading a key or certificate failed.
@@ -65,18 +65,22 @@ impl Authority {
         Ok(Self { issuer, pem: certificate.to_owned() })
     }
 
-    /// The certificate that clients trust, PEM.
+    /// Returns the certificate that clients trust, PEM.
     pub fn certificate_pem(&self) -> &str {
         &self.pem
     }
 
-    /// The private key, PEM, for the agent's own memory volume and nothing else.
+    /// Returns the private key, PEM, for the agent's own memory volume and nothing else.
     pub fn key_pem(&self) -> Zeroizing<String> {
         Zeroizing::new(self.issuer.key().serialize_pem())
     }
 
     /// Makes a serving certificate for `localhost` and `addresses`, with a key of its own.
-    pub fn serving(&self, addresses: &[IpAddr], now: OffsetDateTime) -> Result<CertifiedKey, AuthorityError> {
+    pub fn make_serving_certificate(
+        &self,
+        addresses: &[IpAddr],
+        now: OffsetDateTime,
+    ) -> Result<CertifiedKey, AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut params = params("nudge-agent", now);
         params.use_authority_key_identifier_extension = true;
@@ -104,12 +108,12 @@ fn params(name: &str, now: OffsetDateTime) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    params.not_before = now - CLOCK_LEEWAY;
-    params.not_after = now + LIFETIME;
+    params.not_before = now - MAX_CLOCK_SKEW;
+    params.not_after = now + VALIDITY_PERIOD;
     params
 }
 
-/// The addresses a serving certificate is for: loopback and the pod's own, without repeats.
+/// Returns the addresses of a serving certificate: loopback and the pod's own, without repeats.
 pub fn serving_addresses(own: &[IpAddr]) -> Vec<IpAddr> {
     let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     for &address in own {
@@ -142,10 +146,10 @@ mod tests {
         roots.add(CertificateDer::from_pem_slice(first.certificate_pem().as_bytes()).unwrap()).unwrap();
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
         let verifier = verifier.build().unwrap();
-        let serving = second.serving(&addresses, now).unwrap();
+        let certificate = second.make_serving_certificate(&addresses, now).unwrap();
         let verify = |name| {
             let name = ServerName::try_from(name).unwrap();
-            verifier.verify_server_cert(&serving.cert[0], &[], &name, &[], UnixTime::now())
+            verifier.verify_server_cert(&certificate.cert[0], &[], &name, &[], UnixTime::now())
         };
         for name in ["10.0.0.7", "127.0.0.1", "::1", "localhost"] {
             verify(name).unwrap();

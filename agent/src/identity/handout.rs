@@ -1,4 +1,4 @@
-//! What the application under `exec` gets: files with the token and the certificate, and the variables that name them.
+//! The handout for the application under `exec`: files with the token and the certificate, and the variables that name them.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::Identity;
 
-/// Why the files can't be handed out.
+/// The reason why the files can't be handed out.
 #[derive(Debug, thiserror::Error)]
 #[error("the files for the application can't be written below {}; set TMPDIR to a folder that can be written", path.display())]
 pub struct HandoutError {
@@ -26,8 +26,8 @@ pub struct Handout {
 }
 
 impl Handout {
-    /// Writes the files below `XDG_RUNTIME_DIR` if it is set (in memory, private to the user), else below the folder for temporary
-    /// files.
+    /// Writes the files below `XDG_RUNTIME_DIR` if it is set (in memory, private to the user), otherwise below the folder for
+    /// temporary files.
     pub fn write(identity: &Identity, runtime_dir: Option<&Path>) -> Result<Self, HandoutError> {
         let parent = std::env::temp_dir();
         let fail = |source| HandoutError { path: parent.clone(), source };
@@ -45,17 +45,17 @@ impl Handout {
         Ok(handout)
     }
 
-    /// The file with the token.
+    /// Returns the path of the file with the token.
     pub fn token_file(&self) -> PathBuf {
         self.folder.path().join("token")
     }
 
-    /// The file with the authority's certificate.
+    /// Returns the path of the file with the authority's certificate.
     pub fn certificate_file(&self) -> PathBuf {
         self.folder.path().join("ca.crt")
     }
 
-    /// The variables for the application that runs as `container`.
+    /// Returns the variables for the application that runs as `container`.
     pub fn variables(
         &self,
         identity: &Identity,
@@ -72,7 +72,7 @@ impl Handout {
     }
 }
 
-/// The dictionary's URL at an address; where the agent listens on all addresses, on loopback.
+/// Returns the dictionary's URL at an address; at loopback if the agent listens on all addresses.
 pub fn endpoint_url(address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),

@@ -3,11 +3,11 @@
 mod authority;
 mod handout;
 mod share;
-mod state;
+mod stored_identity;
 mod token;
 
 pub use authority::{Authority, AuthorityError, serving_addresses};
 pub use handout::{Handout, HandoutError, endpoint_url};
 pub use share::{Share, ShareError};
-pub use state::{Identity, StateError};
+pub use stored_identity::{Identity, StateError};
 pub use token::{Token, TokenError};

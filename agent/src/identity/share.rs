@@ -1,4 +1,4 @@
-//! What the pod's other containers get: files in a memory volume that all of them mount.
+//! The files for the pod's other containers, in a memory volume that all of them mount.
 
 use std::fs;
 use std::io;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use nudge_protocol::env;
 
 use super::Identity;
-use crate::private_file::write_whole;
+use crate::atomic_file::write_file;
 
-/// Every container of the pod may read them, whatever its user.
-const MODE: u32 = 0o444;
+/// The mode of the files: every container of the pod may read them, whatever its user.
+const FILE_MODE: u32 = 0o444;
 
-/// Why the files can't be written.
+/// The reason why the files can't be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{} can't be written; the folder that the pod's containers share must be there and writable", path.display())]
 pub struct ShareError {
@@ -27,48 +27,48 @@ pub struct Share {
 }
 
 impl Share {
-    /// The folder at this path.
+    /// Returns the folder at this path.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// The file with the token.
+    /// Returns the path of the file with the token.
     pub fn token_file(&self) -> PathBuf {
         self.folder.join("token")
     }
 
-    /// The file with the authority's certificate.
+    /// Returns the path of the file with the authority's certificate.
     pub fn certificate_file(&self) -> PathBuf {
         self.folder.join("ca.crt")
     }
 
-    /// The file with variables. It is written last: if it exists, so do the others.
+    /// Returns the path of the file with variables. That file is written last: if it exists, so do the others.
     pub fn env_file(&self) -> PathBuf {
         self.folder.join("env")
     }
 
-    /// Writes all of them, each in one step.
+    /// Writes all files, each in one step.
     pub fn write(&self, identity: &Identity, endpoint: &str) -> Result<(), ShareError> {
         let token = identity.token.expose();
-        self.write_one(&self.token_file(), &[token])?;
-        self.write_one(&self.certificate_file(), &[identity.authority.certificate_pem()])?;
+        self.write_parts(&self.token_file(), &[token])?;
+        self.write_parts(&self.certificate_file(), &[identity.authority.certificate_pem()])?;
         // The format of `fileKeyRef` requires single quotes, and neither value can contain one.
         let parts = [env::TOKEN, "='", token, "'\n", env::ENDPOINT, "='", endpoint, "'\n"];
-        self.write_one(&self.env_file(), &parts)
+        self.write_parts(&self.env_file(), &parts)
     }
 
-    fn write_one(&self, path: &Path, parts: &[&str]) -> Result<(), ShareError> {
-        let written = fs::create_dir_all(&self.folder).and_then(|()| {
-            write_whole(path, MODE, |file| parts.iter().try_for_each(|part| file.write_all(part.as_bytes())))
+    fn write_parts(&self, path: &Path, parts: &[&str]) -> Result<(), ShareError> {
+        let result = fs::create_dir_all(&self.folder).and_then(|()| {
+            write_file(path, FILE_MODE, |file| parts.iter().try_for_each(|part| file.write_all(part.as_bytes())))
         });
-        written.map_err(|source| ShareError { path: path.to_owned(), source })
+        result.map_err(|source| ShareError { path: path.to_owned(), source })
     }
 
     /// Reads one variable of the env file.
     pub fn variable(&self, name: &str) -> Option<String> {
         let text = fs::read_to_string(self.env_file()).ok()?;
-        let of_line = |line: &str| Some(line.strip_prefix(name)?.strip_prefix("='")?.strip_suffix('\'')?.to_owned());
-        text.lines().find_map(of_line)
+        let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix("='")?.strip_suffix('\'')?.to_owned());
+        text.lines().find_map(value)
     }
 }
 

@@ -9,12 +9,12 @@ use rand::rngs::SysRng;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// Length of the token, in bytes.
+/// The length of the token, in bytes.
 const TOKEN_BYTES: usize = 32;
-/// Length of its text, in bytes.
+/// The length of the token's text, in bytes.
 const TEXT_BYTES: usize = TOKEN_BYTES.div_ceil(3) * 4;
 
-/// Why there is no token.
+/// The reason why there is no token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The operating system gave no random bytes.
@@ -49,25 +49,25 @@ impl Token {
         Ok(Self(Zeroizing::new(text.to_owned())))
     }
 
-    /// The text that clients send. Not for logs.
+    /// Returns the text that clients send, which must not be logged.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// The decoded bytes: the secret of webhook signatures.
+    /// Returns the decoded bytes: the secret of webhook signatures.
     pub fn secret(&self) -> Zeroizing<Vec<u8>> {
         // The text was made, or checked, by this type.
         Zeroizing::new(STANDARD.decode(self.0.as_bytes()).unwrap_or_default())
     }
 
-    /// Returns whether the value of the header `Authorization` is this token: `Bearer <token>` or the bare token. The time it takes reveals nothing
-    /// about the token.
+    /// Returns whether the value of the header `Authorization` is this token: `Bearer <token>` or the bare token. The time that
+    /// this takes reveals nothing about the token.
     pub fn authorizes(&self, authorization: &[u8]) -> bool {
-        let given = match authorization.split_at_checked(7) {
+        let token = match authorization.split_at_checked(7) {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case(b"Bearer ") => rest.trim_ascii_start(),
             _ => authorization,
         };
-        given.trim_ascii_end().ct_eq(self.0.as_bytes()).into()
+        token.trim_ascii_end().ct_eq(self.0.as_bytes()).into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which processes a container has.
+//! Finds the processes of a container.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::proc::ProcessTable as _;
 /// The pod's containers as the hub reports them.
 pub type Containers = Arc<BTreeMap<ContainerName, PodContainer>>;
 
-/// Where the agent finds the processes of a container.
+/// The scope in which the agent finds the processes of a container.
 #[derive(Clone, Debug)]
 pub enum Scope {
     /// All descendants of this process.
     Descendants,
     /// This process and its descendants.
     Tree(i32),
-    /// The processes of the container that has this name, as soon as its ID is known.
+    /// The processes of the container with this name, as soon as its ID is known.
     Container {
-        /// Its name.
+        /// The name of the container.
         name: ContainerName,
         /// The pod's containers.
         containers: watch::Receiver<Containers>,
         /// The container at the last call of `roots`.
-        seen: Option<PodContainer>,
+        last: Option<PodContainer>,
     },
 }
 
@@ -35,7 +35,7 @@ pub enum Scope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Roots {
     /// The root processes.
-    Known(Vec<i32>),
+    Processes(Vec<i32>),
     /// The hub has not reported the container's ID yet.
     Unknown,
     /// The container has ended and will not start again.
@@ -43,36 +43,38 @@ pub(super) enum Roots {
 }
 
 impl Scope {
-    /// The container of this name.
-    pub fn of_container(name: ContainerName, containers: watch::Receiver<Containers>) -> Self {
-        Self::Container { name, containers, seen: None }
+    /// Returns the scope of the container with this name.
+    pub fn for_container(name: ContainerName, containers: watch::Receiver<Containers>) -> Self {
+        Self::Container { name, containers, last: None }
     }
 
     pub(super) fn roots(&mut self, table: &mut LiveTable) -> Roots {
         match self {
-            Self::Descendants => Roots::Known(table.children(std::process::id().cast_signed())),
-            Self::Tree(pid) => Roots::Known(vec![*pid]),
-            Self::Container { name, containers, seen } => {
-                *seen = containers.borrow().get(name).cloned();
-                match seen {
+            Self::Descendants => Roots::Processes(table.children(std::process::id().cast_signed())),
+            Self::Tree(pid) => Roots::Processes(vec![*pid]),
+            Self::Container { name, containers, last } => {
+                *last = containers.borrow().get(name).cloned();
+                match last {
                     Some(container) if container.ended => Roots::Ended,
-                    Some(container) if !container.id.is_empty() => Roots::Known(topmost(&table.members(&container.id))),
+                    Some(container) if !container.id.is_empty() => {
+                        Roots::Processes(topmost(&table.members(&container.id)))
+                    }
                     _ => Roots::Unknown,
                 }
             }
         }
     }
 
-    /// Resolves when the container differs from the last call of `roots`: it has started or restarted.
-    pub(super) async fn changed(&mut self) {
-        let Self::Container { name, containers, seen } = self else { return std::future::pending().await };
-        if containers.wait_for(|now| now.get(name) != seen.as_ref()).await.is_err() {
+    /// Waits until the container differs from the last call of `roots`: it has started or restarted.
+    pub(super) async fn wait_for_change(&mut self) {
+        let Self::Container { name, containers, last } = self else { return std::future::pending().await };
+        if containers.wait_for(|now| now.get(name) != last.as_ref()).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// The processes whose parent is not among them. Pure.
+/// Returns the processes whose parent is not among them. Pure.
 fn topmost(members: &[(i32, i32)]) -> Vec<i32> {
     let is_member = |pid: i32| members.iter().any(|(member, _)| *member == pid);
     members.iter().filter(|(_, parent)| !is_member(*parent)).map(|(pid, _)| *pid).collect()
@@ -96,17 +98,17 @@ mod tests {
             Arc::new(BTreeMap::from([(name.clone(), container)]))
         };
         let (sender, containers) = watch::channel(Containers::default());
-        let mut scope = Scope::of_container(name.clone(), containers);
+        let mut scope = Scope::for_container(name.clone(), containers);
         let mut table = LiveTable::default();
         assert_eq!(scope.roots(&mut table), Roots::Unknown);
         sender.send_replace(with("", false));
-        scope.changed().await;
+        scope.wait_for_change().await;
         assert_eq!(scope.roots(&mut table), Roots::Unknown);
         sender.send_replace(with(&"a".repeat(64), false));
-        scope.changed().await;
-        assert_eq!(scope.roots(&mut table), Roots::Known(Vec::new()));
+        scope.wait_for_change().await;
+        assert_eq!(scope.roots(&mut table), Roots::Processes(Vec::new()));
         sender.send_replace(with(&"a".repeat(64), true));
-        scope.changed().await;
+        scope.wait_for_change().await;
         assert_eq!(scope.roots(&mut table), Roots::Ended);
     }
 }

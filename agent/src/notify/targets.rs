@@ -1,15 +1,15 @@
-//! Which processes of a container get the signal. Pure, over any table of processes.
+//! Decides which processes of a container get the signal. Pure, over any table of processes.
 //!
-//! `SIGUSR1`, `SIGUSR2` and `SIGHUP` end a process that has no handler (signal(7)), so only processes with a handler get the signal.
-//! From the container's first process downwards, the topmost one in every branch gets it: an application below a shell or an
-//! init gets it, and its workers do not, since passing it on is the application's business. An init that catches every signal and passes
-//! it on (dumb-init) gets none: it would reach processes without a handler.
+//! `SIGUSR1`, `SIGUSR2` and `SIGHUP` end a process that has no handler (signal(7)), so only processes with a handler get the
+//! signal. From the container's first process downwards, the topmost one in every branch gets it: an application below a
+//! shell or an init gets it, and its workers do not, since passing it on is the application's business. An init that catches
+//! every signal and passes it on (dumb-init) gets none: the signal would reach processes without a handler.
 
 use std::collections::VecDeque;
 
 use crate::proc::{Process, ProcessStatus, ProcessTable};
 
-/// Most processes that are examined. No usual application has more below a process without a handler.
+/// The maximum number of processes that are examined. No usual application has more below a process without a handler.
 const MAX_PROCESSES: usize = 4096;
 
 /// The result of [`select`].
@@ -17,8 +17,8 @@ const MAX_PROCESSES: usize = 4096;
 pub(super) struct Selection {
     /// The processes that get the signal.
     pub(super) targets: Vec<Process>,
-    /// How many living processes were examined.
-    pub(super) looked_at: usize,
+    /// The number of living processes that were examined.
+    pub(super) examined: usize,
     /// Whether at least one of them ignores the signal.
     pub(super) ignored: bool,
     /// Whether at least one of them would pass the signal on to others.
@@ -29,11 +29,11 @@ pub(super) struct Selection {
 pub(super) fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -> Selection {
     let mut selection = Selection::default();
     let mut queue: VecDeque<i32> = roots.iter().copied().collect();
-    let mut seen: Vec<i32> = roots.to_vec();
+    let mut queued: Vec<i32> = roots.to_vec();
     while let Some(pid) = queue.pop_front() {
-        let Some((process, status)) = table.look(pid) else { continue };
+        let Some((process, status)) = table.process(pid) else { continue };
         if !status.zombie {
-            selection.looked_at += 1;
+            selection.examined += 1;
             if status.catches(signal) && !passes_on(table, pid, &status) {
                 selection.targets.push(process);
                 continue;
@@ -43,8 +43,8 @@ pub(super) fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -
         }
         for child in table.children(pid) {
             // A table that changes while it is read can show a process twice.
-            if seen.len() < MAX_PROCESSES && !seen.contains(&child) {
-                seen.push(child);
+            if queued.len() < MAX_PROCESSES && !queued.contains(&child) {
+                queued.push(child);
                 queue.push_back(child);
             }
         }
@@ -52,14 +52,15 @@ pub(super) fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -
     selection
 }
 
-/// Returns whether the process is an init that passes its signals on. It catches all of them, also those of job control, which runtimes that catch
-/// much (Go, Java, Ruby) leave alone. A program may ask for all of them for itself: it is an init if a living process is below it. That an
-/// init blocks them can't be seen: while it waits by sigwait(3), the kernel shows them as not blocked.
+/// Returns whether the process is an init that passes its signals on. Such an init catches all signals, also those of job
+/// control, which runtimes that catch many (Go, Java, Ruby) leave alone. A program may ask for all of them for itself: it is
+/// an init if a living process is below it. Whether an init blocks them can't be seen: while it waits by sigwait(3), the
+/// kernel shows them as not blocked.
 fn passes_on(table: &mut dyn ProcessTable, pid: i32, status: &ProcessStatus) -> bool {
     const JOB_CONTROL: [i32; 4] = [libc::SIGCONT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
     let catches_all = JOB_CONTROL.into_iter().all(|signal| status.catches(signal));
     catches_all
-        && table.children(pid).into_iter().any(|child| table.look(child).is_some_and(|(_, status)| !status.zombie))
+        && table.children(pid).into_iter().any(|child| table.process(child).is_some_and(|(_, status)| !status.zombie))
 }
 
 #[cfg(test)]
@@ -88,7 +89,7 @@ mod tests {
         fn children(&mut self, pid: i32) -> Vec<i32> {
             self.0.iter().filter(|(_, status)| status.parent == pid).map(|(pid, _)| *pid).collect()
         }
-        fn look(&mut self, pid: i32) -> Option<(Process, ProcessStatus)> {
+        fn process(&mut self, pid: i32) -> Option<(Process, ProcessStatus)> {
             self.0.get(&pid).map(|status| (Process { pid, started: 0 }, *status))
         }
     }
@@ -109,7 +110,7 @@ mod tests {
         assert!(targets(Fake::default()).is_empty());
     }
 
-    /// What real programs catch, as `/proc/PID/status` shows it (`SigCgt`).
+    /// The signals that real programs catch, as `/proc/PID/status` shows it (`SigCgt`).
     mod caught {
         /// dumb-init 1.2, with and without `-c`. It waits by sigwait(3), and the kernel shows nothing as blocked meanwhile.
         pub(super) const DUMB_INIT: u64 = 0x7ffb_feff;
@@ -133,7 +134,7 @@ mod tests {
         pub(super) const NOTHING: u64 = 0;
     }
 
-    /// Processes as parent and what they catch; the first one has the ID 1.
+    /// Returns a table of processes with these parents and caught signals; the first one has the ID 1.
     fn tree(processes: &[(i32, u64)]) -> Fake {
         let status = |&(parent, caught)| ProcessStatus { parent, uid: 0, zombie: false, caught, ignored: 0 };
         Fake((1..).zip(processes.iter().map(status)).collect())

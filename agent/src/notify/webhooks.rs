@@ -13,28 +13,28 @@ use nudge_protocol::webhooks::{CONFIG_CHANGED, WebhookView};
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
-use super::outcome::notified;
-use super::webhook_delivery::{DeliverError, Event, deliver};
+use super::notification_status::status_now;
+use super::webhook_post::{DeliverError, Event, deliver};
 use super::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
 use crate::metrics::{Channel, Metrics};
 use crate::publish::{Current, Published, wait_for_other};
 use crate::status::StatusPage;
 
-/// Waits between attempts to deliver one change.
-const RETRIES: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
-/// No attempt begins later than this after the first one.
-const GIVE_UP: Duration = Duration::from_hours(1);
+/// The waits between attempts to deliver one change.
+const DELIVERY_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+/// The time after the first attempt from which no other one begins.
+const GIVE_UP_TIMEOUT: Duration = Duration::from_hours(1);
 
-/// Why a webhook is refused.
+/// The reason why a webhook is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
-    /// Its URL is not allowed.
+    /// The URL is not allowed.
     #[error("{0}")]
     Url(#[from] WebhookUrlError),
-    /// There are too many.
+    /// There are too many webhooks.
     #[error("there are {limit} webhooks already; cancel one with DELETE /hooks/ID")]
     TooMany {
-        /// The bound.
+        /// The maximum number of webhooks.
         limit: usize,
     },
 }
@@ -45,9 +45,9 @@ struct Webhook {
     target: WebhookTarget,
     container: Option<ContainerName>,
     notified: NotificationStatus,
-    /// Keys that changed since the last delivery, each with the generation of its last change. No more than an event lists.
+    /// The keys that changed since the last delivery, each with the generation of its last change; no more than an event lists.
     changed: BTreeMap<String, u64>,
-    /// The last generation whose changed keys did not all fit there.
+    /// The last generation whose changed keys did not all fit into `changed`.
     dropped: Option<u64>,
     task: AbortHandle,
 }
@@ -67,7 +67,7 @@ struct Shared {
 pub struct Webhooks(Arc<Shared>);
 
 impl Webhooks {
-    /// No webhooks yet. `ready` shows what subscribers are notified of; `secret` signs the events.
+    /// Creates the list without webhooks. `ready` shows what subscribers are notified of; `secret` signs the events.
     pub fn new(
         limit: usize,
         secret: Zeroizing<Vec<u8>>,
@@ -84,39 +84,31 @@ impl Webhooks {
         lock(&self.0.webhooks)
     }
 
-    /// Subscribes. The same subscription twice gives the same webhook. Returns whether it is new. Needs a tokio runtime.
+    /// Adds a subscription. The same subscription twice gives the same webhook. A subscriber that is known to have the
+    /// dictionary with `known_etag` is notified if another one is served. Returns whether the webhook is new. Needs a tokio
+    /// runtime.
     pub fn add(
         &self,
         url: &str,
         container: Option<ContainerName>,
         etag: &str,
-    ) -> Result<(bool, WebhookView), WebhookError> {
-        self.add_known(url, container, etag, None)
-    }
-
-    /// Adds a subscriber that is `known` to have the dictionary with this `ETag`: it is notified if another one is served.
-    pub fn add_known(
-        &self,
-        url: &str,
-        container: Option<ContainerName>,
-        etag: &str,
-        known: Option<String>,
+        known_etag: Option<String>,
     ) -> Result<(bool, WebhookView), WebhookError> {
         let target = self.0.policy.check(url.parse::<WebhookUrl>()?)?;
         let mut webhooks = self.webhooks();
-        if let Some(known) = webhooks.iter().find(|webhook| webhook.target == target && webhook.container == container)
-        {
-            return Ok((false, known.view(etag)));
+        let is_same = |webhook: &&Webhook| webhook.target == target && webhook.container == container;
+        if let Some(webhook) = webhooks.iter().find(is_same) {
+            return Ok((false, webhook.view(etag)));
         }
         if webhooks.len() >= self.0.limit {
             return Err(WebhookError::TooMany { limit: self.0.limit });
         }
         let id = random_name("hook");
         let mut ready = self.0.ready.clone();
-        // The reply's ETag says what is served now.
+        // The reply's ETag names the dictionary that is served now.
         ready.borrow_and_update();
-        // It is not known which keys the subscriber has missed.
-        let dropped = known.as_ref().filter(|known| **known != etag).map(|_| 0);
+        // The keys that the subscriber has missed are not known.
+        let dropped = known_etag.as_ref().filter(|known_etag| **known_etag != etag).map(|_| 0);
         let webhook = Webhook {
             id: id.clone(),
             target: target.clone(),
@@ -124,7 +116,7 @@ impl Webhooks {
             notified: NotificationStatus::nothing_yet(),
             changed: BTreeMap::new(),
             dropped,
-            task: spawn(id.clone(), self.clone().notify(id, target, ready, known)),
+            task: spawn(id.clone(), self.clone().notify(id, target, ready, known_etag)),
         };
         let view = webhook.view(etag);
         webhooks.push(webhook);
@@ -139,25 +131,26 @@ impl Webhooks {
         true
     }
 
-    /// All webhooks, oldest first.
+    /// Returns all webhooks, oldest first.
     pub fn list(&self, etag: &str) -> Vec<WebhookView> {
         self.webhooks().iter().map(|webhook| webhook.view(etag)).collect()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no webhooks.
     pub fn is_empty(&self) -> bool {
         self.webhooks().is_empty()
     }
 
-    /// The containers that webhooks are for.
+    /// Returns the containers that webhooks are for.
     pub fn containers(&self) -> Vec<ContainerName> {
         self.webhooks().iter().filter_map(|webhook| webhook.container.clone()).collect()
     }
 
-    /// Keeps which keys have changed with `generation`, whose dictionary has `etag`. Called before that dictionary is ready.
-    pub fn changed(&self, changed: &[String], generation: u64, etag: &str) {
+    /// Records the keys that have changed with `generation`, whose dictionary has `etag`. Must be called before that dictionary
+    /// is ready.
+    pub fn record_changes(&self, changed: &[String], generation: u64, etag: &str) {
         for webhook in self.webhooks().iter_mut() {
-            webhook.notified = notified(Outcome::Pending, String::new(), etag, 0);
+            webhook.notified = status_now(Outcome::Pending, String::new(), etag, 0);
             for key in changed {
                 if webhook.changed.len() < MAX_LISTED_KEYS || webhook.changed.contains_key(key) {
                     webhook.changed.insert(key.clone(), generation);
@@ -168,21 +161,21 @@ impl Webhooks {
         }
     }
 
-    async fn notify(self, id: String, target: WebhookTarget, mut ready: Current, known: Option<String>) {
-        let mut is_newer = wait_for_other(&mut ready, known.as_deref()).await;
-        let mut missed = known.is_some();
+    async fn notify(self, id: String, target: WebhookTarget, mut ready: Current, known_etag: Option<String>) {
+        let mut is_newer = wait_for_other(&mut ready, known_etag.as_deref()).await;
+        let mut has_missed = known_etag.is_some();
         while is_newer {
-            // It never becomes empty again.
+            // The publisher never becomes empty again.
             let Some(published) = ready.borrow_and_update().clone() else { return };
-            if std::mem::take(&mut missed) {
+            if std::mem::take(&mut has_missed) {
                 self.set_pending(&id, published.dictionary.etag());
             }
             is_newer = self.notify_one(&id, &target, &published, &mut ready).await;
         }
     }
 
-    /// Notifies of `published` until that is done, given up, or there is a newer one. Returns when there is a newer one, and `false`
-    /// when there never will be. An attempt under way is not cut short, so that no subscriber sees half a request.
+    /// Notifies of `published` until that is done, given up, or there is a newer dictionary. Returns when there is a newer one,
+    /// and `false` when there never will be. An attempt is not cut short, so that no subscriber sees half a request.
     async fn notify_one(&self, id: &str, target: &WebhookTarget, published: &Published, ready: &mut Current) -> bool {
         let started = Instant::now();
         let event = random_name("msg");
@@ -196,16 +189,16 @@ impl Webhooks {
             let result = deliver(target, &self.0.secret, &event, body).await;
             let etag = published.dictionary.etag();
             let (notified, wait) = match &result {
-                Ok(()) => (notified(Outcome::Delivered, String::new(), etag, attempt), None),
+                Ok(()) => (status_now(Outcome::Delivered, String::new(), etag, attempt), None),
                 Err(error) => {
-                    let wait = RETRIES.wait_within(GIVE_UP, attempt, started.elapsed());
-                    let gone = matches!(error, DeliverError::Status(hyper::StatusCode::GONE));
-                    let wait = wait.filter(|_| !gone);
+                    let wait = DELIVERY_BACKOFF.wait_within(GIVE_UP_TIMEOUT, attempt, started.elapsed());
+                    let is_gone = matches!(error, DeliverError::Status(hyper::StatusCode::GONE));
+                    let wait = wait.filter(|_| !is_gone);
                     let outcome = if wait.is_some() { Outcome::Pending } else { Outcome::Failed };
-                    (notified(outcome, error.to_string(), etag, attempt), wait)
+                    (status_now(outcome, error.to_string(), etag, attempt), wait)
                 }
             };
-            self.report(id, target, notified, published.generation, attempt);
+            self.record(id, target, notified, published.generation, attempt);
             let Some(wait) = wait else { return ready.changed().await.is_ok() };
             tokio::select! {
                 changed = ready.changed() => return changed.is_ok(),
@@ -214,17 +207,17 @@ impl Webhooks {
         }
     }
 
-    /// The subscriber missed a change while this process did not run.
+    /// Marks a subscriber that missed a change while this process did not run.
     fn set_pending(&self, id: &str, etag: &str) {
         let mut webhooks = self.webhooks();
         let Some(webhook) = webhooks.iter_mut().find(|webhook| webhook.id == id) else { return };
-        webhook.notified = notified(Outcome::Pending, String::new(), etag, 0);
+        webhook.notified = status_now(Outcome::Pending, String::new(), etag, 0);
         if let Some(container) = &webhook.container {
-            self.0.status.notified_by_webhook(container, webhook.notified.clone());
+            self.0.status.set_webhook_notification(container, webhook.notified.clone());
         }
     }
 
-    /// The keys that changed since the last delivery, and whether there may be more.
+    /// Returns the keys that changed since the last delivery, and whether there may be more.
     fn changed_keys(&self, id: &str) -> (Vec<String>, bool) {
         let webhooks = self.webhooks();
         let webhook = webhooks.iter().find(|webhook| webhook.id == id);
@@ -233,31 +226,21 @@ impl Webhooks {
             .unwrap_or_default()
     }
 
-    fn report(&self, id: &str, target: &WebhookTarget, notified: NotificationStatus, generation: u64, attempt: u32) {
+    fn record(&self, id: &str, target: &WebhookTarget, notified: NotificationStatus, generation: u64, attempt: u32) {
+        let host = target.host();
         match notified.outcome {
-            Outcome::Delivered => {
-                self.0.metrics.notified(Channel::Webhook, notified.outcome);
-                tracing::info!(webhook = id, host = target.host(), attempts = attempt, "subscriber notified");
-            }
+            Outcome::Delivered => tracing::info!(webhook = id, host, attempts = attempt, "subscriber notified"),
             Outcome::Failed => {
-                self.0.metrics.notified(Channel::Webhook, notified.outcome);
-                tracing::warn!(
-                    webhook = id,
-                    host = target.host(),
-                    error = notified.message,
-                    "subscriber not notified; given up"
-                );
+                tracing::warn!(webhook = id, host, error = notified.message, "subscriber not notified; given up");
             }
             // Only the first failure is logged; the status has the others.
             _ if attempt == 1 => {
-                tracing::warn!(
-                    webhook = id,
-                    host = target.host(),
-                    error = notified.message,
-                    "subscriber not notified; retrying"
-                );
+                tracing::warn!(webhook = id, host, error = notified.message, "subscriber not notified; retrying");
             }
             _ => {}
+        }
+        if notified.outcome != Outcome::Pending {
+            self.0.metrics.count_notification(Channel::Webhook, notified.outcome);
         }
         let mut webhooks = self.webhooks();
         let Some(webhook) = webhooks.iter_mut().find(|webhook| webhook.id == id) else { return };
@@ -267,12 +250,11 @@ impl Webhooks {
         }
         webhook.notified = notified;
         if let Some(container) = webhook.container.clone() {
-            let of_container = webhooks.iter().filter(|webhook| webhook.container.as_ref() == Some(&container));
+            let webhooks = webhooks.iter().filter(|webhook| webhook.container.as_ref() == Some(&container));
             // A container with several webhooks counts as notified when all of them are.
-            if let Some(worst) =
-                of_container.map(|webhook| &webhook.notified).max_by_key(|notified| severity(notified.outcome))
-            {
-                self.0.status.notified_by_webhook(&container, worst.clone());
+            let worst = webhooks.map(|webhook| &webhook.notified).max_by_key(|notified| severity(notified.outcome));
+            if let Some(worst) = worst {
+                self.0.status.set_webhook_notification(&container, worst.clone());
             }
         }
     }
@@ -290,7 +272,7 @@ impl Webhook {
     }
 }
 
-/// Which of several outcomes stands for all.
+/// Returns the severity of an outcome; the most severe of several outcomes stands for all.
 fn severity(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::NothingYet => 0,
@@ -300,7 +282,7 @@ fn severity(outcome: Outcome) -> u8 {
     }
 }
 
-/// Starts a webhook's task. A panic ends only this one.
+/// Starts a webhook's task. A panic ends only this task.
 fn spawn(id: String, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     let task = tokio::spawn(task);
     let handle = task.abort_handle();
@@ -312,8 +294,8 @@ fn spawn(id: String, task: impl Future<Output = ()> + Send + 'static) -> AbortHa
     handle
 }
 
-/// `prefix_` and 96 random bits: unique, and not to be guessed by another pod.
+/// Returns `prefix_` and 96 random bits: unique, and impossible to guess for another pod.
 pub fn random_name(prefix: &str) -> String {
-    let [one, two, three]: [u32; 3] = rand::random();
-    format!("{prefix}_{one:08x}{two:08x}{three:08x}")
+    let bits = rand::random::<u128>() >> 32;
+    format!("{prefix}_{bits:024x}")
 }

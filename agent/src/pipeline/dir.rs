@@ -9,66 +9,69 @@ use time::OffsetDateTime;
 use tokio::time::Instant as Deadline;
 
 use super::{Delivery, Outlets};
-use crate::source::dir::{Change, DirSource, SETTLE, Scan, Watcher};
+use crate::source::dir::{Change, DirSource, SETTLE_TIME, Scan, Watcher};
 use crate::source::{Applied, Store};
 
-/// How long after the first write the files are read although they are still being written.
-const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
-/// When a folder is scanned again that was faulty or being written.
-const RESCAN_AFTER: Duration = Duration::from_millis(100);
-/// When a folder that stays faulty is scanned again: missing files may come back where nothing can be watched.
-const FAULTY_RESCAN_AFTER: Duration = Duration::from_secs(1);
-/// A scan that takes no longer may run on the endpoint's thread.
-const MAX_INLINE_SCAN: Duration = Duration::from_millis(2);
+/// The time after the first write at which the files are read although they are still being written.
+const MAX_SETTLE_TIME: Duration = Duration::from_secs(1);
+/// The time after which a folder is scanned again that was faulty or being written.
+const RESCAN_DELAY: Duration = Duration::from_millis(100);
+/// The time after which a folder that stays faulty is scanned again: missing files may come back where nothing can be
+/// watched.
+const FAULTY_RESCAN_DELAY: Duration = Duration::from_secs(1);
+/// The longest time that a scan may take on the endpoint's thread.
+const MAX_INLINE_SCAN_TIME: Duration = Duration::from_millis(2);
 
-/// Reads the folder and keeps the last good contents. Needs no runtime, so it can run on a thread that waits for a disk.
+/// The reader of the folder, with the last good contents. It needs no runtime, so it can run on a thread that waits for a
+/// disk.
 struct Reader {
     source: DirSource,
     store: Store,
     /// Whether the last scan was the first with a fault, which counts only when the next one has it too.
-    patient: bool,
+    is_first_fault: bool,
     /// Whether the last scan took no longer than a few requests, on a disk of this machine.
-    quick: bool,
+    is_quick: bool,
 }
 
-/// What one scan has brought.
-struct Scanned {
+/// The result of one scan.
+struct ScanResult {
     applied: Applied,
     folders: BTreeSet<PathBuf>,
     /// Whether the folder should be scanned again soon.
-    again: bool,
+    rescans_soon: bool,
 }
 
 impl Reader {
-    fn scan(&mut self, now: OffsetDateTime) -> Scanned {
+    fn scan(&mut self, now: OffsetDateTime) -> ScanResult {
         let began = Instant::now();
         let Scan { mut readings, folders, unsettled, local, .. } = self.source.scan();
-        self.quick = local && began.elapsed() < MAX_INLINE_SCAN;
+        self.is_quick = local && began.elapsed() < MAX_INLINE_SCAN_TIME;
         let faulty = readings.iter().any(|reading| reading.result.is_err());
         // Good content is taken in at once, the first fault only after a second scan: a file that is replaced in two steps is
         // missing for a moment.
-        self.patient = faulty && !self.patient && self.store.problems().is_empty();
-        if self.patient {
+        self.is_first_fault = faulty && !self.is_first_fault && self.store.problems().is_empty();
+        if self.is_first_fault {
             readings.retain(|reading| reading.result.is_ok());
         }
-        Scanned { applied: self.store.apply(readings, now), folders, again: self.patient || unsettled }
+        ScanResult { applied: self.store.apply(readings, now), folders, rescans_soon: self.is_first_fault || unsettled }
     }
 }
 
-/// Follows a folder and keeps the outlets up to date.
-pub struct Pipeline {
+/// The pipeline that follows a folder and keeps the outlets up to date.
+pub struct DirPipeline {
     reader: Reader,
     delivery: Delivery,
-    reread: Duration,
+    reread_interval: Duration,
 }
 
-impl Pipeline {
-    /// A pipeline that has read nothing yet. The folder is scanned every `reread`, also when no change is noticed.
-    pub fn new(source: DirSource, store: Store, outlets: Outlets, reread: Duration) -> Self {
+impl DirPipeline {
+    /// Creates a pipeline that has read nothing yet. The folder is scanned at every `reread_interval`, also when no change is
+    /// noticed.
+    pub fn new(source: DirSource, store: Store, outlets: Outlets, reread_interval: Duration) -> Self {
         Self {
-            reader: Reader { source, store, patient: false, quick: false },
+            reader: Reader { source, store, is_first_fault: false, is_quick: false },
             delivery: Delivery::new(outlets),
-            reread,
+            reread_interval,
         }
     }
 
@@ -91,7 +94,7 @@ impl Pipeline {
         self.delivery.deliver().await;
         self.delivery.log();
         self.reader.source.wait_for_writers();
-        if self.delivery.lacks_files().is_some() {
+        if self.delivery.files_error().is_some() {
             // Nothing runs yet that needs the rest, so it is better to fail than to start without files.
             return Err(vec!["the files could not be written; the log above has the cause".to_owned()]);
         }
@@ -103,7 +106,7 @@ impl Pipeline {
         let mut watcher = match Watcher::new(self.reader.source.path().to_owned()) {
             Ok(watcher) => Some(watcher),
             Err(error) => {
-                let every_seconds = self.reread.as_secs();
+                let every_seconds = self.reread_interval.as_secs();
                 tracing::warn!(%error, every_seconds, "watching the folder failed; it is re-read from time to time");
                 None
             }
@@ -113,65 +116,66 @@ impl Pipeline {
             // No timer where the time has come already: timers wake up to a millisecond late.
             if next.at() > Deadline::now() {
                 tokio::select! {
-                    change = changed(&mut watcher) => next.hurry(change, Deadline::now()),
+                    change = next_change(&mut watcher) => next.hurry(change, Deadline::now()),
                     () = tokio::time::sleep_until(next.at()) => {}
-                    () = self.delivery.files_due() => self.delivery.deliver().await,
+                    () = self.delivery.wait_until_files_due() => self.delivery.deliver().await,
                 }
                 continue;
             }
-            let scanned;
-            (self, scanned) = self.scan().await;
+            let result;
+            (self, result) = self.scan().await;
             let is_well = self.reader.store.problems().is_empty();
             next = NextScan::planned(
-                Deadline::now() + if is_well { self.reread } else { self.reread.min(FAULTY_RESCAN_AFTER) },
+                Deadline::now()
+                    + if is_well { self.reread_interval } else { self.reread_interval.min(FAULTY_RESCAN_DELAY) },
             );
-            let Some(Scanned { applied, folders, again }) = scanned else { continue };
+            let Some(ScanResult { applied, folders, rescans_soon }) = result else { continue };
             self.serve(applied);
             self.delivery.deliver().await;
             // Subscribers are notified before anything else happens.
             tokio::task::yield_now().await;
             self.delivery.log();
-            if again {
-                next.planned = Deadline::now() + RESCAN_AFTER;
+            if rescans_soon {
+                next.planned = Deadline::now() + RESCAN_DELAY;
             } else if watcher.as_mut().is_some_and(|watcher| watcher.watch(&folders)) {
                 // Changes in a folder before it was watched made no event.
-                next.planned = Deadline::now() + SETTLE;
+                next.planned = Deadline::now() + SETTLE_TIME;
             }
         }
     }
 
-    /// Scans the folder: on this thread where that was quick before, since handing the work to another thread and back takes longer;
-    /// else without holding up the endpoint. `None` if the scan panicked; the good contents stay.
-    async fn scan(self) -> (Self, Option<Scanned>) {
-        let Self { mut reader, delivery, reread } = self;
-        let quick = reader.quick;
+    /// Scans the folder: on this thread if that was quick before, since handing the work to another thread and back takes
+    /// longer; otherwise without holding up the endpoint. The result is `None` if the scan panicked; the good contents stay.
+    async fn scan(self) -> (Self, Option<ScanResult>) {
+        let Self { mut reader, delivery, reread_interval } = self;
+        let is_quick = reader.is_quick;
         let scan = move || {
-            let scanned = catch_unwind(AssertUnwindSafe(|| reader.scan(OffsetDateTime::now_utc())));
-            (reader, scanned.ok())
+            let result = catch_unwind(AssertUnwindSafe(|| reader.scan(OffsetDateTime::now_utc())));
+            (reader, result.ok())
         };
-        let (reader, scanned) = if quick {
+        let (reader, result) = if is_quick {
             scan()
         } else {
-            let Ok(scanned) = tokio::task::spawn_blocking(scan).await else {
+            match tokio::task::spawn_blocking(scan).await {
+                Ok(scanned) => scanned,
                 // The runtime is about to end, and this task with it.
-                return std::future::pending().await;
-            };
-            scanned
+                Err(_) => std::future::pending().await,
+            }
         };
-        (Self { reader, delivery, reread }, scanned)
+        (Self { reader, delivery, reread_interval }, result)
     }
 
     fn serve(&mut self, applied: Applied) {
         let store = &self.reader.store;
-        self.delivery.serve(store, applied, store.problems().is_empty());
+        self.delivery.serve(store, applied, store.problems().is_empty().then(Instant::now));
     }
 }
 
-/// The next change; never without a watcher.
-async fn changed(watcher: &mut Option<Watcher>) -> Change {
+/// Waits for the next change; for ever without a watcher.
+async fn next_change(watcher: &mut Option<Watcher>) -> Change {
     match watcher {
         None => std::future::pending().await,
-        Some(watching) => match watching.changed().await {
+        Some(watching) => match watching.next_change().await {
             Ok(change) => change,
             Err(error) => {
                 tracing::warn!(%error, "watching the folder failed; it is re-read from time to time");
@@ -182,30 +186,37 @@ async fn changed(watcher: &mut Option<Watcher>) -> Change {
     }
 }
 
-/// When the folder is scanned next.
+/// The time of the next scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NextScan {
     planned: Deadline,
-    /// When single files began to be written, and when it will have been quiet for long enough.
-    writing: Option<(Deadline, Deadline)>,
+    writes: Option<Writes>,
+}
+
+/// Writes of single files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Writes {
+    began: Deadline,
+    /// The time at which it will have been quiet for long enough.
+    settled: Deadline,
 }
 
 impl NextScan {
     fn planned(at: Deadline) -> Self {
-        Self { planned: at, writing: None }
+        Self { planned: at, writes: None }
     }
 
     fn at(&self) -> Deadline {
-        self.writing.map_or(self.planned, |(_, quiet)| quiet.min(self.planned))
+        self.writes.map_or(self.planned, |writes| writes.settled.min(self.planned))
     }
 
-    /// A change has been noticed at `now`. Pure.
+    /// Brings the scan forward after a change that was noticed at `now`. Pure.
     fn hurry(&mut self, change: Change, now: Deadline) {
         match change {
             Change::Current => self.planned = now,
             Change::Content => {
-                let first = self.writing.map_or(now, |(first, _)| first);
-                self.writing = Some((first, (now + SETTLE).min(first + SETTLE_AT_MOST)));
+                let began = self.writes.map_or(now, |writes| writes.began);
+                self.writes = Some(Writes { began, settled: (now + SETTLE_TIME).min(began + MAX_SETTLE_TIME) });
             }
         }
     }
@@ -226,10 +237,10 @@ mod tests {
 
         let mut next = idle;
         next.hurry(Change::Content, start);
-        assert_eq!(next.at(), start + SETTLE);
+        assert_eq!(next.at(), start + SETTLE_TIME);
         let later = start + Duration::from_millis(30);
         next.hurry(Change::Content, later);
-        assert_eq!(next.at(), later + SETTLE, "a second write puts it off");
+        assert_eq!(next.at(), later + SETTLE_TIME, "a second write puts it off");
         next.hurry(Change::Current, later);
         assert_eq!(next.at(), later, "a switch does not wait");
 
@@ -237,6 +248,6 @@ mod tests {
         for millis in (0..1200).step_by(30) {
             next.hurry(Change::Content, start + Duration::from_millis(millis));
         }
-        assert_eq!(next.at(), start + SETTLE_AT_MOST, "not for ever");
+        assert_eq!(next.at(), start + MAX_SETTLE_TIME, "not for ever");
     }
 }

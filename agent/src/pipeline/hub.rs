@@ -9,80 +9,59 @@ use nudge_protocol::status::ContactStatus;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::intake::{Intake, IntakeParts};
-use super::keeper::Keeper;
+use super::IntakeParts;
+use super::intake::Intake;
 use super::report::{Contact, Reporter};
-use super::{InPlace, Outlets};
 use crate::map::map;
 use crate::metrics::HubCall;
 use crate::notify::Containers;
-use crate::readiness::NotReady;
-use crate::source::hub::{
-    Answer, Failure, FailureKind, HubClient, LastGood, LocalVersions, NextPoll, PollEnd, PollRetry, RanFile, Reply,
-    read_mounted,
-};
-use crate::source::{Reminder, Store};
+use crate::source::FaultReminder;
+use crate::source::hub::{Answer, Failure, FailureKind, HubClient, NextPoll, PollEnd, PollRetry, Reply, read_mounted};
 
-/// What the pipeline is made of.
-pub struct HubParts {
-    /// The hub.
-    pub client: HubClient,
-    /// Between polls that are not held.
-    pub poll_interval: Duration,
-    /// The versions that this pod has.
-    pub local_versions: LocalVersions,
-    /// The last good contents and their dictionary.
-    pub store: Store,
-    /// Where it goes.
-    pub outlets: Outlets,
-    /// The file with the last good contents.
-    pub last_good: LastGood,
-    /// The file with what this pod has run.
-    pub ran: RanFile,
-    /// Why nothing is served yet, for `wait-ready`.
-    pub not_ready: NotReady,
-    /// Restarts of the containers, where they take versions so.
-    pub in_place: Option<InPlace>,
-}
-
-/// Follows the hub and keeps the outlets up to date.
+/// The pipeline that follows the hub and keeps the outlets up to date.
 pub struct HubPipeline {
     client: HubClient,
     retry: PollRetry,
     intake: Intake,
     reporter: Reporter,
     containers: watch::Sender<Containers>,
-    reminder: Reminder,
+    reminder: FaultReminder,
+}
+
+/// A poll that has ended.
+struct FinishedPoll {
+    answer: Result<Answer, Failure>,
+    /// Whether this agent has interrupted the poll.
+    interrupted: bool,
+    /// The wait that the poll asked for.
+    wait_seconds: u32,
+    elapsed: Duration,
 }
 
 impl HubPipeline {
-    /// A pipeline that has not polled yet.
-    pub fn new(parts: HubParts) -> Self {
-        let HubParts { client, poll_interval, local_versions, store, outlets, last_good, ran, not_ready, in_place } =
-            parts;
+    /// Creates a pipeline that has not polled yet. `poll_interval` is the time between polls that are not held.
+    pub fn new(client: HubClient, poll_interval: Duration, parts: IntakeParts) -> Self {
         let containers = watch::Sender::default();
-        let contact = Contact::new(local_versions.order().to_vec());
-        let reporter = Reporter::new(contact, containers.subscribe(), &outlets);
-        let (keeper, pods) = (Keeper::new(last_good), containers.subscribe());
-        let parts = IntakeParts { store, outlets, keeper, not_ready, containers: pods, ran, in_place };
-        let (retry, intake) = (PollRetry::new(poll_interval), Intake::new(local_versions, parts));
-        Self { client, retry, intake, reporter, containers, reminder: Reminder::default() }
+        let contact = Contact::new(parts.local_versions.order().to_vec());
+        let reporter = Reporter::new(contact, containers.subscribe(), &parts.outlets);
+        let (retry, intake) = (PollRetry::new(poll_interval), Intake::new(parts, containers.subscribe()));
+        Self { client, retry, intake, reporter, containers, reminder: FaultReminder::default() }
     }
 
-    /// The pod's containers as the hub reports them.
+    /// Returns the pod's containers as the hub reports them.
     pub fn containers(&self) -> watch::Receiver<Containers> {
         self.containers.subscribe()
     }
 
-    /// `ETag` of the dictionary that this agent would serve if it restarted now.
+    /// Returns the `ETag` of the dictionary that this agent would serve if it restarted now.
     pub fn watch_kept_etag(&self) -> watch::Receiver<Option<String>> {
         self.intake.keeper.watch_kept_etag()
     }
 
-    /// Takes the last good contents, and for the other configs the mounted versions. Serves them if no config is missing.
+    /// Takes in the last good contents, and for the other configs the mounted versions. Serves them if no config is missing.
     pub async fn start(&mut self, mounted: Option<&Path>) {
         let Intake { local_versions, keeper, not_ready, .. } = &mut self.intake;
-        not_ready.say("the hub has not been polled yet");
+        not_ready.set_reason("the hub has not been polled yet");
         let mut readings = match keeper.file().load() {
             Ok(None) => Vec::new(),
             Ok(Some(reply)) => local_versions.take(reply).readings,
@@ -100,15 +79,15 @@ impl HubPipeline {
         });
         let restored = !readings.is_empty();
         for config in local_versions.order().to_vec() {
-            let known = readings.iter().any(|reading| reading.config == config);
-            let Some(dir) = mounted.filter(|_| !known) else { continue };
+            let is_restored = readings.iter().any(|reading| reading.config == config);
+            let Some(dir) = mounted.filter(|_| !is_restored) else { continue };
             match read_mounted(dir, &config) {
                 Ok((version, block)) => readings.extend(local_versions.take_mounted(&config, version, block)),
                 Err(error) => tracing::warn!(%config, %error, "mounted version not used"),
             }
         }
         if !readings.is_empty() {
-            self.intake.begin(readings, restored).await;
+            self.intake.start(readings, restored).await;
         }
     }
 
@@ -117,15 +96,14 @@ impl HubPipeline {
         let mut next = PollRetry::first();
         loop {
             self.wait(next).await;
-            // Whether there is contact over a new connection is seen at once, and the report follows.
+            // Over a new connection the answer to a poll that is not held shows at once whether there is contact.
             let wait_seconds = if self.client.is_open() { next.wait_seconds } else { 0 };
-            let began = Instant::now();
-            let (answer, interrupted) = self.poll(wait_seconds).await;
-            next = self.digest(answer, interrupted, wait_seconds, began.elapsed()).await;
+            let poll = self.poll(wait_seconds).await;
+            next = self.finish(poll).await;
         }
     }
 
-    /// Waits for the next poll. Reports what is due, and does what else comes next.
+    /// Waits for the next poll. Sends reports that are due, and does other work.
     async fn wait(&mut self, next: NextPoll) {
         let until = Instant::now() + next.after;
         loop {
@@ -134,13 +112,13 @@ impl HubPipeline {
                 biased;
                 () = self.reporter.wait_until_due(connection) => {
                     self.reporter.send(&mut self.client).await;
-                    if next.reports {
+                    if next.follows_report {
                         return;
                     }
                 }
-                work = self.intake.next() => {
-                    self.intake.work(work).await;
-                    if self.intake.polls_anew() {
+                work = self.intake.wait_for_work() => {
+                    self.intake.do_work(work).await;
+                    if self.intake.polls_again() {
                         return;
                     }
                 }
@@ -149,10 +127,10 @@ impl HubPipeline {
         }
     }
 
-    /// Polls the hub, and meanwhile does what else comes next. Ends a poll that is held when a report is due; returns whether
-    /// it has.
-    async fn poll(&mut self, wait_seconds: u32) -> (Result<Answer, Failure>, bool) {
-        let request = self.intake.request(wait_seconds);
+    /// Polls the hub, and meanwhile does other work. Interrupts a poll that is held when a report is due.
+    async fn poll(&mut self, wait_seconds: u32) -> FinishedPoll {
+        let began = Instant::now();
+        let request = self.intake.next_request(wait_seconds);
         let Self { client, reporter, intake, .. } = self;
         let (connection, interrupt) = (client.connections(), client.interrupt());
         let poll = client.poll(&request);
@@ -160,36 +138,33 @@ impl HubPipeline {
         let mut interrupted = false;
         loop {
             tokio::select! {
-                answer = &mut poll => return (answer, interrupted),
-                work = intake.next() => {
-                    intake.work(work).await;
-                    if intake.polls_anew() && !interrupted {
-                        interrupt.ask();
+                answer = &mut poll => {
+                    return FinishedPoll { answer, interrupted, wait_seconds, elapsed: began.elapsed() };
+                }
+                work = intake.wait_for_work() => {
+                    intake.do_work(work).await;
+                    if intake.polls_again() && !interrupted {
+                        interrupt.request();
                         interrupted = true;
                     }
                 }
                 () = reporter.wait_until_due(connection), if wait_seconds > 0 && !interrupted => {
-                    interrupt.ask();
+                    interrupt.request();
                     interrupted = true;
                 }
             }
         }
     }
 
-    /// Takes an answer in. Returns the next poll.
-    async fn digest(
-        &mut self,
-        answer: Result<Answer, Failure>,
-        interrupted: bool,
-        asked: u32,
-        took: Duration,
-    ) -> NextPoll {
+    /// Takes in the answer to a poll. Returns the next poll.
+    async fn finish(&mut self, poll: FinishedPoll) -> NextPoll {
+        let FinishedPoll { answer, interrupted, wait_seconds, elapsed } = poll;
         let connected = match &answer {
             Ok(_) => true,
-            // Something answers there, though not with a reply.
+            // Something answers at this address, though not with a reply.
             Err(failure) => failure.kind == FailureKind::Malformed,
         };
-        let (answered, fault) = match answer {
+        let (end, failure) = match answer {
             Ok(Answer::Unchanged) if interrupted => (PollEnd::Interrupted, None),
             Ok(Answer::Unchanged) => (PollEnd::Unchanged, None),
             Ok(Answer::Changed(reply)) => {
@@ -198,7 +173,7 @@ impl HubPipeline {
                 let after = (self.intake.local_versions.request(0), self.containers.borrow().clone());
                 let end = if before == after {
                     PollEnd::Repeated
-                } else if !is_own(&before.0, &after.0) && before.1 == after.1 {
+                } else if !concerns_pod(&before.0, &after.0) && before.1 == after.1 {
                     if interrupted { PollEnd::Interrupted } else { PollEnd::Unchanged }
                 } else {
                     PollEnd::Changed
@@ -207,55 +182,55 @@ impl HubPipeline {
             }
             Err(failure) => (PollEnd::Unchanged, Some(failure)),
         };
-        let end = fault.as_ref().map_or(answered, PollEnd::Failed);
+        let end = failure.as_ref().map_or(end, PollEnd::Failed);
         let outcome = match end {
             PollEnd::Unchanged | PollEnd::Interrupted => "unchanged",
             PollEnd::Changed | PollEnd::Repeated => "changed",
             PollEnd::Failed(failure) => failure.kind.as_str(),
         };
-        self.intake.delivery.outlets().metrics.record_call(HubCall::Poll, outcome);
-        if fault.is_some() {
+        self.intake.delivery.outlets().metrics.count_call(HubCall::Poll, outcome);
+        if failure.is_some() {
             self.client.close();
             self.intake.serve_now().await;
         }
-        let next = self.retry.next(end, asked, took, Instant::now(), rand::random());
-        self.note_contact(connected, fault.as_ref(), next);
+        let next = self.retry.next(end, wait_seconds, elapsed, Instant::now(), rand::random());
+        self.note_contact(connected, failure.as_ref(), next);
         next
     }
 
-    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns what is wrong with it.
+    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns its fault, if any.
     async fn take(&mut self, reply: Reply) -> Option<String> {
         let HubSettings { wait_seconds, report_seconds } = reply.head.settings;
         self.retry.set_wait_seconds(wait_seconds);
         let containers = reply.head.containers.iter();
         let containers = map(containers.map(|container| (container.name.clone(), container.clone())));
-        self.containers.send_if_modified(|known| {
-            let differs = **known != containers;
-            *known = Arc::new(containers);
+        self.containers.send_if_modified(|current| {
+            let differs = **current != containers;
+            *current = Arc::new(containers);
             differs
         });
         let fault = self.intake.take(reply).await;
         let contact = &mut self.reporter.contact;
-        contact.report_every = Duration::from_secs(u64::from(report_seconds));
-        contact.take_revisions(self.intake.local_versions.revisions());
+        contact.report_interval = Duration::from_secs(u64::from(report_seconds));
+        contact.set_revisions(self.intake.local_versions.revisions());
         fault
     }
 
-    fn note_contact(&mut self, connected: bool, fault: Option<&Failure>, next: NextPoll) {
+    fn note_contact(&mut self, connected: bool, failure: Option<&Failure>, next: NextPoll) {
         let status = &self.intake.delivery.outlets().status;
         let failures = self.retry.failures();
         let contact = ContactStatus {
             connected,
             failures,
-            reason: fault.map(|failure| failure.kind.as_str().to_owned()).unwrap_or_default(),
-            message: fault.map(|failure| failure.message.clone()).unwrap_or_default(),
-            interval: self.retry.by_interval(),
+            reason: failure.map(|failure| failure.kind.as_str().to_owned()).unwrap_or_default(),
+            message: failure.map(|failure| failure.message.clone()).unwrap_or_default(),
+            interval: self.retry.is_by_interval(),
         };
-        status.contact(contact, fault.is_none().then(std::time::Instant::now));
-        let again = self.reminder.is_due(fault.is_some(), std::time::Instant::now());
-        match fault {
+        status.set_contact(contact, failure.is_none().then(std::time::Instant::now));
+        let is_reminder_due = self.reminder.is_due(failure.is_some(), std::time::Instant::now());
+        match failure {
             Some(failure) => {
-                if failures == 1 || again {
+                if failures == 1 || is_reminder_due {
                     let age_seconds = status.age_seconds(std::time::Instant::now());
                     let reason = failure.kind.as_str();
                     tracing::warn!(
@@ -267,21 +242,22 @@ impl HubPipeline {
                     );
                 }
                 tracing::debug!(reason = failure.kind.as_str(), after = ?next.after, "next poll planned");
-                if !self.intake.serves() {
-                    self.intake.not_ready.say(&failure.message);
+                if !self.intake.is_serving() {
+                    self.intake.not_ready.set_reason(&failure.message);
                 }
             }
             None if !self.reporter.contact.connected => tracing::info!("contact with the hub established"),
             None => {}
         }
         let trouble =
-            fault.filter(|failure| failure.kind == FailureKind::Malformed).map(|failure| failure.message.clone());
-        self.reporter.contact.note(connected, trouble);
+            failure.filter(|failure| failure.kind == FailureKind::Malformed).map(|failure| failure.message.clone());
+        self.reporter.contact.set_state(connected, trouble);
     }
 }
 
-/// Returns whether more differs between what the agent holds before and after a reply than revisions, which grow with what concerns other pods.
-fn is_own(before: &PollRequest, after: &PollRequest) -> bool {
+/// Returns whether a reply concerns this pod: whether what the agent holds before and after it differs in more than the
+/// revisions, which grow with what concerns other pods.
+fn concerns_pod(before: &PollRequest, after: &PollRequest) -> bool {
     let without = |request: &PollRequest| {
         let mut request = request.clone();
         request.configs.iter_mut().for_each(|held| held.revision = 0);

@@ -1,37 +1,33 @@
-//! Restarts of the pod's containers, for the intake: which restart is wanted, which one was commanded and not seen to be done, and the
-//! variables that the containers start with.
+//! Decides for the intake when the pod's containers are restarted: which content they should be restarted with, whether the
+//! last restart was done, and the variables that they start with.
 
-use std::future::pending;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use nudge_protocol::backoff::Backoff;
 use nudge_protocol::status::{NotificationStatus, Outcome, ProblemReason};
 use nudge_protocol::{ContainerName, VariableName};
 use time::OffsetDateTime;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
+use super::retry::Retry;
 use crate::content::Dictionary;
 use crate::notify::Containers;
 use crate::restart::{
-    Command, CommandFile, Ids, Inexpressible, Next, Variables, VariablesError, is_done, is_undone, next,
+    Command, CommandDecision, CommandFile, Ids, Inexpressible, Variables, VariablesError, decide_command, is_done,
+    is_undone,
 };
 use crate::source::Fault;
 use crate::status::StatusPage;
 
-/// Waits between attempts to store what the restart is for.
-const RETRY: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
-
-/// Which containers are restarted, and with what.
+/// The settings of restarts.
 #[derive(Clone, Debug)]
 pub struct InPlaceSettings {
     /// The containers that take another version by a restart.
     pub containers: Vec<ContainerName>,
-    /// Keys that become their variables.
+    /// The keys that become their variables.
     pub variables: Vec<(ContainerName, VariableName)>,
-    /// The folder for these.
+    /// The folder for the variables.
     pub folder: PathBuf,
 }
 
@@ -39,11 +35,28 @@ pub struct InPlaceSettings {
 #[derive(Debug)]
 pub(super) enum RestartStep {
     /// Nothing, until something changes or is due.
-    Rest,
-    /// The restart, once the contents for it are stored.
+    Wait,
+    /// The command to restart, once the contents for it are stored.
     Command(Command),
     /// The restart was commanded often enough, and its contents were lost each time; they stay held back.
     Lost(Fault),
+}
+
+/// The progress of the restart with what is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// The containers run what is served, as far as is known.
+    Done,
+    /// The restart was commanded, and was not seen yet to have happened.
+    Pending,
+    /// The restart was commanded often enough, and never happened.
+    GaveUp,
+}
+
+/// The content that the containers should be restarted with.
+struct RestartGoal {
+    content: String,
+    since: Instant,
 }
 
 /// The restarts of one pod.
@@ -51,23 +64,19 @@ pub struct InPlace {
     containers: Vec<ContainerName>,
     variables: Variables,
     file: CommandFile,
-    /// When this agent started, which a command ends: what passes after a command is measured from here.
+    /// The start of this agent. A command ends the agent, so what passes after a command is measured from here.
     started: Instant,
+    /// The last command, which an agent before this one has given.
     last: Option<Command>,
-    /// Whether what is served was not seen yet to have reached the containers by the last restart.
-    pending: bool,
-    /// Whether the restart was commanded often enough, and never happened.
-    gave_up: bool,
-    /// What is held back, and since when.
-    asked: Option<(String, Instant)>,
-    due: Option<Instant>,
-    failures: u32,
-    /// What the agent ends on.
+    progress: Progress,
+    goal: Option<RestartGoal>,
+    retry: Retry,
+    /// Whether the agent must end.
     end: watch::Sender<bool>,
 }
 
 impl InPlace {
-    /// The restarts of a pod in which these containers take part; `None` without any.
+    /// Creates the restarts of a pod; `None` if no container takes versions by a restart.
     pub fn new(settings: InPlaceSettings, state: &Path) -> Option<Self> {
         let InPlaceSettings { containers, variables, folder } = settings;
         let file = CommandFile::new(state);
@@ -75,127 +84,113 @@ impl InPlace {
             variables: Variables::new(&folder, variables),
             last: file.load(),
             started: Instant::now(),
-            pending: false,
-            gave_up: false,
-            asked: None,
-            due: None,
-            failures: 0,
+            progress: Progress::Done,
+            goal: None,
+            retry: Retry::default(),
             end: watch::Sender::new(false),
             containers,
             file,
         })
     }
 
-    /// Becomes `true` when the agent is to end, so that the kubelet restarts all containers.
+    /// Returns a receiver that shows `true` when the agent must end, so that the kubelet restarts all containers.
     pub fn watch_end(&self) -> watch::Receiver<bool> {
         self.end.subscribe()
     }
 
-    /// Waits until something is due; for ever where nothing is. What was due once is not due again.
+    /// Waits until the next step is due; for ever if none is planned. A step that was due once is not due again.
     pub(super) async fn wait_until_due(&mut self) {
-        match self.due {
-            Some(due) => sleep_until(due).await,
-            None => pending().await,
-        }
-        self.due = None;
+        self.retry.wait_until_due().await;
+        self.retry.due = None;
     }
 
     /// Writes the variables that the containers start with. The agent is not ready before this is done.
     pub(super) fn prepare(&mut self, dictionary: &Dictionary, content: &str) -> Result<(), Fault> {
-        self.due = None;
-        let written = self.variables.write(dictionary);
-        written.map_err(|error| {
-            self.failures = self.failures.saturating_add(1);
-            self.due = Some(Instant::now() + RETRY.wait(self.failures));
-            match error {
-                VariablesError::Inexpressible(fault) => cant_apply(&fault),
+        if let Err(error) = self.variables.write(dictionary) {
+            self.retry.plan();
+            return Err(match error {
+                VariablesError::Inexpressible(fault) => cant_apply_fault(&fault),
                 // Another version does not mend it.
                 VariablesError::Io { .. } => Fault { reason: ProblemReason::Other, message: error.to_string() },
-            }
-        })?;
-        self.failures = 0;
-        // A container that runs still may be the one of before, where this agent alone was started again.
-        self.pending = self.last.as_ref().is_some_and(|last| last.content == content);
+            });
+        }
+        self.retry = Retry::default();
+        // If this agent alone was started again, a container may still be the one before the restart.
+        let is_last = self.last.as_ref().is_some_and(|last| last.content == content);
+        self.progress = if is_last { Progress::Pending } else { Progress::Done };
         Ok(())
     }
 
-    /// Whether the containers can be restarted with this dictionary.
+    /// Checks whether the containers can be restarted with this dictionary.
     pub(super) fn check(&self, dictionary: &Dictionary) -> Result<(), Fault> {
-        self.variables.check(dictionary).map_err(|fault| cant_apply(&fault))
+        self.variables.check(dictionary).map_err(|fault| cant_apply_fault(&fault))
     }
 
-    /// Decides what comes next. `held` is what the containers are to be restarted with; `None` where they run what is served.
-    pub(super) fn step(&mut self, held: Option<String>, containers: &Containers) -> RestartStep {
+    /// Decides what comes next. `held_back` is the content that the containers should be restarted with; `None` if they run
+    /// what is served.
+    pub(super) fn next_step(&mut self, held_back: Option<String>, containers: &Containers) -> RestartStep {
         let now = Instant::now();
-        self.due = None;
-        let ids = self.ids(containers);
-        let done = self.last.as_ref().is_some_and(|last| is_done(last, &ids));
-        self.pending &= !done;
-        self.gave_up &= self.pending;
-        let Some(content) = held.or_else(|| self.unfinished(&ids)) else {
-            self.asked = None;
-            return RestartStep::Rest;
-        };
-        if self.asked.as_ref().is_none_or(|(asked, _)| *asked != content) {
-            self.asked = Some((content.clone(), now));
+        self.retry.due = None;
+        let ids = self.container_ids(containers);
+        if self.last.as_ref().is_some_and(|last| is_done(last, &ids)) {
+            self.progress = Progress::Done;
         }
-        let wanted = self.asked.as_ref().map_or(Duration::ZERO, |(_, since)| now - *since);
-        match next(self.last.as_ref(), &content, &ids, wanted, now - self.started) {
-            Next::Command(command) => RestartStep::Command(command),
-            Next::Wait(wait) => {
-                self.due = Some(now + wait);
-                RestartStep::Rest
+        let before = self.goal.take();
+        let Some(content) = held_back.or_else(|| self.undone_content(&ids)) else { return RestartStep::Wait };
+        let since = before.filter(|goal| goal.content == content).map_or(now, |goal| goal.since);
+        let decision = decide_command(self.last.as_ref(), &content, &ids, now - since, now - self.started);
+        self.goal = Some(RestartGoal { content, since });
+        match decision {
+            CommandDecision::Command(command) => return RestartStep::Command(command),
+            CommandDecision::Wait(wait) => self.retry.due = Some(now + wait),
+            CommandDecision::GiveUp if self.progress == Progress::Done => {
+                return RestartStep::Lost(lost_fault(self.times()));
             }
-            // What is served stays as it is; that its containers do not run it is shown.
-            Next::GiveUp if self.pending => {
-                self.gave_up = true;
-                RestartStep::Rest
-            }
-            Next::GiveUp => RestartStep::Lost(lost(self.times())),
+            // What is served stays; the status shows that the containers do not run it.
+            CommandDecision::GiveUp => self.progress = Progress::GaveUp,
         }
+        RestartStep::Wait
     }
 
-    /// The content of the restart that was not done; `None` while the hub has not said which containers there are.
-    fn unfinished(&self, ids: &Ids) -> Option<String> {
-        let last = self.last.as_ref().filter(|last| self.pending && is_undone(last, ids))?;
+    /// Returns the content of the restart that was not done; `None` while the hub has not reported the containers.
+    fn undone_content(&self, ids: &Ids) -> Option<String> {
+        let last = self.last.as_ref().filter(|last| self.progress != Progress::Done && is_undone(last, ids))?;
         Some(last.content.clone())
     }
 
-    /// How often the last restart was commanded.
+    /// Returns how often the last restart was commanded.
     fn times(&self) -> u32 {
         self.last.as_ref().map_or(0, |last| last.times)
     }
 
-    fn ids(&self, containers: &Containers) -> Ids {
+    fn container_ids(&self, containers: &Containers) -> Ids {
         let id = |name: &ContainerName| containers.get(name).map(|container| container.id.clone()).unwrap_or_default();
         self.containers.iter().map(|name| (name.clone(), id(name))).collect()
     }
 
-    /// The file of the command.
+    /// Returns the file of the command.
     pub(super) fn file(&self) -> CommandFile {
         self.file.clone()
     }
 
-    /// All is stored: the agent ends.
-    pub(super) fn end(&self) {
+    /// Ends the agent, once everything is stored.
+    pub(super) fn end_agent(&self) {
         self.end.send_replace(true);
     }
 
-    /// The contents could not be stored: schedules another attempt.
-    pub(super) fn failed(&mut self, error: &io::Error) {
-        self.failures = self.failures.saturating_add(1);
-        if self.failures == 1 {
+    /// Plans another attempt to store the contents.
+    pub(super) fn retry_store(&mut self, error: &io::Error) {
+        if self.retry.plan() == 1 {
             tracing::warn!(%error, "version not stored, so containers are not restarted with it; retrying");
         }
-        self.due = Some(Instant::now() + RETRY.wait(self.failures));
     }
 
     /// Shows whether the containers run the dictionary with this `ETag`.
-    pub(super) fn show(&self, etag: &str, status: &StatusPage) {
-        let (outcome, message) = match (self.pending, self.gave_up) {
-            (false, _) => (Outcome::Delivered, String::new()),
-            (true, false) => (Outcome::Pending, String::new()),
-            (true, true) => (
+    pub(super) fn show_progress(&self, etag: &str, status: &StatusPage) {
+        let (outcome, message) = match self.progress {
+            Progress::Done => (Outcome::Delivered, String::new()),
+            Progress::Pending => (Outcome::Pending, String::new()),
+            Progress::GaveUp => (
                 Outcome::Failed,
                 format!(
                     "the kubelet did not restart the containers, though the agent asked for it (exit code 88, {} times); see the kubelet's log",
@@ -204,11 +199,11 @@ impl InPlace {
             ),
         };
         for name in &self.containers {
-            let shown = status.outcome(name);
-            if shown.as_ref().is_none_or(|shown| shown.etag.as_deref() != Some(etag) || shown.outcome != outcome) {
+            let before = status.notification(name);
+            if before.as_ref().is_none_or(|before| before.etag.as_deref() != Some(etag) || before.outcome != outcome) {
                 let at = Some(OffsetDateTime::now_utc());
                 let (etag, message) = (Some(etag.to_owned()), message.clone());
-                status.notified(
+                status.set_notification(
                     name,
                     NotificationStatus { outcome, message, etag, at, ..NotificationStatus::nothing_yet() },
                 );
@@ -217,13 +212,13 @@ impl InPlace {
     }
 }
 
-/// The containers can't be restarted with the version.
-fn cant_apply(fault: &Inexpressible) -> Fault {
+/// Returns the fault of a version that the containers can't be restarted with.
+fn cant_apply_fault(fault: &Inexpressible) -> Fault {
     Fault { reason: ProblemReason::CantApply, message: fault.to_string() }
 }
 
-/// The fault of this agent's state, which is not the version's.
-fn lost(times: u32) -> Fault {
+/// Returns the fault of this agent's state, which is not the version's.
+fn lost_fault(times: u32) -> Fault {
     let message = format!(
         "the agent asked {times} times for a restart of all containers, and came back without the version; see its log, and delete the pod"
     );
@@ -235,6 +230,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use nudge_protocol::hub::PodContainer;
     use nudge_protocol::{Ack, ConfigName, Key, Notify, VersionName};
@@ -259,8 +255,8 @@ mod tests {
         Arc::new(BTreeMap::from([(app(), PodContainer { name: app(), id: id.to_owned(), ended: false })]))
     }
 
-    /// An agent that is started after a command for the content `new`, with `content`.
-    fn started(state: &Path, times: u32, content: &str) -> InPlace {
+    /// Returns the restarts of an agent that is started with `content` after a command for the content `new`.
+    fn start(state: &Path, times: u32, content: &str) -> InPlace {
         let before = Ids::from([(app(), "a".to_owned())]);
         CommandFile::new(state).store(&Command { content: "new".to_owned(), before, times }).unwrap();
         let variables = vec![(app(), VariableName::new("LIVES").unwrap())];
@@ -270,11 +266,11 @@ mod tests {
         in_place
     }
 
-    fn shown(in_place: &InPlace) -> Outcome {
+    fn outcome(in_place: &InPlace) -> Outcome {
         let container = Container { name: app(), notify: Notify::InPlace, ack: Ack::Delivered };
         let status = StatusPage::new("hub", vec![container], std::time::Instant::now());
-        in_place.show(ETAG, &status);
-        status.outcome(&app()).unwrap().outcome
+        in_place.show_progress(ETAG, &status);
+        status.notification(&app()).unwrap().outcome
     }
 
     #[tokio::test(start_paused = true)]
@@ -286,40 +282,42 @@ mod tests {
             (3, 0, Outcome::Pending),
             (3, 100_000, Outcome::Failed),
         ] {
-            let mut in_place = started(state.path(), times, "new");
+            let mut in_place = start(state.path(), times, "new");
             tokio::time::advance(Duration::from_secs(runs_for)).await;
-            assert_eq!(shown(&in_place), Outcome::Pending, "the hub has not said yet which containers there are");
-            assert!(matches!(in_place.step(None, &runs("a")), RestartStep::Rest));
-            assert_eq!(shown(&in_place), expected, "{times} times, {runs_for} s ago");
-            in_place.step(None, &runs("b"));
-            assert_eq!(shown(&in_place), Outcome::Delivered);
+            assert_eq!(outcome(&in_place), Outcome::Pending, "the hub has not said yet which containers there are");
+            assert!(matches!(in_place.next_step(None, &runs("a")), RestartStep::Wait));
+            assert_eq!(outcome(&in_place), expected, "{times} times, {runs_for} s ago");
+            in_place.next_step(None, &runs("b"));
+            assert_eq!(outcome(&in_place), Outcome::Delivered);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_is_set_back_delays_no_restart() {
         let state = tempfile::tempdir().unwrap();
-        let mut in_place = started(state.path(), 1, "new");
+        let mut in_place = start(state.path(), 1, "new");
         tokio::time::advance(Duration::from_secs(119)).await;
-        assert!(matches!(in_place.step(None, &runs("a")), RestartStep::Rest));
+        assert!(matches!(in_place.next_step(None, &runs("a")), RestartStep::Wait));
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(matches!(in_place.step(None, &runs("a")), RestartStep::Command(command) if command.times == 2));
+        assert!(matches!(in_place.next_step(None, &runs("a")), RestartStep::Command(command) if command.times == 2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_version_that_is_lost_at_each_restart_is_not_to_blame() {
         let state = tempfile::tempdir().unwrap();
-        let mut in_place = started(state.path(), 3, "old");
+        let mut in_place = start(state.path(), 3, "old");
         tokio::time::advance(Duration::from_hours(1)).await;
-        let RestartStep::Lost(fault) = in_place.step(Some("new".to_owned()), &runs("a")) else { panic!("it goes on") };
+        let RestartStep::Lost(fault) = in_place.next_step(Some("new".to_owned()), &runs("a")) else {
+            panic!("the restart goes on")
+        };
         assert_eq!(fault.reason, ProblemReason::Other);
-        assert_eq!(shown(&in_place), Outcome::Delivered, "the containers run what is served");
+        assert_eq!(outcome(&in_place), Outcome::Delivered, "the containers run what is served");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_version_is_not_to_blame_for_a_file_and_what_is_due_is_due_once() {
         let state = tempfile::tempdir().unwrap();
-        let mut in_place = started(state.path(), 1, "new");
+        let mut in_place = start(state.path(), 1, "new");
         let file = state.path().join("variables/app");
         fs::remove_file(&file).unwrap();
         fs::create_dir_all(file.join("in-the-way")).unwrap();

@@ -1,22 +1,21 @@
-//! Takes in what the hub sends: what the containers need not be asked about at once, the rest when they take it. Then it is served, stored
+//! Takes in what the hub sends: at once, or when the containers accept it or are restarted with it. Then it is served, stored
 //! and passed on.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nudge_protocol::ConfigName;
-use nudge_protocol::backoff::Backoff;
 use nudge_protocol::hub::PollRequest;
 use nudge_protocol::status::ProblemReason;
 use time::OffsetDateTime;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
 
 use super::in_place::RestartStep;
-use super::keeper::Keeper;
-use super::unfit::unfit;
+use super::last_good_keeper::LastGoodKeeper;
+use super::retry::Retry;
+use super::unfit_contents::find_unfit;
 use super::{Delivery, InPlace, Outlets};
 use crate::check::{Candidate, Checks, Question, Verdict};
 use crate::content::{TooLarge, VersionContent};
@@ -24,113 +23,124 @@ use crate::disk_room::{NoRoom, Room};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::restart::Command;
-use crate::source::hub::{LocalVersions, RanFile, Reply};
+use crate::source::hub::{LastGood, LocalVersions, RanFile, Reply};
 use crate::source::{Applied, Fault, Reading, Store};
 
-/// How long the containers have for their answer where the hub does not say.
+/// The time that the containers have for their answer if the hub does not say.
 const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Waits between looks for room for files that had none.
-const ROOM_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 
 /// Files that had no room.
 #[derive(Default)]
-struct Unplaced {
+struct UnplacedFiles {
     /// The sizes of all files with each of the contents, by their keys.
-    files: Vec<BTreeMap<String, usize>>,
-    failures: u32,
-    /// When to look again; `None` where there is room, or nothing needs any.
-    due: Option<Instant>,
+    sizes: Vec<BTreeMap<String, usize>>,
+    /// The next check for room.
+    retry: Retry,
 }
 
-/// What the pod has, and where it goes.
+/// The contents that the pod has, and their way to the outlets.
 pub(super) struct Intake {
     pub(super) local_versions: LocalVersions,
     pub(super) delivery: Delivery,
-    pub(super) keeper: Keeper,
+    pub(super) keeper: LastGoodKeeper,
     pub(super) not_ready: NotReady,
     store: Store,
     checks: Checks,
     containers: watch::Receiver<Containers>,
     ran: RanFile,
     in_place: Option<InPlace>,
-    /// Why the containers can't start with what there is.
-    cannot_start: Option<Fault>,
-    unplaced: Unplaced,
-    /// Whether what was refused is wanted again, so the hub is to be polled at once.
-    polls_anew: bool,
-    /// What the containers are asked now.
+    /// The reason why the containers can't start with the contents.
+    start_fault: Option<Fault>,
+    unplaced: UnplacedFiles,
+    /// Whether a refused content is wanted again, so the hub must be polled at once.
+    polls_again: bool,
+    /// The question that the containers are asked now.
     question: Option<Question>,
-    served: bool,
-    /// Whether readiness already reports that an address can't be listened at.
-    silent: bool,
-    /// Taken in and not served yet, because the rest of the configs may arrive in a moment.
+    /// Whether readiness reports that an address can't be listened at.
+    reports_silence: bool,
+    /// The changes that are not served yet, because the rest of the configs may arrive in a moment.
     withheld: Applied,
 }
 
-/// What [`Intake`] is made of, beside its local versions.
-pub(super) struct IntakeParts {
-    pub(super) store: Store,
-    pub(super) outlets: Outlets,
-    pub(super) keeper: Keeper,
-    pub(super) not_ready: NotReady,
-    pub(super) containers: watch::Receiver<Containers>,
-    pub(super) ran: RanFile,
-    pub(super) in_place: Option<InPlace>,
+/// The parts of the intake.
+pub struct IntakeParts {
+    /// The versions that this pod has.
+    pub local_versions: LocalVersions,
+    /// The last good contents and their dictionary.
+    pub store: Store,
+    /// The outlets of the dictionary.
+    pub outlets: Outlets,
+    /// The file with the last good contents.
+    pub last_good: LastGood,
+    /// The file with the contents that this pod has run.
+    pub ran: RanFile,
+    /// The reason why nothing is served yet, for `wait-ready`.
+    pub not_ready: NotReady,
+    /// The restarts of the containers, if they take versions by a restart.
+    pub in_place: Option<InPlace>,
+}
+
+/// The occasion on which contents are taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occasion {
+    /// A reply of the hub, which confirms what the pod has.
+    Reply,
+    /// An event in the pod.
+    Event,
+    /// The end of the wait for the rest of the configs.
+    WaitEnd,
 }
 
 impl Intake {
-    pub(super) fn new(local_versions: LocalVersions, parts: IntakeParts) -> Self {
-        let IntakeParts { store, outlets, keeper, not_ready, containers, ran, in_place } = parts;
+    pub(super) fn new(parts: IntakeParts, containers: watch::Receiver<Containers>) -> Self {
+        let IntakeParts { mut local_versions, store, outlets, last_good, ran, not_ready, in_place } = parts;
+        // Without checks no container is asked, and no content needs to be remembered.
+        if !outlets.checks.is_empty() {
+            local_versions.set_ran(ran.load());
+        }
         Self {
-            // Without checks nobody is asked, and nothing is to be remembered.
-            local_versions: if outlets.checks.is_empty() {
-                local_versions
-            } else {
-                local_versions.with_ran(ran.load())
-            },
+            local_versions,
             checks: outlets.checks.clone(),
             delivery: Delivery::new(outlets),
-            keeper,
+            keeper: LastGoodKeeper::new(last_good),
             not_ready,
             store,
             containers,
             ran,
             in_place,
-            cannot_start: None,
-            unplaced: Unplaced::default(),
-            polls_anew: false,
+            start_fault: None,
+            unplaced: UnplacedFiles::default(),
+            polls_again: false,
             question: None,
-            served: false,
-            silent: false,
+            reports_silence: false,
             withheld: Applied::default(),
         }
     }
 
-    /// Returns whether the hub is to be polled at once.
-    pub(super) fn polls_anew(&self) -> bool {
-        self.polls_anew
+    /// Returns whether the hub must be polled at once.
+    pub(super) fn polls_again(&self) -> bool {
+        self.polls_again
     }
 
-    /// Returns the next poll. It asks again for what had no room, if there is room now.
-    pub(super) fn request(&mut self, wait_seconds: u32) -> PollRequest {
-        if std::mem::take(&mut self.polls_anew) {
-            self.local_versions.forget_refusals_for(ProblemReason::CantApply);
+    /// Returns the next poll. It asks again for contents that had no room, if there is room now.
+    pub(super) fn next_request(&mut self, wait_seconds: u32) -> PollRequest {
+        if std::mem::take(&mut self.polls_again) {
+            self.local_versions.forget_refusals(|fault| fault.reason == ProblemReason::CantApply);
         }
         self.local_versions.request(wait_seconds)
     }
 
-    /// Returns whether something is served.
-    pub(super) fn serves(&self) -> bool {
-        self.served
+    /// Returns whether a dictionary is served.
+    pub(super) fn is_serving(&self) -> bool {
+        self.delivery.outlets().current.borrow().is_some()
     }
 
-    /// Takes contents in that this pod has had before.
-    pub(super) async fn begin(&mut self, readings: Vec<Reading>, restored: bool) {
+    /// Serves contents that this pod has had before. `restored` says that some are the last good ones.
+    pub(super) async fn start(&mut self, readings: Vec<Reading>, restored: bool) {
         self.adopt(readings);
-        // What the hub assigns may be other content, which fits.
-        self.local_versions.forget_refusals();
-        self.serve_settled(false, false);
+        // The hub may assign other contents, which fit.
+        self.local_versions.forget_refusals(|_| true);
+        self.serve_settled(Occasion::Event);
         tracing::info!(
             last_good = restored,
             complete = self.local_versions.is_complete(),
@@ -138,14 +148,14 @@ impl Intake {
         );
         self.pass_on(!restored).await;
         if restored {
-            self.keeper.mark(self.etag());
+            self.keeper.set_kept_etag(self.etag());
         }
     }
 
     /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns what is wrong with it.
     pub(super) async fn take(&mut self, reply: Reply) -> Option<String> {
         let taken = self.local_versions.take(reply);
-        let readings = if !self.served {
+        let readings = if !self.is_serving() {
             taken.readings
         } else if self.in_place.is_some() {
             self.local_versions.hold_back_changed(taken.readings)
@@ -154,8 +164,7 @@ impl Intake {
         } else {
             taken.readings
         };
-        let changed = self.take_in(readings, true, false);
-        self.pass_on(changed).await;
+        self.take_in(readings, Occasion::Reply).await;
         if self.in_place.is_some() {
             self.restart().await;
         } else {
@@ -164,23 +173,16 @@ impl Intake {
         taken.fault
     }
 
-    /// Serves what there is: the rest of the configs may never arrive, and some are better than none.
+    /// Serves the contents that the pod has: the rest of the configs may never arrive, and some are better than none.
     pub(super) async fn serve_now(&mut self) {
-        self.take_in(Vec::new(), false, true);
-        self.pass_on(false).await;
+        self.take_in(Vec::new(), Occasion::WaitEnd).await;
     }
 
-    /// Does what comes next beside the polls: takes in what the containers say of a candidate, or writes what is still to be written.
+    /// Waits for work that does not depend on the polls: answers of the containers, and attempts that are due.
     ///
-    /// Cancel safe until something has happened, which it ends with.
-    pub(super) async fn next(&mut self) -> Work {
-        let Self { question, delivery, keeper, in_place, silent, unplaced, .. } = self;
-        let looks = async {
-            match unplaced.due {
-                Some(due) => sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        };
+    /// Cancel safe.
+    pub(super) async fn wait_for_work(&mut self) -> Work {
+        let Self { question, delivery, keeper, in_place, reports_silence, unplaced, .. } = self;
         let restart = async {
             match in_place {
                 Some(in_place) => in_place.wait_until_due().await,
@@ -194,50 +196,49 @@ impl Intake {
             }
         };
         let listens = async {
-            if *silent {
-                delivery.outlets().status.listens_everywhere().await;
+            if *reports_silence {
+                delivery.outlets().status.wait_until_listening().await;
             } else {
                 std::future::pending::<()>().await;
             }
         };
         tokio::select! {
-            verdict = verdict => Work::Answered(verdict),
+            verdict = verdict => Work::Verdict(verdict),
             () = listens => Work::Ready,
-            () = delivery.files_due() => Work::Files,
+            () = delivery.wait_until_files_due() => Work::Files,
             () = keeper.wait_until_due() => Work::Store,
             () = restart => Work::Restart,
-            () = looks => Work::Room,
+            () = unplaced.retry.wait_until_due() => Work::Room,
         }
     }
 
-    /// Does what [`Self::next`] returned.
-    pub(super) async fn work(&mut self, work: Work) {
+    /// Does the work that [`Self::wait_for_work`] returned.
+    pub(super) async fn do_work(&mut self, work: Work) {
         let readings = match work {
             Work::Files | Work::Ready => return self.pass_on(false).await,
-            Work::Store => return self.keep().await,
-            Work::Room => return self.look_for_room(),
-            Work::Restart if self.served => return self.restart().await,
-            // The variables could not be written. The rest of the configs is not waited for any more.
+            Work::Store => return self.store_last_good().await,
+            Work::Room => return self.check_for_room(),
+            Work::Restart if self.is_serving() => return self.restart().await,
+            // The variables could not be written. There is no more wait for the rest of the configs.
             Work::Restart => return self.serve_now().await,
-            Work::Answered(Verdict::Overdue(fault)) => self.local_versions.overdue(&fault),
-            Work::Answered(Verdict::Refuses(fault)) => {
+            Work::Verdict(Verdict::Overdue(fault)) => self.local_versions.overdue_readings(&fault),
+            Work::Verdict(Verdict::Refuses(fault)) => {
                 self.end_question();
                 self.local_versions.refuse(&fault)
             }
-            Work::Answered(Verdict::Takes) => {
-                // Its files and its dictionary go before others are made.
+            Work::Verdict(Verdict::Takes) => {
+                // The files and the dictionary of the candidate go before others are made.
                 self.end_question();
                 self.local_versions.release()
             }
         };
-        let changed = self.take_in(readings, false, false);
-        self.pass_on(changed).await;
+        self.take_in(readings, Occasion::Event).await;
     }
 
-    /// Asks the containers about what is held back, unless they are being asked already.
+    /// Asks the containers about the contents that are held back, unless they are being asked already.
     async fn ask(&mut self) {
         self.refuse_unfit().await;
-        let (contents, served) = (self.local_versions.asked(), self.store.dictionary().cloned());
+        let (contents, served) = (self.local_versions.held_back(), self.store.dictionary().cloned());
         let Some(served) = served.filter(|_| !contents.is_empty()) else {
             return self.end_question();
         };
@@ -246,146 +247,141 @@ impl Intake {
         }
         self.end_question();
         let Ok(dictionary) = self.store.preview(&contents) else {
-            // The store says what is wrong with it.
+            // The store says what is wrong with the contents.
             let readings = self.local_versions.release();
-            let changed = self.take_in(readings, false, false);
-            return self.pass_on(changed).await;
+            return self.take_in(readings, Occasion::Event).await;
         };
-        let patience = self
-            .local_versions
-            .ack_timeout()
-            .map_or(DEFAULT_CHECK_TIMEOUT, |seconds| Duration::from_secs(seconds.into()));
+        let seconds = self.local_versions.ack_timeout_seconds();
+        let timeout = seconds.map_or(DEFAULT_CHECK_TIMEOUT, |seconds| Duration::from_secs(seconds.into()));
         let candidate = Candidate { contents, dictionary: Arc::new(dictionary) };
-        self.question = Some(self.checks.ask(candidate, served, patience, &self.containers));
+        self.question = Some(self.checks.ask(candidate, served, timeout, &self.containers));
     }
 
-    /// The candidate is not readable any more, and slow readers do not keep it in memory.
+    /// Ends the question. Its candidate can't be read any more, and slow readers do not keep it in memory.
     fn end_question(&mut self) {
         if self.question.take().is_some() {
             self.delivery.outlets().connections.cut_older(1);
         }
     }
 
-    /// Serves readings, unless the rest of the configs may arrive in a moment. Returns whether the last good contents have changed.
-    fn take_in(&mut self, readings: Vec<Reading>, confirmed: bool, now: bool) -> bool {
+    /// Adopts readings, serves them unless the rest of the configs may arrive in a moment, and passes them on.
+    async fn take_in(&mut self, readings: Vec<Reading>, occasion: Occasion) {
         let changed = self.adopt(readings);
-        self.serve_settled(confirmed, now);
-        changed
+        self.serve_settled(occasion);
+        self.pass_on(changed).await;
     }
 
-    /// Asks for what had no room again if there is room now.
-    fn look_for_room(&mut self) {
-        let unplaced = &mut self.unplaced;
+    /// Requests the contents that had no room again if there is room now.
+    fn check_for_room(&mut self) {
+        let UnplacedFiles { sizes, retry } = &mut self.unplaced;
         if !self.local_versions.refuses_for(ProblemReason::CantApply) {
-            *unplaced = Unplaced::default();
+            self.unplaced = UnplacedFiles::default();
             return;
         }
         let room = self.delivery.room();
-        self.polls_anew = room.is_none_or(|room| unplaced.files.iter().any(|files| room.check(files).is_ok()));
-        if self.polls_anew {
-            unplaced.due = None;
+        self.polls_again = room.is_none_or(|room| sizes.iter().any(|files| room.check(files).is_ok()));
+        if self.polls_again {
+            retry.due = None;
         } else {
-            unplaced.look_later();
+            retry.plan();
         }
     }
 
-    /// Looks for room for these contents later, as far as there is none now.
-    fn note_room(&mut self, room: Option<&Room>, contents: &[Arc<VersionContent>]) {
-        let without = |content: &&Arc<VersionContent>| self.check_room(room, std::slice::from_ref(content)).is_err();
-        let mut files: Vec<_> =
-            contents.iter().filter(without).map(|one| self.store.files_with(std::slice::from_ref(one))).collect();
-        // Each may have room, and all of them none.
-        if files.is_empty() && self.check_room(room, contents).is_err() {
-            files.push(self.store.files_with(contents));
+    /// Plans a check for room for those of these contents that have none now.
+    fn plan_room_check(&mut self, room: Option<&Room>, contents: &[Arc<VersionContent>]) {
+        let each = contents.chunks(1).filter(|content| self.check_room(room, content).is_err());
+        let mut sizes: Vec<_> = each.map(|content| self.store.files_with(content)).collect();
+        // Each content alone may have room, and all together none.
+        if sizes.is_empty() && self.check_room(room, contents).is_err() {
+            sizes.push(self.store.files_with(contents));
         }
-        if !files.is_empty() {
-            self.unplaced.files = files;
-            self.unplaced.look_later();
+        if !sizes.is_empty() {
+            self.unplaced.sizes = sizes;
+            self.unplaced.retry.plan();
         }
     }
 
-    /// Adds what is good of the readings to the last good contents. Returns whether these have changed.
+    /// Adds the good readings to the last good contents. Returns whether these have changed.
     fn adopt(&mut self, readings: Vec<Reading>) -> bool {
-        let readings = self.without_unfit(readings);
+        let readings = self.replace_unfit(readings);
         let applied = self.store.apply(readings, OffsetDateTime::now_utc());
         self.withheld.add(applied);
         let changed = self.local_versions.settle(&self.store);
         if changed {
-            self.unplaced.failures = 0;
+            self.unplaced.retry.failures = 0;
         }
         changed
     }
 
     /// Serves the last good contents, unless the rest of the configs may arrive in a moment.
-    fn serve_settled(&mut self, confirmed: bool, now: bool) {
-        if !self.served && !now && !self.local_versions.is_settled() {
+    fn serve_settled(&mut self, occasion: Occasion) {
+        if !self.is_serving() && occasion != Occasion::WaitEnd && !self.local_versions.is_settled() {
             return;
         }
         if let Err(fault) = self.prepare() {
             return self.report_start_fault(fault);
         }
         self.clear_start_fault();
-        let applied = std::mem::take(&mut self.withheld);
-        self.served |= applied.dictionary.is_some();
-        self.delivery.serve(&self.store, applied, confirmed);
+        let confirmed = (occasion == Occasion::Reply).then(Instant::now);
+        self.delivery.serve(&self.store, std::mem::take(&mut self.withheld), confirmed);
     }
 
     /// Writes the variables that the containers start with, before anything is served.
     fn prepare(&mut self) -> Result<(), Fault> {
+        let is_serving = self.is_serving();
         match (&mut self.in_place, self.store.dictionary()) {
-            (Some(in_place), Some(dictionary)) if !self.served => {
-                in_place.prepare(dictionary, &self.local_versions.to_run_id())
+            (Some(in_place), Some(dictionary)) if !is_serving => {
+                in_place.prepare(dictionary, &self.local_versions.assigned_id())
             }
             _ => Ok(()),
         }
     }
 
-    /// The containers can't start with what there is. It is not served, and the fault is shown.
+    /// Reports that the containers can't start with the contents, which are not served.
     fn report_start_fault(&mut self, fault: Fault) {
         let configs = self.local_versions.order().iter().filter(|config| self.store.good(config).is_some());
         let reading = |config: &ConfigName| Reading { config: config.clone(), result: Err(fault.clone()) };
         let readings = configs.map(reading).collect();
         let problems = Applied { dictionary: None, ..self.store.apply(readings, OffsetDateTime::now_utc()) };
-        self.cannot_start = Some(fault);
-        self.delivery.serve(&self.store, problems, false);
+        self.start_fault = Some(fault);
+        self.delivery.serve(&self.store, problems, None);
     }
 
-    /// The containers can start: withdraws the fault that said otherwise.
+    /// Withdraws the fault that the containers can't start.
     fn clear_start_fault(&mut self) {
-        let Some(Fault { reason, message }) = self.cannot_start.take() else { return };
-        let shown = self.store.problems().iter();
-        let shown = shown.filter(|(_, problem)| problem.reason == reason && problem.message == message);
+        let Some(Fault { reason, message }) = self.start_fault.take() else { return };
+        let problems = self.store.problems().iter();
+        let problems = problems.filter(|(_, problem)| problem.reason == reason && problem.message == message);
         let good = |config: &ConfigName| {
             Some(Reading { config: config.clone(), result: Ok(Arc::clone(self.store.good(config)?)) })
         };
-        let readings = shown.filter_map(|(config, _)| good(config)).collect();
+        let readings = problems.filter_map(|(config, _)| good(config)).collect();
         self.withheld.add(self.store.apply(readings, OffsetDateTime::now_utc()));
     }
 
-    /// Restarts the containers with what is held back, where they can be, or once more where the last restart was not done.
+    /// Restarts the containers with the contents that are held back, or once more if the last restart was not done.
     async fn restart(&mut self) {
-        if !self.served {
+        if !self.is_serving() {
             return;
         }
         self.refuse_unfit().await;
         let Some(in_place) = &mut self.in_place else { return };
-        let held = (!self.local_versions.asked().is_empty()).then(|| self.local_versions.to_run_id());
-        let step = in_place.step(held, &self.containers.borrow());
+        let held_back = (!self.local_versions.held_back().is_empty()).then(|| self.local_versions.assigned_id());
+        let step = in_place.next_step(held_back, &self.containers.borrow());
         match step {
-            RestartStep::Rest => {}
-            RestartStep::Command(command) => self.command(command).await,
+            RestartStep::Wait => {}
+            RestartStep::Command(command) => self.command_restart(command).await,
             RestartStep::Lost(fault) => {
-                let readings = self.local_versions.overdue(&fault);
-                let changed = self.take_in(readings, false, false);
-                self.pass_on(changed).await;
+                let readings = self.local_versions.overdue_readings(&fault);
+                self.take_in(readings, Occasion::Event).await;
             }
         }
-        self.show();
+        self.show_progress();
     }
 
-    /// Refuses what the pod can't take, of what is held back.
+    /// Refuses those of the contents that are held back that the pod can't take.
     async fn refuse_unfit(&mut self) {
-        let contents = self.local_versions.asked();
+        let contents = self.local_versions.held_back();
         let room = if contents.is_empty() { None } else { self.delivery.room() };
         let check = |contents: &[Arc<VersionContent>]| {
             self.check_room(room.as_ref(), contents)?;
@@ -393,31 +389,30 @@ impl Intake {
             let too_large = |error: TooLarge| Fault { reason: ProblemReason::TooLarge, message: error.to_string() };
             in_place.check(&self.store.preview(contents).map_err(too_large)?)
         };
-        let unfit = unfit(&contents, check);
+        let unfit = find_unfit(&contents, check);
         if unfit.is_empty() {
             return;
         }
-        self.note_room(room.as_ref(), &contents);
-        let refused = |(config, fault)| self.local_versions.refuse_of(&[config], &fault);
-        let readings = unfit.into_iter().flat_map(refused).collect();
-        let changed = self.take_in(readings, false, false);
-        self.pass_on(changed).await;
+        self.plan_room_check(room.as_ref(), &contents);
+        let refuse = |(config, fault)| self.local_versions.refuse_config(&config, &fault);
+        let readings = unfit.into_iter().filter_map(refuse).collect();
+        self.take_in(readings, Occasion::Event).await;
     }
 
-    /// Returns the readings with a fault in place of content whose files have no room.
-    fn without_unfit(&mut self, mut readings: Vec<Reading>) -> Vec<Reading> {
+    /// Returns the readings with a fault in place of each content whose files have no room.
+    fn replace_unfit(&mut self, mut readings: Vec<Reading>) -> Vec<Reading> {
         let is_new = |content: &&Arc<VersionContent>| self.store.good(content.config()) != Some(*content);
         let contents = readings.iter().filter_map(|reading| reading.result.as_ref().ok());
         let contents: Vec<_> = contents.filter(is_new).cloned().collect();
         let room = if contents.is_empty() { None } else { self.delivery.room() };
         let Some(room) = room else { return readings };
-        let unfit = unfit(&contents, |contents| self.check_room(Some(&room), contents));
-        // After a restart of the agent, or where another version could not be written, they may be there already.
-        let are_there = || self.store.preview(&contents).is_ok_and(|dictionary| self.delivery.has_files(&dictionary));
-        if unfit.is_empty() || are_there() {
+        let unfit = find_unfit(&contents, |contents| self.check_room(Some(&room), contents));
+        // After a restart of the agent, or if another version could not be written, the files may exist already.
+        let files_exist = || self.store.preview(&contents).is_ok_and(|dictionary| self.delivery.has_files(&dictionary));
+        if unfit.is_empty() || files_exist() {
             return readings;
         }
-        self.note_room(Some(&room), &contents);
+        self.plan_room_check(Some(&room), &contents);
         for (config, fault) in unfit {
             let of_config = readings.iter_mut().filter(|reading| reading.config == config);
             of_config.for_each(|reading| reading.result = Err(fault.clone()));
@@ -425,40 +420,41 @@ impl Intake {
         readings
     }
 
-    /// Whether the files that there would be with these contents have room.
+    /// Checks whether the files that there would be with these contents have room.
     fn check_room(&self, room: Option<&Room>, contents: &[Arc<VersionContent>]) -> Result<(), Fault> {
         let Some(room) = room else { return Ok(()) };
         let fault = |error: NoRoom| Fault { reason: ProblemReason::CantApply, message: error.to_string() };
         room.check(&self.store.files_with(contents)).map_err(fault)
     }
 
-    /// Stores what the containers are to run, and ends the agent. After its start it serves that before any of them starts.
-    async fn command(&mut self, command: Command) {
+    /// Stores the contents that the containers should run, and ends the agent. After its start it serves them before any
+    /// container starts.
+    async fn command_restart(&mut self, command: Command) {
         let Some(in_place) = &mut self.in_place else { return };
-        let (head, blocks) = self.local_versions.to_run();
+        let (head, blocks) = self.local_versions.assigned();
         let configs =
             head.configs.iter().filter_map(|config| Some(format!("{}={}", config.name, config.version.as_ref()?)));
         let configs = configs.collect::<Vec<_>>().join(",");
-        let (record, last_good, times) = (in_place.file(), self.keeper.file().clone(), command.times);
+        let (file, last_good, times) = (in_place.file(), self.keeper.file().clone(), command.times);
         let store = move || {
-            record.store(&command)?;
+            file.store(&command)?;
             last_good.store(&head, &blocks).map_err(io::Error::other)
         };
         match tokio::task::spawn_blocking(store).await.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Ok(()) => {
                 tracing::info!(configs, times, "restarting all containers of this pod");
-                in_place.end();
+                in_place.end_agent();
                 // Nothing may store anything else now.
                 std::future::pending::<()>().await;
             }
-            Err(error) => in_place.failed(&error),
+            Err(error) => in_place.retry_store(&error),
         }
     }
 
     /// Shows whether the containers run what is served.
-    fn show(&self) {
+    fn show_progress(&self) {
         if let Some((in_place, etag)) = self.in_place.as_ref().zip(self.etag()) {
-            in_place.show(&etag, &self.delivery.outlets().status);
+            in_place.show_progress(&etag, &self.delivery.outlets().status);
         }
     }
 
@@ -468,57 +464,50 @@ impl Intake {
         // Subscribers are notified before anything else happens.
         tokio::task::yield_now().await;
         self.delivery.log();
-        let silent = self.delivery.outlets().status.silent();
-        self.silent = silent.is_some();
-        // An agent that was ready stays so.
-        if let Some(error) = self.delivery.lacks_files().or(silent.as_ref().map(|fault| &*fault.message)) {
-            self.not_ready.say(error);
-        } else if self.served {
+        let listen_fault = self.delivery.outlets().status.listen_fault();
+        self.reports_silence = listen_fault.is_some();
+        // An agent that was ready stays ready.
+        if let Some(error) = self.delivery.files_error().or(listen_fault.as_ref().map(|fault| &*fault.message)) {
+            self.not_ready.set_reason(error);
+        } else if self.is_serving() {
             self.not_ready.clear();
         } else {
             let problems = self.store.problems().iter();
             let messages: Vec<String> =
                 problems.map(|(config, problem)| format!("config {config}: {}", problem.message)).collect();
             if !messages.is_empty() {
-                self.not_ready.say(&messages.join("; "));
+                self.not_ready.set_reason(&messages.join("; "));
             }
         }
-        self.show();
+        self.show_progress();
         if changed {
-            self.keep().await;
+            self.store_last_good().await;
         }
     }
 
-    /// Stores what would be served after a restart, and what nobody is asked about then.
-    async fn keep(&mut self) {
+    /// Stores the contents that would be served after a restart, and those that no container is asked about again.
+    async fn store_last_good(&mut self) {
         if !self.checks.is_empty() {
             self.ran.store(self.local_versions.ran());
         }
         self.keeper.store(self.local_versions.last_good(), self.etag()).await;
     }
 
-    /// `ETag` of the dictionary that is served now.
+    /// Returns the `ETag` of the dictionary that is served now.
     fn etag(&self) -> Option<String> {
         self.delivery.outlets().current.borrow().as_ref().map(|now| now.dictionary.etag().to_owned())
     }
 }
 
-impl Unplaced {
-    fn look_later(&mut self) {
-        self.failures = self.failures.saturating_add(1);
-        self.due = Some(Instant::now() + ROOM_BACKOFF.wait(self.failures));
-    }
-}
-
-/// What comes next beside the polls.
+/// Work that does not depend on the polls.
 pub(super) enum Work {
-    /// The containers say something of the candidate.
-    Answered(Verdict),
-    /// The files were not written and are tried again.
+    /// The containers have answered about the candidate.
+    Verdict(Verdict),
+    /// The files were not written: another attempt is due.
     Files,
     /// The endpoint listens at all of its addresses.
     Ready,
-    /// The last good contents were not stored and are tried again.
+    /// The last good contents were not stored: another attempt is due.
     Store,
     /// There may be room for files that had none.
     Room,

@@ -1,15 +1,18 @@
-//! From a source to the endpoint, the files and the subscribers, in that order; and the reports to the hub.
+//! The way of contents from a source to the endpoint, the files and the subscribers, in that order; and the reports to the
+//! hub.
 
 mod delivery;
 mod dir;
 mod hub;
 mod in_place;
 mod intake;
-mod keeper;
+mod last_good_keeper;
 mod report;
-mod unfit;
+mod retry;
+mod unfit_contents;
 
 pub use delivery::{Delivery, Outlets};
-pub use dir::Pipeline;
-pub use hub::{HubParts, HubPipeline};
+pub use dir::DirPipeline;
+pub use hub::HubPipeline;
 pub use in_place::{InPlace, InPlaceSettings};
+pub use intake::IntakeParts;

@@ -1,7 +1,8 @@
 //! Reports to the hub what the pod runs and how its containers took it.
 //!
-//! A report follows a change of that, and each new connection, since another replica may be at its end. It goes over the connection of the
-//! polls. What is only on its way is reported when it has stayed so for a while: mostly the outcome is there in a moment.
+//! A report follows each change, and each new connection, since another replica may be at its end. It goes over the
+//! connection of the polls. An outcome that is pending is reported when it has been pending for a while: mostly the outcome
+//! is known in a moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,10 +19,10 @@ use crate::content::ConfigView;
 use crate::metrics::{HubCall, Metrics};
 use crate::notify::{Containers, Webhooks};
 use crate::publish::{Current, Published};
-use crate::source::hub::{Failure, HubClient, retry_wait};
+use crate::source::hub::{Failure, HubClient, Revision, retry_wait};
 use crate::status::StatusPage;
 
-/// How long a report waits that says only that the outcome is on its way.
+/// The time for which a report waits that says only that the outcome is pending.
 const PENDING_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// The contact with the hub, as the polls find it.
@@ -30,49 +31,48 @@ pub(super) struct Contact {
     /// Whether the hub answers.
     pub(super) connected: bool,
     /// The shortest time between two reports.
-    pub(super) report_every: Duration,
+    pub(super) report_interval: Duration,
     /// The configs in the order of merging.
     order: Vec<ConfigName>,
-    /// Uid and revision of each.
-    revisions: BTreeMap<ConfigName, (String, u64)>,
-    /// Why the agent can't take in replies that arrive.
+    revisions: BTreeMap<ConfigName, Revision>,
+    /// The reason why the agent can't take in replies that arrive.
     trouble: Option<String>,
 }
 
 impl Contact {
-    /// Before the first answer.
+    /// Returns the contact before the first answer.
     pub(super) fn new(order: Vec<ConfigName>) -> Self {
-        let report_every = Duration::from_secs(u64::from(HubSettings::default().report_seconds));
-        Self { connected: false, report_every, order, revisions: BTreeMap::new(), trouble: None }
+        let report_interval = Duration::from_secs(u64::from(HubSettings::default().report_seconds));
+        Self { connected: false, report_interval, order, revisions: BTreeMap::new(), trouble: None }
     }
 
-    /// Takes in how the last poll went.
-    pub(super) fn note(&mut self, connected: bool, trouble: Option<String>) {
+    /// Sets how the last poll went.
+    pub(super) fn set_state(&mut self, connected: bool, trouble: Option<String>) {
         (self.connected, self.trouble) = (connected, trouble);
     }
 
-    /// Takes in uid and revision of each config from the last head.
-    pub(super) fn take_revisions(&mut self, revisions: BTreeMap<ConfigName, (String, u64)>) {
+    /// Sets the revision of each config in the last head.
+    pub(super) fn set_revisions(&mut self, revisions: BTreeMap<ConfigName, Revision>) {
         self.revisions = revisions;
     }
 }
 
-/// When the next report goes out. Pure.
+/// The time of the next report. Pure.
 #[derive(Clone, Copy, Debug)]
 enum Cadence {
-    /// At once: none was sent yet.
+    /// At once: no report was sent yet.
     First,
     /// After the hub's shortest time between two reports.
     Sent { at: Instant },
-    /// Again, after so many failures in a row.
+    /// At the next attempt, after failures in a row.
     Failed { failures: u32, retry_at: Instant },
 }
 
 impl Cadence {
-    fn due(self, every: Duration, now: Instant) -> Instant {
+    fn due_at(self, interval: Duration, now: Instant) -> Instant {
         match self {
             Self::First => now,
-            Self::Sent { at } => at + every,
+            Self::Sent { at } => at + interval,
             Self::Failed { retry_at, .. } => retry_at,
         }
     }
@@ -81,33 +81,34 @@ impl Cadence {
         if let Self::Failed { failures, .. } = self { failures } else { 0 }
     }
 
-    fn failed(self, failure: &Failure, now: Instant, random: f64) -> Self {
+    fn after_failure(self, failure: &Failure, now: Instant, random: f64) -> Self {
         let failures = self.failures().saturating_add(1);
         Self::Failed { failures, retry_at: now + retry_wait(failure, failures, random) }
     }
 }
 
-/// The timestamp of a report that goes out now: later than the last one, also when the clock is set back. Pure.
-fn second_after(last: i64, now: OffsetDateTime) -> i64 {
+/// Returns the timestamp of a report that goes out now: later than the last one, also when the clock is set back. Pure.
+fn timestamp_after(last: i64, now: OffsetDateTime) -> i64 {
     now.unix_timestamp().max(last.saturating_add(1))
 }
 
 /// The dictionary that all subscribers acknowledged last.
-struct Taken {
+struct AcknowledgedDictionary {
     etag: String,
     configs: Vec<ConfigView>,
 }
 
-impl Taken {
-    /// Returns whether they have this config though they have not acknowledged the dictionary with `etag`: in another one it is as it was. Pure.
+impl AcknowledgedDictionary {
+    /// Returns whether subscribers that have not acknowledged the dictionary with `etag` have this config: it is the same in
+    /// the dictionary that they acknowledged before. Pure.
     fn has(&self, config: &ConfigView, etag: &str) -> bool {
         self.etag != etag && self.configs.contains(config)
     }
 }
 
-/// What was reported last.
-struct Reported {
-    /// The number of the connection.
+/// The report that was sent last.
+struct LastReport {
+    /// The number of the connection that it was sent over.
     connection: u64,
     report: ReportRequest,
 }
@@ -123,15 +124,16 @@ pub(super) struct Reporter {
     hooks: Webhooks,
     metrics: Metrics,
     cadence: Cadence,
-    last: Option<Reported>,
-    taken: Option<Taken>,
-    /// Since when the outcome is on its way.
-    pending: Option<Instant>,
-    second: i64,
+    last: Option<LastReport>,
+    acknowledged: Option<AcknowledgedDictionary>,
+    /// The time since which the outcome has been pending.
+    pending_since: Option<Instant>,
+    /// The timestamp of the last report.
+    timestamp: i64,
 }
 
 impl Reporter {
-    /// Nothing is reported yet.
+    /// Creates a reporter that has reported nothing yet.
     pub(super) fn new(contact: Contact, containers: watch::Receiver<Containers>, outlets: &Outlets) -> Self {
         Self {
             contact,
@@ -143,9 +145,9 @@ impl Reporter {
             metrics: outlets.metrics.clone(),
             cadence: Cadence::First,
             last: None,
-            taken: None,
-            pending: None,
-            second: 0,
+            acknowledged: None,
+            pending_since: None,
+            timestamp: 0,
         }
     }
 
@@ -153,42 +155,42 @@ impl Reporter {
     pub(super) async fn wait_until_due(&mut self, connection: u64) {
         loop {
             self.changes.mark_unchanged();
-            let report = self.report();
-            let is_new = |last: &Reported| last.connection != connection || !is_same(&last.report, &report);
+            let report = self.build_report();
+            let is_new = |last: &LastReport| last.connection != connection || !is_same(&last.report, &report);
             if !self.contact.connected || !self.last.as_ref().is_none_or(is_new) {
-                self.pending = None;
-                self.changed().await;
+                self.pending_since = None;
+                self.wait_for_change().await;
                 continue;
             }
             let now = Instant::now();
-            self.pending = is_pending(&report).then(|| *self.pending.get_or_insert(now));
-            let settled = self.pending.map_or(now, |since| since + PENDING_REPORT_DELAY);
-            let due = self.cadence.due(self.contact.report_every, now).max(settled);
+            self.pending_since = is_pending(&report).then(|| *self.pending_since.get_or_insert(now));
+            let settled = self.pending_since.map_or(now, |since| since + PENDING_REPORT_DELAY);
+            let due = self.cadence.due_at(self.contact.report_interval, now).max(settled);
             if due <= now {
                 return;
             }
             tokio::select! {
                 () = sleep_until(due) => {}
-                () = self.changed() => {}
+                () = self.wait_for_change() => {}
             }
         }
     }
 
-    /// Reports what is so now.
+    /// Sends a report of the present state.
     pub(super) async fn send(&mut self, client: &mut HubClient) {
-        let report = self.report();
-        self.second = second_after(self.second, OffsetDateTime::now_utc());
-        self.pending = None;
-        match client.report(&ReportRequest { at: self.second, ..report.clone() }).await {
+        let report = self.build_report();
+        self.timestamp = timestamp_after(self.timestamp, OffsetDateTime::now_utc());
+        self.pending_since = None;
+        match client.report(&ReportRequest { at: self.timestamp, ..report.clone() }).await {
             Ok(()) => {
-                self.metrics.record_call(HubCall::Report, "ok");
+                self.metrics.count_call(HubCall::Report, "ok");
                 tracing::debug!(acknowledged = report.acknowledged, "reported");
                 self.cadence = Cadence::Sent { at: Instant::now() };
-                self.last = Some(Reported { connection: client.connections(), report });
+                self.last = Some(LastReport { connection: client.connections(), report });
             }
             Err(failure) => {
-                self.metrics.record_call(HubCall::Report, failure.kind.as_str());
-                self.cadence = self.cadence.failed(&failure, Instant::now(), rand::random());
+                self.metrics.count_call(HubCall::Report, failure.kind.as_str());
+                self.cadence = self.cadence.after_failure(&failure, Instant::now(), rand::random());
                 if self.cadence.failures() == 1 {
                     let reason = failure.kind.as_str();
                     tracing::warn!(reason, error = failure.message, "report to the hub failed; retrying");
@@ -198,7 +200,7 @@ impl Reporter {
     }
 
     /// Waits until something changes that is part of a report.
-    async fn changed(&mut self) {
+    async fn wait_for_change(&mut self) {
         let Self { containers, changes, current, .. } = self;
         tokio::select! {
             Ok(()) = containers.changed() => {}
@@ -208,7 +210,7 @@ impl Reporter {
         }
     }
 
-    fn report(&mut self) -> ReportRequest {
+    fn build_report(&mut self) -> ReportRequest {
         let published = self.current.borrow_and_update().clone();
         let containers = self.containers.borrow_and_update().clone();
         let etag = published.as_ref().map_or("", |published| published.dictionary.etag());
@@ -218,7 +220,7 @@ impl Reporter {
             .containers(etag)
             .into_iter()
             .filter(|container| container.notify != Notify::None && !ended(&container.name))
-            .map(reported)
+            .map(to_reported)
             .collect();
         let without_container = self.hooks.list(etag).into_iter().filter(|webhook| webhook.container.is_none());
         containers.extend(without_container.filter_map(|webhook| {
@@ -235,71 +237,74 @@ impl Reporter {
             })
         }));
         let acknowledged = published.is_some()
-            && self.status.unwritten().is_none()
-            && self.status.silent().is_none()
+            && self.status.unwritten_configs().is_none()
+            && self.status.listen_fault().is_none()
             && containers.iter().all(|container| container.acknowledged);
         if let Some(published) = &published {
             let configs = published.dictionary.configs();
-            match &mut self.taken {
-                Some(taken) if taken.etag == etag => {}
-                _ if acknowledged => self.taken = Some(Taken { etag: etag.to_owned(), configs: configs.to_vec() }),
-                // Some may have taken another version of it meanwhile.
-                Some(taken) => taken.configs.retain(|config| configs.contains(config)),
+            match &mut self.acknowledged {
+                Some(before) if before.etag == etag => {}
+                _ if acknowledged => {
+                    let (etag, configs) = (etag.to_owned(), configs.to_vec());
+                    self.acknowledged = Some(AcknowledgedDictionary { etag, configs });
+                }
+                // Some subscribers may have taken another version of a config meanwhile.
+                Some(before) => before.configs.retain(|config| configs.contains(config)),
                 None => {}
             }
         }
         ReportRequest {
             agent: env!("CARGO_PKG_VERSION").to_owned(),
-            configs: self.configs(published.as_deref(), acknowledged),
+            configs: self.build_configs(published.as_deref(), acknowledged),
             acknowledged,
             containers,
             at: 0,
         }
     }
 
-    fn configs(&self, published: Option<&Published>, acknowledged: bool) -> Vec<ReportedConfig> {
+    fn build_configs(&self, published: Option<&Published>, acknowledged: bool) -> Vec<ReportedConfig> {
         let contact = &self.contact;
         let problems = self.status.problems();
-        let (unwritten, silent) = (self.status.unwritten(), self.status.silent());
+        let (unwritten, listen_fault) = (self.status.unwritten_configs(), self.status.listen_fault());
         let config = |name: &ConfigName| {
             let served = published.and_then(|published| {
                 let view = published.dictionary.configs().iter().find(|view| view.name == *name)?;
-                let has = |taken: &Taken| taken.has(view, published.dictionary.etag());
-                Some((view.version.clone(), self.taken.as_ref().is_some_and(has)))
+                let has = |before: &AcknowledgedDictionary| before.has(view, published.dictionary.etag());
+                Some((view.version.clone(), self.acknowledged.as_ref().is_some_and(has)))
             });
-            let (uid, revision) = contact.revisions.get(name).cloned().unwrap_or_default();
+            let Revision { uid, number } = contact.revisions.get(name).cloned().unwrap_or_default();
             let problem = |reason: ProblemReason, message: &str| ReportedProblem {
                 reason: reason.as_str().to_owned(),
                 message: message.to_owned(),
             };
-            let own = problems.get(name).map(|found| problem(found.reason, &found.message));
-            let files = || {
-                let (_, why) = unwritten.as_ref().filter(|(configs, _)| configs.contains(name))?;
-                Some(problem(ProblemReason::CantApply, why))
+            let of_config = problems.get(name).map(|of_config| problem(of_config.reason, &of_config.message));
+            let of_files = || {
+                let (_, message) = unwritten.as_ref().filter(|(configs, _)| configs.contains(name))?;
+                Some(problem(ProblemReason::CantApply, message))
             };
-            let silent = || silent.as_ref().map(|fault| problem(fault.reason, &fault.message));
-            let trouble = || contact.trouble.as_ref().map(|trouble| problem(ProblemReason::Damaged, trouble));
+            let of_endpoint = || listen_fault.as_ref().map(|fault| problem(fault.reason, &fault.message));
+            let of_contact = || contact.trouble.as_ref().map(|trouble| problem(ProblemReason::Damaged, trouble));
             ReportedConfig {
                 name: name.clone(),
                 uid,
-                revision,
-                acknowledged: acknowledged || served.as_ref().is_some_and(|(_, taken)| *taken),
+                revision: number,
+                acknowledged: acknowledged || served.as_ref().is_some_and(|(_, is_acknowledged)| *is_acknowledged),
                 version: served.map(|(version, _)| version),
-                problem: own.or_else(files).or_else(silent).or_else(trouble),
+                problem: of_config.or_else(of_files).or_else(of_endpoint).or_else(of_contact),
             }
         };
         contact.order.iter().map(config).collect()
     }
 }
 
-/// Returns whether both say the same of the pod. Revisions grow with what concerns other pods.
+/// Returns whether both reports say the same about the pod. Revisions do not count: they grow with what concerns other pods.
 fn is_same(one: &ReportRequest, other: &ReportRequest) -> bool {
     let without = |config: &ReportedConfig| ReportedConfig { revision: 0, ..config.clone() };
     let configs = |report: &ReportRequest| report.configs.iter().map(without).collect::<Vec<_>>();
     (one.acknowledged, &one.containers) == (other.acknowledged, &other.containers) && configs(one) == configs(other)
 }
 
-/// Returns whether it says only that the outcome is on its way.
+/// Returns whether the report says only that the outcome is pending.
 fn is_pending(report: &ReportRequest) -> bool {
     let waits = |container: &ReportedContainer| {
         let outcome = container.outcome;
@@ -309,8 +314,8 @@ fn is_pending(report: &ReportRequest) -> bool {
     !report.acknowledged && !fails && report.containers.iter().all(waits)
 }
 
-/// One container. One that was not notified of anything yet has the version it started with.
-fn reported(container: ContainerStatus) -> ReportedContainer {
+/// Converts the status of a container. A container that was not notified of anything yet has the version it started with.
+fn to_reported(container: ContainerStatus) -> ReportedContainer {
     let ContainerStatus { name, notify, ack, notified, acknowledged, .. } = container;
     let fresh = notified.outcome == Outcome::NothingYet && ack == Ack::Delivered;
     let (outcome, message) = (notified.outcome, notified.message);
@@ -324,34 +329,37 @@ mod tests {
 
     #[test]
     fn the_first_goes_out_at_once_and_the_next_after_a_while() {
-        let (start, every) = (Instant::now(), Duration::from_secs(5));
-        assert_eq!(Cadence::First.due(every, start), start);
+        let (start, interval) = (Instant::now(), Duration::from_secs(5));
+        assert_eq!(Cadence::First.due_at(interval, start), start);
         let cadence = Cadence::Sent { at: start };
-        assert_eq!(cadence.due(every, start), start + every);
+        assert_eq!(cadence.due_at(interval, start), start + interval);
         let failure = Failure::new(FailureKind::Lost, "");
-        let cadence = cadence.failed(&failure, start, 1.0).failed(&failure, start, 1.0);
-        assert_eq!(cadence.due(every, start), start + Duration::from_secs(2));
+        let cadence = cadence.after_failure(&failure, start, 1.0).after_failure(&failure, start, 1.0);
+        assert_eq!(cadence.due_at(interval, start), start + Duration::from_secs(2));
     }
 
     #[test]
     fn a_report_is_always_later_than_the_one_before() {
         let clock = |second| OffsetDateTime::from_unix_timestamp(second).unwrap();
-        assert_eq!(second_after(0, clock(100)), 100);
-        assert_eq!(second_after(100, clock(100)), 101);
+        assert_eq!(timestamp_after(0, clock(100)), 100);
+        assert_eq!(timestamp_after(100, clock(100)), 101);
         // The clock was set back.
-        assert_eq!(second_after(500, clock(100)), 501);
+        assert_eq!(timestamp_after(500, clock(100)), 501);
     }
 
     #[test]
     fn a_report_differs_by_what_the_pod_runs_and_not_by_revisions() {
-        let of = |revision: u64, version: &str, acknowledged: bool| {
+        let report = |revision: u64, version: &str, acknowledged: bool| {
             let (name, version) = (ConfigName::new("shop").unwrap(), nudge_protocol::VersionName::new(version).ok());
             let uid = "u".to_owned();
             let config = ReportedConfig { name, uid, revision, version, problem: None, acknowledged };
             ReportRequest { configs: vec![config], acknowledged, ..ReportRequest::default() }
         };
-        assert!(is_same(&of(1, "1", true), &of(9, "1", true)));
-        assert!(!is_same(&of(1, "1", true), &of(1, "2", true)) && !is_same(&of(1, "1", true), &of(1, "1", false)));
+        assert!(is_same(&report(1, "1", true), &report(9, "1", true)));
+        assert!(
+            !is_same(&report(1, "1", true), &report(1, "2", true))
+                && !is_same(&report(1, "1", true), &report(1, "1", false))
+        );
     }
 
     #[test]
@@ -363,11 +371,12 @@ mod tests {
             keys: 1,
             bytes: 1,
         };
-        let taken = Taken { etag: "old".to_owned(), configs: vec![view("shop", "1"), view("keys", "1")] };
-        assert!(taken.has(&view("shop", "1"), "new"));
-        assert!(!taken.has(&view("keys", "2"), "new") && !taken.has(&view("menu", "1"), "new"));
+        let before =
+            AcknowledgedDictionary { etag: "old".to_owned(), configs: vec![view("shop", "1"), view("keys", "1")] };
+        assert!(before.has(&view("shop", "1"), "new"));
+        assert!(!before.has(&view("keys", "2"), "new") && !before.has(&view("menu", "1"), "new"));
         // A container that has begun anew has to take all of it.
-        assert!(!taken.has(&view("shop", "1"), "old"));
+        assert!(!before.has(&view("shop", "1"), "old"));
     }
 
     #[test]

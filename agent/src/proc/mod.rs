@@ -1,13 +1,15 @@
-//! Other processes: what `/proc` says of them, a signal that never hits the wrong one, and the command under `exec`.
+//! Other processes: what `/proc` says about them, a signal that never hits the wrong one, and the command under `exec`.
 
-mod child;
-mod listener;
-mod parse;
+mod exec_child;
+mod port_holder;
+mod proc_files;
+mod process_table;
 mod signal;
-mod table;
 
-pub use child::{Child, ChildError, EXIT_AGENT, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Signals};
-pub use listener::{Holder, Listener, holder, parse_listener};
-pub use parse::{ParseError, ProcessStatus, cgroup_names_container, parse_children, parse_start_time, parse_status};
-pub use signal::{SendError, Sent, number, send};
-pub use table::{LiveTable, Process, ProcessTable};
+pub use exec_child::{Child, ChildError, EXIT_AGENT, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Signals};
+pub use port_holder::{ListeningSocket, PortHolder, find_port_holder, parse_listening_socket};
+pub use proc_files::{
+    ParseError, ProcessStatus, cgroup_names_container, parse_children, parse_start_time, parse_status,
+};
+pub use process_table::{LiveTable, Process, ProcessTable};
+pub use signal::{SendError, SendOutcome, send, to_os_signal};

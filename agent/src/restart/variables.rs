@@ -1,7 +1,7 @@
 //! The variables of containers, as files that the kubelet reads when it starts them (`fileKeyRef`): `NAME='value'`.
 //!
-//! Everything between the quotes is literal, and there is no escape: a value that holds a single quote can't be expressed. The kubelet takes
-//! an empty value for a missing one, and drops a carriage return at the end of a line.
+//! Everything between the quotes is literal, and there is no escape: a value that holds a single quote can't be expressed. The
+//! kubelet takes an empty value for a missing one, and drops a carriage return at the end of a line.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +12,10 @@ use nudge_protocol::limits::MAX_VARIABLES_BYTES;
 use nudge_protocol::{ContainerName, VariableName};
 use zeroize::Zeroizing;
 
+use crate::atomic_file::write_file;
 use crate::content::Dictionary;
-use crate::private_file::write_whole;
 
-/// Why containers can't be started with a dictionary. It names keys and no values.
+/// The reason why containers can't be started with a dictionary. It names keys and no values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Inexpressible {
     /// The dictionary lacks a key.
@@ -26,14 +26,14 @@ pub enum Inexpressible {
         /// The key.
         name: VariableName,
     },
-    /// Its value can't be a variable.
+    /// The value of a key can't be a variable.
     #[error("container {container} gets key {name} as a variable, and its value {fault}; change the value")]
     Value {
         /// The container.
         container: ContainerName,
         /// The key.
         name: VariableName,
-        /// What is wrong with it.
+        /// The fault of the value.
         fault: &'static str,
     },
     /// The variables of one container are too large.
@@ -43,12 +43,12 @@ pub enum Inexpressible {
     TooLarge {
         /// The container.
         container: ContainerName,
-        /// Their size as a file.
+        /// The size of the file.
         bytes: usize,
     },
 }
 
-/// Why the files are not written.
+/// The reason why the files are not written.
 #[derive(Debug, thiserror::Error)]
 pub enum VariablesError {
     /// A value can't be expressed as a variable.
@@ -59,12 +59,12 @@ pub enum VariablesError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Which keys become variables of which container.
+/// The keys that become variables, by container.
 #[derive(Clone, Debug)]
 pub struct Variables {
     folder: PathBuf,
@@ -72,7 +72,7 @@ pub struct Variables {
 }
 
 impl Variables {
-    /// Variables made of these keys, in files below `folder`.
+    /// Creates variables of these keys, in files below `folder`.
     pub fn new(folder: &Path, pairs: Vec<(ContainerName, VariableName)>) -> Self {
         let mut by_container: BTreeMap<ContainerName, Vec<VariableName>> = BTreeMap::new();
         for (container, name) in pairs {
@@ -81,7 +81,7 @@ impl Variables {
         Self { folder: folder.to_owned(), by_container }
     }
 
-    /// Whether the variables can express the dictionary.
+    /// Checks whether the variables can express the dictionary.
     pub fn check(&self, dictionary: &Dictionary) -> Result<(), Inexpressible> {
         self.by_container.iter().try_for_each(|(container, names)| render(dictionary, container, names).map(drop))
     }
@@ -91,15 +91,15 @@ impl Variables {
         self.check(dictionary)?;
         for (container, names) in &self.by_container {
             let (text, path) = (render(dictionary, container, names)?, self.folder.join(container.as_str()));
-            let written =
-                fs::create_dir_all(&self.folder).and_then(|()| write_whole(&path, 0o600, |file| file.write_all(&text)));
-            written.map_err(|source| VariablesError::Io { path, source })?;
+            let result =
+                fs::create_dir_all(&self.folder).and_then(|()| write_file(&path, 0o600, |file| file.write_all(&text)));
+            result.map_err(|source| VariablesError::Io { path, source })?;
         }
         Ok(())
     }
 }
 
-/// The file of one container.
+/// Renders the file of one container.
 fn render(
     dictionary: &Dictionary,
     container: &ContainerName,
@@ -127,7 +127,7 @@ fn render(
     Ok(text)
 }
 
-/// Why a variable can't have this value.
+/// Returns the reason why a variable can't have this value.
 fn fault_of(value: &[u8]) -> Option<&'static str> {
     if value.is_empty() {
         Some("is empty")
@@ -166,8 +166,8 @@ mod tests {
         Variables::new(folder, names.iter().map(pair).collect())
     }
 
-    /// The value that the kubelet reads: `ParseEnv` in `pkg/kubelet/util/env` of Kubernetes 1.36.
-    fn parsed(text: &str, key: &str) -> Option<String> {
+    /// Returns the value that the kubelet reads: `ParseEnv` in `pkg/kubelet/util/env` of Kubernetes 1.36.
+    fn parse_env(text: &str, key: &str) -> Option<String> {
         // As bufio.ScanLines does.
         let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
         while let Some(line) = lines.next() {
@@ -249,8 +249,8 @@ mod tests {
                 (ContainerName::new("app").unwrap(), ["ONE", "OTHER"].map(|name| VariableName::new(name).unwrap()));
             if let Ok(text) = render(&all, &container, &names) {
                 let text = std::str::from_utf8(&text).unwrap();
-                prop_assert_eq!(parsed(text, "ONE"), Some(one));
-                prop_assert_eq!(parsed(text, "OTHER"), Some(other));
+                prop_assert_eq!(parse_env(text, "ONE"), Some(one));
+                prop_assert_eq!(parse_env(text, "OTHER"), Some(other));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The addresses at which the endpoint listens. One that is taken is tried again until it is free.
+//! The addresses at which the endpoint listens. An address that is taken is tried again until it is free.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,20 +9,21 @@ use nudge_server::listener::{self, SocketOptions};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use crate::proc::holder;
+use crate::proc::find_port_holder;
 use crate::source::Fault;
 use crate::status::StatusPage;
 
-/// Replies of large dictionaries would otherwise fill megabytes of the kernel's buffers for each slow client; requests are small.
-const SOCKET: SocketOptions =
+/// The options of the sockets. Replies of large dictionaries would otherwise fill megabytes of the kernel's buffers for each
+/// slow client; requests are small.
+const SOCKET_OPTIONS: SocketOptions =
     SocketOptions { backlog: 1024, send_buffer: Some(64 * 1024), receive_buffer: Some(16 * 1024), keepalive: None };
-/// Between two attempts to listen at an address.
-const RETRY: Duration = Duration::from_secs(1);
+/// The time between two attempts to listen at an address.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why the endpoint can't listen.
+/// The reason why the endpoint can't listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Something else listens there.
+    /// Another process listens at the address.
     #[error("port {} of {} is in use; choose another with --port, or --port 0 for a free one", address.port(), address.ip())]
     InUse {
         /// The address.
@@ -42,35 +43,34 @@ pub enum BindError {
 
 /// Listens on `address`. Needs a tokio runtime.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    let listener = listener::bind(address, &SOCKET).and_then(TcpListener::from_std);
+    let listener = listener::bind(address, &SOCKET_OPTIONS).and_then(TcpListener::from_std);
     listener.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse { address, source },
         _ => BindError::Io { address, source },
     })
 }
 
-/// Where the endpoint listens, and where it is to listen.
+/// The addresses at which the endpoint listens, and those at which it can't yet.
 #[derive(Debug)]
 pub struct Bindings {
-    /// The first of the addresses.
     first: SocketAddr,
     open: Vec<TcpListener>,
-    taken: Vec<(SocketAddr, Fault)>,
+    faults: Vec<(SocketAddr, Fault)>,
 }
 
 impl From<TcpListener> for Bindings {
     fn from(listener: TcpListener) -> Self {
         let first = listener.local_addr().unwrap_or_else(|_| (IpAddr::from([0; 4]), 0).into());
-        Self { first, open: vec![listener], taken: Vec::new() }
+        Self { first, open: vec![listener], faults: Vec::new() }
     }
 }
 
 impl Bindings {
-    /// Listens at one port of these addresses; port 0 takes a free one of the first. Needs a tokio runtime. Fails only where there is no
-    /// port to try again.
+    /// Listens at one port of these addresses; port 0 takes a free one of the first. Needs a tokio runtime. Fails only if there
+    /// is no port to try again.
     pub fn bind(addresses: &[IpAddr], mut port: u16) -> Result<Self, BindError> {
         let first = addresses.first().copied().unwrap_or(IpAddr::from([127, 0, 0, 1]));
-        let (mut open, mut taken) = (Vec::new(), Vec::new());
+        let (mut open, mut faults) = (Vec::new(), Vec::new());
         for &ip in [first].iter().chain(addresses.get(1..).unwrap_or_default()) {
             let address = SocketAddr::new(ip, port);
             match bind(address) {
@@ -80,65 +80,66 @@ impl Bindings {
                 }
                 Err(error) if port == 0 => return Err(error),
                 Err(error) => {
-                    let fault = explain(&error);
+                    let fault = Fault::from(&error);
                     tracing::warn!(%address, reason = fault.reason.as_str(), error = fault.message, "can't listen; retrying");
-                    taken.push((address, fault));
+                    faults.push((address, fault));
                 }
             }
         }
-        Ok(Self { first: SocketAddr::new(first, port), open, taken })
+        Ok(Self { first: SocketAddr::new(first, port), open, faults })
     }
 
-    /// The sockets that listen, and the addresses at which none does yet, each with the reason.
+    /// Returns the sockets that listen, and the addresses at which none does yet, each with the fault.
     pub(super) fn into_parts(self) -> (Vec<TcpListener>, Vec<(SocketAddr, Fault)>) {
-        (self.open, self.taken)
+        (self.open, self.faults)
     }
 
-    /// Shows where the endpoint can't listen.
-    pub fn show(&self, status: &StatusPage) {
-        for (address, fault) in &self.taken {
-            status.listens(*address, Some(fault.clone()));
+    /// Shows the addresses at which the endpoint can't listen.
+    pub fn show_faults(&self, status: &StatusPage) {
+        for (address, fault) in &self.faults {
+            status.set_listen_fault(*address, Some(fault.clone()));
         }
     }
 
-    /// The first of the addresses, which clients are given.
+    /// Returns the first of the addresses, which clients are given.
     pub fn first(&self) -> SocketAddr {
         self.first
     }
 }
 
 /// Waits until the address is free, and listens there. `fault` is shown already.
-pub(super) async fn until_free(address: SocketAddr, mut fault: Fault, status: &StatusPage) -> TcpListener {
+pub(super) async fn bind_when_free(address: SocketAddr, mut fault: Fault, status: &StatusPage) -> TcpListener {
     loop {
-        sleep(RETRY).await;
+        sleep(RETRY_INTERVAL).await;
         match bind(address) {
             Ok(listener) => {
-                status.listens(address, None);
+                status.set_listen_fault(address, None);
                 tracing::info!(%address, "listens");
                 return listener;
             }
-            // Who has taken the port is looked for once: all processes are looked at for it.
+            // The process that has taken the port is searched only once, since that reads about all processes.
             Err(BindError::InUse { .. }) if fault.reason == ProblemReason::PortTaken => {}
             Err(error) => {
-                fault = explain(&error);
-                status.listens(address, Some(fault.clone()));
+                fault = Fault::from(&error);
+                status.set_listen_fault(address, Some(fault.clone()));
             }
         }
     }
 }
 
-/// The fault that is reported.
-fn explain(error: &BindError) -> Fault {
-    match error {
-        BindError::InUse { address, .. } => {
-            let (port, ip, holder) = (address.port(), address.ip(), holder(*address));
-            let message = format!(
-                "port {port} of {ip} is taken by {holder}; let it listen at 127.0.0.1, or give the agent another port by nudge.dev/agent-port"
-            );
-            Fault { reason: ProblemReason::PortTaken, message }
-        }
-        BindError::Io { address, source } => {
-            Fault { reason: ProblemReason::Other, message: format!("can't listen on {address}: {source}") }
+impl From<&BindError> for Fault {
+    fn from(error: &BindError) -> Self {
+        match error {
+            BindError::InUse { address, .. } => {
+                let (port, ip, holder) = (address.port(), address.ip(), find_port_holder(*address));
+                let message = format!(
+                    "port {port} of {ip} is taken by {holder}; let it listen at 127.0.0.1, or give the agent another port by nudge.dev/agent-port"
+                );
+                Self { reason: ProblemReason::PortTaken, message }
+            }
+            BindError::Io { address, source } => {
+                Self { reason: ProblemReason::Other, message: format!("can't listen on {address}: {source}") }
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The endpoint's connections. Clients of the pod share one slot table and those from elsewhere a smaller one, so that a neighbour on
-//! the pod network can't starve the pod. Requests that wait for a change are bounded too.
+//! The endpoint's connections. Clients of the pod share one slot table and those from elsewhere a smaller one, so that a
+//! neighbour on the pod network can't starve the pod. Requests that wait for a change are bounded, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Limits;
 
-/// How long a connection from the pod waits for a slot.
-const SLOT_WAIT: Duration = Duration::from_secs(5);
+/// The maximum time for which a connection from the pod waits for a slot.
+const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a client is.
+/// The place of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// In this pod.
+    /// This pod.
     Pod,
-    /// Elsewhere.
+    /// A place outside of the pod.
     Foreign,
 }
 
@@ -28,27 +28,27 @@ pub struct Connections {
     pod: Slots,
     foreign: Slots,
     waiting: Arc<Semaphore>,
-    most_waiting: usize,
+    max_waiting: usize,
 }
 
 impl Connections {
-    /// No connections yet.
+    /// Creates the state without connections.
     pub fn new(limits: &Limits, metrics: &ConnectionMetrics) -> Self {
         // A connection that is being answered is never cut for another. Pods of one node may share an IPv6 network, with probes and
         // scrapes among them, so each address has a share of its own.
         let (sharing, grace) = (Sharing::Addresses, SLOW_HANDSHAKE_AGE);
         let foreign = Bounds { sharing, grace, cut_busy: false, ..Bounds::shared(limits.foreign_connections) };
         let max_connections = limits.connections;
-        let pod = Bounds { max_connections, sharing: Sharing::None, slot_wait: SLOT_WAIT, ..foreign };
+        let pod = Bounds { max_connections, sharing: Sharing::None, slot_wait: SLOT_TIMEOUT, ..foreign };
         Self {
             pod: Slots::new(pod, metrics.clone()),
             foreign: Slots::new(foreign, metrics.clone()),
             waiting: Arc::new(Semaphore::new(limits.waiting)),
-            most_waiting: limits.waiting,
+            max_waiting: limits.waiting,
         }
     }
 
-    /// The slots for clients of that origin.
+    /// Returns the slots for clients of an origin.
     pub fn slots(&self, origin: Origin) -> &Slots {
         match origin {
             Origin::Pod => &self.pod,
@@ -56,30 +56,30 @@ impl Connections {
         }
     }
 
-    /// The connection that has `slot`.
+    /// Returns the connection that has `slot`.
     pub fn connection(&self, slot: Slot) -> Connection {
         let origin = if self.pod.contains(&slot) { Origin::Pod } else { Origin::Foreign };
         Connection { slot, origin, waiting: Arc::clone(&self.waiting) }
     }
 
-    /// How many there are now.
+    /// Returns the number of connections.
     pub fn count(&self) -> usize {
         self.pod.count() + self.foreign.count()
     }
 
     /// Returns whether a request is being answered that does not just wait for a change.
     pub fn are_busy(&self) -> bool {
-        let waiting = self.most_waiting - self.waiting.available_permits();
+        let waiting = self.max_waiting - self.waiting.available_permits();
         self.pod.busy_count() + self.foreign.busy_count() > waiting
     }
 
-    /// Cuts those that still send a dictionary older than `generation`.
+    /// Cuts connections that still send a dictionary older than `generation`.
     pub fn cut_older(&self, generation: u64) {
         self.pod.cut_older(generation);
     }
 }
 
-/// One connection; its slot is free again when the last clone is dropped.
+/// A connection; its slot is free again when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Connection {
     slot: Slot,
@@ -88,7 +88,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Where the client is.
+    /// Returns the origin of the client.
     pub fn origin(&self) -> Origin {
         self.origin
     }
@@ -98,8 +98,8 @@ impl Connection {
         self.slot.begin_request()
     }
 
-    /// A request waits for a change until the result is dropped; `None` when too many do.
-    pub fn wait(&self) -> Option<OwnedSemaphorePermit> {
+    /// Marks a request that waits for a change until the result is dropped; `None` if too many do.
+    pub fn begin_wait(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.waiting).try_acquire_owned().ok()
     }
 }
@@ -139,10 +139,10 @@ mod tests {
         let one = take(&all, Origin::Pod).unwrap();
         let busy = one.begin_request();
         assert!(all.are_busy());
-        let (first, second) = (one.wait().unwrap(), one.wait());
-        assert!(one.wait().is_none() && !all.are_busy());
+        let (first, second) = (one.begin_wait().unwrap(), one.begin_wait());
+        assert!(one.begin_wait().is_none() && !all.are_busy());
         drop((first, second));
-        assert!(one.wait().is_some() && all.are_busy());
+        assert!(one.begin_wait().is_some() && all.are_busy());
         drop((one, busy));
         assert_eq!(all.count(), 0);
     }

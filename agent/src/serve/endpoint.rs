@@ -1,4 +1,4 @@
-//! The endpoint's listener: which client counts for which slots, TLS, and HTTP for each connection.
+//! The endpoint's listener: the slots that each client counts for, TLS, and HTTP for each connection.
 
 use std::future::pending;
 use std::net::IpAddr;
@@ -16,27 +16,27 @@ use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::bindings::{Bindings, until_free};
-use super::body::ReplyBody;
+use super::bindings::{Bindings, bind_when_free};
 use super::connections::{Connection, Connections};
+use super::reply_body::ReplyBody;
 use super::{Limits, Origin, OwnAddresses};
 use crate::metrics::Metrics;
 use crate::status::StatusPage;
 
-/// Largest buffer for what a client sends and for a reply's head, in bytes.
+/// The size of the buffer for what a client sends and for a reply's head, in bytes.
 const HTTP_BUFFER_BYTES: usize = 16 * 1024;
-/// How long after a connection's end freed memory is returned.
+/// The time after a connection's end at which freed memory is returned.
 const TRIM_DELAY: Duration = Duration::from_millis(500);
 
 /// The endpoint apart from its answers.
 pub struct Endpoint {
-    /// Where it listens.
+    /// The addresses at which it listens.
     pub bindings: Bindings,
-    /// What shows where it can't.
+    /// The status, which shows the addresses at which it can't listen.
     pub status: StatusPage,
-    /// Its certificate and settings.
+    /// The certificate and the settings of TLS.
     pub tls: Arc<ServerConfig>,
-    /// Who counts as being in the pod.
+    /// The addresses whose clients count as being in the pod.
     pub own: OwnAddresses,
     /// The bounds.
     pub limits: Arc<Limits>,
@@ -70,18 +70,18 @@ where
     let http = HttpLimits { head: limits.head, head_bytes: limits.head_bytes, buffer_bytes: HTTP_BUFFER_BYTES };
     let clients = Arc::new(Clients { own, limits, connections, tls, http, answer });
     let mut tasks = JoinSet::new();
-    let (open, taken) = bindings.into_parts();
+    let (open, faults) = bindings.into_parts();
     for listener in open {
         tasks.spawn(server().run(listener, Arc::clone(&clients), pending()));
     }
-    for (address, fault) in taken {
+    for (address, fault) in faults {
         let (server, clients, status) = (server(), Arc::clone(&clients), status.clone());
         tasks.spawn(async move {
-            let listener = until_free(address, fault, &status).await;
+            let listener = bind_when_free(address, fault, &status).await;
             server.run(listener, clients, pending()).await;
         });
     }
-    // None of them ends by itself.
+    // None of the tasks ends by itself.
     tasks.join_next().await;
 }
 
@@ -106,11 +106,11 @@ where
 
     async fn serve(&self, connection: accept::Connection<TcpStream>) -> Result<(), ConnectionError> {
         let accept::Connection { stream, slot, .. } = connection;
-        let crowded = self.connections.count() > self.limits.uncrowded;
-        let ahead = if crowded { self.limits.ahead_bytes_crowded } else { self.limits.ahead_bytes };
+        let is_crowded = self.connections.count() > self.limits.uncrowded;
+        let ahead = if is_crowded { self.limits.ahead_bytes_crowded } else { self.limits.ahead_bytes };
         let stream = self.tls.accept(stream, &slot, ahead).await?;
         let connection = self.connections.connection(slot);
-        // The endpoint is never stopped, so no request has to look for that.
+        // The endpoint is never stopped, so the connection needs no signal for it.
         serve_http(stream, &self.http, pending(), |request| (self.answer)(connection.clone(), request)).await
     }
 }
@@ -161,7 +161,7 @@ mod tests {
         let limits = Arc::new(Limits::default());
         let metrics = Metrics::default();
         let connections = Connections::new(&limits, metrics.connections());
-        let certificate = authority.serving(&serving_addresses(&[]), now).unwrap();
+        let certificate = authority.make_serving_certificate(&serving_addresses(&[]), now).unwrap();
         let endpoint = Endpoint {
             bindings: listener.into(),
             status: StatusPage::new("dir", Vec::new(), std::time::Instant::now()),
@@ -172,7 +172,7 @@ mod tests {
             metrics,
         };
         tokio::spawn(serve(endpoint, |connection: Connection, request: Request<Incoming>| async move {
-            let _busy = connection.begin_request();
+            let _guard = connection.begin_request();
             assert_ne!(request.uri().path(), "/panic", "as the test expects");
             Response::new(Full::default())
         }));

@@ -4,38 +4,38 @@ use std::time::Duration;
 
 use nudge_protocol::limits::MAX_WEBHOOKS;
 
-/// Bounds of the endpoint. Tests set smaller ones.
+/// The bounds of the endpoint. Tests set smaller ones.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections from the pod itself. The one idle longest gives way to a new one.
+    /// The maximum number of connections from the pod itself. The one that is idle longest gives way to a new one.
     pub connections: usize,
-    /// Connections from elsewhere, which get health and metrics only.
+    /// The maximum number of connections from elsewhere, which get health and metrics only.
     pub foreign_connections: usize,
-    /// Requests that wait for a change at the same time.
+    /// The maximum number of requests that wait for a change at the same time.
     pub waiting: usize,
-    /// From accepting a connection until its TLS handshake is done.
+    /// The maximum time from accepting a connection until its TLS handshake is done.
     pub handshake: Duration,
-    /// From the end of one request, or the handshake, until the next request's head is there whole.
+    /// The maximum time from the end of one request, or the handshake, until the next request's head is there whole.
     pub head: Duration,
-    /// Size of a request's head, in bytes.
+    /// The maximum size of a request's head, in bytes.
     pub head_bytes: usize,
-    /// Size of a request's path and query, in bytes.
+    /// The maximum size of a request's path and query, in bytes.
     pub target_bytes: usize,
-    /// Size of a request's body, in bytes.
+    /// The maximum size of a request's body, in bytes.
     pub body_bytes: usize,
-    /// Until a request's body is there whole.
+    /// The maximum time until a request's body is there whole.
     pub body: Duration,
-    /// How long a client may read none of the bytes that are sent to it.
+    /// The maximum time for which a client may read none of the bytes that are sent to it.
     pub stall: Duration,
-    /// How much TLS encrypts ahead of what a client reads, in bytes.
+    /// The number of bytes that TLS encrypts ahead of what a client reads.
     pub ahead_bytes: usize,
-    /// Bytes that may be written ahead while there are many connections.
+    /// The number of bytes that TLS encrypts ahead while there are many connections.
     pub ahead_bytes_crowded: usize,
-    /// How many connections are not many.
+    /// The number of connections up to which there are not many.
     pub uncrowded: usize,
     /// The longest `?wait=`.
     pub wait: Duration,
-    /// Webhooks in one pod.
+    /// The maximum number of webhooks in one pod.
     pub hooks: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Why a request is refused: the status, the reason for programs and the message for people.
+//! Refusals of requests: the status, the reason for programs and the message for people.
 
 use std::time::Duration;
 
@@ -28,16 +28,16 @@ pub enum Refusal {
     /// There is no such key.
     #[error("there is no such key in the dictionary; GET /config has them all")]
     NoSuchKey,
-    /// Nobody is asked about this version.
+    /// No container is asked about this version.
     #[error("no container is being asked about this version now; GET /config has the one that is served")]
     NoSuchCandidate,
     /// There is no such webhook.
     #[error("there is no webhook with this id; GET /hooks lists them")]
     NoSuchHook,
-    /// The path knows other methods.
+    /// The path takes other methods.
     #[error("this path takes {allow} only")]
     MethodNotAllowed {
-        /// The methods it knows.
+        /// The methods that the path takes.
         allow: &'static str,
     },
     /// Path and query are too long.
@@ -76,7 +76,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The reply's status.
+    /// Returns the reply's status.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
@@ -94,7 +94,7 @@ impl Refusal {
         }
     }
 
-    /// The reply's reason for programs.
+    /// Returns the reply's reason for programs.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::BadRequest(_) => "BadRequest",
@@ -113,7 +113,7 @@ impl Refusal {
         }
     }
 
-    /// The reply's body.
+    /// Returns the reply's body.
     pub fn body(&self) -> ErrorBody {
         ErrorBody { error: self.reason().to_owned(), message: self.to_string() }
     }

@@ -1,4 +1,4 @@
-//! What a request asks for, from its method, path and query. Pure.
+//! Decides what a request asks for, from its method, path and query. Pure.
 
 use std::time::Duration;
 
@@ -7,48 +7,48 @@ use percent_encoding::percent_decode_str;
 
 use super::Refusal;
 
-/// Formats of the whole dictionary.
+/// The formats of the whole dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigFormat {
-    /// One JSON object.
+    /// A JSON object.
     Json,
     /// Lines for a shell.
     Env,
 }
 
-/// What is asked for.
+/// A call of the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// The whole dictionary, perhaps not before it changes.
+    /// A read of the whole dictionary, perhaps not before it changes.
     Config {
-        /// In which format.
+        /// The format.
         format: ConfigFormat,
-        /// How long the reply may be held until there is something new.
+        /// The time for which the reply may be held until there is a new dictionary.
         wait: Option<Duration>,
         /// The version that the containers are asked about, in place of what is served.
         candidate: Option<String>,
     },
-    /// One value.
+    /// A read of one value.
     Value {
-        /// Its key.
+        /// The key.
         key: String,
     },
-    /// What the pod runs.
+    /// A read of the status.
     Status,
-    /// The webhooks.
+    /// A read of the webhooks.
     ListHooks,
     /// A new webhook.
     AddHook,
-    /// One webhook less.
+    /// The removal of a webhook.
     RemoveHook {
-        /// Which.
+        /// The ID of the webhook.
         id: String,
     },
-    /// Whether the process is alive.
+    /// A check whether the process is alive.
     Healthz,
-    /// Whether there is a dictionary to serve.
+    /// A check whether there is a dictionary to serve.
     Readyz,
-    /// Metrics for Prometheus.
+    /// A read of the metrics for Prometheus.
     Metrics,
 }
 
@@ -59,18 +59,18 @@ impl Call {
     }
 }
 
-/// Reads a request line's parts.
+/// Reads the parts of a request line.
 pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, Refusal> {
-    let reads = |call| match *method {
+    let require_read = |call| match *method {
         Method::GET | Method::HEAD => Ok(call),
         _ => Err(Refusal::MethodNotAllowed { allow: "GET, HEAD" }),
     };
     let call = match path {
-        "/config" => reads(config(query)?),
-        "/status" => reads(Call::Status),
-        "/healthz" => reads(Call::Healthz),
-        "/readyz" => reads(Call::Readyz),
-        "/metrics" => reads(Call::Metrics),
+        "/config" => require_read(parse_config_query(query)?),
+        "/status" => require_read(Call::Status),
+        "/healthz" => require_read(Call::Healthz),
+        "/readyz" => require_read(Call::Readyz),
+        "/metrics" => require_read(Call::Metrics),
         "/hooks" => match *method {
             Method::GET | Method::HEAD => Ok(Call::ListHooks),
             Method::POST => Ok(Call::AddHook),
@@ -78,10 +78,10 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, R
         },
         _ => {
             if let Some(key) = path.strip_prefix("/config/") {
-                reads(Call::Value { key: decoded(key)? })
+                require_read(Call::Value { key: decode_percent(key)? })
             } else if let Some(id) = path.strip_prefix("/hooks/") {
                 match *method {
-                    Method::DELETE => Ok(Call::RemoveHook { id: decoded(id)? }),
+                    Method::DELETE => Ok(Call::RemoveHook { id: decode_percent(id)? }),
                     _ => Err(Refusal::MethodNotAllowed { allow: "DELETE" }),
                 }
             } else {
@@ -95,7 +95,7 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, R
     Ok(call)
 }
 
-fn config(query: Option<&str>) -> Result<Call, Refusal> {
+fn parse_config_query(query: Option<&str>) -> Result<Call, Refusal> {
     let (mut format, mut wait, mut candidate) = (ConfigFormat::Json, None, None);
     for pair in query.unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
@@ -106,9 +106,9 @@ fn config(query: Option<&str>) -> Result<Call, Refusal> {
             }
             Some(("wait", text)) => {
                 let refusal = || Refusal::BadRequest("'wait' must be a number with ms, s or m, such as 30s".to_owned());
-                wait = Some(duration(text).ok_or_else(refusal)?);
+                wait = Some(parse_wait(text).ok_or_else(refusal)?);
             }
-            Some(("candidate", version)) => candidate = Some(decoded(version)?),
+            Some(("candidate", version)) => candidate = Some(decode_percent(version)?),
             _ => {
                 let message = "the query may have 'format', 'wait' and 'candidate' only";
                 return Err(Refusal::BadRequest(message.to_owned()));
@@ -122,7 +122,7 @@ fn config(query: Option<&str>) -> Result<Call, Refusal> {
 }
 
 /// Reads `30s`, `500ms` or `1m`.
-fn duration(text: &str) -> Option<Duration> {
+fn parse_wait(text: &str) -> Option<Duration> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let number: u32 = number.parse().ok()?;
@@ -134,7 +134,7 @@ fn duration(text: &str) -> Option<Duration> {
     }
 }
 
-fn decoded(part: &str) -> Result<String, Refusal> {
+fn decode_percent(part: &str) -> Result<String, Refusal> {
     let text = percent_decode_str(part).decode_utf8();
     text.map(std::borrow::Cow::into_owned).map_err(|_| Refusal::BadRequest("the path is not UTF-8".to_owned()))
 }

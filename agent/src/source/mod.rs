@@ -1,9 +1,9 @@
-//! Where versions come from, and the last good content of every config.
+//! The sources of versions, and the last good content of every config.
 
 pub mod dir;
+mod fault_reminder;
+mod good_contents;
 pub mod hub;
-mod reminder;
-mod store;
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use nudge_protocol::status::ProblemReason;
 
 use crate::content::VersionContent;
 
-pub use reminder::Reminder;
-pub use store::{Applied, Store};
+pub use fault_reminder::FaultReminder;
+pub use good_contents::{Applied, Store};
 
-/// Why a config can't be read: a reason for programs and a message for people, without any value.
+/// The fault of a config that can't be read: a reason for programs and a message for people, without any value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The reason.
@@ -24,11 +24,11 @@ pub struct Fault {
     pub message: String,
 }
 
-/// What a source found for one config.
+/// The reading of one config.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The config.
     pub config: ConfigName,
-    /// The content of the version that is current at the source, or why it can't be read.
+    /// The content of the version that is current at the source, or the fault.
     pub result: Result<Arc<VersionContent>, Fault>,
 }

@@ -20,11 +20,11 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;
 
-/// Runs until dropped.
+/// An endpoint that runs until dropped.
 pub(crate) struct InProcess {
-    /// How to reach it.
+    /// The access to the endpoint.
     pub(crate) access: Access,
-    /// Its connections.
+    /// The connections of the endpoint.
     pub(crate) connections: Connections,
     task: JoinHandle<()>,
     _folder: TempDir,
@@ -41,7 +41,7 @@ impl InProcess {
         let limits = Arc::new(limits);
         let metrics = Metrics::default();
         let connections = Connections::new(&limits, metrics.connections());
-        let certificate = identity.authority.serving(&serving_addresses(&[]), now)?;
+        let certificate = identity.authority.make_serving_certificate(&serving_addresses(&[]), now)?;
         let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         let address = listener.local_addr()?;
         let endpoint = Endpoint {
@@ -66,10 +66,10 @@ impl Drop for InProcess {
     }
 }
 
-/// Panics where it is asked to, and has something big for those who want that.
+/// Answers `/big` with a large body, panics at `/panic`, and answers other paths with `ok`.
 #[allow(clippy::panic, reason = "a panic is what is tested")]
 async fn answer(connection: Connection, request: Request<Incoming>) -> Response<ReplyBody> {
-    let _busy = connection.begin_request();
+    let _guard = connection.begin_request();
     let body = match request.uri().path() {
         "/panic" => panic!("this was asked for"),
         // More than the kernel buffers for a reader that takes nothing.

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_agent::check::shown;
+use nudge_agent::check::displayable_reason;
 use nudge_agent::content::{Dictionary, EtagKey, Value, VersionContent};
 use nudge_protocol::{ConfigName, Key, VersionName};
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Some((&length, rest)) = bytes.split_first() else { return Corpus::Reject };
     let Some((value, text)) = rest.split_at_checked(length.into()) else { return Corpus::Reject };
-    let shown = shown(Some(text), &[&dictionary(value)]);
+    let shown = displayable_reason(Some(text), &[&dictionary(value)]);
     assert!(!shown.is_empty() && shown.len() <= 512 && !shown.contains(char::is_control));
     // White space and quotes around a value are no part of it, and a shorter one counts as a word only. What the agent says itself is no leak.
     // Of bytes that are no text nothing can be found in what is shown: other ones look the same.

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use nudge_agent::content::EtagKey;
 use nudge_agent::source::Store;
-use nudge_agent::source::hub::{LocalVersions, Reply, ReplyError, ReplyReader, Sent, write};
+use nudge_agent::source::hub::{LocalVersions, Reply, ReplyError, ReplyReader, ReceivedBlock, write_reply};
 use nudge_protocol::ConfigName;
 use time::OffsetDateTime;
 
@@ -41,15 +41,15 @@ fn read(bytes: &[u8], piece: usize) -> Result<Reply, ReplyError> {
 fn written(reply: &Reply) {
     let mut bytes = Vec::new();
     let blocks: Vec<_> = reply
-        .sent
+        .blocks
         .iter()
-        .filter_map(|sent| match sent {
-            Sent::Block(block) => Some(block),
-            Sent::Nothing => None,
-            Sent::TooMuch => unreachable!("inputs are not that long"),
+        .filter_map(|block| match block {
+            ReceivedBlock::Block(block) => Some(block),
+            ReceivedBlock::None => None,
+            ReceivedBlock::TooLarge => unreachable!("inputs are not that long"),
         })
         .collect();
-    write(&reply.head, blocks, &mut bytes).unwrap();
+    write_reply(&reply.head, blocks, &mut bytes).unwrap();
     assert_eq!(read(&bytes, 7).as_ref(), Ok(reply));
 }
 
@@ -59,10 +59,12 @@ fn take(local_versions: &mut LocalVersions, store: &mut Store, reply: Reply) {
     store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
     local_versions.settle(store);
     let after = local_versions.request(0);
+    let (good, _) = local_versions.last_good();
+    let is_good = |name: &ConfigName| good.configs.iter().any(|config| config.name == *name);
     for (before, after) in before.configs.iter().zip(&after.configs) {
         assert!(before.uid != after.uid || before.revision <= after.revision, "a revision went back");
         let served = store.good(&after.name);
-        assert_eq!(served.is_some(), local_versions.has(&after.name));
+        assert_eq!(served.is_some(), is_good(&after.name));
         if before.version.is_some() {
             assert!(served.is_some(), "what was good is lost");
         }

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::{Dictionary, Entry};
 
-/// Why a dictionary has no env format.
+/// The reason why a dictionary has no env format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotExpressible {
     /// A key is not the name of a shell variable.
@@ -21,7 +21,7 @@ pub enum NotExpressible {
         /// The first such key.
         key: String,
     },
-    /// A key has the name that Nudge's own variable has.
+    /// A key has the name of a variable that Nudge sets itself.
     #[error("key {key:?} is a variable that Nudge sets itself in this format; rename it, or read the JSON format")]
     Reserved {
         /// The key.
@@ -40,17 +40,17 @@ pub enum NotExpressible {
         "in this format the dictionary is {bytes} bytes, and at most {MAX_ENV_BYTES} are allowed; read the JSON format"
     )]
     TooLarge {
-        /// Its size.
+        /// The size of the text.
         bytes: usize,
     },
 }
 
-/// Renders `dictionary`. Every key must be expressible; none is left out. Values that are not UTF-8 are base64 as in the JSON format,
-/// and `NUDGE_BINARY` lists them.
+/// Renders `dictionary`. Every key must be expressible; none is left out. Values that are not UTF-8 are base64 as in the JSON
+/// format, and `NUDGE_BINARY` lists them.
 pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
     let mut lines = Vec::with_capacity(dictionary.entries().len());
     for entry in dictionary.entries() {
-        if let Some(name) = variable(entry)? {
+        if let Some(name) = variable_name(entry)? {
             let value = text_value(dictionary, entry);
             if value.contains(&0) {
                 return Err(NotExpressible::Nul { key: entry.key().to_owned() });
@@ -58,10 +58,10 @@ pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
             lines.push((name, value));
         }
     }
-    lines.sort_unstable_by(|one, two| one.0.cmp(two.0));
+    lines.sort_unstable_by_key(|(name, _)| *name);
 
-    let quotes = |value: &[u8]| value.iter().filter(|&&byte| byte == b'\'').count();
-    let size = lines.iter().map(|(name, value)| name.len() + value.len() + 3 * quotes(value) + 4).sum();
+    let count_quotes = |value: &[u8]| value.iter().filter(|&&byte| byte == b'\'').count();
+    let size = lines.iter().map(|(name, value)| name.len() + value.len() + 3 * count_quotes(value) + 4).sum();
     if size > MAX_ENV_BYTES {
         return Err(NotExpressible::TooLarge { bytes: size });
     }
@@ -80,8 +80,8 @@ pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
     Ok(Bytes::from_owner(text))
 }
 
-/// The variable's name for an entry; `None` for Nudge's keys that another variable already contains.
-fn variable(entry: &Entry) -> Result<Option<&str>, NotExpressible> {
+/// Returns the name of the variable for an entry; `None` for Nudge's keys that another variable already contains.
+fn variable_name(entry: &Entry) -> Result<Option<&str>, NotExpressible> {
     let key = entry.key();
     if entry.is_reserved() {
         return Ok(match key {
@@ -93,8 +93,8 @@ fn variable(entry: &Entry) -> Result<Option<&str>, NotExpressible> {
     if key == reserved::ENV_CONFIGS || key == reserved::ENV_BINARY {
         return Err(NotExpressible::Reserved { key: key.to_owned() });
     }
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    if key.bytes().all(inner) && !key.starts_with(|first: char| first.is_ascii_digit()) {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if key.bytes().all(is_allowed) && !key.starts_with(|first: char| first.is_ascii_digit()) {
         Ok(Some(key))
     } else {
         Err(NotExpressible::Key { key: key.to_owned() })

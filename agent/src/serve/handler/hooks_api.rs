@@ -1,16 +1,16 @@
-//! `POST /hooks`, `GET /hooks`, `DELETE /hooks/{id}`.
+//! The calls `POST /hooks`, `GET /hooks` and `DELETE /hooks/{id}`.
 
 use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
 use nudge_protocol::ContainerName;
 use nudge_protocol::webhooks::{WebhookList, WebhookRequest};
 
-use super::{App, Refusal, Reply, private};
+use super::{App, Refusal, Reply, without_caching};
 
 pub(super) fn list(app: &App) -> Result<Reply, Refusal> {
     let published = app.newest()?;
     let hooks = WebhookList { hooks: app.hooks.list(published.dictionary.etag()) };
-    Ok(private(Reply::json(StatusCode::OK, &hooks)))
+    Ok(without_caching(Reply::json(StatusCode::OK, &hooks)))
 }
 
 pub(super) fn add(app: &App, body: &[u8], container: Option<&str>) -> Result<Reply, Refusal> {
@@ -20,18 +20,15 @@ pub(super) fn add(app: &App, body: &[u8], container: Option<&str>) -> Result<Rep
             "the body must be JSON such as {{\"url\": \"http://127.0.0.1:8080/changed\"}}: {error}"
         ))
     })?;
-    let named = match container.map(ContainerName::new) {
-        None => None,
-        Some(Ok(name)) => Some(name),
-        Some(Err(error)) => return Err(Refusal::BadRequest(error.to_string())),
-    };
-    let container = request.container.or(named);
-    let (added, view) = app.hooks.add(&request.url, container, published.dictionary.etag()).map_err(Refusal::Hook)?;
-    let mut reply = Reply::json(if added { StatusCode::CREATED } else { StatusCode::OK }, &view);
+    let of_header = container.map(ContainerName::new).transpose();
+    let container = request.container.or(of_header.map_err(|error| Refusal::BadRequest(error.to_string()))?);
+    let result = app.hooks.add(&request.url, container, published.dictionary.etag(), None);
+    let (is_new, view) = result.map_err(Refusal::Hook)?;
+    let mut reply = Reply::json(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &view);
     if let Ok(location) = HeaderValue::from_str(&format!("/hooks/{}", view.id)) {
         reply.headers.insert(header::LOCATION, location);
     }
-    Ok(private(reply))
+    Ok(without_caching(reply))
 }
 
 pub(super) fn remove(app: &App, id: &str) -> Result<Reply, Refusal> {

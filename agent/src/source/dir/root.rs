@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Stat, fstatfs, openat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 
-/// Why something below a [`Root`] can't be opened.
+/// The reason why a file or folder below a [`Root`] can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A link in the path leads out of the folder.
     #[error("a symbolic link leads out of the folder")]
     Outside,
-    /// The operating system's own refusal.
+    /// The operating system refused.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
 impl OpenError {
-    /// Returns whether nothing exists at that path.
+    /// Returns whether nothing exists at the path.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
@@ -56,22 +56,22 @@ impl Root {
         fstatfs(&self.folder).is_ok_and(|stat| u32::try_from(stat.f_type).is_ok_and(|kind| LOCAL.contains(&kind)))
     }
 
-    /// The folder's path as it was given.
+    /// Returns the folder's path as it was given.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens a file for reading. Never blocks: a FIFO opens at once, and its type shows what it is.
+    /// Opens a file for reading. Never blocks: a FIFO opens at once, and its type shows that it is one.
     pub fn open_file(&self, path: &Path) -> Result<File, OpenError> {
         Ok(File::from(self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?))
     }
 
-    /// The metadata of a file. Links are followed wherever they lead.
+    /// Returns the metadata of a file. Links are followed wherever they lead.
     pub fn stat(&self, path: &Path) -> io::Result<Stat> {
         Ok(statat(&self.folder, path, AtFlags::empty())?)
     }
 
-    /// Names in a folder, in no order, without `.` and `..`.
+    /// Returns the names in a folder, in no order, without `.` and `..`.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>, OpenError> {
         let folder = self.open_beneath(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
@@ -85,7 +85,7 @@ impl Root {
         Ok(names)
     }
 
-    /// The target of a symbolic link; `None` if `path` is something else.
+    /// Returns the target of a symbolic link; `None` if `path` is something else.
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, OpenError> {
         let folder = path.parent().unwrap_or(Path::new(""));
         let Some(name) = path.file_name() else { return Ok(None) };
@@ -106,29 +106,29 @@ impl Root {
             return match openat2(&self.folder, path, flags, Mode::empty(), resolve) {
                 Ok(fd) => Ok(fd),
                 Err(Errno::XDEV) => Err(OpenError::Outside),
-                // Something was renamed meanwhile, so the kernel could not be sure (openat2(2)).
+                // A folder was renamed meanwhile, so the kernel could not be sure (openat2(2)).
                 Err(Errno::AGAIN | Errno::INTR) => continue,
-                // Before Linux 5.6, or refused by a seccomp profile that does not know the call.
+                // The kernel is older than Linux 5.6, or a seccomp profile does not know the call.
                 Err(Errno::NOSYS | Errno::PERM) => self.open_checked(path, flags),
                 Err(error) => Err(OpenError::Io(error.into())),
             };
         }
     }
 
-    /// Opens a file without openat2: resolves the path first. A link that is swapped in between is followed; such a kernel allows no
-    /// better.
+    /// Opens a file without openat2: resolves the path first. A link that is swapped in between is followed, which can't be
+    /// prevented on such a kernel.
     fn open_checked(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, OpenError> {
-        let whole = self.path.canonicalize()?;
+        let folder = self.path.canonicalize()?;
         let resolved = self.path.join(path).canonicalize()?;
-        if !resolved.starts_with(&whole) {
+        if !resolved.starts_with(&folder) {
             return Err(OpenError::Outside);
         }
         Ok(openat(CWD, &resolved, flags, Mode::empty()).map_err(io::Error::from)?)
     }
 }
 
-/// A name for messages: text where it is UTF-8, else with the odd bytes escaped.
-pub(super) fn shown(name: &std::ffi::OsStr) -> String {
+/// Converts a name for messages: bytes that are not UTF-8 are escaped.
+pub(super) fn displayable(name: &std::ffi::OsStr) -> String {
     name.to_str().map_or_else(|| name.as_bytes().escape_ascii().to_string(), str::to_owned)
 }
 

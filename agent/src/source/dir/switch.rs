@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use nudge_protocol::{ConfigName, VersionName, names};
 
-use super::layout::{ReadError, current_version, read_one};
+use super::dir_source::{ReadError, current_version, read_content};
 use super::root::Root;
 
-/// Why a version can't be made current.
+/// The reason why a version can't be made current.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
     /// The version can't be used, so the old one stays.
@@ -21,13 +21,13 @@ pub enum SwitchError {
     Write {
         /// The link or file.
         path: PathBuf,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Makes `version` current in the folder `path` and returns the version that was current before. A `current` file stays a
-/// file; otherwise a link is made. Readers see the old name or the new one, never anything between (rename(2)).
+/// Makes `version` current in the folder `path` and returns the version that was current before. A `current` file stays a file;
+/// otherwise a link is made. Readers see the old name or the new one, never anything between (rename(2)).
 pub fn switch_current(
     path: &Path,
     config: &ConfigName,
@@ -40,21 +40,20 @@ pub fn switch_current(
         Err(error @ (ReadError::ConfigMissing { .. } | ReadError::Folder { .. })) => return Err(error.into()),
         Err(_) => None,
     };
-    read_one(&root, config, version, &Path::new(config.as_str()).join(version.as_str()))?;
+    read_content(&root, config, version, &Path::new(config.as_str()).join(version.as_str()))?;
 
     let folder = path.join(config.as_str());
     let target = folder.join(names::CURRENT);
     // The process ID separates two switches at the same time; names that begin with ".." are never read as versions.
     let draft = folder.join(format!("..current-{}", std::process::id()));
-    let write = |source| SwitchError::Write { path: target.clone(), source };
-    // Left behind by a process of the same ID that was killed.
+    // A process of the same ID that was killed may have left its draft.
     let _ = fs::remove_file(&draft);
     let is_file = fs::symlink_metadata(&target).is_ok_and(|meta| meta.is_file());
-    let drafted = if is_file { fs::write(&draft, format!("{version}\n")) } else { symlink(version.as_str(), &draft) };
-    if let Err(error) = drafted.and_then(|()| fs::rename(&draft, &target)) {
+    let result = if is_file { fs::write(&draft, format!("{version}\n")) } else { symlink(version.as_str(), &draft) };
+    if let Err(error) = result.and_then(|()| fs::rename(&draft, &target)) {
         // Only the first error matters.
         let _ = fs::remove_file(&draft);
-        return Err(write(error));
+        return Err(SwitchError::Write { path: target, source: error });
     }
     Ok(before)
 }

@@ -1,7 +1,7 @@
 //! Notices changes in the watched folders by inotify.
 //!
-//! Folders are watched, not files: the swap of a link or an atomic rename makes no close-write on the file
-//! (inotify(7)). Events are only hints: after each one the folder is scanned again.
+//! Folders are watched, not files: the swap of a link or an atomic rename makes no close-write on the file (inotify(7)). Events
+//! are only hints: after each one the folder is scanned again.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -13,60 +13,60 @@ use futures_core::Stream as _;
 use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
 use nudge_protocol::names;
 
-/// Room for events that are read at once, in bytes; the longest event fits (inotify(7)).
+/// The size of the buffer for events that are read at once, in bytes; the longest event fits (inotify(7)).
 const BUFFER_BYTES: usize = 4096;
 
-/// How soon a change is to be read.
+/// A change of the folders, which says how soon it must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Files were written: more may follow, so wait until no more do.
+    /// Files were written. More writes may follow, so the change is read when no more do.
     Content,
-    /// Another version may be current, or a folder was added or removed: at once.
+    /// Another version may be current, or a folder was added or removed. The change is read at once.
     Current,
 }
 
-/// Watches folders below one folder.
+/// A watcher of folders below one folder.
 pub struct Watcher {
     root: PathBuf,
     events: EventStream<[u8; BUFFER_BYTES]>,
-    /// Two or three folders for each config.
+    /// The watched folders: two or three for each config.
     watched: Vec<(PathBuf, WatchDescriptor)>,
-    /// Folders that can't be watched; each is logged once.
-    blind: BTreeSet<PathBuf>,
+    /// The folders that can't be watched; each is logged once.
+    unwatchable: BTreeSet<PathBuf>,
 }
 
 impl Watcher {
-    /// Makes a watcher that watches nothing yet. Needs a tokio runtime.
+    /// Creates a watcher that watches nothing yet. Needs a tokio runtime.
     pub fn new(root: PathBuf) -> io::Result<Self> {
         let events = Inotify::init()?.into_event_stream([0; BUFFER_BYTES])?;
-        Ok(Self { root, events, watched: Vec::new(), blind: BTreeSet::new() })
+        Ok(Self { root, events, watched: Vec::new(), unwatchable: BTreeSet::new() })
     }
 
-    /// Watches exactly `folders` (relative to the root) from now on. Returns whether a folder was added: earlier changes in it made no
-    /// event, so it must be scanned again. A folder that can't be watched is re-read from time to time.
+    /// Watches exactly `folders` (relative to the root) from now on. Returns whether a folder was added: earlier changes in it
+    /// made no event, so it must be scanned again. A folder that can't be watched is re-read from time to time.
     pub fn watch(&mut self, folders: &BTreeSet<PathBuf>) -> bool {
-        let Self { root, events, watched, blind } = self;
+        let Self { root, events, watched, unwatchable } = self;
         let mut watches = events.watches();
         watched.retain(|(folder, watch)| {
             let stays = folders.contains(folder);
             if !stays {
-                // It fails when the kernel has dropped the watch already, with the folder.
+                // This fails when the kernel has dropped the watch already, with the folder.
                 let _ = watches.remove(watch.clone());
             }
             stays
         });
-        blind.retain(|folder| folders.contains(folder));
+        unwatchable.retain(|folder| folders.contains(folder));
         let mut added = false;
         for folder in folders {
-            let known = watched.iter().position(|(of, _)| of == folder).map(|at| watched.swap_remove(at).1);
-            // Also for a known folder: it may have been replaced by another of the same name.
+            let old = watched.iter().position(|(path, _)| path == folder).map(|at| watched.swap_remove(at).1);
+            // A folder that was watched may have been replaced by another one of the same name.
             match watches.add(root.join(folder), mask()) {
                 Ok(watch) => {
-                    added |= known.as_ref() != Some(&watch);
+                    added |= old.as_ref() != Some(&watch);
                     watched.push((folder.clone(), watch));
                 }
                 Err(error) => {
-                    if error.kind() != io::ErrorKind::NotFound && blind.insert(folder.clone()) {
+                    if error.kind() != io::ErrorKind::NotFound && unwatchable.insert(folder.clone()) {
                         let folder = root.join(folder);
                         tracing::warn!(folder = %folder.display(), %error, "watching a folder failed; it is re-read from time to time");
                     }
@@ -79,7 +79,7 @@ impl Watcher {
     /// Waits for the next change.
     ///
     /// Cancel safe: no event is lost when the future is dropped.
-    pub async fn changed(&mut self) -> io::Result<Change> {
+    pub async fn next_change(&mut self) -> io::Result<Change> {
         loop {
             let event = poll_fn(|context| Pin::new(&mut self.events).poll_next(context)).await;
             let Some(event) = event.transpose()? else {
@@ -102,25 +102,25 @@ impl Watcher {
     }
 }
 
-/// The kind of a change of `name` in `folder`; `None` if it does not matter. Pure.
+/// Returns the kind of a change of `name` in `folder`; `None` if the change does not matter. Pure.
 fn classify(folder: Option<&Path>, name: Option<&Path>, events: EventMask) -> Option<Change> {
     if events.contains(EventMask::Q_OVERFLOW) {
         return Some(Change::Current);
     }
-    // The last event of a watch that was removed.
+    // A watch that was removed has a last event.
     let folder = folder?;
     if events.contains(EventMask::IGNORED) {
         return Some(Change::Current);
     }
     let Some(name) = name else { return Some(Change::Current) };
     match folder.components().count() {
-        // The folder of all configs: one was added or removed.
+        // In the folder of all configs, one was added or removed.
         0 => Some(Change::Current),
-        // A config's folder: `current` and versions matter; drafts of `current` begin with "..".
+        // In a config's folder, `current` and versions matter; drafts of `current` begin with "..".
         1 if name == Path::new(names::CURRENT) => Some(Change::Current),
         1 if super::is_ignored(name.as_os_str()) => None,
         1 => Some(Change::Content),
-        // A version's folder. The kubelet swaps `..data`, so that one matters; other ignored names do not.
+        // In a version's folder, the kubelet swaps `..data`, so that one matters; other ignored names do not.
         _ if name == Path::new("..data") => Some(Change::Current),
         _ if super::is_ignored(name.as_os_str()) => None,
         _ => Some(Change::Content),
@@ -145,14 +145,15 @@ mod tests {
 
     #[test]
     fn only_changes_that_can_matter_count_and_a_swap_counts_at_once() {
-        let of = |folder: &str, name: &str| classify(Some(Path::new(folder)), Some(Path::new(name)), EventMask::CREATE);
-        assert_eq!(of("", "shop"), Some(Change::Current));
-        assert_eq!(of("shop", "current"), Some(Change::Current));
-        assert_eq!(of("shop", "..current-12"), None);
-        assert_eq!(of("shop", "1.0.2"), Some(Change::Content));
-        assert_eq!(of("shop/1", "key"), Some(Change::Content));
-        assert_eq!(of("shop/1", ".key.swp"), None);
-        assert_eq!(of("shop/1", "..data"), Some(Change::Current));
+        let kind =
+            |folder: &str, name: &str| classify(Some(Path::new(folder)), Some(Path::new(name)), EventMask::CREATE);
+        assert_eq!(kind("", "shop"), Some(Change::Current));
+        assert_eq!(kind("shop", "current"), Some(Change::Current));
+        assert_eq!(kind("shop", "..current-12"), None);
+        assert_eq!(kind("shop", "1.0.2"), Some(Change::Content));
+        assert_eq!(kind("shop/1", "key"), Some(Change::Content));
+        assert_eq!(kind("shop/1", ".key.swp"), None);
+        assert_eq!(kind("shop/1", "..data"), Some(Change::Current));
         assert_eq!(classify(Some(Path::new("shop/1")), None, EventMask::ATTRIB), Some(Change::Current));
         assert_eq!(classify(None, None, EventMask::Q_OVERFLOW), Some(Change::Current));
         assert_eq!(classify(None, None, EventMask::CREATE), None);

@@ -20,29 +20,29 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
-use super::address::HubUrl;
+use super::credentials::Credentials;
 use super::failure::{Failure, FailureKind};
+use super::hub_url::HubUrl;
 use super::interrupt::{Interrupt, Interruptible};
 use super::reply::{Reply, ReplyReader};
-use super::trust::Credentials;
 
-/// How long connecting may take, with TLS.
+/// The maximum time for connecting, with TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a reply's body may take, once it has begun.
+/// The maximum time for a reply's body, from its beginning.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a report may take, and the end of a poll that is to end for it.
+/// The maximum time for a report, and for the end of a poll that is interrupted for it.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much of an error's body the agent reads, in bytes.
-const ERROR_BYTES: usize = 4 * 1024;
-/// Largest buffer for what the hub sends, in bytes.
-const BUFFER_BYTES: usize = 64 * 1024;
-/// After this much silence the kernel sends keepalive probes, so that the agent needs no timer of its own.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-/// Between two probes.
+/// The maximum size of an error's body that the agent reads, in bytes.
+const MAX_ERROR_BYTES: usize = 4 * 1024;
+/// The maximum size of the buffer for what the hub sends, in bytes.
+const MAX_BUFFER_BYTES: usize = 64 * 1024;
+/// The silence after which the kernel sends keepalive probes, so that the agent needs no timer of its own.
+const KEEPALIVE_IDLE_TIME: Duration = Duration::from_secs(30);
+/// The time between two probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Unanswered probes before the connection counts as broken.
+/// The number of unanswered probes after which the connection counts as broken.
 const KEEPALIVE_PROBES: u32 = 3;
-/// How long sent data may stay unacknowledged, in milliseconds.
+/// The time for which sent data may stay unacknowledged, in milliseconds.
 const USER_TIMEOUT_MILLIS: u32 = 60_000;
 
 /// The answer to a poll.
@@ -50,15 +50,16 @@ const USER_TIMEOUT_MILLIS: u32 = 60_000;
 pub enum Answer {
     /// The agent already has what the hub assigns.
     Unchanged,
-    /// The versions that the pod is to run.
+    /// The versions that the pod is assigned.
     Changed(Box<Reply>),
 }
 
-/// One connection to the hub.
+/// A client of the hub with one connection.
 pub struct HubClient {
     url: HubUrl,
     credentials: Arc<Credentials>,
     connection: Option<Connection>,
+    /// The number of connections so far.
     connections: u64,
     interrupt: Interrupt,
 }
@@ -75,12 +76,12 @@ impl Drop for Connection {
 }
 
 impl HubClient {
-    /// Not connected yet.
+    /// Creates a client that is not connected yet.
     pub fn new(url: HubUrl, credentials: Arc<Credentials>) -> Self {
         Self { url, credentials, connection: None, connections: 0, interrupt: Interrupt::default() }
     }
 
-    /// How many connections there have been. Each may have reached another replica.
+    /// Returns the number of connections so far. Each may have reached another replica.
     pub fn connections(&self) -> u64 {
         self.connections
     }
@@ -90,9 +91,10 @@ impl HubClient {
         self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed())
     }
 
-    /// Ends the next request, if it is a poll that is held. The hub then answers it as if its time were over.
+    /// Returns the interruption of the next request, if that is a poll. The hub answers an interrupted poll as if its time
+    /// were over.
     pub fn interrupt(&self) -> Interrupt {
-        self.interrupt.renewed()
+        self.interrupt.renew()
     }
 
     /// Closes the connection.
@@ -100,28 +102,28 @@ impl HubClient {
         self.connection = None;
     }
 
-    /// Polls for the versions that the pod is to run. After a failure the next request goes over a new connection, perhaps to another
-    /// replica.
+    /// Polls for the versions that the pod is assigned. After a failure the next request goes over a new connection, perhaps
+    /// to another replica.
     pub async fn poll(&mut self, request: &PollRequest) -> Result<Answer, Failure> {
-        let patience = Duration::from_secs(u64::from(request.wait_seconds + WAIT_GRACE_SECONDS));
+        let limit = Duration::from_secs(u64::from(request.wait_seconds + WAIT_GRACE_SECONDS));
         // The request is a map with text keys, which always serialises.
         let body = serde_json::to_vec(request).unwrap_or_default();
-        let result = self.try_poll(body, patience).await;
+        let result = self.try_poll(body, limit).await;
         if result.is_err() {
             self.close();
         }
         result
     }
 
-    async fn try_poll(&mut self, body: Vec<u8>, patience: Duration) -> Result<Answer, Failure> {
+    async fn try_poll(&mut self, body: Vec<u8>, limit: Duration) -> Result<Answer, Failure> {
         let interrupt = self.interrupt.clone();
-        let given_up = async {
-            interrupt.wait_until_asked().await;
+        let give_up = async {
+            interrupt.wait_until_requested().await;
             sleep(REPORT_TIMEOUT).await;
         };
         let reply = tokio::select! {
-            reply = self.send(POLL_PATH, body, patience) => reply?,
-            () = given_up => {
+            reply = self.send(POLL_PATH, body, limit) => reply?,
+            () = give_up => {
                 let message = format!("the hub did not end the poll within {} s", REPORT_TIMEOUT.as_secs());
                 return Err(Failure::new(FailureKind::TimedOut, message));
             }
@@ -138,7 +140,7 @@ impl HubClient {
                 let reply = timeout(BODY_TIMEOUT, read_reply(reply.into_body())).await.map_err(late)??;
                 Ok(Answer::Changed(Box::new(reply)))
             }
-            _ => Err(refused(reply).await),
+            _ => Err(to_failure(reply).await),
         }
     }
 
@@ -147,7 +149,7 @@ impl HubClient {
         let body = serde_json::to_vec(report).unwrap_or_default();
         let result = match self.send(REPORT_PATH, body, REPORT_TIMEOUT).await {
             Ok(reply) if reply.status().is_success() => Ok(()),
-            Ok(reply) => Err(refused(reply).await),
+            Ok(reply) => Err(to_failure(reply).await),
             Err(failure) => Err(failure),
         };
         if result.is_err() {
@@ -157,19 +159,19 @@ impl HubClient {
     }
 
     /// Sends a request and waits for the head of its reply.
-    async fn send(&mut self, path: &str, body: Vec<u8>, patience: Duration) -> Result<Response<Incoming>, Failure> {
-        let kept = match self.connection.take() {
-            // The hub may have closed it between two requests, which is no failure.
+    async fn send(&mut self, path: &str, body: Vec<u8>, limit: Duration) -> Result<Response<Incoming>, Failure> {
+        let open = match self.connection.take() {
+            // The hub may have closed the connection between two requests, which is not a failure.
             Some(mut connection) => connection.sender.ready().await.is_ok().then_some(connection),
             None => None,
         };
-        let anew = kept.is_none();
-        let authorization = self.credentials.authorization(anew)?;
-        let connection = match kept {
+        let is_new = open.is_none();
+        let authorization = self.credentials.authorization(is_new)?;
+        let connection = match open {
             Some(connection) => connection,
             None => self.connect().await?,
         };
-        self.connections += u64::from(anew);
+        self.connections += u64::from(is_new);
         let request = Request::post(path)
             .header(header::HOST, self.url.authority())
             .header(header::AUTHORIZATION, authorization)
@@ -178,12 +180,11 @@ impl HubClient {
             .body(Full::from(body))
             .map_err(|error| Failure::new(FailureKind::Local, format!("the request can't be formed: {error}")))?;
         let connection = self.connection.insert(connection);
-        match timeout(patience, connection.sender.send_request(request)).await {
+        match timeout(limit, connection.sender.send_request(request)).await {
             Ok(reply) => reply.map_err(|error| Failure::lost(&error)),
-            Err(_) => Err(Failure::new(
-                FailureKind::TimedOut,
-                format!("the hub did not answer within {} s", patience.as_secs()),
-            )),
+            Err(_) => {
+                Err(Failure::new(FailureKind::TimedOut, format!("the hub did not answer within {} s", limit.as_secs())))
+            }
         }
     }
 
@@ -195,14 +196,14 @@ impl HubClient {
                 format!("{what} {} took more than {} s", self.url.authority(), CONNECT_TIMEOUT.as_secs()),
             )
         };
-        let stream = timeout_at(deadline, self.reach()).await.map_err(|_| late("connecting to the hub at"))??;
+        let stream = timeout_at(deadline, self.connect_tcp()).await.map_err(|_| late("connecting to the hub at"))??;
         let tls = TlsConnector::from(self.credentials.tls()?);
         let stream = timeout_at(deadline, tls.connect(self.url.server_name(), stream))
             .await
             .map_err(|_| late("the TLS handshake with the hub at"))?
             .map_err(|error| Failure::handshake(self.url.authority(), &error))?;
         let (sender, connection) = Builder::new()
-            .max_buf_size(BUFFER_BYTES)
+            .max_buf_size(MAX_BUFFER_BYTES)
             .handshake(TokioIo::new(Interruptible::new(stream, self.interrupt.clone())))
             .await
             .map_err(|error| Failure::lost(&error))?;
@@ -213,35 +214,27 @@ impl HubClient {
         Ok(Connection { sender, driver: driver.abort_handle() })
     }
 
-    /// A TCP connection to one of the hub's addresses, beginning with a random one.
-    async fn reach(&self) -> Result<TcpStream, Failure> {
+    /// Opens a TCP connection to one of the hub's addresses, beginning with a random one.
+    async fn connect_tcp(&self) -> Result<TcpStream, Failure> {
         let at = self.url.authority();
         let unreachable = |error: io::Error| {
             Failure::new(FailureKind::Unreachable, format!("the hub at {at} can't be reached: {error}"))
         };
-        let found = lookup_host((self.url.host(), self.url.port())).await.map_err(unreachable)?;
-        let mut addresses: Vec<SocketAddr> = found.collect();
+        let addresses = lookup_host((self.url.host(), self.url.port())).await.map_err(unreachable)?;
+        let mut addresses: Vec<SocketAddr> = addresses.collect();
         let start = rand::random::<u32>() as usize % addresses.len().max(1);
         addresses.rotate_left(start);
-        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        for address in addresses {
-            match TcpStream::connect(address).await {
-                Ok(stream) => {
-                    prepare(&stream);
-                    return Ok(stream);
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(unreachable(last))
+        let stream = TcpStream::connect(&addresses[..]).await.map_err(unreachable)?;
+        set_socket_options(&stream);
+        Ok(stream)
     }
 }
 
-/// Lets the kernel notice a hub that has vanished. Kernels that lack one of these options connect all the same.
-fn prepare(stream: &TcpStream) {
+/// Lets the kernel notice a hub that has vanished. Kernels that lack one of these options connect nevertheless.
+fn set_socket_options(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(stream, true);
-    let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE_TIME);
     let _ = sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL);
     let _ = sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES);
     let _ = sockopt::set_tcp_user_timeout(stream, USER_TIMEOUT_MILLIS);
@@ -259,11 +252,11 @@ async fn read_reply(mut body: Incoming) -> Result<Reply, Failure> {
     reader.finish().map_err(malformed)
 }
 
-/// The failure that a reply without success stands for.
-async fn refused(reply: Response<Incoming>) -> Failure {
+/// Converts a reply without success into a failure.
+async fn to_failure(reply: Response<Incoming>) -> Failure {
     let (head, body) = reply.into_parts();
     let retry_after = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let body = timeout(REPORT_TIMEOUT, Limited::new(body, ERROR_BYTES).collect()).await;
+    let body = timeout(REPORT_TIMEOUT, Limited::new(body, MAX_ERROR_BYTES).collect()).await;
     let body = Zeroizing::new(body.ok().and_then(Result::ok).map(|body| body.to_bytes().to_vec()).unwrap_or_default());
     let message = serde_json::from_slice::<ErrorBody>(&body).map(|error| error.message).unwrap_or_default();
     Failure::status(head.status, &message, retry_after.map(Duration::from_secs))
@@ -277,13 +270,13 @@ mod tests {
     use nudge_tests::fakes::fake_hub::{Answer as Forced, TOKEN};
     use nudge_tests::{FakeHub, eventually};
 
-    use super::super::trust::{CredentialFiles, HubCa};
+    use super::super::credentials::{CredentialFiles, HubCa};
     use super::*;
 
-    const SOON: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// What an agent polls with that has taken in the reply.
-    fn after(reply: &Reply) -> PollRequest {
+    /// Returns the next poll of an agent that has taken in the reply.
+    fn poll_after(reply: &Reply) -> PollRequest {
         let held = |config: &PollConfig| HeldConfig {
             name: config.name.clone(),
             uid: config.uid.clone(),
@@ -297,8 +290,8 @@ mod tests {
         PollRequest { configs, containers_hash, wait_seconds: 300, ..PollRequest::default() }
     }
 
-    /// A hub and its client, whose token is in the folder.
-    fn connected() -> anyhow::Result<(FakeHub, HubClient, tempfile::TempDir)> {
+    /// Starts a hub and returns it with its client, whose token is in the folder.
+    fn start_hub() -> anyhow::Result<(FakeHub, HubClient, tempfile::TempDir)> {
         let (hub, folder) = (FakeHub::start()?, tempfile::tempdir()?);
         let token_file = folder.path().join("token");
         fs::write(&token_file, TOKEN)?;
@@ -309,18 +302,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_hub_that_does_not_end_a_poll_is_left_for_a_report() -> anyhow::Result<()> {
-        let (hub, mut client, _folder) = connected()?;
+        let (hub, mut client, _folder) = start_hub()?;
         hub.say(|say| say.next.push_back(Forced::Break(Duration::from_hours(1))));
         let interrupt = client.interrupt();
         let ends = async {
-            eventually(SOON, "it is held", async || hub.polls().pop()).await?;
-            interrupt.ask();
+            eventually(TIMEOUT, "it is held", async || hub.polls().pop()).await?;
+            interrupt.request();
             tokio::time::pause();
             anyhow::Ok(Instant::now())
         };
         let request = PollRequest { wait_seconds: 300, ..PollRequest::default() };
-        let (answer, asked) = tokio::join!(client.poll(&request), ends);
-        let took = asked?.elapsed();
+        let (answer, requested) = tokio::join!(client.poll(&request), ends);
+        let took = requested?.elapsed();
         tokio::time::resume();
         assert_eq!(answer.unwrap_err().kind, FailureKind::TimedOut);
         assert!(took >= REPORT_TIMEOUT && took < REPORT_TIMEOUT * 2, "{took:?}");
@@ -330,18 +323,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn polls_and_reports_share_a_connection_and_a_held_poll_ends_when_it_is_asked_to() -> anyhow::Result<()> {
-        let (hub, mut client, _folder) = connected()?;
+    async fn polls_and_reports_share_a_connection_and_a_held_poll_ends_when_it_is_interrupted() -> anyhow::Result<()> {
+        let (hub, mut client, _folder) = start_hub()?;
         let Answer::Changed(reply) = client.poll(&PollRequest::default()).await? else { anyhow::bail!("no reply") };
-        let request = after(&reply);
+        let request = poll_after(&reply);
         for round in 1..=20 {
             let interrupt = client.interrupt();
             let ends = async {
                 // Also at the moment at which the hub takes the poll in.
                 if round % 2 == 0 {
-                    eventually(SOON, "it is held", async || (hub.polls().len() > round).then_some(())).await?;
+                    eventually(TIMEOUT, "it is held", async || (hub.polls().len() > round).then_some(())).await?;
                 }
-                interrupt.ask();
+                interrupt.request();
                 anyhow::Ok(())
             };
             let (answer, ended) = tokio::join!(client.poll(&request), ends);
@@ -350,13 +343,13 @@ mod tests {
             client.report(&ReportRequest::default()).await?;
             assert_eq!((hub.reports().len(), client.connections(), client.is_open()), (round, 1, true));
         }
-        // One that is answered at this moment leaves its line behind, which is no part of what follows.
+        // A poll that is answered at this moment leaves its line behind, which is not part of the next request.
         hub.activate("shop", "2", &[("lives", b"5")])?;
         let interrupt = client.interrupt();
-        let (answer, ()) = tokio::join!(client.poll(&request), async { interrupt.ask() });
+        let (answer, ()) = tokio::join!(client.poll(&request), async { interrupt.request() });
         let Answer::Changed(reply) = answer? else { anyhow::bail!("no reply") };
         client.report(&ReportRequest::default()).await?;
-        let poll = PollRequest { wait_seconds: 0, ..after(&reply) };
+        let poll = PollRequest { wait_seconds: 0, ..poll_after(&reply) };
         assert!(matches!(client.poll(&poll).await?, Answer::Unchanged));
         assert_eq!(hub.connections(), 1);
         Ok(())

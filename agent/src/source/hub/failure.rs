@@ -5,83 +5,54 @@ use std::io;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use nudge_protocol::named_enum;
 
-/// The kind of a failure, which decides about the next attempt. A bounded set: it is also a metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FailureKind {
-    /// Nothing listens there, or the name can't be resolved.
-    Unreachable,
-    /// TLS: mostly an authority that is not in the bundle.
-    Tls,
-    /// The connection broke.
-    Lost,
-    /// No answer in time.
-    TimedOut,
-    /// 401.
-    Unauthorized,
-    /// 403.
-    Forbidden,
-    /// 429 or 503.
-    Busy,
-    /// Another status.
-    Status,
-    /// A reply that can't be understood or taken in.
-    Malformed,
-    /// The agent lacks a file that it needs.
-    Local,
-}
-
-impl FailureKind {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::Unreachable,
-        Self::Tls,
-        Self::Lost,
-        Self::TimedOut,
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::Busy,
-        Self::Status,
-        Self::Malformed,
-        Self::Local,
-    ];
-
-    /// The kind as in `/status`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unreachable => "Unreachable",
-            Self::Tls => "Tls",
-            Self::Lost => "Lost",
-            Self::TimedOut => "TimedOut",
-            Self::Unauthorized => "Unauthorized",
-            Self::Forbidden => "Forbidden",
-            Self::Busy => "Busy",
-            Self::Status => "Status",
-            Self::Malformed => "Malformed",
-            Self::Local => "Local",
-        }
+named_enum! {
+    /// The kind of a failure, which decides about the next attempt. A bounded set, as it is also a metric's label.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum FailureKind {
+        /// Nothing listens there, or the name can't be resolved.
+        Unreachable,
+        /// TLS failed: mostly the authority is not in the bundle.
+        Tls,
+        /// The connection broke.
+        Lost,
+        /// There was no answer in time.
+        TimedOut,
+        /// The hub answered 401.
+        Unauthorized,
+        /// The hub answered 403.
+        Forbidden,
+        /// The hub answered 429 or 503.
+        Busy,
+        /// The hub answered with another status.
+        Status,
+        /// The reply can't be understood or taken in.
+        Malformed,
+        /// The agent lacks a file that it needs.
+        Local,
     }
 }
 
-/// One failure.
+/// A failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// Its kind.
+    /// The kind.
     pub kind: FailureKind,
-    /// What is wrong, and what to do. Never a token or a value.
+    /// What is wrong, and what to do. The message never holds a token or a value.
     pub message: String,
-    /// How long the hub asks to wait.
+    /// The wait that the hub asks for.
     pub retry_after: Option<Duration>,
 }
 
 impl Failure {
-    /// A failure without `Retry-After`.
+    /// Creates a failure without `Retry-After`.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after: None }
     }
 
-    /// TLS or the connection under it failed while it was set up.
+    /// Creates the failure of TLS, or of the connection under it, during the handshake.
     pub(super) fn handshake(at: &str, error: &io::Error) -> Self {
         let tls = matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>());
         if tls {
@@ -94,14 +65,14 @@ impl Failure {
         )
     }
 
-    /// The connection broke during a request.
+    /// Creates the failure of a connection that broke during a request.
     pub(super) fn lost(error: &hyper::Error) -> Self {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
         let kind = if error.is_parse() { FailureKind::Malformed } else { FailureKind::Lost };
         Self::new(kind, format!("the request to the hub failed: {error}{cause}"))
     }
 
-    /// The hub answered without success. `message` is its own explanation.
+    /// Creates the failure of an answer without success. `message` is the hub's own explanation.
     pub(super) fn status(status: StatusCode, message: &str, retry_after: Option<Duration>) -> Self {
         let (kind, action) = match status {
             StatusCode::UNAUTHORIZED => (

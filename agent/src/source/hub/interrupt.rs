@@ -1,9 +1,10 @@
-//! Ends the poll that is held over a connection, so that a report can go over it: the agent writes an empty line, and the hub answers that
-//! nothing has changed. A server ignores this line before a request, so one that crosses the answer does no harm.
+//! Ends the poll that is held over a connection, so that a report can go over it: the agent writes an empty line, and the hub
+//! answers that nothing has changed. A server ignores this line before a request, so one that crosses the answer does no
+//! harm.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 
 use nudge_protocol::hub::INTERRUPT;
@@ -11,86 +12,102 @@ use nudge_protocol::mutex::lock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
-/// A request to end the held poll.
+/// The interruption of a held poll.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
-    wish: Arc<Mutex<InterruptState>>,
-    asked: watch::Sender<bool>,
+    stage: watch::Sender<Stage>,
+    /// The waker of the task that reads from the connection.
+    waker: Arc<Mutex<Option<Waker>>>,
 }
 
-#[derive(Debug, Default)]
-struct InterruptState {
-    /// Whether the line is to be written.
-    asked: bool,
-    /// Whether a request was written since.
-    requested: bool,
-    waker: Option<Waker>,
+/// The stage of an interruption.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Nothing was requested, and no poll was written.
+    #[default]
+    Idle,
+    /// The interruption was requested before the poll was written.
+    RequestedEarly,
+    /// The poll was written, and no interruption was requested.
+    PollWritten,
+    /// The poll was written, and the line must follow.
+    LineDue,
+    /// The line follows the poll.
+    LineWritten,
 }
 
 impl Interrupt {
-    fn lock(&self) -> MutexGuard<'_, InterruptState> {
-        lock(&self.wish)
-    }
-
-    /// Ends the poll that is held.
-    pub fn ask(&self) {
-        let waker = {
-            let mut wish = self.lock();
-            wish.asked = true;
-            wish.waker.take()
-        };
-        self.asked.send_replace(true);
+    /// Requests the end of the poll that is held.
+    pub fn request(&self) {
+        self.stage.send_modify(|stage| {
+            *stage = match *stage {
+                Stage::Idle | Stage::RequestedEarly => Stage::RequestedEarly,
+                Stage::PollWritten | Stage::LineDue | Stage::LineWritten => Stage::LineDue,
+            }
+        });
+        let waker = lock(&self.waker).take();
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// For the next request, which nobody wants to end yet.
-    pub(super) fn renewed(&self) -> Self {
-        let mut wish = self.lock();
-        (wish.asked, wish.requested) = (false, false);
-        self.asked.send_replace(false);
+    /// Returns the interruption of the next request.
+    pub(super) fn renew(&self) -> Self {
+        self.stage.send_replace(Stage::Idle);
         self.clone()
     }
 
-    /// Waits until somebody has asked.
-    pub(super) async fn wait_until_asked(&self) {
-        // Its sender is here.
-        let _ = self.asked.subscribe().wait_for(|asked| *asked).await;
+    /// Waits until the interruption is requested.
+    pub(super) async fn wait_until_requested(&self) {
+        let is_requested = |stage: &Stage| !matches!(stage, Stage::Idle | Stage::PollWritten);
+        // The sender lives as long as `self`, so there is no error.
+        let _ = self.stage.subscribe().wait_for(is_requested).await;
+    }
+
+    fn note_write(&self) {
+        self.stage.send_if_modified(|stage| {
+            match *stage {
+                Stage::Idle => *stage = Stage::PollWritten,
+                Stage::RequestedEarly => *stage = Stage::LineDue,
+                Stage::PollWritten | Stage::LineDue | Stage::LineWritten => {}
+            }
+            false
+        });
     }
 }
 
-/// A connection that is used by one client, who reads while it waits for an answer.
+/// A connection that is used by one client, which reads while it waits for an answer.
 pub(super) struct Interruptible<S> {
     stream: S,
     interrupt: Interrupt,
-    /// The last request was sent whole: the line may not come into its middle.
-    sent: bool,
-    /// What is still to be written of the line.
-    rest: &'static [u8],
+    /// Whether the last request was flushed: the line must not come into its middle.
+    is_flushed: bool,
+    /// The part of the line that is not written yet.
+    unwritten: &'static [u8],
 }
 
 impl<S: AsyncWrite + Unpin> Interruptible<S> {
     pub(super) fn new(stream: S, interrupt: Interrupt) -> Self {
-        Self { stream, interrupt, sent: true, rest: &[] }
+        Self { stream, interrupt, is_flushed: true, unwritten: &[] }
     }
 
-    /// Writes the line if somebody has asked for it. Pending while a part of it is still to be written.
+    /// Writes the line if it is due. Pending while a part of it is not written.
     fn poll_interrupt(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.rest.is_empty() {
-            let mut wish = self.interrupt.lock();
-            if !self.sent || !wish.requested || !std::mem::take(&mut wish.asked) {
-                wish.waker = Some(context.waker().clone());
+        if self.unwritten.is_empty() {
+            // The waker is stored before the stage is read, so that no request is missed.
+            *lock(&self.interrupt.waker) = Some(context.waker().clone());
+            if !self.is_flushed || *self.interrupt.stage.borrow() != Stage::LineDue {
                 return Poll::Ready(Ok(()));
             }
-            self.rest = INTERRUPT;
+            self.interrupt.stage.send_replace(Stage::LineWritten);
+            self.unwritten = INTERRUPT;
         }
-        while !self.rest.is_empty() {
-            let count = ready!(Pin::new(&mut self.stream).poll_write(context, self.rest))?;
+        while !self.unwritten.is_empty() {
+            let count = ready!(Pin::new(&mut self.stream).poll_write(context, self.unwritten))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.rest = &self.rest[count..];
+            self.unwritten = &self.unwritten[count..];
         }
-        // What can't be flushed now goes with what is read or written next.
+        // A line that can't be flushed now is flushed with the next read or write.
         Pin::new(&mut self.stream).poll_flush(context)
     }
 }
@@ -108,18 +125,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Interruptible<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Interruptible<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if !this.rest.is_empty() {
+        if !this.unwritten.is_empty() {
             ready!(this.poll_interrupt(context))?;
         }
-        this.sent = false;
-        this.interrupt.lock().requested = true;
+        this.is_flushed = false;
+        this.interrupt.note_write();
         Pin::new(&mut this.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.stream).poll_flush(context))?;
-        this.sent = true;
+        this.is_flushed = true;
         this.poll_interrupt(context)
     }
 
@@ -153,10 +170,10 @@ mod tests {
             line
         });
         assert_eq!(read(4).await, "one ");
-        // Only a part of it is there.
-        interrupt.ask();
+        // Only a part of the request is written.
+        interrupt.request();
         assert_eq!(read(5).await, "two\r\n");
-        interrupt.ask();
+        interrupt.request();
         assert_eq!(read(2).await, "\r\n", "the waiting reader is woken");
         theirs.write_all(b"ok").await.unwrap();
         let mut bytes = [0; 7];
@@ -167,23 +184,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wish_of_the_last_request_does_not_end_the_next_one() {
+    async fn an_interruption_of_the_last_request_does_not_end_the_next_one() {
         let (ours, mut theirs) = duplex(64);
         let interrupt = Interrupt::default();
         let mut line = Interruptible::new(ours, interrupt.clone());
-        interrupt.ask();
-        let next = interrupt.renewed();
+        interrupt.request();
+        let next = interrupt.renew();
         line.write_all(b"request").await.unwrap();
         line.flush().await.unwrap();
-        // One that is asked to end before it is sent ends as soon as it was.
-        let another = next.renewed();
-        another.ask();
+        // A poll whose interruption is requested before it is sent ends as soon as it is sent.
+        let another = next.renew();
+        another.request();
         line.flush().await.unwrap();
         line.write_all(b"another").await.unwrap();
         line.flush().await.unwrap();
         drop(line);
-        let mut all = String::new();
-        theirs.read_to_string(&mut all).await.unwrap();
-        assert_eq!(all, "requestanother\r\n");
+        let mut text = String::new();
+        theirs.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "requestanother\r\n");
     }
 }

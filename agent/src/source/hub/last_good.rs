@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use nudge_protocol::hub::PollHead;
 use zeroize::Zeroizing;
 
-use super::reply::{Reply, ReplyError, ReplyReader, write};
+use super::reply::{Reply, ReplyError, ReplyReader, write_reply};
+use crate::atomic_file::write_file;
 use crate::content::Value;
-use crate::private_file::write_whole;
 
-/// Its name in the state folder.
-const FILE: &str = "last-good";
-/// How much is read at once, in bytes.
-const PIECE: usize = 64 * 1024;
+/// The name of the file in the state folder.
+const FILE_NAME: &str = "last-good";
+/// The number of bytes that are read at once.
+const READ_BYTES: usize = 64 * 1024;
 
-/// Why the file can't be used.
+/// The reason why the file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LastGoodError {
     /// The operating system refused.
@@ -26,34 +26,29 @@ pub enum LastGoodError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
-    /// Its content is damaged.
+    /// The content of the file is damaged.
     #[error("{} is damaged: {source}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the content.
         source: ReplyError,
     },
 }
 
-/// The file of one agent.
+/// The file with the last good contents of one agent.
 #[derive(Clone, Debug)]
 pub struct LastGood {
     path: PathBuf,
 }
 
 impl LastGood {
-    /// The file in the state folder.
+    /// Returns the file in this state folder.
     pub fn new(state: &Path) -> Self {
-        Self { path: state.join(FILE) }
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+        Self { path: state.join(FILE_NAME) }
     }
 
     /// Reads the file; `None` if there is none.
@@ -66,7 +61,7 @@ impl LastGood {
             Err(error) => return Err(io_error(error)),
         };
         let mut reader = ReplyReader::default();
-        let mut piece = Zeroizing::new(vec![0; PIECE]);
+        let mut piece = Zeroizing::new(vec![0; READ_BYTES]);
         loop {
             match file.read(&mut piece) {
                 Ok(0) => return reader.finish().map(Some).map_err(damaged),
@@ -79,8 +74,8 @@ impl LastGood {
 
     /// Writes the file in one step, for this user only.
     pub fn store(&self, head: &PollHead, blocks: &[Value]) -> Result<(), LastGoodError> {
-        // Without a buffer, which would keep values in memory.
-        let written = write_whole(&self.path, 0o600, |file| write(head, blocks, file));
-        written.map_err(|source| LastGoodError::Io { path: self.path.clone(), source })
+        // There is no buffer, which would keep values in memory.
+        let result = write_file(&self.path, 0o600, |file| write_reply(head, blocks, file));
+        result.map_err(|source| LastGoodError::Io { path: self.path.clone(), source })
     }
 }

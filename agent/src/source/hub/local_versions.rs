@@ -1,7 +1,8 @@
-//! The versions that this pod has, what of a reply is taken in, and what the agent says in a poll that it holds. Pure.
+//! The versions that this pod has, which contents of a reply are taken in, and what the agent says in a poll that it holds.
+//! Pure.
 //!
-//! All contents of one reply become one change. A revision never goes back within one uid; another uid replaces everything. Content
-//! that can't be taken in leaves the good content as it is, with a problem that says why.
+//! All contents of one reply become one change. A revision never goes back within one uid; another uid replaces everything.
+//! Content that can't be taken in leaves the good content as it is, with a problem that gives the reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +14,13 @@ use nudge_protocol::status::{Problem, ProblemReason};
 use nudge_protocol::{ConfigName, VersionName};
 use ring::digest;
 
-use super::ran_contents::Ran;
-use super::reply::{Reply, Sent};
+use super::ran_contents::RanContents;
+use super::reply::{ReceivedBlock, Reply};
 use crate::content::{Value, VersionContent};
 use crate::map::map;
 use crate::source::{Fault, Reading, Store};
 
-/// A version's content and the block that it came in. They share their memory.
+/// A version's content and the block that it came in, which share their memory.
 #[derive(Clone, Debug)]
 struct LocalVersion {
     sha256: String,
@@ -41,41 +42,57 @@ impl LocalVersion {
 /// The state of one config.
 #[derive(Clone, Debug, Default)]
 struct ConfigState {
-    /// From the last head.
+    /// The uid in the last head.
     uid: String,
     revision: u64,
     problem: Option<HubReason>,
-    /// The last uid that was not empty, and the highest revision within it.
-    highest: (String, u64),
+    /// The highest revision within the last uid that was not empty.
+    highest: Revision,
     good: Option<LocalVersion>,
-    /// Taken from the last reply. It is good once the dictionary with it is within its bounds.
+    /// The version from the last reply. It is good once the dictionary with it is within its bounds.
     candidate: Option<LocalVersion>,
-    /// Held back from a reply until the containers take it.
-    asked: Option<LocalVersion>,
+    /// The version that is held back until the containers take it.
+    held_back: Option<LocalVersion>,
     claim: Claim,
-    /// How long the containers have for their acknowledgement, in seconds.
-    ack_timeout: Option<u32>,
+    ack_timeout_seconds: Option<u32>,
 }
 
-/// What the next poll says that the agent holds of a config.
+/// A revision of a config.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Revision {
+    /// The uid of the config.
+    pub uid: String,
+    /// The number of the revision within the uid.
+    pub number: u64,
+}
+
+/// The content of a config that the next poll says the agent holds.
 #[derive(Clone, Debug, Default)]
 enum Claim {
     /// The good content.
     #[default]
     Good,
-    /// Nothing, so that the hub sends the content.
+    /// No content, so that the hub sends it.
     Nothing,
-    /// The content that did not fit into the dictionary; otherwise the hub would send it again and again.
+    /// The content that was refused; otherwise the hub would send it again and again.
     Refused { version: VersionName, sha256: String, fault: Fault },
 }
 
-/// What was taken in of a reply.
+/// The result of taking in a reply.
 #[derive(Debug, Default)]
 pub struct TakenReply {
-    /// For the [`Store`]. Call [`LocalVersions::settle`] after it.
+    /// The readings for the [`Store`]. [`LocalVersions::settle`] must be called after it has them.
     pub readings: Vec<Reading>,
-    /// What is wrong with the reply. The hub is polled again, but not at once.
+    /// The fault of the reply. The hub is polled again, but not at once.
     pub fault: Option<String>,
+}
+
+/// The reason why a config of a reply was not taken in.
+enum TakeError {
+    /// The assigned version can't be served.
+    Version(Fault),
+    /// The reply is faulty.
+    Reply(Fault),
 }
 
 /// The versions that this pod has.
@@ -84,40 +101,38 @@ pub struct LocalVersions {
     configs: BTreeMap<ConfigName, ConfigState>,
     order: Vec<ConfigName>,
     containers_hash: String,
-    ran: Ran,
+    ran: RanContents,
 }
 
 impl LocalVersions {
-    /// No version of any of the pod's configs.
+    /// Creates the state of a pod that has no version of any config.
     pub fn new(order: Vec<ConfigName>) -> Self {
         let configs = map(order.iter().map(|config| (config.clone(), ConfigState::default())));
-        Self { configs, order, containers_hash: String::new(), ran: Ran::default() }
+        Self { configs, order, containers_hash: String::new(), ran: RanContents::default() }
     }
 
-    /// Adds what this pod has run before.
-    #[must_use]
-    pub fn with_ran(self, ran: Ran) -> Self {
-        Self { ran, ..self }
+    /// Sets the contents that this pod has run before.
+    pub fn set_ran(&mut self, ran: RanContents) {
+        self.ran = ran;
     }
 
-    /// The contents that this pod has run.
-    pub fn ran(&self) -> &Ran {
+    /// Returns the contents that this pod has run.
+    pub fn ran(&self) -> &RanContents {
         &self.ran
     }
 
-    /// The pod's configs in the order of merging.
+    /// Returns the pod's configs in the order of merging.
     pub fn order(&self) -> &[ConfigName] {
         &self.order
     }
 
-    /// The next poll: it says what the agent holds.
+    /// Returns the next poll, which says what the agent holds.
     pub fn request(&self, wait_seconds: u32) -> PollRequest {
         let held = |config: &ConfigName| {
             let state = self.configs.get(config)?;
-            let held = state.asked.as_ref().or(state.good.as_ref());
-            let (version, sha256) = match (&state.claim, held) {
+            let (version, sha256) = match (&state.claim, state.assigned()) {
                 (Claim::Refused { version, sha256, .. }, _) => (Some(version.clone()), sha256.clone()),
-                (Claim::Good, Some(good)) => (Some(good.content.version().clone()), good.sha256.clone()),
+                (Claim::Good, Some(version)) => (Some(version.content.version().clone()), version.sha256.clone()),
                 _ => (None, String::new()),
             };
             let (uid, revision, problem) = (state.uid.clone(), state.revision, state.problem);
@@ -131,10 +146,10 @@ impl LocalVersions {
         }
     }
 
-    /// Uid and revision that each config had in the last head.
-    pub fn revisions(&self) -> BTreeMap<ConfigName, (String, u64)> {
-        let of = |(config, state): (&ConfigName, &ConfigState)| (config.clone(), (state.uid.clone(), state.revision));
-        map(self.configs.iter().map(of))
+    /// Returns the revision that each config had in the last head.
+    pub fn revisions(&self) -> BTreeMap<ConfigName, Revision> {
+        let revision = |state: &ConfigState| Revision { uid: state.uid.clone(), number: state.revision };
+        map(self.configs.iter().map(|(config, state)| (config.clone(), revision(state))))
     }
 
     /// Returns whether every config has content, or a problem that will not pass by itself in a moment.
@@ -152,41 +167,35 @@ impl LocalVersions {
         self.configs.values().all(|state| state.good.is_some())
     }
 
-    /// Returns whether this config has content.
-    pub fn has(&self, config: &ConfigName) -> bool {
-        self.configs.get(config).is_some_and(|state| state.good.is_some())
-    }
-
-    /// Takes a reply in.
+    /// Takes in a reply.
     pub fn take(&mut self, reply: Reply) -> TakenReply {
         let mut taken = TakenReply::default();
-        for (said, sent) in reply.head.configs.into_iter().zip(reply.sent) {
+        for (assigned, block) in reply.head.configs.into_iter().zip(reply.blocks) {
             // Configs that this pod does not use are ignored.
-            let Some(state) = self.configs.get_mut(&said.name) else { continue };
-            let (uid, highest) = &state.highest;
-            if *uid == said.uid && said.revision < *highest {
-                let (config, revision) = (&said.name, said.revision);
+            let Some(state) = self.configs.get_mut(&assigned.name) else { continue };
+            let Revision { uid, number: highest } = &state.highest;
+            if *uid == assigned.uid && assigned.revision < *highest {
+                let (config, revision) = (&assigned.name, assigned.revision);
                 taken.fault = Some(format!(
                     "the hub answered with revision {revision} of config {config}, which is older than {highest}; another replica may have a newer one"
                 ));
                 continue;
             }
-            let config = said.name.clone();
-            match state.take(said, sent) {
-                Ok(content) => taken.readings.push(Reading { config, result: Ok(content) }),
-                Err((fault, by_hub)) => {
-                    if by_hub {
-                        taken.fault = Some(format!("config {config}: {}", fault.message));
-                    }
-                    taken.readings.push(Reading { config, result: Err(fault) });
+            let config = assigned.name.clone();
+            let result = state.take(assigned, block).map_err(|error| match error {
+                TakeError::Version(fault) => fault,
+                TakeError::Reply(fault) => {
+                    taken.fault = Some(format!("config {config}: {}", fault.message));
+                    fault
                 }
-            }
+            });
+            taken.readings.push(Reading { config, result });
         }
         self.containers_hash = reply.head.containers_hash;
         taken
     }
 
-    /// Takes a mounted version in, if its config has no content yet.
+    /// Takes in a mounted version, if its config has no content yet.
     pub fn take_mounted(&mut self, config: &ConfigName, version: VersionName, block: Value) -> Option<Reading> {
         let state = self.configs.get_mut(config).filter(|state| state.good.is_none())?;
         let sha256 = sha256(block.as_bytes());
@@ -196,13 +205,13 @@ impl LocalVersions {
         Some(Reading { config: config.clone(), result: Ok(content) })
     }
 
-    /// Holds back what this pod has never run, until its containers take it. Returns the other readings. What was wrong with the version
-    /// before does not count for the one that is held back now.
+    /// Holds back contents that this pod has never run, until its containers take them. Returns the other readings. The fault
+    /// of the version before does not count for the one that is held back now.
     pub fn hold_back_new(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
-        self.hold_back(readings, |candidate, _, ran| !ran.has(&candidate.sha256))
+        self.hold_back(readings, |candidate, _, ran| !ran.contains(&candidate.sha256))
     }
 
-    /// Holds back what differs from the content that the pod runs, until its containers are restarted with it.
+    /// Holds back contents that differ from those that the pod runs, until its containers are restarted with them.
     pub fn hold_back_changed(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
         let differs = |good: &LocalVersion, candidate: &LocalVersion| good.sha256 != candidate.sha256;
         self.hold_back(readings, |candidate, good, _| good.is_none_or(|good| differs(good, candidate)))
@@ -211,7 +220,7 @@ impl LocalVersions {
     fn hold_back(
         &mut self,
         mut readings: Vec<Reading>,
-        is_held: impl Fn(&LocalVersion, Option<&LocalVersion>, &Ran) -> bool,
+        is_held: impl Fn(&LocalVersion, Option<&LocalVersion>, &RanContents) -> bool,
     ) -> Vec<Reading> {
         for Reading { config, result } in &mut readings {
             let Some(state) = self.configs.get_mut(config) else { continue };
@@ -221,61 +230,57 @@ impl LocalVersions {
             if let Some(good) = &state.good {
                 *result = Ok(Arc::clone(&good.content));
             }
-            state.asked = Some(candidate);
+            state.held_back = Some(candidate);
         }
-        let is_asked = |content: &Arc<VersionContent>| {
+        let is_held_back = |content: &Arc<VersionContent>| {
             let state = self.configs.get(content.config());
-            let asked = state.and_then(|state| state.asked.as_ref());
-            asked.is_some_and(|asked| Arc::ptr_eq(&asked.content, content))
+            let held_back = state.and_then(|state| state.held_back.as_ref());
+            held_back.is_some_and(|version| Arc::ptr_eq(&version.content, content))
         };
-        readings.retain(|reading| !reading.result.as_ref().is_ok_and(is_asked));
+        readings.retain(|reading| !reading.result.as_ref().is_ok_and(is_held_back));
         readings
     }
 
-    /// What is held back.
-    pub fn asked(&self) -> Vec<Arc<VersionContent>> {
-        let asked = |config: &ConfigName| Some(Arc::clone(&self.configs.get(config)?.asked.as_ref()?.content));
-        self.order.iter().filter_map(asked).collect()
+    /// Returns the contents that are held back.
+    pub fn held_back(&self) -> Vec<Arc<VersionContent>> {
+        let held_back = |config: &ConfigName| Some(Arc::clone(&self.configs.get(config)?.held_back.as_ref()?.content));
+        self.order.iter().filter_map(held_back).collect()
     }
 
-    /// How long the containers have to acknowledge what is held back, in seconds.
-    pub fn ack_timeout(&self) -> Option<u32> {
-        let asked = self.configs.values().filter(|state| state.asked.is_some());
-        asked.filter_map(|state| state.ack_timeout).min()
+    /// Returns the time that the containers have to acknowledge the contents that are held back, in seconds.
+    pub fn ack_timeout_seconds(&self) -> Option<u32> {
+        let states = self.configs.values().filter(|state| state.held_back.is_some());
+        states.filter_map(|state| state.ack_timeout_seconds).min()
     }
 
-    /// The containers take what was held back.
+    /// Releases the contents that were held back, which the containers take.
     pub fn release(&mut self) -> Vec<Reading> {
         let mut readings = Vec::new();
         for (config, state) in &mut self.configs {
-            let Some(asked) = state.asked.take() else { continue };
-            readings.push(Reading { config: config.clone(), result: Ok(Arc::clone(&asked.content)) });
-            state.candidate = Some(asked);
+            let Some(version) = state.held_back.take() else { continue };
+            readings.push(Reading { config: config.clone(), result: Ok(Arc::clone(&version.content)) });
+            state.candidate = Some(version);
         }
         readings
     }
 
-    /// A container refuses what was held back.
+    /// Refuses the contents that were held back.
     pub fn refuse(&mut self, fault: &Fault) -> Vec<Reading> {
-        self.refuse_of(&self.order.clone(), fault)
+        self.order.clone().iter().filter_map(|config| self.refuse_config(config, fault)).collect()
     }
 
-    /// What was held back of these configs is refused.
-    pub fn refuse_of(&mut self, configs: &[ConfigName], fault: &Fault) -> Vec<Reading> {
-        let mut readings = Vec::new();
-        for config in configs {
-            let Some(state) = self.configs.get_mut(config) else { continue };
-            let Some(LocalVersion { sha256, content, .. }) = state.asked.take() else { continue };
-            state.claim = Claim::Refused { version: content.version().clone(), sha256, fault: fault.clone() };
-            readings.push(Reading { config: config.clone(), result: Err(fault.clone()) });
-        }
-        readings
+    /// Refuses the content that was held back of this config.
+    pub fn refuse_config(&mut self, config: &ConfigName, fault: &Fault) -> Option<Reading> {
+        let state = self.configs.get_mut(config)?;
+        let LocalVersion { sha256, content, .. } = state.held_back.take()?;
+        state.claim = Claim::Refused { version: content.version().clone(), sha256, fault: fault.clone() };
+        Some(Reading { config: config.clone(), result: Err(fault.clone()) })
     }
 
-    /// A container has not answered about what is held back.
-    pub fn overdue(&self, fault: &Fault) -> Vec<Reading> {
-        let asked = self.configs.iter().filter(|(_, state)| state.asked.is_some());
-        asked.map(|(config, _)| Reading { config: config.clone(), result: Err(fault.clone()) }).collect()
+    /// Returns readings that give this fault to the configs with contents that are held back.
+    pub fn overdue_readings(&self, fault: &Fault) -> Vec<Reading> {
+        let states = self.configs.iter().filter(|(_, state)| state.held_back.is_some());
+        states.map(|(config, _)| Reading { config: config.clone(), result: Err(fault.clone()) }).collect()
     }
 
     /// Learns from the store which candidates are in the dictionary now. Returns whether the last good contents have changed.
@@ -294,7 +299,7 @@ impl LocalVersions {
             }
         }
         if changed {
-            // A content that did not fit before may fit now, so the hub is to send it again.
+            // A content that did not fit before may fit now, so the hub must send it again.
             for state in self.configs.values_mut() {
                 state.claim = Claim::Good;
             }
@@ -305,17 +310,8 @@ impl LocalVersions {
         changed
     }
 
-    /// Forgets what was refused, so that the hub sends it, or something else.
-    pub fn forget_refusals(&mut self) {
-        self.forget(|_| true);
-    }
-
-    /// Forgets what was refused for this reason.
-    pub fn forget_refusals_for(&mut self, reason: ProblemReason) {
-        self.forget(|fault| fault.reason == reason);
-    }
-
-    fn forget(&mut self, is_forgotten: impl Fn(&Fault) -> bool) {
+    /// Forgets refusals for these faults, so that the hub sends the contents again, or other ones.
+    pub fn forget_refusals(&mut self, is_forgotten: impl Fn(&Fault) -> bool) {
         for state in self.configs.values_mut() {
             if matches!(&state.claim, Claim::Refused { fault, .. } if is_forgotten(fault)) {
                 state.claim = Claim::Good;
@@ -325,44 +321,44 @@ impl LocalVersions {
 
     /// Returns whether a content is refused for this reason.
     pub fn refuses_for(&self, reason: ProblemReason) -> bool {
-        self.configs
-            .values()
-            .any(|state| matches!(&state.claim, Claim::Refused { fault, .. } if fault.reason == reason))
+        let refuses =
+            |state: &ConfigState| matches!(&state.claim, Claim::Refused { fault, .. } if fault.reason == reason);
+        self.configs.values().any(refuses)
     }
 
-    /// The good contents in the form of a reply: its head and the blocks.
+    /// Returns the good contents in the form of a reply: its head and the blocks.
     pub fn last_good(&self) -> (PollHead, Vec<Value>) {
         self.as_reply(|state| state.good.as_ref())
     }
 
-    /// The contents that the pod is to run: those that are held back, and the good ones of the other configs.
-    pub fn to_run(&self) -> (PollHead, Vec<Value>) {
-        self.as_reply(ConfigState::to_run)
+    /// Returns the contents that the pod is assigned: those that are held back, and the good ones of the other configs.
+    pub fn assigned(&self) -> (PollHead, Vec<Value>) {
+        self.as_reply(ConfigState::assigned)
     }
 
-    /// What stands for the contents that the pod is to run, whatever their versions are called.
-    pub fn to_run_id(&self) -> String {
+    /// Returns the ID of the contents that the pod is assigned, whatever their versions are called.
+    pub fn assigned_id(&self) -> String {
         let contents = self.configs.iter().filter_map(|(config, state)| {
-            let LocalVersion { sha256, .. } = state.to_run()?;
+            let LocalVersion { sha256, .. } = state.assigned()?;
             Some([config.as_str(), "=", sha256].concat())
         });
         contents.collect::<Vec<_>>().join(",")
     }
 
-    fn as_reply(&self, of: impl Fn(&ConfigState) -> Option<&LocalVersion>) -> (PollHead, Vec<Value>) {
+    fn as_reply(&self, version: impl Fn(&ConfigState) -> Option<&LocalVersion>) -> (PollHead, Vec<Value>) {
         let mut blocks = Vec::new();
         let mut config = |config: &ConfigName| {
             let state = self.configs.get(config)?;
-            let good = of(state)?;
-            blocks.push(good.block.clone());
-            let (uid, revision) = state.highest.clone();
+            let LocalVersion { sha256, block, content } = version(state)?;
+            blocks.push(block.clone());
+            let Revision { uid, number: revision } = state.highest.clone();
             Some(PollConfig {
                 name: config.clone(),
                 uid,
                 revision,
-                version: Some(good.content.version().clone()),
-                sha256: good.sha256.clone(),
-                length: u32::try_from(good.block.as_bytes().len()).ok(),
+                version: Some(content.version().clone()),
+                sha256: sha256.clone(),
+                length: u32::try_from(block.as_bytes().len()).ok(),
                 problem: None,
                 ack_timeout_seconds: None,
             })
@@ -373,47 +369,47 @@ impl LocalVersions {
 }
 
 impl ConfigState {
-    /// What is held back, or the good content.
-    fn to_run(&self) -> Option<&LocalVersion> {
-        self.asked.as_ref().or(self.good.as_ref())
+    /// Returns the version that is held back, or the good one.
+    fn assigned(&self) -> Option<&LocalVersion> {
+        self.held_back.as_ref().or(self.good.as_ref())
     }
 
-    /// Takes one config of a reply in. Returns its content, or a fault and whether it is the hub's.
-    fn take(&mut self, said: PollConfig, sent: Sent) -> Result<Arc<VersionContent>, (Fault, bool)> {
-        let PollConfig { name, uid, revision, version, sha256, problem, ack_timeout_seconds, .. } = said;
-        let asked = self.asked.take();
-        self.ack_timeout = ack_timeout_seconds;
+    /// Takes in one config of a reply. Returns its content.
+    fn take(&mut self, assigned: PollConfig, block: ReceivedBlock) -> Result<Arc<VersionContent>, TakeError> {
+        let PollConfig { name, uid, revision, version, sha256, problem, ack_timeout_seconds, .. } = assigned;
+        let held_back = self.held_back.take();
+        self.ack_timeout_seconds = ack_timeout_seconds;
         if !uid.is_empty() {
-            self.highest = (uid.clone(), revision);
+            self.highest = Revision { uid: uid.clone(), number: revision };
         }
         (self.uid, self.revision) = (uid, revision);
         self.problem = problem.as_ref().map(|problem| problem.reason);
         if let Some(HubProblem { reason, message }) = problem {
-            return Err((Fault { reason: reason_of(reason), message }, false));
+            return Err(TakeError::Version(Fault { reason: to_problem_reason(reason), message }));
         }
-        let damaged = |message: String| (Fault { reason: ProblemReason::Damaged, message }, true);
+        let damaged = |message: String| TakeError::Reply(Fault { reason: ProblemReason::Damaged, message });
         let Some(version) = version else {
             return Err(damaged("the hub named neither a version nor a problem".to_owned()));
         };
-        let block = match sent {
-            Sent::Block(block) => block,
-            Sent::TooMuch => {
-                self.claim = Claim::Refused { version, sha256, fault: too_large() };
-                return Err((too_large(), false));
+        let block = match block {
+            ReceivedBlock::Block(block) => block,
+            ReceivedBlock::TooLarge => {
+                self.claim = Claim::Refused { version, sha256, fault: too_large_fault() };
+                return Err(TakeError::Version(too_large_fault()));
             }
-            Sent::Nothing => match (&self.claim, asked.as_ref().or(self.good.as_ref())) {
+            ReceivedBlock::None => match (&self.claim, held_back.as_ref().or(self.good.as_ref())) {
                 (Claim::Refused { version: refused, sha256: digest, fault }, _)
                     if *refused == version && *digest == sha256 =>
                 {
-                    return Err((fault.clone(), false));
+                    return Err(TakeError::Version(fault.clone()));
                 }
-                (_, Some(held)) if held.sha256 == sha256 && *held.content.version() == version => {
-                    let content = Arc::clone(&held.content);
-                    (self.claim, self.asked) = (Claim::Good, asked);
+                (_, Some(local)) if local.sha256 == sha256 && *local.content.version() == version => {
+                    let content = Arc::clone(&local.content);
+                    (self.claim, self.held_back) = (Claim::Good, held_back);
                     return Ok(content);
                 }
-                // The same content under another name.
-                (_, Some(held)) if held.sha256 == sha256 => held.block.clone(),
+                // The same content has another name.
+                (_, Some(local)) if local.sha256 == sha256 => local.block.clone(),
                 _ => {
                     self.claim = Claim::Nothing;
                     return Err(damaged("the hub left out a content that this agent does not have".to_owned()));
@@ -432,12 +428,12 @@ impl ConfigState {
     }
 }
 
-fn too_large() -> Fault {
+fn too_large_fault() -> Fault {
     let message = "the configs of this pod are too large for one dictionary; make values smaller or use fewer configs";
     Fault { reason: ProblemReason::TooLarge, message: message.to_owned() }
 }
 
-fn reason_of(reason: HubReason) -> ProblemReason {
+fn to_problem_reason(reason: HubReason) -> ProblemReason {
     match reason {
         HubReason::Resolving => ProblemReason::Resolving,
         HubReason::NotFound => ProblemReason::NotFound,

@@ -1,4 +1,4 @@
-//! What is taken in, held back and claimed.
+//! Tests of what is taken in, held back and claimed.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn block(bytes: usize, fill: u8) -> Value {
     Value::from(&block[..])
 }
 
-fn said(config: &str, uid: &str, revision: u64, version: &str, block: &Value) -> (PollConfig, Sent) {
+fn assign(config: &str, uid: &str, revision: u64, version: &str, block: &Value) -> (PollConfig, ReceivedBlock) {
     let config = PollConfig {
         name: name(config),
         uid: uid.to_owned(),
@@ -36,16 +36,20 @@ fn said(config: &str, uid: &str, revision: u64, version: &str, block: &Value) ->
         problem: None,
         ack_timeout_seconds: None,
     };
-    (config, Sent::Block(block.clone()))
+    (config, ReceivedBlock::Block(block.clone()))
 }
 
-fn reply(configs: Vec<(PollConfig, Sent)>) -> Reply {
-    let (configs, sent) = configs.into_iter().unzip();
-    Reply { head: PollHead { configs, containers_hash: "h".to_owned(), ..PollHead::default() }, sent }
+fn reply(configs: Vec<(PollConfig, ReceivedBlock)>) -> Reply {
+    let (configs, blocks) = configs.into_iter().unzip();
+    Reply { head: PollHead { configs, containers_hash: "h".to_owned(), ..PollHead::default() }, blocks }
 }
 
-/// Takes a reply in as the pipeline does.
-fn take(local_versions: &mut LocalVersions, store: &mut Store, configs: Vec<(PollConfig, Sent)>) -> Option<String> {
+/// Takes in a reply as the pipeline does.
+fn take(
+    local_versions: &mut LocalVersions,
+    store: &mut Store,
+    configs: Vec<(PollConfig, ReceivedBlock)>,
+) -> Option<String> {
     let taken = local_versions.take(reply(configs));
     store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
     local_versions.settle(store);
@@ -61,13 +65,13 @@ fn held(local_versions: &LocalVersions, at: usize) -> (String, u64, Option<Strin
 fn what_is_taken_in_is_held_in_the_next_poll_and_after_a_restart() {
     let (mut one, mut store) = local_versions();
     assert!(!one.is_settled());
-    take(&mut one, &mut store, vec![said("a", "u", 3, "1", &block(4, 1)), said("b", "w", 1, "7", &block(4, 2))]);
+    take(&mut one, &mut store, vec![assign("a", "u", 3, "1", &block(4, 1)), assign("b", "w", 1, "7", &block(4, 2))]);
     assert!(one.is_complete());
     assert_eq!(one.request(5).containers_hash, "h");
     let (head, blocks) = one.last_good();
-    let sent = blocks.into_iter().map(Sent::Block).collect();
+    let blocks = blocks.into_iter().map(ReceivedBlock::Block).collect();
     let (mut two, mut store) = local_versions();
-    let taken = two.take(Reply { head, sent });
+    let taken = two.take(Reply { head, blocks });
     store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
     two.settle(&store);
     assert_eq!(two.request(0).configs, one.request(0).configs);
@@ -77,18 +81,18 @@ fn what_is_taken_in_is_held_in_the_next_poll_and_after_a_restart() {
 #[test]
 fn another_replica_with_an_older_revision_changes_nothing() {
     let (mut local_versions, mut store) = local_versions();
-    take(&mut local_versions, &mut store, vec![said("a", "u", 3, "1", &block(4, 1))]);
-    let fault = take(&mut local_versions, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]);
+    take(&mut local_versions, &mut store, vec![assign("a", "u", 3, "1", &block(4, 1))]);
+    let fault = take(&mut local_versions, &mut store, vec![assign("a", "u", 2, "0", &block(4, 0))]);
     assert!(fault.unwrap().contains("older than 3"));
     assert_eq!(held(&local_versions, 0), ("u".to_owned(), 3, Some("1".to_owned())));
     // A config that is gone has no uid; what was known of it counts when it is seen again.
     let gone = HubProblem { reason: HubReason::NotFound, message: String::new() };
-    let (mut config, _) = said("a", "", 0, "1", &block(4, 1));
+    let (mut config, _) = assign("a", "", 0, "1", &block(4, 1));
     (config.problem, config.version) = (Some(gone), None);
-    take(&mut local_versions, &mut store, vec![(config, Sent::Nothing)]);
+    take(&mut local_versions, &mut store, vec![(config, ReceivedBlock::None)]);
     assert_eq!(held(&local_versions, 0), (String::new(), 0, Some("1".to_owned())));
-    assert!(take(&mut local_versions, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]).is_some());
-    assert!(take(&mut local_versions, &mut store, vec![said("a", "v", 1, "2", &block(4, 2))]).is_none());
+    assert!(take(&mut local_versions, &mut store, vec![assign("a", "u", 2, "0", &block(4, 0))]).is_some());
+    assert!(take(&mut local_versions, &mut store, vec![assign("a", "v", 1, "2", &block(4, 2))]).is_none());
     assert_eq!(held(&local_versions, 0), ("v".to_owned(), 1, Some("2".to_owned())));
 }
 
@@ -96,15 +100,19 @@ fn another_replica_with_an_older_revision_changes_nothing() {
 fn content_that_does_not_fit_is_claimed_until_another_content_changes() {
     let (mut local_versions, mut store) = local_versions();
     let most = block(2 * 1024 * 1024 - 100, 1);
-    take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &most), said("b", "u", 1, "1", &block(4, 1))]);
-    assert!(take(&mut local_versions, &mut store, vec![said("b", "u", 2, "2", &most)]).is_none());
+    take(
+        &mut local_versions,
+        &mut store,
+        vec![assign("a", "u", 1, "1", &most), assign("b", "u", 1, "1", &block(4, 1))],
+    );
+    assert!(take(&mut local_versions, &mut store, vec![assign("b", "u", 2, "2", &most)]).is_none());
     assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
     assert_eq!(held(&local_versions, 1).2.unwrap(), "2");
     // The hub repeats its head for another reason, without the block: the problem stays.
-    let (config, _) = said("b", "u", 3, "2", &most);
-    take(&mut local_versions, &mut store, vec![(config, Sent::Nothing)]);
+    let (config, _) = assign("b", "u", 3, "2", &most);
+    take(&mut local_versions, &mut store, vec![(config, ReceivedBlock::None)]);
     assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
-    take(&mut local_versions, &mut store, vec![said("a", "u", 2, "2", &block(4, 1))]);
+    take(&mut local_versions, &mut store, vec![assign("a", "u", 2, "2", &block(4, 1))]);
     assert_eq!(held(&local_versions, 1).2.unwrap(), "1", "it is to be sent again");
 }
 
@@ -118,7 +126,7 @@ fn what_was_mounted_and_does_not_fit_is_requested_and_waited_for() {
     store.apply(readings, OffsetDateTime::UNIX_EPOCH);
     local_versions.settle(&store);
     assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
-    local_versions.forget_refusals();
+    local_versions.forget_refusals(|_| true);
     assert!(!local_versions.is_settled());
     assert_eq!((held(&local_versions, 0).2, held(&local_versions, 1).2), (Some("1".to_owned()), None));
 }
@@ -126,15 +134,15 @@ fn what_was_mounted_and_does_not_fit_is_requested_and_waited_for() {
 #[test]
 fn content_that_the_hub_wrongly_leaves_out_is_requested() {
     let (mut local_versions, mut store) = local_versions();
-    let (config, _) = said("a", "u", 1, "1", &block(4, 1));
-    assert!(take(&mut local_versions, &mut store, vec![(config, Sent::Nothing)]).is_some());
+    let (config, _) = assign("a", "u", 1, "1", &block(4, 1));
+    assert!(take(&mut local_versions, &mut store, vec![(config, ReceivedBlock::None)]).is_some());
     assert_eq!(held(&local_versions, 0).2, None);
-    assert!(take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &block(4, 1))]).is_none());
+    assert!(take(&mut local_versions, &mut store, vec![assign("a", "u", 1, "1", &block(4, 1))]).is_none());
     assert_eq!(held(&local_versions, 0).2.unwrap(), "1");
 }
 
-/// Takes a reply in as the pipeline does where containers are asked.
-fn hold_back(local_versions: &mut LocalVersions, store: &mut Store, configs: Vec<(PollConfig, Sent)>) {
+/// Takes in a reply as the pipeline does where containers are asked.
+fn hold_back(local_versions: &mut LocalVersions, store: &mut Store, configs: Vec<(PollConfig, ReceivedBlock)>) {
     let taken = local_versions.take(reply(configs));
     let readings = local_versions.hold_back_new(taken.readings);
     settle(local_versions, store, readings);
@@ -145,8 +153,8 @@ fn settle(local_versions: &mut LocalVersions, store: &mut Store, readings: Vec<R
     local_versions.settle(store);
 }
 
-fn asked(local_versions: &LocalVersions) -> Vec<String> {
-    local_versions.asked().iter().map(|content| format!("{}={}", content.config(), content.version())).collect()
+fn held_back_names(local_versions: &LocalVersions) -> Vec<String> {
+    local_versions.held_back().iter().map(|content| format!("{}={}", content.config(), content.version())).collect()
 }
 
 fn served(store: &Store) -> Option<String> {
@@ -157,43 +165,43 @@ fn served(store: &Store) -> Option<String> {
 fn what_the_pod_has_never_run_is_held_back_until_it_is_released() {
     let (mut local_versions, mut store) = local_versions();
     let (one, two) = (block(4, 1), block(4, 2));
-    take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &one), said("b", "u", 1, "1", &one)]);
-    let mut said_two = said("a", "u", 2, "2", &two);
-    said_two.0.ack_timeout_seconds = Some(7);
-    hold_back(&mut local_versions, &mut store, vec![said_two.clone(), said("b", "u", 2, "2", &one)]);
-    assert_eq!((served(&store).unwrap(), asked(&local_versions)), ("1".to_owned(), vec!["a=2".to_owned()]));
+    take(&mut local_versions, &mut store, vec![assign("a", "u", 1, "1", &one), assign("b", "u", 1, "1", &one)]);
+    let mut assigned_two = assign("a", "u", 2, "2", &two);
+    assigned_two.0.ack_timeout_seconds = Some(7);
+    hold_back(&mut local_versions, &mut store, vec![assigned_two.clone(), assign("b", "u", 2, "2", &one)]);
+    assert_eq!((served(&store).unwrap(), held_back_names(&local_versions)), ("1".to_owned(), vec!["a=2".to_owned()]));
     assert_eq!(store.good(&name("b")).unwrap().version().as_str(), "2", "the pod has run this content");
-    assert_eq!((held(&local_versions, 0).2.unwrap(), local_versions.ack_timeout()), ("2".to_owned(), Some(7)));
+    assert_eq!((held(&local_versions, 0).2.unwrap(), local_versions.ack_timeout_seconds()), ("2".to_owned(), Some(7)));
     // The hub repeats its head for another reason, without the block: the same content is asked about.
-    let before = local_versions.asked();
-    hold_back(&mut local_versions, &mut store, vec![(said_two.0, Sent::Nothing)]);
-    assert!(Arc::ptr_eq(&before[0], &local_versions.asked()[0]) && served(&store).unwrap() == "1");
+    let before = local_versions.held_back();
+    hold_back(&mut local_versions, &mut store, vec![(assigned_two.0, ReceivedBlock::None)]);
+    assert!(Arc::ptr_eq(&before[0], &local_versions.held_back()[0]) && served(&store).unwrap() == "1");
     // The same content gets another name.
-    let (renamed, _) = said("a", "u", 3, "3", &two);
-    hold_back(&mut local_versions, &mut store, vec![(renamed, Sent::Nothing)]);
-    assert_eq!(asked(&local_versions), ["a=3"]);
+    let (renamed, _) = assign("a", "u", 3, "3", &two);
+    hold_back(&mut local_versions, &mut store, vec![(renamed, ReceivedBlock::None)]);
+    assert_eq!(held_back_names(&local_versions), ["a=3"]);
     let readings = local_versions.release();
     settle(&mut local_versions, &mut store, readings);
-    assert_eq!((served(&store).unwrap(), asked(&local_versions).len()), ("3".to_owned(), 0));
-    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 4, "1", &one)]);
-    assert_eq!((served(&store).unwrap(), asked(&local_versions).len()), ("1".to_owned(), 0), "the way back");
+    assert_eq!((served(&store).unwrap(), held_back_names(&local_versions).len()), ("3".to_owned(), 0));
+    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 4, "1", &one)]);
+    assert_eq!((served(&store).unwrap(), held_back_names(&local_versions).len()), ("1".to_owned(), 0), "the way back");
 }
 
 #[test]
 fn what_differs_is_held_back_for_a_restart_whether_or_not_it_was_run() {
     let (mut local_versions, mut store) = local_versions();
     let (one, two) = (block(4, 1), block(4, 2));
-    take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &one), said("b", "w", 1, "7", &one)]);
-    let before = local_versions.to_run_id();
+    take(&mut local_versions, &mut store, vec![assign("a", "u", 1, "1", &one), assign("b", "w", 1, "7", &one)]);
+    let before = local_versions.assigned_id();
     let mut held_back = |revision, version: &str, block: &Value| {
-        let readings = local_versions.take(reply(vec![said("a", "u", revision, version, block)])).readings;
+        let readings = local_versions.take(reply(vec![assign("a", "u", revision, version, block)])).readings;
         let readings = local_versions.hold_back_changed(readings);
         settle(&mut local_versions, &mut store, readings);
-        let named = asked(&local_versions);
-        let (head, blocks) = local_versions.to_run();
+        let named = held_back_names(&local_versions);
+        let (head, blocks) = local_versions.assigned();
         let version = head.configs[0].version.clone().map(String::from);
         assert_eq!((blocks.len(), head.configs[1].version.clone().map(String::from)), (2, Some("7".to_owned())));
-        (named, version.unwrap(), local_versions.to_run_id())
+        (named, version.unwrap(), local_versions.assigned_id())
     };
     let (named, version, id) = held_back(2, "2", &two);
     assert_eq!((named, version), (vec!["a=2".to_owned()], "2".to_owned()));
@@ -208,36 +216,36 @@ fn what_differs_is_held_back_for_a_restart_whether_or_not_it_was_run() {
 fn what_is_refused_is_claimed_until_the_hub_assigns_something_else() {
     let (mut local_versions, mut store) = local_versions();
     let (one, two) = (block(4, 1), block(4, 2));
-    take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &one)]);
-    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 2, "2", &two)]);
+    take(&mut local_versions, &mut store, vec![assign("a", "u", 1, "1", &one)]);
+    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 2, "2", &two)]);
     let fault = |reason| Fault { reason, message: "no".to_owned() };
     let problem = |store: &Store| store.problems().get(&name("a")).map(|problem| problem.reason);
-    let readings = local_versions.overdue(&fault(ProblemReason::CheckFailed));
+    let readings = local_versions.overdue_readings(&fault(ProblemReason::CheckFailed));
     settle(&mut local_versions, &mut store, readings);
-    assert_eq!((problem(&store), asked(&local_versions).len()), (Some(ProblemReason::CheckFailed), 1));
+    assert_eq!((problem(&store), held_back_names(&local_versions).len()), (Some(ProblemReason::CheckFailed), 1));
     let readings = local_versions.refuse(&fault(ProblemReason::CheckRefused));
     settle(&mut local_versions, &mut store, readings);
-    assert_eq!((problem(&store), asked(&local_versions).len()), (Some(ProblemReason::CheckRefused), 0));
+    assert_eq!((problem(&store), held_back_names(&local_versions).len()), (Some(ProblemReason::CheckRefused), 0));
     assert_eq!((held(&local_versions, 0).2.unwrap(), served(&store).unwrap()), ("2".to_owned(), "1".to_owned()));
-    let (again, _) = said("a", "u", 3, "2", &two);
-    hold_back(&mut local_versions, &mut store, vec![(again, Sent::Nothing)]);
-    assert_eq!((problem(&store), asked(&local_versions).len()), (Some(ProblemReason::CheckRefused), 0));
-    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 4, "1", &one)]);
+    let (again, _) = assign("a", "u", 3, "2", &two);
+    hold_back(&mut local_versions, &mut store, vec![(again, ReceivedBlock::None)]);
+    assert_eq!((problem(&store), held_back_names(&local_versions).len()), (Some(ProblemReason::CheckRefused), 0));
+    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 4, "1", &one)]);
     assert_eq!((problem(&store), held(&local_versions, 0).2.unwrap()), (None, "1".to_owned()));
-    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 5, "2", &two)]);
-    assert_eq!(asked(&local_versions), ["a=2"], "it is asked about again");
+    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 5, "2", &two)]);
+    assert_eq!(held_back_names(&local_versions), ["a=2"], "it is asked about again");
     // What the hub can't give is not asked about.
-    let (mut gone, _) = said("a", "u", 6, "2", &two);
+    let (mut gone, _) = assign("a", "u", 6, "2", &two);
     gone.problem = Some(HubProblem { reason: HubReason::NotAllowed, message: String::new() });
-    hold_back(&mut local_versions, &mut store, vec![(gone, Sent::Nothing)]);
-    assert_eq!((asked(&local_versions).len(), served(&store).unwrap()), (0, "1".to_owned()));
+    hold_back(&mut local_versions, &mut store, vec![(gone, ReceivedBlock::None)]);
+    assert_eq!((held_back_names(&local_versions).len(), served(&store).unwrap()), (0, "1".to_owned()));
     // Another version directly after one that was refused: what was said of that one is not about this one.
-    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 7, "2", &two)]);
+    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 7, "2", &two)]);
     let readings = local_versions.refuse(&fault(ProblemReason::CheckRefused));
     settle(&mut local_versions, &mut store, readings);
-    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 8, "3", &block(4, 3))]);
+    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 8, "3", &block(4, 3))]);
     assert_eq!(
-        (problem(&store), asked(&local_versions), served(&store).unwrap()),
+        (problem(&store), held_back_names(&local_versions), served(&store).unwrap()),
         (None, vec!["a=3".to_owned()], "1".to_owned())
     );
 }
@@ -246,12 +254,12 @@ proptest! {
     #[test]
     fn nothing_is_served_that_was_neither_run_nor_taken(steps in vec((1u8..5, 0u8..4), 1..40)) {
         let (mut local_versions, mut store) = local_versions();
-        take(&mut local_versions, &mut store, vec![said("a", "u", 0, "1", &block(4, 1))]);
+        take(&mut local_versions, &mut store, vec![assign("a", "u", 0, "1", &block(4, 1))]);
         let mut good = vec![1_u8];
         for (revision, (fill, answer)) in steps.into_iter().enumerate() {
-            let said = said("a", "u", revision as u64 + 1, &fill.to_string(), &block(4, fill));
-            hold_back(&mut local_versions, &mut store, vec![said]);
-            prop_assert_eq!(asked(&local_versions).is_empty(), good.contains(&fill));
+            let assigned = assign("a", "u", revision as u64 + 1, &fill.to_string(), &block(4, fill));
+            hold_back(&mut local_versions, &mut store, vec![assigned]);
+            prop_assert_eq!(held_back_names(&local_versions).is_empty(), good.contains(&fill));
             let fault = Fault { reason: ProblemReason::CheckRefused, message: String::new() };
             let readings = match answer {
                 0 => {
@@ -259,7 +267,7 @@ proptest! {
                     local_versions.release()
                 }
                 1 => local_versions.refuse(&fault),
-                2 => local_versions.overdue(&fault),
+                2 => local_versions.overdue_readings(&fault),
                 _ => Vec::new(),
             };
             settle(&mut local_versions, &mut store, readings);
@@ -277,11 +285,11 @@ proptest! {
         let mut last = (String::new(), 0);
         for (uid, revision, fill, broken) in steps {
             let uid = ["u", "v"][uid];
-            let (mut config, sent) = said("a", uid, revision, &format!("{uid}{revision}"), &block(4, fill));
+            let (mut config, block) = assign("a", uid, revision, &format!("{uid}{revision}"), &block(4, fill));
             if broken {
                 config.sha256 = "0".repeat(64);
             }
-            let fault = take(&mut local_versions, &mut store, vec![(config, sent)]);
+            let fault = take(&mut local_versions, &mut store, vec![(config, block)]);
             let now = (local_versions.request(0).configs[0].uid.clone(), local_versions.request(0).configs[0].revision);
             prop_assert!(last.0 != now.0 || last.1 <= now.1);
             let version = local_versions.request(0).configs[0].version.clone().map(String::from);

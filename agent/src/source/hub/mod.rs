@@ -1,28 +1,28 @@
 //! The `hub` source: what the control plane assigns, the last good contents, and the versions mounted at the pod's start.
 //!
-//! Decisions are pure: [`PollRetry`] says when to poll, [`ReplyReader`] reads the reply, [`LocalVersions`] decides what is taken in.
-//! [`HubClient`] and the files are thin shells around them.
+//! Decisions are pure: [`PollRetry`] says when to poll, [`ReplyReader`] reads the reply, [`LocalVersions`] decides what is
+//! taken in. [`HubClient`] and the files are thin shells around them.
 
-mod address;
-mod bootstrap;
 mod client;
+mod credentials;
 mod failure;
+mod hub_url;
 mod interrupt;
 mod last_good;
 mod local_versions;
+mod mounted_versions;
 mod poll_retry;
 mod ran_contents;
 mod reply;
-mod trust;
 
-pub use address::{HubUrl, HubUrlError};
-pub use bootstrap::{BootstrapError, read_mounted};
 pub use client::{Answer, HubClient};
+pub use credentials::{CredentialFiles, Credentials, HubCa};
 pub use failure::{Failure, FailureKind};
+pub use hub_url::{HubUrl, HubUrlError};
 pub use interrupt::Interrupt;
 pub use last_good::{LastGood, LastGoodError};
-pub use local_versions::{LocalVersions, TakenReply};
+pub use local_versions::{LocalVersions, Revision, TakenReply};
+pub use mounted_versions::{MountedError, read_mounted};
 pub use poll_retry::{NextPoll, PollEnd, PollRetry, retry_wait};
-pub use ran_contents::{Ran, RanFile};
-pub use reply::{Reply, ReplyError, ReplyReader, Sent, write};
-pub use trust::{CredentialFiles, Credentials, HubCa};
+pub use ran_contents::{RanContents, RanFile};
+pub use reply::{ReceivedBlock, Reply, ReplyError, ReplyReader, write_reply};

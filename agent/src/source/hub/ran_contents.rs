@@ -1,70 +1,62 @@
-//! Which contents this pod has run. Its containers are asked about others only, so that none of them is in the way of a return.
+//! The contents that this pod has run. Its containers are asked about other contents only, so that none of them can prevent a
+//! return.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::private_file::write_whole;
+use crate::atomic_file::{read_json, write_json};
 
-/// Its name in the state folder.
-const FILE: &str = "ran";
-/// The most contents that are remembered.
+/// The name of the file in the state folder.
+const FILE_NAME: &str = "ran";
+/// The maximum number of contents that are remembered.
 const MAX_CONTENTS: usize = 64;
 
-/// Digests of contents, the oldest first.
+/// The digests of contents, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Ran(Vec<String>);
+pub struct RanContents(Vec<String>);
 
-impl Ran {
-    /// Returns whether the pod has run it.
-    pub fn has(&self, sha256: &str) -> bool {
-        self.0.iter().any(|known| known == sha256)
+impl RanContents {
+    /// Returns whether the pod has run the content with this digest.
+    pub fn contains(&self, sha256: &str) -> bool {
+        self.0.iter().any(|digest| digest == sha256)
     }
 
-    /// The pod runs it.
+    /// Adds the digest of a content that the pod runs.
     pub fn add(&mut self, sha256: &str) {
-        self.0.retain(|known| known != sha256);
+        self.0.retain(|digest| digest != sha256);
         self.0.push(sha256.to_owned());
-        let most = self.0.len().saturating_sub(MAX_CONTENTS);
-        self.0.drain(..most);
+        let excess = self.0.len().saturating_sub(MAX_CONTENTS);
+        self.0.drain(..excess);
     }
 }
 
-/// The file of one agent.
+/// The file with the contents that one agent has run.
 #[derive(Clone, Debug)]
 pub struct RanFile {
     path: PathBuf,
 }
 
 impl RanFile {
-    /// The file in the state folder.
+    /// Returns the file in this state folder.
     pub fn new(state: &Path) -> Self {
-        Self { path: state.join(FILE) }
+        Self { path: state.join(FILE_NAME) }
     }
 
     /// Reads the file. If that fails, containers are asked about every version.
-    pub fn load(&self) -> Ran {
-        let read = match fs::read(&self.path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ran::default()),
-            Err(error) => Err(error),
-        };
-        read.unwrap_or_else(|error| {
+    pub fn load(&self) -> RanContents {
+        let ran = read_json(&self.path).unwrap_or_else(|error| {
             let path = self.path.display();
             tracing::warn!(%error, %path, "record of versions not read; containers are asked about earlier versions again");
-            Ran::default()
-        })
+            None
+        });
+        ran.unwrap_or_default()
     }
 
     /// Writes the file.
-    pub fn store(&self, ran: &Ran) {
-        let written = serde_json::to_vec(ran)
-            .map_err(io::Error::from)
-            .and_then(|bytes| write_whole(&self.path, 0o600, |file| file.write_all(&bytes)));
-        if let Err(error) = written {
+    pub fn store(&self, ran: &RanContents) {
+        if let Err(error) = write_json(&self.path, ran) {
             let path = self.path.display();
             tracing::warn!(%error, %path, "record of versions not stored; a restart of this agent asks about them again");
         }
@@ -73,16 +65,18 @@ impl RanFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn the_newest_contents_are_remembered() {
-        let mut ran = Ran::default();
+        let mut ran = RanContents::default();
         for number in 0..=MAX_CONTENTS {
             ran.add("first");
             ran.add(&number.to_string());
         }
-        assert!(ran.has("first") && ran.has("64") && ran.has("2") && !ran.has("1"), "{ran:?}");
+        assert!(ran.contains("first") && ran.contains("64") && ran.contains("2") && !ran.contains("1"), "{ran:?}");
         assert_eq!(ran.0.len(), MAX_CONTENTS);
     }
 
@@ -90,12 +84,12 @@ mod tests {
     fn the_record_is_read_back_and_a_damaged_one_is_empty() {
         let state = tempfile::tempdir().unwrap();
         let file = RanFile::new(state.path());
-        assert_eq!(file.load(), Ran::default());
-        let mut ran = Ran::default();
+        assert_eq!(file.load(), RanContents::default());
+        let mut ran = RanContents::default();
         ran.add("one");
         file.store(&ran);
         assert_eq!(file.load(), ran);
-        fs::write(state.path().join(FILE), "{").unwrap();
-        assert_eq!(file.load(), Ran::default());
+        fs::write(state.path().join(FILE_NAME), "{").unwrap();
+        assert_eq!(file.load(), RanContents::default());
     }
 }

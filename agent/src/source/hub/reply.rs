@@ -1,4 +1,4 @@
-//! Reads a poll's reply as it arrives: the head, then the blocks, each behind its length. Nothing in it is trusted.
+//! Reads a poll's reply as it arrives: the head, then the blocks, each behind its length. Nothing in the reply is trusted.
 //!
 //! A block goes into a buffer of its own size, which never grows, so that no copy of a value stays in memory.
 
@@ -12,13 +12,13 @@ use zeroize::Zeroizing;
 
 use crate::content::Value;
 
-/// Why a reply can't be understood.
+/// The reason why a reply can't be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
     /// The head is empty or over its bound.
     #[error("its head would be {bytes} bytes, and 1 to {MAX_HEAD_BYTES} are allowed")]
     HeadLength {
-        /// The length that it claims.
+        /// The length that the reply claims.
         bytes: usize,
     },
     /// The head is not the expected JSON.
@@ -27,13 +27,13 @@ pub enum ReplyError {
     /// A config is named twice.
     #[error("its head names a config twice")]
     Repeated,
-    /// Too many configs.
+    /// The head has too many configs.
     #[error("its head has {0} configs, and at most {MAX_CONFIGS} are allowed")]
     Configs(usize),
     /// A block is over its bound.
     #[error("a block would be {bytes} bytes, and at most {MAX_BLOCK_BYTES} are allowed")]
     BlockLength {
-        /// The length that it claims.
+        /// The length that the reply claims.
         bytes: usize,
     },
     /// A block has another length than the head says.
@@ -47,15 +47,15 @@ pub enum ReplyError {
     TooLong,
 }
 
-/// What arrived for one config of the head.
+/// The block that arrived for one config of the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// Nothing.
-    Nothing,
-    /// Its block.
+pub enum ReceivedBlock {
+    /// No block.
+    None,
+    /// A block that fits.
     Block(Value),
     /// A block that does not fit into a dictionary together with those before it.
-    TooMuch,
+    TooLarge,
 }
 
 /// A whole reply.
@@ -63,55 +63,58 @@ pub enum Sent {
 pub struct Reply {
     /// The head.
     pub head: PollHead,
-    /// What arrived for each config of the head.
-    pub sent: Vec<Sent>,
+    /// The block for each config of the head.
+    pub blocks: Vec<ReceivedBlock>,
 }
 
+/// The part of the reply that is being read.
 enum Stage {
     /// The length of the head or of the next block.
     Length {
         bytes: [u8; 4],
         filled: usize,
     },
-    Head(Filling),
-    Block(Filling),
-    /// A block that does not fit: how many of its bytes are still to come.
+    Head(Buffer),
+    Block(Buffer),
+    /// A block that does not fit, with the number of its bytes that have not arrived yet.
     Skip(usize),
     Done,
 }
 
-struct Filling {
+struct Buffer {
     bytes: Zeroizing<Vec<u8>>,
     length: usize,
 }
 
-impl Filling {
+impl Buffer {
     fn new(length: usize) -> Self {
         Self { bytes: Zeroizing::new(Vec::with_capacity(length)), length }
     }
 
-    fn take<'a>(&mut self, input: &'a [u8]) -> (&'a [u8], bool) {
-        let (now, rest) = input.split_at(input.len().min(self.length - self.bytes.len()));
-        self.bytes.extend_from_slice(now);
+    /// Takes bytes of the input. Returns the rest of the input, and whether the buffer is full.
+    fn fill<'a>(&mut self, input: &'a [u8]) -> (&'a [u8], bool) {
+        let (part, rest) = input.split_at(input.len().min(self.length - self.bytes.len()));
+        self.bytes.extend_from_slice(part);
         (rest, self.bytes.len() == self.length)
     }
 }
 
-/// Takes the reply's bytes in pieces of any size.
+/// A reader of a reply, which takes the bytes in pieces of any size.
 pub struct ReplyReader {
     stage: Stage,
     head: Option<PollHead>,
-    sent: Vec<Sent>,
+    blocks: Vec<ReceivedBlock>,
+    /// The number of bytes that still fit into a dictionary.
     left: usize,
 }
 
 impl Default for ReplyReader {
     fn default() -> Self {
-        Self { stage: LENGTH, head: None, sent: Vec::new(), left: MAX_DICTIONARY_BYTES }
+        Self { stage: LENGTH_STAGE, head: None, blocks: Vec::new(), left: MAX_DICTIONARY_BYTES }
     }
 }
 
-const LENGTH: Stage = Stage::Length { bytes: [0; 4], filled: 0 };
+const LENGTH_STAGE: Stage = Stage::Length { bytes: [0; 4], filled: 0 };
 
 impl ReplyReader {
     /// Takes the next piece.
@@ -128,30 +131,29 @@ impl ReplyReader {
                         self.begin(length)?;
                     }
                 }
-                Stage::Head(filling) => {
-                    let whole;
-                    (input, whole) = filling.take(input);
-                    if whole {
-                        let head = read_head(&filling.bytes)?;
-                        self.head = Some(head);
+                Stage::Head(buffer) => {
+                    let is_full;
+                    (input, is_full) = buffer.fill(input);
+                    if is_full {
+                        self.head = Some(read_head(&buffer.bytes)?);
                         self.advance();
                     }
                 }
-                Stage::Block(filling) => {
-                    let whole;
-                    (input, whole) = filling.take(input);
-                    if whole {
-                        let block = Value::new(std::mem::take(&mut filling.bytes));
-                        self.sent.push(Sent::Block(block));
+                Stage::Block(buffer) => {
+                    let is_full;
+                    (input, is_full) = buffer.fill(input);
+                    if is_full {
+                        let block = Value::new(std::mem::take(&mut buffer.bytes));
+                        self.blocks.push(ReceivedBlock::Block(block));
                         self.advance();
                     }
                 }
                 Stage::Skip(left) => {
-                    let now = input.len().min(*left);
-                    *left -= now;
-                    input = &input[now..];
+                    let count = input.len().min(*left);
+                    *left -= count;
+                    input = &input[count..];
                     if *left == 0 {
-                        self.sent.push(Sent::TooMuch);
+                        self.blocks.push(ReceivedBlock::TooLarge);
                         self.advance();
                     }
                 }
@@ -160,10 +162,10 @@ impl ReplyReader {
         Ok(())
     }
 
-    /// The reply, if it is complete.
+    /// Returns the reply, if it is complete.
     pub fn finish(self) -> Result<Reply, ReplyError> {
         match (self.stage, self.head) {
-            (Stage::Done, Some(head)) => Ok(Reply { head, sent: self.sent }),
+            (Stage::Done, Some(head)) => Ok(Reply { head, blocks: self.blocks }),
             _ => Err(ReplyError::Cut),
         }
     }
@@ -174,10 +176,10 @@ impl ReplyReader {
             if !(1..=MAX_HEAD_BYTES).contains(&length) {
                 return Err(ReplyError::HeadLength { bytes: length });
             }
-            self.stage = Stage::Head(Filling::new(length));
+            self.stage = Stage::Head(Buffer::new(length));
             return Ok(());
         };
-        let expected = head.configs.get(self.sent.len()).and_then(|config| config.length);
+        let expected = head.configs.get(self.blocks.len()).and_then(|config| config.length);
         if expected.and_then(|expected| usize::try_from(expected).ok()) != Some(length) {
             return Err(ReplyError::Disagree);
         }
@@ -188,7 +190,7 @@ impl ReplyReader {
         self.stage = match self.left.checked_sub(length) {
             Some(left) => {
                 self.left = left;
-                Stage::Block(Filling::new(length))
+                Stage::Block(Buffer::new(length))
             }
             None => Stage::Skip(length),
         };
@@ -198,10 +200,10 @@ impl ReplyReader {
     /// Proceeds to the next config that has a block.
     fn advance(&mut self) {
         let configs = self.head.as_ref().map_or(&[][..], |head| &head.configs);
-        while configs.get(self.sent.len()).is_some_and(|config| config.length.is_none()) {
-            self.sent.push(Sent::Nothing);
+        while configs.get(self.blocks.len()).is_some_and(|config| config.length.is_none()) {
+            self.blocks.push(ReceivedBlock::None);
         }
-        self.stage = if self.sent.len() == configs.len() { Stage::Done } else { LENGTH };
+        self.stage = if self.blocks.len() == configs.len() { Stage::Done } else { LENGTH_STAGE };
     }
 }
 
@@ -217,9 +219,13 @@ fn read_head(bytes: &[u8]) -> Result<PollHead, ReplyError> {
     Ok(head)
 }
 
-/// Writes the same format: the head, then in order a block for each of its configs that has a length. The file with the last good
-/// contents has this format too.
-pub fn write<'a>(head: &PollHead, blocks: impl IntoIterator<Item = &'a Value>, out: &mut dyn Write) -> io::Result<()> {
+/// Writes a reply: the head, then in order a block for each of its configs that has a length. The file with the last good
+/// contents has this format, too.
+pub fn write_reply<'a>(
+    head: &PollHead,
+    blocks: impl IntoIterator<Item = &'a Value>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut part = |bytes: &[u8]| {
         let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         out.write_all(&length.to_be_bytes())?;
@@ -258,9 +264,9 @@ mod tests {
         reader.finish()
     }
 
-    fn written(head: &PollHead, blocks: &[Value]) -> Vec<u8> {
+    fn to_bytes(head: &PollHead, blocks: &[Value]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        write(head, blocks, &mut bytes).unwrap();
+        write_reply(head, blocks, &mut bytes).unwrap();
         bytes
     }
 
@@ -272,13 +278,13 @@ mod tests {
         assert!(matches!(read(b"\0\0\0\x02{]"), Err(ReplyError::Head(_))));
         let mut twice = head(&[None, None]);
         twice.configs[1].name = twice.configs[0].name.clone();
-        assert_eq!(read(&written(&twice, &[])), Err(ReplyError::Repeated));
-        assert_eq!(read(&written(&head(&[None; MAX_CONFIGS + 1]), &[])), Err(ReplyError::Configs(MAX_CONFIGS + 1)));
+        assert_eq!(read(&to_bytes(&twice, &[])), Err(ReplyError::Repeated));
+        assert_eq!(read(&to_bytes(&head(&[None; MAX_CONFIGS + 1]), &[])), Err(ReplyError::Configs(MAX_CONFIGS + 1)));
         let block = [Value::from(&b"four"[..])];
-        assert_eq!(read(&written(&head(&[Some(5)]), &block)), Err(ReplyError::Disagree));
-        assert_eq!(read(&written(&head(&[None]), &block)), Err(ReplyError::TooLong));
+        assert_eq!(read(&to_bytes(&head(&[Some(5)]), &block)), Err(ReplyError::Disagree));
+        assert_eq!(read(&to_bytes(&head(&[None]), &block)), Err(ReplyError::TooLong));
         let huge = head(&[Some(MAX_BLOCK_BYTES + 1)]);
-        let mut bytes = written(&huge, &[]);
+        let mut bytes = to_bytes(&huge, &[]);
         bytes.extend(u32::try_from(MAX_BLOCK_BYTES + 1).unwrap().to_be_bytes());
         assert_eq!(read(&bytes), Err(ReplyError::BlockLength { bytes: MAX_BLOCK_BYTES + 1 }));
     }
@@ -288,8 +294,8 @@ mod tests {
         let most = Value::from(&vec![7; MAX_DICTIONARY_BYTES - 4][..]);
         let (two, four) = (Value::from(&b"22222"[..]), Value::from(&b"4444"[..]));
         let head = head(&[Some(most.as_bytes().len()), Some(5), Some(4)]);
-        let reply = read(&written(&head, &[most.clone(), two, four.clone()])).unwrap();
-        assert_eq!(reply.sent, [Sent::Block(most), Sent::TooMuch, Sent::Block(four)]);
+        let reply = read(&to_bytes(&head, &[most.clone(), two, four.clone()])).unwrap();
+        assert_eq!(reply.blocks, [ReceivedBlock::Block(most), ReceivedBlock::TooLarge, ReceivedBlock::Block(four)]);
     }
 
     proptest! {
@@ -299,18 +305,18 @@ mod tests {
         ) {
             let head = head(&contents.iter().map(|content| content.as_ref().map(Vec::len)).collect::<Vec<_>>());
             let blocks: Vec<Value> = contents.iter().flatten().map(|content| Value::from(&content[..])).collect();
-            let bytes = written(&head, &blocks);
+            let bytes = to_bytes(&head, &blocks);
             let mut reader = ReplyReader::default();
             for piece in bytes.chunks(piece) {
                 reader.push(piece).unwrap();
             }
             let reply = reader.finish().unwrap();
             prop_assert_eq!(&reply.head, &head);
-            let sent = contents.iter().map(|content| match content {
-                None => Sent::Nothing,
-                Some(content) => Sent::Block(Value::from(&content[..])),
+            let expected = contents.iter().map(|content| match content {
+                None => ReceivedBlock::None,
+                Some(content) => ReceivedBlock::Block(Value::from(&content[..])),
             });
-            prop_assert_eq!(reply.sent, sent.collect::<Vec<_>>());
+            prop_assert_eq!(reply.blocks, expected.collect::<Vec<_>>());
             prop_assert_eq!(read(&bytes[..bytes.len() - cut.min(bytes.len())]), Err(ReplyError::Cut));
         }
 

@@ -13,11 +13,11 @@ use nudge_protocol::{Key, NameError};
 use rustix::fs::{FileType, Stat, fstat};
 use zeroize::Zeroizing;
 
-use super::current::is_checkout;
-use super::root::{OpenError, Root, shown};
+use super::current_version::is_checkout;
+use super::root::{OpenError, Root, displayable};
 use crate::content::Value;
 
-/// Most faults that are collected for one version.
+/// The maximum number of faults that are collected for one version.
 const MAX_FAULTS: usize = 20;
 
 /// A fault of a version or of one of its files.
@@ -31,7 +31,7 @@ pub enum KeyFault {
     NotAFile {
         /// The file's name.
         key: String,
-        /// Its type.
+        /// The type of the entry.
         kind: &'static str,
     },
     /// The entry is a link that leads out of the folder given by `--dir`.
@@ -52,21 +52,21 @@ pub enum KeyFault {
     /// There are too many keys.
     #[error("there are {keys} files, and at most {MAX_KEYS} keys are allowed")]
     TooMany {
-        /// Their number.
+        /// The number of files.
         keys: usize,
     },
-    /// The operating system refused to read it.
+    /// The operating system refused to read the file.
     #[error("{key} can't be read: {source}")]
     Io {
         /// The file's name.
         key: String,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
     /// The folder changed while it was read.
     #[error("files are being written; the agent reads them again after that")]
     Changing,
-    /// The version's folder itself is not there.
+    /// The version's folder does not exist.
     #[error("there is no such folder")]
     NoFolder,
     /// There is no key at all.
@@ -74,7 +74,7 @@ pub enum KeyFault {
     Empty,
 }
 
-/// Identity, size and times of a file: changes whenever its content may have changed.
+/// The identity, size and times of a file. The stamp changes whenever the content may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     name: OsString,
@@ -103,45 +103,46 @@ impl Stamp {
 pub struct Fingerprint(Vec<Stamp>);
 
 impl Fingerprint {
-    /// The time between the last change of a file and `now`, also where it is in the future: a clock that was set back must not make
-    /// files young for hours.
+    /// Returns the time between the last change of a file and `now`, also if it is in the future: a clock that was set back must
+    /// not make files young for hours.
     pub fn age(&self, now: SystemTime) -> Duration {
-        let since = |(seconds, nanos): (i64, u64)| {
+        let time = |(seconds, nanos): (i64, u64)| {
             let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
             UNIX_EPOCH + seconds + Duration::from_nanos(nanos)
         };
-        let newest = self.0.iter().map(|stamp| since(stamp.changed)).max();
+        let newest = self.0.iter().map(|stamp| time(stamp.changed)).max();
         newest.map_or(Duration::MAX, |newest| now.duration_since(newest).unwrap_or_else(|ahead| ahead.duration()))
     }
 }
 
-/// Returns whether a file is no key by its name: the kubelet's own links begin with `..`, and editors leave `x~`, `.x.swp`, `.#x` and `#x#`.
+/// Returns whether the name of a file shows that it is not a key: the kubelet's own links begin with `..`, and editors leave
+/// `x~`, `.x.swp`, `.#x` and `#x#`.
 pub fn is_ignored(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    let swap = || name.starts_with(b".") && [&b".swp"[..], b".swo", b".swx"].iter().any(|end| name.ends_with(end));
-    let lock = || name.starts_with(b".#") || (name.starts_with(b"#") && name.ends_with(b"#"));
-    name.starts_with(b"..") || name.ends_with(b"~") || swap() || lock()
+    let is_swap = || name.starts_with(b".") && [&b".swp"[..], b".swo", b".swx"].iter().any(|end| name.ends_with(end));
+    let is_lock = || name.starts_with(b".#") || (name.starts_with(b"#") && name.ends_with(b"#"));
+    name.starts_with(b"..") || name.ends_with(b"~") || is_swap() || is_lock()
 }
 
-/// The names of a version's files, sorted.
+/// Returns the names of a version's files, sorted.
 pub(super) fn list_keys(root: &Root, folder: &Path) -> Result<Vec<OsString>, OpenError> {
     let mut names = root.list(folder)?;
-    // The file by which git knows a worktree.
-    let is_git = |name: &OsString| is_checkout(folder) && name == ".git";
-    names.retain(|name| !is_ignored(name) && !is_git(name));
+    // Git marks a worktree by this file.
+    let is_git_mark = |name: &OsString| is_checkout(folder) && name == ".git";
+    names.retain(|name| !is_ignored(name) && !is_git_mark(name));
     names.sort_unstable();
     Ok(names)
 }
 
-/// The stamps of a version's files now; `None` if one of them is missing. No file is opened, so links that lead out of the folder are
-/// followed: a stamp only shows whether a file is still the one that was read.
+/// Returns the stamps of a version's files; `None` if one of them is missing. No file is opened, so links that lead out of the
+/// folder are followed: a stamp only shows whether a file is still the one that was read.
 pub(super) fn fingerprint(root: &Root, folder: &Path) -> Option<Fingerprint> {
     let stamp = |name: &OsString| Some(Stamp::new(name, &root.stat(&folder.join(name)).ok()?));
     list_keys(root, folder).ok()?.iter().map(stamp).collect::<Option<Vec<_>>>().map(Fingerprint)
 }
 
-/// Reads every key of the version in `folder` (relative to `root`), or collects its faults (at most 20). It is a fault if files change
-/// meanwhile, so that a version that is being written is never served in part.
+/// Reads every key of the version in `folder` (relative to `root`), or collects its faults (at most 20). A change of a file
+/// meanwhile is a fault, so that a version that is being written is never served in part.
 pub fn read_version(root: &Root, folder: &Path) -> Result<(BTreeMap<Key, Value>, Fingerprint), Vec<KeyFault>> {
     let folder_fault = |error: OpenError| {
         let key = folder.display().to_string();
@@ -183,15 +184,15 @@ pub fn read_version(root: &Root, folder: &Path) -> Result<(BTreeMap<Key, Value>,
     if !faults.is_empty() {
         return Err(faults);
     }
-    let read = Fingerprint(stamps);
-    if fingerprint(root, folder).as_ref() != Some(&read) {
+    let stamps = Fingerprint(stamps);
+    if fingerprint(root, folder).as_ref() != Some(&stamps) {
         return Err(vec![KeyFault::Changing]);
     }
-    Ok((values, read))
+    Ok((values, stamps))
 }
 
 fn read_key(root: &Root, folder: &Path, name: &OsStr) -> Result<(Key, Value, Stamp), KeyFault> {
-    let key = Key::new(&shown(name))?;
+    let key = Key::new(&displayable(name))?;
     let text = || key.to_string();
     let file = match root.open_file(&folder.join(name)) {
         Ok(file) => file,
@@ -206,7 +207,7 @@ fn read_key(root: &Root, folder: &Path, name: &OsStr) -> Result<(Key, Value, Sta
     let stat = fstat(&file).map_err(|error| io(error.into()))?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind != FileType::RegularFile {
-        return Err(KeyFault::NotAFile { key: text(), kind: shown_kind(kind) });
+        return Err(KeyFault::NotAFile { key: text(), kind: kind_name(kind) });
     }
     let size = usize::try_from(stat.st_size).unwrap_or(usize::MAX);
     if size > MAX_VALUE_BYTES {
@@ -216,15 +217,15 @@ fn read_key(root: &Root, folder: &Path, name: &OsStr) -> Result<(Key, Value, Sta
     Ok((key, Value::new(value), Stamp::new(name, &stat)))
 }
 
-/// Reads as many bytes as the file had a moment ago into a buffer that never grows, so that no copy of the value stays in memory. The
-/// stamp shows whether the file has changed since.
+/// Reads as many bytes as the file had a moment ago into a buffer that never grows, so that no copy of the value stays in memory.
+/// The stamp shows whether the file has changed since.
 fn read_exactly(mut file: &File, size: usize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(vec![0; size]);
     let mut filled = 0;
     while filled < size {
         match file.read(&mut bytes[filled..]) {
             Ok(0) => break,
-            Ok(more) => filled += more,
+            Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -233,7 +234,7 @@ fn read_exactly(mut file: &File, size: usize) -> io::Result<Zeroizing<Vec<u8>>> 
     Ok(bytes)
 }
 
-fn shown_kind(kind: FileType) -> &'static str {
+fn kind_name(kind: FileType) -> &'static str {
     match kind {
         FileType::Directory => "a folder",
         FileType::Fifo => "a FIFO",
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_is_a_key_and_leftovers_of_editors_are_none() {
+    fn every_file_is_a_key_and_leftovers_of_editors_are_not() {
         let (folder, root) = version();
         let at = |name: &str| folder.path().join("v").join(name);
         for name in ["a", "b~", ".c.swp", ".#d", "#e#", "..data", ".env"] {

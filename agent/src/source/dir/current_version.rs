@@ -4,23 +4,23 @@ use std::path::{Component, Path, PathBuf};
 
 use nudge_protocol::{NameError, VersionName};
 
-/// Longest content of a `current` file, in bytes. A version's name has at most 63 characters.
+/// The maximum size of a `current` file, in bytes. A version's name has at most 63 characters.
 pub(super) const MAX_CURRENT_BYTES: u64 = 256;
 
-/// Where git-sync keeps its checkouts, beside the link that it makes to the newest.
+/// The folder in which git-sync keeps its checkouts, beside the link that it makes to the newest.
 const CHECKOUTS: &str = ".worktrees";
 
 /// The version that is current.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CurrentVersion {
-    /// Its name, which is that of its folder.
+    /// The name of the version, which is that of its folder.
     pub version: VersionName,
-    /// Its folder within the config's.
+    /// The folder of the version within the config's.
     pub folder: PathBuf,
 }
 
 impl CurrentVersion {
-    /// The version whose folder lies beside `current`.
+    /// Returns the version whose folder lies beside `current`.
     fn beside(version: VersionName) -> Self {
         Self { folder: PathBuf::from(version.as_str()), version }
     }
@@ -31,7 +31,7 @@ pub(super) fn is_checkout(folder: &Path) -> bool {
     folder.parent().is_some_and(|parent| parent.ends_with(CHECKOUTS))
 }
 
-/// Why `current` can't be understood.
+/// The reason why `current` can't be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CurrentError {
     /// `current` names no valid version.
@@ -42,7 +42,7 @@ pub enum CurrentError {
         "the link points to {target:?}; it must point to a version's folder beside it, or to one in {CHECKOUTS} there"
     )]
     Link {
-        /// Where it points.
+        /// The target of the link.
         target: String,
     },
     /// The file does not hold one name.
@@ -62,10 +62,11 @@ pub fn parse_current_file(content: &[u8]) -> Result<CurrentVersion, CurrentError
     Ok(CurrentVersion::beside(VersionName::new(text.trim())?))
 }
 
-/// Reads the version's name from where a `current` link in `folder` points: `1.0.1`, `./1.0.1`, `.worktrees/9a3f0c`, or the same absolute.
+/// Reads the version's name from the target of a `current` link in `folder`: `1.0.1`, `./1.0.1`, `.worktrees/9a3f0c`, or the
+/// absolute path of one of these.
 pub fn parse_current_link(target: &Path, folder: &Path) -> Result<CurrentVersion, CurrentError> {
-    let refused = || CurrentError::Link { target: target.to_string_lossy().into_owned() };
-    let relative = if target.is_absolute() { target.strip_prefix(folder).map_err(|_| refused())? } else { target };
+    let refuse = || CurrentError::Link { target: target.to_string_lossy().into_owned() };
+    let relative = if target.is_absolute() { target.strip_prefix(folder).map_err(|_| refuse())? } else { target };
     let parts: Vec<Component<'_>> = relative.components().filter(|part| *part != Component::CurDir).take(3).collect();
     match parts[..] {
         [Component::Normal(name)] => Ok(CurrentVersion::beside(VersionName::new(&name.to_string_lossy())?)),
@@ -73,7 +74,7 @@ pub fn parse_current_link(target: &Path, folder: &Path) -> Result<CurrentVersion
             let version = VersionName::new(&name.to_string_lossy())?;
             Ok(CurrentVersion { folder: Path::new(CHECKOUTS).join(version.as_str()), version })
         }
-        _ => Err(refused()),
+        _ => Err(refuse()),
     }
 }
 

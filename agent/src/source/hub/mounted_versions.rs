@@ -1,8 +1,8 @@
 //! The versions that the kubelet has mounted into the agent: `<dir>/<config>/<version>/<part>/<key>`, where `<part>` of a Secret ends with
 //! [`SECRET_SUFFIX`].
 //!
-//! They were current when the pod was admitted, so the pod starts also while the control plane is down. Parts are mounted as optional
-//! volumes: the folder of a missing part is empty, and its version is not used.
+//! They were current when the pod was admitted, so the pod starts even while the control plane is down. Parts are mounted as
+//! optional volumes: the folder of a missing part is empty, and its version is not used.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,15 +17,15 @@ use zeroize::Zeroizing;
 use crate::content::Value;
 use crate::source::dir::{KeyFault, OpenError, Root, is_ignored, read_version};
 
-/// Why a mounted config can't be used.
+/// The reason why a mounted config can't be used.
 #[derive(Debug, thiserror::Error)]
-pub enum BootstrapError {
+pub enum MountedError {
     /// A folder can't be read.
     #[error("{} can't be read: {source}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// The refusal.
+        /// The cause.
         source: OpenError,
     },
     /// A part is missing.
@@ -43,10 +43,10 @@ pub enum BootstrapError {
         version: VersionName,
         /// The part's folder.
         part: String,
-        /// What is wrong with it.
+        /// The faults of the part.
         faults: Vec<KeyFault>,
     },
-    /// Two parts have one key.
+    /// Two parts have the same key.
     #[error("version {version} can't be used: several of its parts have the key {key}")]
     Twice {
         /// The version.
@@ -59,7 +59,7 @@ pub enum BootstrapError {
     Block {
         /// The version.
         version: VersionName,
-        /// The bound.
+        /// The bound that is exceeded.
         source: BlockError,
     },
     /// No version is mounted.
@@ -67,21 +67,21 @@ pub enum BootstrapError {
     Nothing,
 }
 
-/// Reads the mounted version of `config`, as a block. Of several, it is the last one by name that can be used.
-pub fn read_mounted(dir: &Path, config: &ConfigName) -> Result<(VersionName, Value), BootstrapError> {
-    let fail = |source| BootstrapError::Folder { path: dir.join(config.as_str()), source };
+/// Reads the mounted version of `config`, as a block. Of several versions, the last one by name that can be used counts.
+pub fn read_mounted(dir: &Path, config: &ConfigName) -> Result<(VersionName, Value), MountedError> {
+    let fail = |source| MountedError::Folder { path: dir.join(config.as_str()), source };
     let root = Root::open(dir).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => BootstrapError::Nothing,
+        io::ErrorKind::NotFound => MountedError::Nothing,
         _ => fail(source.into()),
     })?;
     let folder = PathBuf::from(config.as_str());
     let mut versions: Vec<VersionName> = match root.list(&folder) {
         Ok(names) => names.iter().filter_map(|name| VersionName::new(name.to_str()?).ok()).collect(),
-        Err(error) if error.is_not_found() => return Err(BootstrapError::Nothing),
+        Err(error) if error.is_not_found() => return Err(MountedError::Nothing),
         Err(error) => return Err(fail(error)),
     };
     versions.sort_unstable();
-    let mut result = Err(BootstrapError::Nothing);
+    let mut result = Err(MountedError::Nothing);
     for version in versions.into_iter().rev() {
         result = read_parts(&root, &folder, &version).map(|block| (version, block));
         if result.is_ok() {
@@ -91,10 +91,10 @@ pub fn read_mounted(dir: &Path, config: &ConfigName) -> Result<(VersionName, Val
     result
 }
 
-fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value, BootstrapError> {
+fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value, MountedError> {
     let folder = folder.join(version.as_str());
     let mut names =
-        root.list(&folder).map_err(|source| BootstrapError::Folder { path: root.path().join(&folder), source })?;
+        root.list(&folder).map_err(|source| MountedError::Folder { path: root.path().join(&folder), source })?;
     names.retain(|name| !is_ignored(name));
     names.sort_unstable();
     let mut values: BTreeMap<Key, Stored<Value>> = BTreeMap::new();
@@ -104,21 +104,21 @@ fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value
         let part = || name.to_string_lossy().into_owned();
         let version = || version.clone();
         let (keys, _) = read_version(root, &folder.join(name)).map_err(|faults| match faults[..] {
-            [KeyFault::Empty | KeyFault::NoFolder] => BootstrapError::Incomplete { version: version(), part: part() },
-            _ => BootstrapError::Part { version: version(), part: part(), faults },
+            [KeyFault::Empty | KeyFault::NoFolder] => MountedError::Incomplete { version: version(), part: part() },
+            _ => MountedError::Part { version: version(), part: part(), faults },
         })?;
         for (key, value) in keys {
             if values.contains_key(&key) {
-                return Err(BootstrapError::Twice { version: version(), key });
+                return Err(MountedError::Twice { version: version(), key });
             }
             values.insert(key, Stored { kind, value });
         }
     }
     if names.is_empty() {
-        return Err(BootstrapError::Nothing);
+        return Err(MountedError::Nothing);
     }
     let mut bytes = Zeroizing::new(Vec::new());
-    block::encode(&values, &mut bytes).map_err(|source| BootstrapError::Block { version: version.clone(), source })?;
+    block::encode(&values, &mut bytes).map_err(|source| MountedError::Block { version: version.clone(), source })?;
     Ok(Value::new(bytes))
 }
 
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// A part as the kubelet mounts it.
+    /// Writes a part as the kubelet mounts it.
     fn mount(dir: &Path, path: &str, pairs: &[(&str, &str)]) {
         let part = dir.join(path);
         fs::create_dir_all(part.join("..2026")).unwrap();
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn parts_are_one_content_or_none() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(read_mounted(&dir.path().join("no"), &shop()), Err(BootstrapError::Nothing)));
-        assert!(matches!(read_mounted(dir.path(), &shop()), Err(BootstrapError::Nothing)));
+        assert!(matches!(read_mounted(&dir.path().join("no"), &shop()), Err(MountedError::Nothing)));
+        assert!(matches!(read_mounted(dir.path(), &shop()), Err(MountedError::Nothing)));
         mount(dir.path(), "shop/1.0.0/1", &[("a", "1")]);
         mount(dir.path(), "shop/1.0.0/2.secret", &[("b", "2")]);
         let (version, block) = read_mounted(dir.path(), &shop()).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_two_parts_is_no_version() {
+    fn a_key_in_two_parts_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         mount(dir.path(), "shop/1.0.0/1", &[("a", "1")]);
         mount(dir.path(), "shop/1.0.0/2", &[("a", "2")]);

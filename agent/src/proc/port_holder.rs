@@ -1,4 +1,4 @@
-//! Which process listens at an address, as `/proc/net/tcp` and `/proc/PID/fd` show it (proc(5)).
+//! Finds the process that listens at an address, as `/proc/net/tcp` and `/proc/PID/fd` show it (proc(5)).
 
 use std::fmt;
 use std::fs;
@@ -6,30 +6,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use nudge_protocol::bounded_text::one_line;
 
-use super::table;
+use super::process_table::process_ids;
 
-/// Longest name of a process, in bytes (proc(5)).
+/// The maximum length of a process's name, in bytes (proc(5)).
 const MAX_NAME_BYTES: usize = 16;
-/// `TCP_LISTEN` in `/proc/net/tcp`.
-const LISTENS: &str = "0A";
+/// The state `TCP_LISTEN` in `/proc/net/tcp`.
+const LISTEN_STATE: &str = "0A";
 
-/// Who listens at an address.
+/// The process that listens at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// This process, with its name.
+pub enum PortHolder {
+    /// A process that the agent can see.
     Process {
-        /// Its ID.
+        /// The ID of the process.
         pid: i32,
-        /// Its name, which it has chosen itself.
+        /// The name that the process has given itself.
         name: String,
     },
-    /// A process of this user, which can't be seen from here.
+    /// A process of this user that the agent can't see.
     User(u32),
-    /// Nobody who can be found.
+    /// A process that can't be found.
     Unknown,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for PortHolder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process { pid, name } => write!(out, "process {pid} ({name})"),
@@ -39,39 +39,39 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Finds out who listens at `address`, or at all addresses.
-pub fn holder(address: SocketAddr) -> Holder {
+/// Finds the process that listens at `address`, or at all addresses.
+pub fn find_port_holder(address: SocketAddr) -> PortHolder {
     let files = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
     let sockets = files.into_iter().filter_map(|file| fs::read_to_string(file).ok());
-    let Some(socket) = sockets.into_iter().find_map(|table| parse_listener(&table, address)) else {
-        return Holder::Unknown;
+    let Some(socket) = sockets.into_iter().find_map(|table| parse_listening_socket(&table, address)) else {
+        return PortHolder::Unknown;
     };
     let link = format!("socket:[{}]", socket.inode);
     let holds = |pid: &i32| {
-        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        open.into_iter().any(|file| fs::read_link(file.path()).is_ok_and(|target| target.as_os_str() == link.as_str()))
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        files.into_iter().any(|file| fs::read_link(file.path()).is_ok_and(|target| target.as_os_str() == link.as_str()))
     };
-    match table::all().filter(holds).min() {
+    match process_ids().filter(holds).min() {
         Some(pid) => {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            Holder::Process { pid, name: one_line(name.trim_end(), MAX_NAME_BYTES) }
+            PortHolder::Process { pid, name: one_line(name.trim_end(), MAX_NAME_BYTES) }
         }
-        None => Holder::User(socket.uid),
+        None => PortHolder::User(socket.uid),
     }
 }
 
 /// A socket that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
-    /// The user who has made it.
+pub struct ListeningSocket {
+    /// The user who has created the socket.
     pub uid: u32,
-    /// What stands for it in `/proc/PID/fd`.
+    /// The number of the socket in `/proc/PID/fd`.
     pub inode: u64,
 }
 
-/// Reads from `/proc/net/tcp` or `tcp6` who listens at `address`, or at all addresses.
-pub fn parse_listener(table: &str, address: SocketAddr) -> Option<Listener> {
-    let is_it = |local: &str| {
+/// Reads from `/proc/net/tcp` or `tcp6` the socket that listens at `address`, or at all addresses.
+pub fn parse_listening_socket(table: &str, address: SocketAddr) -> Option<ListeningSocket> {
+    let is_address = |local: &str| {
         parse_address(local).is_some_and(|(ip, port)| {
             port == address.port() && (ip.is_unspecified() || ip.to_canonical() == address.ip().to_canonical())
         })
@@ -81,8 +81,8 @@ pub fn parse_listener(table: &str, address: SocketAddr) -> Option<Listener> {
         let (local, _remote, state) = (fields.next()?, fields.next()?, fields.next()?);
         // Queues, timer and retransmissions come before the user, and a time-out before the inode.
         let (uid, inode) = (fields.nth(3)?, fields.nth(1)?);
-        let is_wanted = state == LISTENS && is_it(local);
-        is_wanted.then(|| Some(Listener { uid: uid.parse().ok()?, inode: inode.parse().ok()? }))?
+        let is_wanted = state == LISTEN_STATE && is_address(local);
+        is_wanted.then(|| Some(ListeningSocket { uid: uid.parse().ok()?, inode: inode.parse().ok()? }))?
     })
 }
 
@@ -115,16 +115,16 @@ mod tests {
     #[test]
     fn who_listens_is_found_by_address_or_by_all_addresses() {
         let own = i32::try_from(std::process::id()).unwrap();
-        let one = TcpListener::bind("127.0.8.1:0").unwrap();
-        let all = TcpListener::bind("0.0.0.0:0").unwrap();
-        let of = |listener: &TcpListener, ip: [u8; 4]| {
-            holder(SocketAddr::new(ip.into(), listener.local_addr().unwrap().port()))
+        let first = TcpListener::bind("127.0.8.1:0").unwrap();
+        let unspecified = TcpListener::bind("0.0.0.0:0").unwrap();
+        let find = |listener: &TcpListener, ip: [u8; 4]| {
+            find_port_holder(SocketAddr::new(ip.into(), listener.local_addr().unwrap().port()))
         };
-        for found in [of(&one, [127, 0, 8, 1]), of(&all, [127, 0, 8, 2])] {
-            assert!(matches!(&found, Holder::Process { pid, name } if *pid == own && !name.is_empty()), "{found}");
+        for found in [find(&first, [127, 0, 8, 1]), find(&unspecified, [127, 0, 8, 2])] {
+            assert!(matches!(&found, PortHolder::Process { pid, name } if *pid == own && !name.is_empty()), "{found}");
         }
-        // Its port stays taken, so no other test listens there.
-        assert_eq!(of(&one, [127, 0, 8, 2]), Holder::Unknown);
+        // The port of the first listener stays taken, so no other test listens there.
+        assert_eq!(find(&first, [127, 0, 8, 2]), PortHolder::Unknown);
     }
 
     #[cfg(target_endian = "little")]
@@ -136,11 +136,11 @@ mod tests {
    2: B80D01200000000000000000010000AA:2329 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000  65532        0 4712 1 0
    3: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4713 1 0
 ";
-        let found = |address: &str| parse_listener(TABLE, address.parse().unwrap());
-        assert_eq!(found("127.0.0.1:9001"), Some(Listener { uid: 101, inode: 4711 }));
-        assert_eq!(found("[2001:db8::aa00:1]:9001"), Some(Listener { uid: 65532, inode: 4712 }));
-        assert_eq!(found("10.0.0.7:8080"), Some(Listener { uid: 0, inode: 4713 }), "of all addresses");
-        assert_eq!(found("10.0.0.7:9001"), None, "a connection is no listener");
+        let found = |address: &str| parse_listening_socket(TABLE, address.parse().unwrap());
+        assert_eq!(found("127.0.0.1:9001"), Some(ListeningSocket { uid: 101, inode: 4711 }));
+        assert_eq!(found("[2001:db8::aa00:1]:9001"), Some(ListeningSocket { uid: 65532, inode: 4712 }));
+        assert_eq!(found("10.0.0.7:8080"), Some(ListeningSocket { uid: 0, inode: 4713 }), "of all addresses");
+        assert_eq!(found("10.0.0.7:9001"), None, "a connection does not listen");
         assert_eq!(found("127.0.0.1:9002"), None);
     }
 
@@ -148,7 +148,7 @@ mod tests {
         #[test]
         fn nothing_makes_the_parser_panic(table in "\\PC{0,300}", local in "[0-9A-F:é]{0,40}") {
             let line = format!("head\n 0: {local} x 0A a b c 1 0 2\n{table}");
-            let _ = parse_listener(&line, "127.0.0.1:1".parse().unwrap());
+            let _ = parse_listening_socket(&line, "127.0.0.1:1".parse().unwrap());
         }
     }
 }

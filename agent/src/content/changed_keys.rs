@@ -1,11 +1,11 @@
-//! Which keys differ between two dictionaries.
+//! Finds the keys that differ between two dictionaries.
 
 use std::cmp::Ordering;
 
 use super::Dictionary;
 
-/// The user's keys that were added, removed, or have another value, in order. Nudge's own keys, which change with every version, are
-/// left out.
+/// Returns the user's keys that were added, removed, or have another value, in order. Nudge's own keys, which change with every
+/// version, are left out.
 pub fn changed_keys(old: &Dictionary, new: &Dictionary) -> Vec<String> {
     let mut changed = Vec::new();
     let mut left = old.entries().iter().filter(|entry| !entry.is_reserved()).peekable();
@@ -15,15 +15,14 @@ pub fn changed_keys(old: &Dictionary, new: &Dictionary) -> Vec<String> {
             (None, None) => return changed,
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some(one), Some(two)) => one.key().cmp(two.key()),
+            (Some(left), Some(right)) => left.key().cmp(right.key()),
         };
-        let one = if order == Ordering::Greater { None } else { left.next() };
-        let two = if order == Ordering::Less { None } else { right.next() };
-        let same = match (one, two) {
-            (Some(one), Some(two)) => one.is_binary() == two.is_binary() && old.literal(one) == new.literal(two),
-            _ => false,
-        };
-        if let (false, Some(entry)) = (same, one.or(two)) {
+        let before = if order == Ordering::Greater { None } else { left.next() };
+        let after = if order == Ordering::Less { None } else { right.next() };
+        let is_same = before.zip(after).is_some_and(|(before, after)| {
+            before.is_binary() == after.is_binary() && old.literal(before) == new.literal(after)
+        });
+        if let Some(entry) = before.or(after).filter(|_| !is_same) {
             changed.push(entry.key().to_owned());
         }
     }

@@ -1,24 +1,24 @@
-//! What is shown of the reason for which a container refuses a candidate. Nobody trusts it: it is one bounded line without hidden
-//! characters, and it is left out where it holds a value. Pure.
+//! Decides what is shown of the reason for which a container refuses a candidate. The text is not trusted: one bounded line
+//! without hidden characters is shown, and nothing if the text holds a value. Pure.
 //!
-//! A text holds a value where it has the value itself, as it is or as in JSON, or a scalar of a longer one, such as a password in YAML. It
-//! is looked at whole before it is cut.
+//! A text holds a value if it has the value itself, as it is or as in JSON, or a scalar of a longer one, such as a password in
+//! YAML. The whole text is searched before it is cut.
 
 use nudge_protocol::bounded_text::one_line;
 
 use crate::content::Dictionary;
 
-/// Longest text that is read, in bytes. Of a longer one nothing is shown: its end could be the beginning of a value.
+/// The maximum size of a text that is read, in bytes. Of a longer one nothing is shown: its end could be the beginning of a value.
 pub(super) const MAX_READ_BYTES: usize = 4096;
-/// Longest text that is shown, in bytes.
+/// The maximum size of a text that is shown, in bytes.
 const MAX_SHOWN_BYTES: usize = 512;
-/// A shorter value counts as a word only: the number 5 does not stand in 8075.
-const WORD_BYTES: usize = 8;
-/// A shorter scalar of a longer value is no secret, and stands in many texts.
-const SCALAR_BYTES: usize = 6;
+/// The size from which a value counts within a word, too; a shorter one counts as a word only: 8075 does not hold the number 5.
+const MIN_PART_BYTES: usize = 8;
+/// The size from which a scalar of a longer value counts; a shorter one is not a secret, and many texts have it.
+const MIN_SCALAR_BYTES: usize = 6;
 
-/// What is shown of a text; `None` is one that was not read whole.
-pub fn shown(text: Option<&[u8]>, dictionaries: &[&Dictionary]) -> String {
+/// Returns what is shown of a text; `None` is a text that was not read whole.
+pub fn displayable_reason(text: Option<&[u8]>, dictionaries: &[&Dictionary]) -> String {
     let Some(raw) = text else {
         return format!("(its text is left out: it has more than {MAX_READ_BYTES} bytes, or is incomplete)");
     };
@@ -35,13 +35,13 @@ pub fn shown(text: Option<&[u8]>, dictionaries: &[&Dictionary]) -> String {
 }
 
 fn holds(text: &[u8], dictionary: &Dictionary) -> bool {
-    // Most of what a value may have is ruled out by its first bytes.
-    let mut beginnings: Vec<&[u8]> = text.windows(SCALAR_BYTES).collect();
+    // The first bytes rule out most values and scalars.
+    let mut beginnings: Vec<&[u8]> = text.windows(MIN_SCALAR_BYTES).collect();
     beginnings.sort_unstable();
     let has = |value: &[u8]| {
-        let value = trimmed(value);
-        let begins = |begin: &[u8]| beginnings.binary_search(&begin).is_ok();
-        value.get(..SCALAR_BYTES).is_none_or(begins) && has(text, value)
+        let value = trim(value);
+        let is_possible = |begin: &[u8]| beginnings.binary_search(&begin).is_ok();
+        value.get(..MIN_SCALAR_BYTES).is_none_or(is_possible) && holds_value(text, value)
     };
     let mut entries = dictionary.entries().iter().filter(|entry| !entry.is_reserved());
     entries.any(|entry| {
@@ -50,39 +50,39 @@ fn holds(text: &[u8], dictionary: &Dictionary) -> bool {
     })
 }
 
-/// Returns whether the value stands in the text; a short one as a word.
-fn has(text: &[u8], value: &[u8]) -> bool {
+/// Returns whether the text holds the value; a short value as a word.
+fn holds_value(text: &[u8], value: &[u8]) -> bool {
     let is_letter = |at: Option<&u8>| at.is_some_and(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii());
     let is_word = |at: usize| {
         !is_letter(at.checked_sub(1).and_then(|before| text.get(before))) && !is_letter(text.get(at + value.len()))
     };
-    let whole = value.len() < WORD_BYTES;
+    let must_be_word = value.len() < MIN_PART_BYTES;
     !value.is_empty()
         && value.len() <= text.len()
-        && text.windows(value.len()).enumerate().any(|(at, part)| part == value && (!whole || is_word(at)))
+        && text.windows(value.len()).enumerate().any(|(at, part)| part == value && (!must_be_word || is_word(at)))
 }
 
-/// The scalars of a value in JSON, YAML, or another format of lines with a key and a value.
+/// Returns the scalars of a value in JSON, YAML, or another format of lines with a key and a value.
 fn scalars(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let pieces = value.split(|byte| b"\n\r,;{}[]".contains(byte)).map(trimmed);
+    let pieces = value.split(|byte| b"\n\r,;{}[]".contains(byte)).map(trim);
     let scalars = pieces.map(|piece| {
         let at = piece.iter().position(|byte| b":=".contains(byte));
-        let behind = at.map(|at| trimmed(&piece[at + 1..]));
-        behind.filter(|behind| behind.len() >= SCALAR_BYTES).unwrap_or(piece)
+        let behind = at.map(|at| trim(&piece[at + 1..]));
+        behind.filter(|behind| behind.len() >= MIN_SCALAR_BYTES).unwrap_or(piece)
     });
-    scalars.filter(|scalar| scalar.len() >= SCALAR_BYTES)
+    scalars.filter(|scalar| scalar.len() >= MIN_SCALAR_BYTES)
 }
 
-/// Without white space and quotes around it.
-fn trimmed(mut value: &[u8]) -> &[u8] {
-    let is_around = |byte: &u8| byte.is_ascii_whitespace() || b"\"'".contains(byte);
+/// Removes white space and quotes around a value.
+fn trim(mut value: &[u8]) -> &[u8] {
+    let is_trimmed = |byte: &u8| byte.is_ascii_whitespace() || b"\"'".contains(byte);
     while let [first, rest @ ..] = value
-        && is_around(first)
+        && is_trimmed(first)
     {
         value = rest;
     }
     while let [rest @ .., last] = value
-        && is_around(last)
+        && is_trimmed(last)
     {
         value = rest;
     }
@@ -111,17 +111,17 @@ mod tests {
         Dictionary::merge(&[Arc::new(content)], &EtagKey::new(b"")).unwrap()
     }
 
-    fn of(text: &[u8], values: &[&[u8]]) -> String {
-        shown(Some(text), &[&dictionary(&[]), &dictionary(values)])
+    fn display(text: &[u8], values: &[&[u8]]) -> String {
+        displayable_reason(Some(text), &[&dictionary(&[]), &dictionary(values)])
     }
 
     #[test]
     fn a_text_is_one_bounded_line() {
-        assert_eq!(of(b" lives: 17 is\ttoo\x1b[2J many\n", &[b"x"]), "lives: 17 is too [2J many");
-        assert_eq!(of(b"\xff bad", &[]), "\u{fffd} bad");
-        assert_eq!(of("é".repeat(1000).as_bytes(), &[]).len(), 512);
-        assert_eq!(of(b" \n", &[]), "(it gives no reason)");
-        assert!(shown(None, &[]).contains("more than 4096 bytes"));
+        assert_eq!(display(b" lives: 17 is\ttoo\x1b[2J many\n", &[b"x"]), "lives: 17 is too [2J many");
+        assert_eq!(display(b"\xff bad", &[]), "\u{fffd} bad");
+        assert_eq!(display("é".repeat(1000).as_bytes(), &[]).len(), 512);
+        assert_eq!(display(b" \n", &[]), "(it gives no reason)");
+        assert!(displayable_reason(None, &[]).contains("more than 4096 bytes"));
     }
 
     #[test]
@@ -141,8 +141,12 @@ mod tests {
             (key, "no key: MC4CAQAwBQYDK2VwBCIEIJ=="),
             (br#"{"a": 1, "token": "abcdefgh"}"#, "abcdefgh has ended"),
         ] {
-            assert_eq!(of(text.as_bytes(), &[value]), LEFT_OUT, "{text}");
-            assert_eq!(shown(Some(text.as_bytes()), &[&dictionary(&[value]), &dictionary(&[])]), LEFT_OUT, "{text}");
+            assert_eq!(display(text.as_bytes(), &[value]), LEFT_OUT, "{text}");
+            assert_eq!(
+                displayable_reason(Some(text.as_bytes()), &[&dictionary(&[value]), &dictionary(&[])]),
+                LEFT_OUT,
+                "{text}"
+            );
         }
     }
 
@@ -155,14 +159,14 @@ mod tests {
             (b"", "nothing"),
             (br#"{"lives": 3,}"#, "app.json: trailing comma at line 1 column 13"),
         ] {
-            assert_eq!(of(text.as_bytes(), &[value]), text);
+            assert_eq!(display(text.as_bytes(), &[value]), text);
         }
     }
 
     #[test]
     fn a_value_beyond_what_is_shown_counts_too() {
         let text = format!("{} hunter22", "x".repeat(2000));
-        assert_eq!(of(text.as_bytes(), &[b"hunter22"]), LEFT_OUT);
+        assert_eq!(display(text.as_bytes(), &[b"hunter22"]), LEFT_OUT);
     }
 
     proptest! {
@@ -174,13 +178,13 @@ mod tests {
             let value = which.get(&values);
             let all: Vec<&[u8]> = values.iter().map(String::as_bytes).collect();
             let text = format!("{before}{value}{after}");
-            let shown = of(text.as_bytes(), &all);
+            let shown = display(text.as_bytes(), &all);
             prop_assert_eq!(shown, LEFT_OUT, "{:?}", text);
         }
 
         #[test]
         fn no_text_makes_it_panic(text in vec(any::<u8>(), 0..200), value in vec(any::<u8>(), 0..40)) {
-            let shown = of(&text, &[&value]);
+            let shown = display(&text, &[&value]);
             prop_assert!(!shown.is_empty() && shown.len() <= 512 && !shown.contains(char::is_control));
         }
     }

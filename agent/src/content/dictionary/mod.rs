@@ -34,7 +34,7 @@ impl EtagKey {
         Self(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
     }
 
-    /// A strong `ETag` for `content`, with its quotes. Half of HMAC-SHA256, which is far from collisions.
+    /// Returns a strong `ETag` for `content`, with its quotes: half of HMAC-SHA256, which is far from collisions.
     pub fn etag(&self, content: &[u8]) -> String {
         let tag = hmac::sign(&self.0, content);
         format!("\"{}\"", URL_SAFE_NO_PAD.encode(&tag.as_ref()[..16]))
@@ -44,24 +44,24 @@ impl EtagKey {
 /// The bound that a dictionary exceeds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
-    /// Too many bytes.
+    /// The dictionary has too many bytes.
     #[error(
         "the dictionary is {bytes} bytes as JSON, and at most {MAX_DICTIONARY_BYTES} are allowed; make values smaller or use fewer configs"
     )]
     Bytes {
-        /// Its size.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// Too many keys.
+    /// The dictionary has too many keys.
     #[error("the dictionary has {keys} keys, and at most {MAX_KEYS} are allowed; put several settings into one key")]
     Keys {
-        /// Their number.
+        /// The number of keys.
         keys: usize,
     },
-    /// Too many configs.
+    /// The dictionary has too many configs.
     #[error("there are {configs} configs, and at most {MAX_CONFIGS} are allowed in one dictionary; use fewer configs")]
     Configs {
-        /// Their number.
+        /// The number of configs.
         configs: usize,
     },
 }
@@ -71,13 +71,13 @@ pub enum TooLarge {
 pub struct ConfigView {
     /// The config.
     pub name: ConfigName,
-    /// Its version.
+    /// The version.
     pub version: VersionName,
-    /// Digest of the version's content.
+    /// The digest of the version's content.
     pub digest: String,
-    /// Number of its keys.
+    /// The number of keys.
     pub keys: usize,
-    /// Length of its values together, in bytes.
+    /// The length of all values together, in bytes.
     pub bytes: usize,
 }
 
@@ -93,7 +93,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -113,7 +113,7 @@ impl Entry {
 pub struct Dictionary {
     json: Bytes,
     etag: String,
-    index: Vec<Entry>,
+    entries: Vec<Entry>,
     configs: Vec<ConfigView>,
     overlaps: Vec<Overlap>,
     env: OnceLock<Result<Bytes, NotExpressible>>,
@@ -148,64 +148,64 @@ impl Dictionary {
             })
             .collect();
 
-        let own = reserved_values(contents, &owners);
+        let reserved = reserved_values(contents, &owners);
         let mut entries: Vec<(&str, &Value)> = owners.iter().map(|(key, (value, _))| (*key, *value)).collect();
-        entries.extend(own.iter().map(|(key, value)| (key.as_str(), value)));
+        entries.extend(reserved.iter().map(|(key, value)| (key.as_str(), value)));
         entries.sort_unstable_by_key(|(key, _)| *key);
 
-        let (json, index) = render_json(&entries)?;
+        let (json, entries) = render_json(&entries)?;
         Ok(Self {
             etag: etags.etag(&json),
             json: Bytes::from_owner(json),
-            index,
+            entries,
             configs: contents.iter().map(|content| view(content)).collect(),
             overlaps,
             env: OnceLock::new(),
         })
     }
 
-    /// The whole dictionary as one JSON object, keys sorted.
+    /// Returns the whole dictionary as one JSON object, keys sorted.
     pub fn json(&self) -> Bytes {
         self.json.clone()
     }
 
-    /// The strong `ETag` of [`Self::json`], with its quotes.
+    /// Returns the strong `ETag` of [`Self::json`], with its quotes.
     pub fn etag(&self) -> &str {
         &self.etag
     }
 
-    /// Every key in order.
+    /// Returns every key in order.
     pub fn entries(&self) -> &[Entry] {
-        &self.index
+        &self.entries
     }
 
-    /// The configs in the order in which they were merged.
+    /// Returns the configs in the order in which they were merged.
     pub fn configs(&self) -> &[ConfigView] {
         &self.configs
     }
 
-    /// Keys that more than one config has.
+    /// Returns the keys that more than one config has.
     pub fn overlaps(&self) -> &[Overlap] {
         &self.overlaps
     }
 
-    /// The raw bytes of one value.
+    /// Returns the raw bytes of one value.
     pub fn value(&self, key: &str) -> Option<Bytes> {
-        let at = self.index.binary_search_by(|entry| entry.key().cmp(key)).ok()?;
-        Some(self.raw(&self.index[at]))
+        let at = self.entries.binary_search_by(|entry| entry.key().cmp(key)).ok()?;
+        Some(self.raw(&self.entries[at]))
     }
 
-    /// The raw bytes of one of [`Self::entries`].
+    /// Returns the raw bytes of one of [`Self::entries`].
     pub fn raw(&self, entry: &Entry) -> Bytes {
         entry.value.share()
     }
 
-    /// The dictionary in the format for shells, rendered at the first call.
+    /// Returns the dictionary in the format for shells, rendered at the first call.
     pub fn env(&self) -> Result<Bytes, NotExpressible> {
         self.env.get_or_init(|| render_env(self)).clone()
     }
 
-    /// The JSON literal of an entry, for comparing without decoding.
+    /// Returns the JSON literal of an entry, for comparing without decoding.
     pub(crate) fn literal(&self, entry: &Entry) -> &[u8] {
         &self.json[entry.literal.clone()]
     }
@@ -215,7 +215,7 @@ impl fmt::Debug for Dictionary {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Dictionary")
             .field("bytes", &self.json.len())
-            .field("keys", &self.index.len())
+            .field("keys", &self.entries.len())
             .field("configs", &self.configs)
             .finish_non_exhaustive()
     }
@@ -231,88 +231,70 @@ fn view(content: &VersionContent) -> ConfigView {
     }
 }
 
-/// The keys that Nudge adds, see [`reserved`].
+/// Returns the keys that Nudge adds, see [`reserved`].
 fn reserved_values(
     contents: &[Arc<VersionContent>],
     owners: &BTreeMap<&str, (&Value, Vec<&ConfigName>)>,
 ) -> Vec<(String, Value)> {
     let text = |text: &str| Value::from(text.as_bytes());
-    let mut own = Vec::with_capacity(contents.len() + 2);
-    let named: Vec<String> =
+    let mut values = Vec::with_capacity(contents.len() + 2);
+    let versions: Vec<String> =
         contents.iter().map(|content| format!("{}={}", content.config(), content.version())).collect();
-    own.push((reserved::CONFIGS.to_owned(), text(&named.join(","))));
+    values.push((reserved::CONFIGS.to_owned(), text(&versions.join(","))));
     for content in contents {
-        own.push((reserved::version_key(content.config().as_str()), text(content.version().as_str())));
+        values.push((reserved::version_key(content.config().as_str()), text(content.version().as_str())));
     }
     let binary: Vec<&str> =
         owners.iter().filter(|(_, (value, _))| is_binary(value.as_bytes())).map(|(key, _)| *key).collect();
     if !binary.is_empty() {
-        own.push((reserved::BINARY.to_owned(), text(&binary.join(","))));
+        values.push((reserved::BINARY.to_owned(), text(&binary.join(","))));
     }
-    own
+    values
 }
 
 fn is_binary(value: &[u8]) -> bool {
     std::str::from_utf8(value).is_err()
 }
 
-/// Writes the JSON text in two passes. The first only counts, so that the second never moves the values in memory, which would leave
-/// copies that are not wiped.
+/// Renders the JSON text in two passes. The first only counts, so that the second never moves the values in memory, which would
+/// leave copies that are not wiped.
 fn render_json(entries: &[(&str, &Value)]) -> Result<(Zeroizing<Vec<u8>>, Vec<Entry>), TooLarge> {
-    let mut counter = Counter(0);
-    write_entries(entries, &mut counter, |_, _| ()).map_err(|_| TooLarge::Bytes { bytes: counter.0 })?;
-    if counter.0 > MAX_DICTIONARY_BYTES {
-        return Err(TooLarge::Bytes { bytes: counter.0 });
-    }
-    let mut json = Zeroizing::new(Vec::with_capacity(counter.0));
-    let mut index = Vec::with_capacity(entries.len());
-    write_entries(entries, &mut *json, |entry, range| {
-        let (key, value) = entries[entry];
-        index.push(Entry {
-            key: key.into(),
-            value: value.clone(),
-            literal: range,
-            binary: is_binary(value.as_bytes()),
-        });
-    })
-    .map_err(|_| TooLarge::Bytes { bytes: counter.0 })?;
-    Ok((json, index))
+    let mut counter = CountingWriter { inner: io::sink(), count: 0 };
+    let result = write_entries(entries, &mut counter);
+    let bytes = counter.count;
+    let literals = result.ok().filter(|_| bytes <= MAX_DICTIONARY_BYTES).ok_or(TooLarge::Bytes { bytes })?;
+    let mut json = Zeroizing::new(Vec::with_capacity(bytes));
+    let mut writer = CountingWriter { inner: &mut *json, count: 0 };
+    write_entries(entries, &mut writer).map_err(|_| TooLarge::Bytes { bytes })?;
+    let entry = |(&(key, value), literal): (&(&str, &Value), Range<usize>)| Entry {
+        key: key.into(),
+        value: value.clone(),
+        literal,
+        binary: is_binary(value.as_bytes()),
+    };
+    Ok((json, entries.iter().zip(literals).map(entry).collect()))
 }
 
-/// Something whose length is known while it is written.
-trait Sink: Write {
-    fn len(&self) -> usize;
+/// A writer that counts the bytes.
+struct CountingWriter<W> {
+    inner: W,
+    count: usize,
 }
 
-impl Sink for Vec<u8> {
-    fn len(&self) -> usize {
-        self.len()
-    }
-}
-
-struct Counter(usize);
-
-impl Write for Counter {
+impl<W: Write> Write for CountingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
+        let count = self.inner.write(bytes)?;
+        self.count += count;
+        Ok(count)
     }
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.inner.flush()
     }
 }
 
-impl Sink for Counter {
-    fn len(&self) -> usize {
-        self.0
-    }
-}
-
-fn write_entries<S: Sink>(
-    entries: &[(&str, &Value)],
-    sink: &mut S,
-    mut written: impl FnMut(usize, Range<usize>),
-) -> io::Result<()> {
+/// Writes the JSON text. Returns the range of each value in it, without its quotes.
+fn write_entries<W: Write>(entries: &[(&str, &Value)], sink: &mut CountingWriter<W>) -> io::Result<Vec<Range<usize>>> {
+    let mut literals = Vec::with_capacity(entries.len());
     sink.write_all(b"{")?;
     for (at, (key, value)) in entries.iter().enumerate() {
         if at > 0 {
@@ -320,7 +302,7 @@ fn write_entries<S: Sink>(
         }
         serde_json::to_writer(&mut *sink, key)?;
         sink.write_all(b":")?;
-        let start = sink.len() + 1;
+        let start = sink.count + 1;
         let value = value.as_bytes();
         if let Ok(text) = std::str::from_utf8(value) {
             serde_json::to_writer(&mut *sink, text)?;
@@ -332,9 +314,10 @@ fn write_entries<S: Sink>(
             drop(encoder);
             sink.write_all(b"\"")?;
         }
-        written(at, start..sink.len() - 1);
+        literals.push(start..sink.count - 1);
     }
-    sink.write_all(b"}")
+    sink.write_all(b"}")?;
+    Ok(literals)
 }
 
 #[cfg(test)]
@@ -412,8 +395,8 @@ mod tests {
 
     #[test]
     fn debug_shows_no_value() {
-        let shown = format!("{:?}", merge(&[content("a", "1", &[("k", b"hunter2")])]));
-        assert!(!shown.contains("hunter2"), "{shown}");
+        let text = format!("{:?}", merge(&[content("a", "1", &[("k", b"hunter2")])]));
+        assert!(!text.contains("hunter2"), "{text}");
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! The whole folder: its configs, the current version of each, and the content of that version.
+//! The source that reads a folder: its configs, the current version of each, and the content of that version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -10,15 +10,15 @@ use nudge_protocol::limits::{MAX_CONFIGS, MAX_DICTIONARY_BYTES};
 use nudge_protocol::status::ProblemReason;
 use nudge_protocol::{ConfigName, VersionName, names};
 
-use super::current::{
+use super::current_version::{
     CurrentError, CurrentVersion, MAX_CURRENT_BYTES, is_checkout, parse_current_file, parse_current_link,
 };
-use super::root::{OpenError, Root, shown};
-use super::version::{Fingerprint, KeyFault, fingerprint, read_version};
+use super::root::{OpenError, Root, displayable};
+use super::version_folder::{Fingerprint, KeyFault, fingerprint, read_version};
 use crate::content::VersionContent;
 use crate::source::{Fault, Reading};
 
-/// Why a config's current version can't be read.
+/// The reason why a config's current version can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The folder given by `--dir` can't be opened.
@@ -26,13 +26,13 @@ pub enum ReadError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
     /// There is no folder for the config.
     #[error("there is no folder {}; make it, with a folder for each version in it", path.display())]
     ConfigMissing {
-        /// Where it should be.
+        /// The path at which it should be.
         path: PathBuf,
     },
     /// There is no `current`.
@@ -46,7 +46,7 @@ pub enum ReadError {
     CurrentInvalid {
         /// The link or file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the link or file.
         source: CurrentError,
     },
     /// The current version has no folder.
@@ -56,7 +56,7 @@ pub enum ReadError {
         config: ConfigName,
         /// The version.
         version: VersionName,
-        /// Where it should be.
+        /// The path at which it should be.
         path: PathBuf,
     },
     /// The version's content breaks a rule, or can't be read.
@@ -77,12 +77,12 @@ pub enum ReadError {
         /// The config.
         config: ConfigName,
     },
-    /// The operating system refused to read it.
+    /// The operating system refused to read a file or folder.
     #[error("{} can't be read: {source}", path.display())]
     Unreadable {
-        /// What can't be read.
+        /// The file or folder.
         path: PathBuf,
-        /// The refusal.
+        /// The cause.
         source: OpenError,
     },
 }
@@ -106,14 +106,14 @@ impl ReadError {
 }
 
 fn version_reason(faults: &[KeyFault]) -> ProblemReason {
-    let of = |fault: &KeyFault| match fault {
+    let reason = |fault: &KeyFault| match fault {
         KeyFault::Changing | KeyFault::Empty => ProblemReason::VersionIncomplete,
         KeyFault::TooLarge { .. } | KeyFault::AllTooLarge | KeyFault::TooMany { .. } => ProblemReason::TooLarge,
         KeyFault::NoFolder => ProblemReason::VersionMissing,
         KeyFault::Io { .. } => ProblemReason::Unreadable,
         KeyFault::Name(_) | KeyFault::NotAFile { .. } | KeyFault::Outside { .. } => ProblemReason::VersionInvalid,
     };
-    faults.first().map_or(ProblemReason::VersionInvalid, of)
+    faults.first().map_or(ProblemReason::VersionInvalid, reason)
 }
 
 impl From<ReadError> for Fault {
@@ -125,7 +125,7 @@ impl From<ReadError> for Fault {
 /// The result of one scan of the folder.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// What the scan found for every config.
+    /// The reading of every config.
     pub readings: Vec<Reading>,
     /// The folders whose changes matter, relative to the source's folder.
     pub folders: BTreeSet<PathBuf>,
@@ -137,18 +137,19 @@ pub struct Scan {
     pub local: bool,
 }
 
-/// How long a version counts as being written after the last write to one of its files.
-pub const SETTLE: Duration = Duration::from_millis(50);
-/// How long after a write a second one may not change the file's times, since clocks of file systems tick.
+/// The time for which a version counts as being written after the last write to one of its files.
+pub const SETTLE_TIME: Duration = Duration::from_millis(50);
+/// The time after a write in which a second one may leave the file's times unchanged, since clocks of file systems tick.
 const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(1);
 
-/// A folder with configs. It remembers what it has read, so that a scan without changes costs little.
+/// A folder with configs. The source remembers what it has read, so that a scan without changes costs little.
 #[derive(Debug)]
 pub struct DirSource {
     path: PathBuf,
     selected: Option<Vec<ConfigName>>,
-    seen: BTreeMap<ConfigName, ScannedFolder>,
-    settles: bool,
+    scanned: BTreeMap<ConfigName, ScannedFolder>,
+    /// Whether a version counts as incomplete while its files are being written.
+    waits_for_writers: bool,
 }
 
 #[derive(Debug)]
@@ -159,19 +160,19 @@ struct ScannedFolder {
 }
 
 impl DirSource {
-    /// Takes configs from the folder `path`: the selected ones, or all.
+    /// Creates a source of configs in the folder `path`: the selected ones, or all.
     pub fn new(path: PathBuf, selected: Option<Vec<ConfigName>>) -> Self {
-        Self { path, selected, seen: BTreeMap::new(), settles: false }
+        Self { path, selected, scanned: BTreeMap::new(), waits_for_writers: false }
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// From now on a version counts as incomplete while its files are being written. The first scan takes files as they are.
+    /// Lets a version count as incomplete while its files are being written. The first scan takes files as they are.
     pub fn wait_for_writers(&mut self) {
-        self.settles = true;
+        self.waits_for_writers = true;
     }
 
     /// Reads the current version of every config.
@@ -183,9 +184,9 @@ impl DirSource {
             Err(source) => {
                 let message = ReadError::Folder { path: self.path.clone(), source }.to_string();
                 let fault = Fault { reason: ProblemReason::Unreadable, message };
-                let known = self.selected.clone().unwrap_or_else(|| self.seen.keys().cloned().collect());
+                let configs = self.selected.clone().unwrap_or_else(|| self.scanned.keys().cloned().collect());
                 let lost = |config| Reading { config, result: Err(fault.clone()) };
-                scan.readings = known.into_iter().map(lost).collect();
+                scan.readings = configs.into_iter().map(lost).collect();
                 return scan;
             }
         };
@@ -193,10 +194,10 @@ impl DirSource {
         let configs = if let Some(selected) = &self.selected {
             selected.clone()
         } else {
-            let mut found = list_configs(&root, &mut scan.ignored);
+            let mut configs = list_configs(&root, &mut scan.ignored);
             // A config whose folder is gone stays served, with a problem.
-            found.extend(self.seen.keys().cloned());
-            found.into_iter().collect()
+            configs.extend(self.scanned.keys().cloned());
+            configs.into_iter().collect()
         };
         let mut bytes = 0;
         for (at, config) in configs.into_iter().enumerate() {
@@ -226,33 +227,33 @@ impl DirSource {
     ) -> Result<Arc<VersionContent>, ReadError> {
         let folder = PathBuf::from(config.as_str());
         folders.insert(folder.clone());
-        let CurrentVersion { version, folder: within } = current_version(root, config)?;
-        let folder = folder.join(within);
+        let CurrentVersion { version, folder: version_folder } = current_version(root, config)?;
+        let folder = folder.join(version_folder);
         folders.insert(folder.clone());
-        if let Some(seen) = self.seen.get(config)
-            && *seen.content.version() == version
-            && seen.fingerprint.is_some()
-            && fingerprint(root, &folder) == seen.fingerprint
+        if let Some(last) = self.scanned.get(config)
+            && *last.content.version() == version
+            && last.fingerprint.is_some()
+            && fingerprint(root, &folder) == last.fingerprint
         {
-            return Ok(Arc::clone(&seen.content));
+            return Ok(Arc::clone(&last.content));
         }
-        let (content, fingerprint) = read_one(root, config, &version, &folder)?;
+        let (content, fingerprint) = read_content(root, config, &version, &folder)?;
         let age = fingerprint.age(SystemTime::now());
-        if self.settles && age < SETTLE {
+        if self.waits_for_writers && age < SETTLE_TIME {
             let (config, faults) = (config.clone(), vec![KeyFault::Changing]);
             return Err(ReadError::Version { config, version, faults });
         }
         let (content, fingerprint) = (Arc::new(content), Some(fingerprint).filter(|_| age >= TIMESTAMP_GRANULARITY));
-        self.seen.insert(config.clone(), ScannedFolder { fingerprint, content: Arc::clone(&content) });
+        self.scanned.insert(config.clone(), ScannedFolder { fingerprint, content: Arc::clone(&content) });
         Ok(content)
     }
 }
 
-/// The folders whose names are names of configs; messages about the others go to `ignored`.
+/// Returns the folders whose names are names of configs; messages about the others go to `ignored`.
 fn list_configs(root: &Root, ignored: &mut Vec<String>) -> BTreeSet<ConfigName> {
     let mut configs = BTreeSet::new();
     for name in root.list(Path::new("")).unwrap_or_default() {
-        let text = shown(&name);
+        let text = displayable(&name);
         let is_folder = || root.path().join(&name).is_dir();
         if text.starts_with('.') || !is_folder() {
             continue;
@@ -267,12 +268,12 @@ fn list_configs(root: &Root, ignored: &mut Vec<String>) -> BTreeSet<ConfigName> 
     configs
 }
 
-/// The version that `current` names.
+/// Returns the version that `current` names.
 pub(super) fn current_version(root: &Root, config: &ConfigName) -> Result<CurrentVersion, ReadError> {
     let folder = Path::new(config.as_str());
     let path = folder.join(names::CURRENT);
-    let shown = || root.path().join(&path);
-    let invalid = |source| ReadError::CurrentInvalid { path: shown(), source };
+    let full_path = || root.path().join(&path);
+    let invalid = |source| ReadError::CurrentInvalid { path: full_path(), source };
     match root.read_link(&path) {
         Ok(Some(target)) => {
             let absolute = std::path::absolute(root.path().join(folder)).unwrap_or_else(|_| root.path().join(folder));
@@ -282,8 +283,8 @@ pub(super) fn current_version(root: &Root, config: &ConfigName) -> Result<Curren
                 .map_err(invalid)
         }
         Ok(None) => {
-            let file = root.open_file(&path).map_err(|source| ReadError::Unreadable { path: shown(), source })?;
-            let unreadable = |source| ReadError::Unreadable { path: shown(), source: OpenError::Io(source) };
+            let file = root.open_file(&path).map_err(|source| ReadError::Unreadable { path: full_path(), source })?;
+            let unreadable = |source| ReadError::Unreadable { path: full_path(), source: OpenError::Io(source) };
             if !file.metadata().map_err(unreadable)?.is_file() {
                 return Err(invalid(CurrentError::Kind));
             }
@@ -295,12 +296,12 @@ pub(super) fn current_version(root: &Root, config: &ConfigName) -> Result<Curren
             Err(error) if error.is_not_found() => ReadError::ConfigMissing { path: root.path().join(folder) },
             _ => ReadError::CurrentMissing { config: config.clone() },
         }),
-        Err(source) => Err(ReadError::Unreadable { path: shown(), source }),
+        Err(source) => Err(ReadError::Unreadable { path: full_path(), source }),
     }
 }
 
 /// Reads one version of a config from its folder.
-pub(super) fn read_one(
+pub(super) fn read_content(
     root: &Root,
     config: &ConfigName,
     version: &VersionName,
@@ -316,12 +317,12 @@ pub(super) fn read_one(
     Ok((VersionContent::new(config.clone(), version.clone(), values), fingerprint))
 }
 
-/// What `nudge-agent check` reports of one config.
+/// The report of `nudge-agent check` about one config.
 #[derive(Debug)]
 pub struct ConfigReport {
     /// The config.
     pub config: ConfigName,
-    /// The current version, or why it is not known.
+    /// The current version, or the reason why it is not known.
     pub current: Result<VersionName, ReadError>,
     /// Every version in name order, with its content or its fault.
     pub versions: Vec<(VersionName, Result<VersionContent, ReadError>)>,
@@ -342,9 +343,9 @@ impl ConfigReport {
         let mut ignored = Vec::new();
         let mut names = BTreeSet::new();
         match root.list(folder) {
-            Ok(found) => {
-                for name in found {
-                    let text = shown(&name);
+            Ok(entries) => {
+                for name in entries {
+                    let text = displayable(&name);
                     if text.starts_with('.') || text == names::CURRENT {
                         continue;
                     }
@@ -359,16 +360,17 @@ impl ConfigReport {
             Err(source) => ignored.push(ReadError::Unreadable { path: root.path().join(folder), source }.to_string()),
         }
         let current = current_version(root, &config);
-        // Of what git-sync keeps, only the newest is a version.
+        // Of git-sync's checkouts, only the newest is a version.
         names.extend(
             current.iter().filter(|current| is_checkout(&current.folder)).map(|current| current.version.clone()),
         );
         let versions = names
             .into_iter()
             .map(|version| {
-                let here = current.as_ref().ok().filter(|current| current.version == version);
-                let within = here.map_or(Path::new(version.as_str()), |current| &current.folder);
-                let content = read_one(root, &config, &version, &folder.join(within)).map(|(content, _)| content);
+                let checkout = current.as_ref().ok().filter(|current| current.version == version);
+                let version_folder = checkout.map_or(Path::new(version.as_str()), |current| &current.folder);
+                let content =
+                    read_content(root, &config, &version, &folder.join(version_folder)).map(|(content, _)| content);
                 (version, content)
             })
             .collect();
@@ -377,5 +379,5 @@ impl ConfigReport {
 }
 
 #[cfg(test)]
-#[path = "layout_tests.rs"]
+#[path = "dir_source_tests.rs"]
 mod tests;

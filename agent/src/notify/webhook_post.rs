@@ -23,46 +23,46 @@ use zeroize::Zeroizing;
 use super::WebhookTarget;
 use crate::content::Dictionary;
 
-/// How long one attempt may take.
+/// The maximum time for one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the body of an answer may take after its head.
+/// The maximum time for the body of an answer after its head.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why an event was not delivered.
+/// The reason why an event was not delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliverError {
-    /// No connection.
+    /// The target can't be reached.
     #[error("the target can't be reached: {0}")]
     Connect(io::Error),
-    /// A connection that broke, or another protocol.
+    /// The connection broke, or the target speaks another protocol.
     #[error("the request failed: {0}")]
     Http(#[from] hyper::Error),
-    /// No answer.
+    /// The target did not answer in time.
     #[error("the target did not answer within {} seconds", ATTEMPT_TIMEOUT.as_secs())]
     TimedOut,
-    /// Another answer.
+    /// The target answered with another status than 2xx.
     #[error("the target answered {0}; only 2xx counts, and redirects are not followed")]
     Status(StatusCode),
 }
 
-/// What is posted.
+/// An event before it is posted.
 pub struct Event<'a> {
-    /// Its type.
+    /// The type of the event.
     pub kind: &'static str,
-    /// Since when it is so.
+    /// The time of the event.
     pub at: OffsetDateTime,
-    /// The dictionary that it is about.
+    /// The dictionary that the event is about.
     pub dictionary: &'a Dictionary,
     /// The version by which a container that is asked reads that dictionary.
     pub candidate: Option<&'a VersionName>,
     /// The changed keys.
     pub changed: Vec<String>,
-    /// More keys than these have changed.
+    /// Whether more keys than these have changed.
     pub truncated: bool,
 }
 
 impl Event<'_> {
-    /// The event as JSON.
+    /// Returns the event as JSON.
     pub fn body(self) -> Bytes {
         let configs = self.dictionary.configs().iter();
         let event = WebhookEvent {
@@ -83,15 +83,15 @@ impl Event<'_> {
     }
 }
 
-/// The answer to a question.
-pub struct Answered {
-    /// Its status.
+/// The answer to a post.
+pub struct Answer {
+    /// The status.
     pub status: StatusCode,
-    /// Its body, where it says why the container refuses; `None` where it is too long, too slow or was cut.
+    /// The body, if it says why a container refuses; `None` if it is too long, too slow or was cut.
     pub text: Option<Zeroizing<Vec<u8>>>,
 }
 
-/// The value of `webhook-signature`: HMAC-SHA256 over `id.timestamp.body`.
+/// Returns the value of `webhook-signature`: HMAC-SHA256 over `id.timestamp.body`.
 pub(super) fn signature(secret: &[u8], id: &str, timestamp: i64, body: &[u8]) -> String {
     let mut signed = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
     signed.update(format!("{id}.{timestamp}.").as_bytes());
@@ -105,15 +105,15 @@ pub(super) async fn deliver(target: &WebhookTarget, secret: &[u8], id: &str, bod
     if status.is_success() { Ok(()) } else { Err(DeliverError::Status(status)) }
 }
 
-/// Makes one attempt to post this, and returns the answer. Of a body that says why (422), no more than `text_bytes` are read; no other body
-/// matters.
+/// Makes one attempt to post `body`, and returns the answer. Of a body that gives a reason (422), no more than
+/// `max_text_bytes` are read; no other body is read.
 pub async fn post(
     target: &WebhookTarget,
     secret: &[u8],
     id: &str,
     body: Bytes,
-    text_bytes: usize,
-) -> Result<Answered, DeliverError> {
+    max_text_bytes: usize,
+) -> Result<Answer, DeliverError> {
     let timestamp = OffsetDateTime::now_utc().unix_timestamp();
     let signature = signature(secret, id, timestamp, &body);
     let request = Request::builder()
@@ -128,28 +128,29 @@ pub async fn post(
         .header(headers::WEBHOOK_SIGNATURE, signature)
         .body(Full::new(body))
         .map_err(|error| DeliverError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    exchange(target, request, text_bytes, Instant::now() + ATTEMPT_TIMEOUT).await
+    exchange(target, request, max_text_bytes, Instant::now() + ATTEMPT_TIMEOUT).await
 }
 
 /// Sends the request and returns the reply.
 async fn exchange(
     target: &WebhookTarget,
     request: Request<Full<Bytes>>,
-    text_bytes: usize,
+    max_text_bytes: usize,
     deadline: Instant,
-) -> Result<Answered, DeliverError> {
+) -> Result<Answer, DeliverError> {
     let late = |_| DeliverError::TimedOut;
-    let stream = timeout_at(deadline, connect(target)).await.map_err(late)?.map_err(DeliverError::Connect)?;
+    let connect = TcpStream::connect(target.addresses());
+    let stream = timeout_at(deadline, connect).await.map_err(late)?.map_err(DeliverError::Connect)?;
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(16 * 1024).handshake(TokioIo::new(stream)).await?;
     let reply = async {
         let (head, body) = timeout_at(deadline, sender.send_request(request)).await.map_err(late)??.into_parts();
-        let text = if text_bytes > 0 && head.status == StatusCode::UNPROCESSABLE_ENTITY {
-            timeout(BODY_TIMEOUT, Limited::new(body, text_bytes).collect()).await.ok().and_then(Result::ok)
+        let text = if max_text_bytes > 0 && head.status == StatusCode::UNPROCESSABLE_ENTITY {
+            timeout(BODY_TIMEOUT, Limited::new(body, max_text_bytes).collect()).await.ok().and_then(Result::ok)
         } else {
             None
         };
-        Ok(Answered { status: head.status, text: text.map(|text| Zeroizing::new(text.to_bytes().to_vec())) })
+        Ok(Answer { status: head.status, text: text.map(|text| Zeroizing::new(text.to_bytes().to_vec())) })
     };
     tokio::pin!(reply);
     tokio::select! {
@@ -158,17 +159,6 @@ async fn exchange(
         // The connection drives the request. Whether it ends well or with a fault, the reply says so.
         _ = connection => reply.await,
     }
-}
-
-async fn connect(target: &WebhookTarget) -> io::Result<TcpStream> {
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in target.addresses() {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use ring::digest;
 
 use super::Value;
 
-/// Keys and values of one version, with their digest. Immutable.
+/// The keys and values of one version, with their digest. Immutable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionContent {
     config: ConfigName,
@@ -23,7 +23,7 @@ pub struct VersionContent {
 }
 
 impl VersionContent {
-    /// Takes over the keys and values and computes their digest.
+    /// Creates a content of these keys and values.
     pub fn new(config: ConfigName, version: VersionName, values: BTreeMap<Key, Value>) -> Self {
         let digest = digest_of(&values);
         let bytes = values.values().map(|value| value.as_bytes().len()).sum();
@@ -38,17 +38,17 @@ impl VersionContent {
         Self { secret_keys, ..Self::new(config, version, values) }
     }
 
-    /// The config.
+    /// Returns the config.
     pub fn config(&self) -> &ConfigName {
         &self.config
     }
 
-    /// The version's name.
+    /// Returns the version's name.
     pub fn version(&self) -> &VersionName {
         &self.version
     }
 
-    /// Keys and values, sorted by key.
+    /// Returns the keys and values, sorted by key.
     pub fn values(&self) -> &BTreeMap<Key, Value> {
         &self.values
     }
@@ -58,19 +58,19 @@ impl VersionContent {
         self.values.iter().filter(move |(key, _)| self.secret_keys.contains(*key) == (kind == ObjectKind::Secret))
     }
 
-    /// `sha256:` and hex; equal for equal keys and values, whatever the version is called.
+    /// Returns `sha256:` and hex digits: equal for equal keys and values, whatever the version is called.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// Length of all values together, in bytes.
+    /// Returns the length of all values together, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// SHA-256 over, for every key in byte order, the key's length as 8 bytes big-endian, the key, the value's length as 8
-/// bytes big-endian, the value. The lengths make the encoding unambiguous.
+/// Computes the SHA-256 over, for every key in byte order, the key's length as 8 bytes big-endian, the key, the value's length
+/// as 8 bytes big-endian, and the value. The lengths make the encoding unambiguous.
 fn digest_of(values: &BTreeMap<Key, Value>) -> String {
     let mut hash = digest::Context::new(&digest::SHA256);
     let mut add = |bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! The agent's identity across restarts, stored in a folder of its own if it has one.
+//! The agent's identity, stored across restarts if the agent has a folder for it.
 
 use std::fs;
 use std::io;
@@ -9,13 +9,13 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::{Authority, AuthorityError, Token, TokenError};
-use crate::private_file::write_whole;
+use crate::atomic_file::write_file;
 
 const TOKEN_FILE: &str = "token";
 const CERTIFICATE_FILE: &str = "ca.crt";
 const KEY_FILE: &str = "ca.key";
 
-/// Why there is no identity.
+/// The reason why there is no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// No token could be drawn.
@@ -29,7 +29,7 @@ pub enum StateError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The folder can't be used.
@@ -37,12 +37,12 @@ pub enum StateError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Token and authority together.
+/// The token and the authority of a pod.
 #[derive(Debug)]
 pub struct Identity {
     /// The pod's token.
@@ -52,13 +52,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new identity that lives as long as the process.
+    /// Makes a new identity that lives as long as the process.
     pub fn generate(now: OffsetDateTime) -> Result<Self, StateError> {
         let token = Token::generate().map_err(StateError::Token)?;
         Ok(Self { token, authority: Authority::generate(now).map_err(StateError::Authority)? })
     }
 
-    /// The identity stored in `folder`, or a new one that is stored there. The folder gets mode 0700, its files 0600.
+    /// Reads the identity stored in `folder`, or makes a new one and stores it. The folder gets mode 0700, its files 0600.
     pub fn load_or_generate(folder: &Path, now: OffsetDateTime) -> Result<Self, StateError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -73,7 +73,7 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let identity = Self::generate(now)?;
                 let write = |path: &Path, text: &str| {
-                    write_whole(path, 0o600, |file| file.write_all(text.as_bytes())).map_err(io(path))
+                    write_file(path, 0o600, |file| file.write_all(text.as_bytes())).map_err(io(path))
                 };
                 write(&key_path, &identity.authority.key_pem())?;
                 write(&certificate_path, identity.authority.certificate_pem())?;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use hyper::Uri;
 use rustls::pki_types::ServerName;
 
-/// Why a text is not the URL of a hub.
+/// The error of a text that is not the URL of a hub.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not the URL of a hub; write it like https://nudge-hub.nudge-system.svc or https://10.96.0.7:8443")]
 pub struct HubUrlError {
@@ -15,33 +15,31 @@ pub struct HubUrlError {
 /// The hub's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubUrl {
-    /// Name or address, without brackets.
     host: String,
     port: u16,
-    /// The value of `Host`.
     authority: String,
-    name: ServerName<'static>,
+    server_name: ServerName<'static>,
 }
 
 impl HubUrl {
-    /// Name or address, without brackets.
+    /// Returns the name or address, without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Name and port as in the URL.
+    /// Returns name and port as in the URL, the value of `Host`.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The name that the hub's certificate must have.
+    /// Returns the name that the hub's certificate must have.
     pub fn server_name(&self) -> ServerName<'static> {
-        self.name.clone()
+        self.server_name.clone()
     }
 }
 
@@ -57,8 +55,8 @@ impl FromStr for HubUrl {
             return Err(refuse());
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host.clone()).map_err(|_| refuse())?;
-        Ok(Self { port: authority.port_u16().unwrap_or(443), authority: authority.to_string(), host, name })
+        let server_name = ServerName::try_from(host.clone()).map_err(|_| refuse())?;
+        Ok(Self { port: authority.port_u16().unwrap_or(443), authority: authority.to_string(), host, server_name })
     }
 }
 

@@ -1,7 +1,7 @@
-//! The CA bundle that the agent trusts the hub by, and the token that it shows to the hub.
+//! The CA bundle by which the agent trusts the hub, and the token that it shows to the hub.
 //!
-//! In an injected pod the bundle stands in the environment of the agent's container, which nobody can change. The token is a file that
-//! changes while the agent runs.
+//! In an injected pod the bundle is in the environment of the agent's container, which nobody can change. The token is a file
+//! that changes while the agent runs.
 
 use std::borrow::Cow;
 use std::fs;
@@ -21,42 +21,55 @@ use zeroize::Zeroizing;
 use super::failure::{Failure, FailureKind};
 
 /// The age after which the token is read again. The kubelet renews it long before it expires.
-const TOKEN_AGE: Duration = Duration::from_mins(1);
-/// TLS sessions that are kept for resumption: there is one hub.
-const SESSIONS: usize = 2;
+const MAX_TOKEN_AGE: Duration = Duration::from_mins(1);
+/// The maximum number of TLS sessions that are kept for resumption: there is one hub.
+const MAX_SESSIONS: usize = 2;
 
-/// Where bundle and token are.
+/// The places of bundle and token.
 #[derive(Clone, Debug)]
 pub struct CredentialFiles {
     /// The CA bundle.
     pub ca: HubCa,
-    /// The token.
+    /// The file with the token.
     pub token_file: PathBuf,
 }
 
-/// The CA bundle, which is all that the agent trusts the hub by.
+/// The CA bundle, by which alone the agent trusts the hub.
 #[derive(Clone, Debug)]
 pub enum HubCa {
-    /// Itself (PEM).
+    /// The bundle itself (PEM).
     Bundle(String),
-    /// In a file that somebody else keeps up to date.
+    /// A file with the bundle, which another program keeps up to date.
     File(PathBuf),
 }
 
-/// Bundle and token as they are now, shared by all connections to the hub.
+/// The bundle and the token as they are now, shared by all connections to the hub.
 pub struct Credentials {
     files: CredentialFiles,
-    tls: Mutex<Option<(String, Arc<ClientConfig>)>>,
-    token: Mutex<Option<(Instant, HeaderValue)>>,
+    tls: Mutex<Option<BundleTls>>,
+    token: Mutex<Option<ReadToken>>,
+}
+
+/// The TLS settings that trust a bundle.
+struct BundleTls {
+    bundle: String,
+    config: Arc<ClientConfig>,
+}
+
+/// The token that was read last.
+struct ReadToken {
+    read_at: Instant,
+    authorization: HeaderValue,
 }
 
 impl Credentials {
-    /// Nothing is read yet.
+    /// Creates credentials that are not read yet.
     pub fn new(files: CredentialFiles) -> Self {
         Self { files, tls: Mutex::default(), token: Mutex::default() }
     }
 
-    /// TLS settings for a new connection. A file with the bundle is read each time; while it stays the same, sessions are resumed.
+    /// Returns TLS settings for a new connection. A file with the bundle is read each time; while it stays the same, sessions
+    /// are resumed.
     pub fn tls(&self) -> Result<Arc<ClientConfig>, Failure> {
         let local = |message| Failure::new(FailureKind::Local, message);
         let (bundle, title) = match &self.files.ca {
@@ -69,31 +82,31 @@ impl Credentials {
                 }
             }
         };
-        let mut known = lock(&self.tls);
-        if let Some((_, tls)) = known.as_ref().filter(|(of, _)| of == bundle.as_ref()) {
-            return Ok(Arc::clone(tls));
+        let mut last = lock(&self.tls);
+        if let Some(last) = last.as_ref().filter(|last| last.bundle == *bundle) {
+            return Ok(Arc::clone(&last.config));
         }
-        let tls = Arc::new(client_config(&bundle).map_err(|why| local(format!("{title} {why}")))?);
-        *known = Some((bundle.into_owned(), Arc::clone(&tls)));
-        Ok(tls)
+        let config = Arc::new(client_config(&bundle).map_err(|fault| local(format!("{title} {fault}")))?);
+        *last = Some(BundleTls { bundle: bundle.into_owned(), config: Arc::clone(&config) });
+        Ok(config)
     }
 
-    /// The value of `Authorization`. The token is read again after a minute, or if `reread` is set.
+    /// Returns the value of `Authorization`. The token is read again after a minute, or if `reread` is set.
     pub fn authorization(&self, reread: bool) -> Result<HeaderValue, Failure> {
-        let mut known = lock(&self.token);
-        if let Some((_, value)) = known.as_ref().filter(|(read, _)| !reread && read.elapsed() < TOKEN_AGE) {
-            return Ok(value.clone());
+        let mut last = lock(&self.token);
+        if let Some(last) = last.as_ref().filter(|last| !reread && last.read_at.elapsed() < MAX_TOKEN_AGE) {
+            return Ok(last.authorization.clone());
         }
         let path = self.files.token_file.display();
-        let local = |why: String| Failure::new(FailureKind::Local, format!("the token for the hub {path} {why}"));
+        let local = |fault: String| Failure::new(FailureKind::Local, format!("the token for the hub {path} {fault}"));
         let token =
             fs::read_to_string(&self.files.token_file).map_err(|error| local(format!("can't be read: {error}")))?;
         let token = Zeroizing::new(token);
         let text = Zeroizing::new(format!("Bearer {}", token.trim()));
-        let mut value = HeaderValue::from_str(&text).map_err(|_| local("holds no valid token".to_owned()))?;
-        value.set_sensitive(true);
-        *known = Some((Instant::now(), value.clone()));
-        Ok(value)
+        let mut authorization = HeaderValue::from_str(&text).map_err(|_| local("holds no valid token".to_owned()))?;
+        authorization.set_sensitive(true);
+        *last = Some(ReadToken { read_at: Instant::now(), authorization: authorization.clone() });
+        Ok(authorization)
     }
 }
 
@@ -111,6 +124,6 @@ fn client_config(bundle: &str) -> Result<ClientConfig, String> {
         .map_err(|error| format!("can't be used: {error}"))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.resumption = Resumption::in_memory_sessions(SESSIONS);
+    config.resumption = Resumption::in_memory_sessions(MAX_SESSIONS);
     Ok(config)
 }

@@ -14,8 +14,8 @@ use nudge_server::http::{BodyError, read_body};
 use nudge_server::slots::RequestGuard;
 use tokio::sync::watch;
 
-use super::body::{ReplyBody, reply_body};
 use super::connections::Connection;
+use super::reply_body::{ReplyBody, reply_body};
 use super::router::{Call, ConfigFormat, route};
 use super::{Limits, Origin, Refusal};
 use crate::check::Candidate;
@@ -26,7 +26,7 @@ use crate::notify::Webhooks;
 use crate::publish::{Current, Published};
 use crate::status::StatusPage;
 
-/// What requests are answered from.
+/// The state from which requests are answered.
 pub struct App {
     /// The endpoint's bounds.
     pub limits: Arc<Limits>,
@@ -36,9 +36,9 @@ pub struct App {
     pub etags: EtagKey,
     /// The dictionary.
     pub current: Current,
-    /// The dictionary once its files are there.
+    /// The dictionary once its files are written.
     pub ready: Current,
-    /// What the containers are asked about.
+    /// The candidate that the containers are asked about.
     pub candidate: watch::Receiver<Option<Arc<Candidate>>>,
     /// The agent's status.
     pub status: StatusPage,
@@ -48,7 +48,7 @@ pub struct App {
     pub metrics: Metrics,
 }
 
-/// A reply before it is one of HTTP.
+/// A reply before it becomes one of HTTP.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
@@ -58,10 +58,11 @@ pub(super) struct Reply {
     pub(super) generation: Option<u64>,
 }
 
-/// Stands for the generation of a dictionary that is not served: older than any that is.
-const CANDIDATE: u64 = 0;
+/// The generation of a dictionary that is not served: older than any that is.
+const CANDIDATE_GENERATION: u64 = 0;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 impl Reply {
@@ -78,7 +79,7 @@ impl Reply {
     }
 
     fn text(status: StatusCode, text: &'static str) -> Self {
-        Self::new(status, HeaderValue::from_static("text/plain; charset=utf-8"), Bytes::from_static(text.as_bytes()))
+        Self::new(status, TEXT, Bytes::from_static(text.as_bytes()))
     }
 }
 
@@ -105,10 +106,10 @@ impl From<Refusal> for Reply {
 impl App {
     /// Answers `request`, which came over `connection`.
     pub async fn answer(self: Arc<Self>, connection: Connection, request: Request<Incoming>) -> Response<ReplyBody> {
-        let busy = connection.begin_request();
+        let guard = connection.begin_request();
         let reply = self.reply(&connection, request).await.unwrap_or_else(Reply::from);
-        self.metrics.answered(reply.status);
-        finish(reply, busy)
+        self.metrics.count_answer(reply.status);
+        to_response(reply, guard)
     }
 
     async fn reply(&self, connection: &Connection, request: Request<Incoming>) -> Result<Reply, Refusal> {
@@ -142,12 +143,12 @@ impl App {
             Call::Status => {
                 let published = self.newest()?;
                 let hooks = self.hooks.list(published.dictionary.etag());
-                Ok(private(Reply::json(StatusCode::OK, &self.status.status(&published, hooks, Instant::now()))))
+                Ok(without_caching(Reply::json(StatusCode::OK, &self.status.status(&published, hooks, Instant::now()))))
             }
             Call::ListHooks => hooks_api::list(self),
             Call::AddHook => {
                 let container = container(request.headers()).map(str::to_owned);
-                let body = self.body(request.into_body()).await?;
+                let body = self.read_body(request.into_body()).await?;
                 hooks_api::add(self, &body, container.as_deref())
             }
             Call::RemoveHook { id } => hooks_api::remove(self, &id),
@@ -158,8 +159,8 @@ impl App {
         if origin == Origin::Foreign {
             return Err(Refusal::Foreign);
         }
-        let given = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
-        if self.token.authorizes(given) { Ok(()) } else { Err(Refusal::Unauthorized) }
+        let authorization = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
+        if self.token.authorizes(authorization) { Ok(()) } else { Err(Refusal::Unauthorized) }
     }
 
     pub(super) fn newest(&self) -> Result<Arc<Published>, Refusal> {
@@ -174,50 +175,45 @@ impl App {
         wait: Option<Duration>,
     ) -> Result<Reply, Refusal> {
         let mut published = self.newest()?;
-        let known = |etag: &str| knows(headers, etag);
         if let (Some(wait), true) = (wait, headers.contains_key(header::IF_NONE_MATCH)) {
             if wait > self.limits.wait {
                 let limit = self.limits.wait.as_secs();
                 return Err(Refusal::BadRequest(format!("'wait' must be at most {limit}s")));
             }
-            let matches = |published: &Published| known(&etag(&published.dictionary, format));
+            let matches = |published: &Published| knows(headers, &etag(&published.dictionary, format));
             if matches(&published) {
-                // While it waits it must not keep this dictionary in memory.
+                // While the request waits it must not keep this dictionary in memory.
                 drop(published);
                 let limit = self.limits.waiting;
-                let _waiting = connection.wait().ok_or(Refusal::TooManyWaiting { limit })?;
+                let _waiting = connection.begin_wait().ok_or(Refusal::TooManyWaiting { limit })?;
                 let mut current = self.current.clone();
                 let changed = current.wait_for(|newest| newest.as_ref().is_some_and(|newest| !matches(newest)));
                 let _ = tokio::time::timeout(wait, changed).await;
                 published = self.newest()?;
             }
         }
-        let reply = full_response(headers, format, &published.dictionary, published.generation)?;
-        self.status.fetched(container(headers), published.dictionary.etag());
+        let reply = dictionary_reply(headers, format, &published.dictionary, published.generation)?;
+        self.status.record_fetch(container(headers), published.dictionary.etag());
         Ok(reply)
     }
 
-    /// The dictionary that the containers are asked about. To have read it is no acknowledgement.
+    /// Returns the dictionary that the containers are asked about. Reading it does not acknowledge it.
     fn candidate(&self, headers: &HeaderMap, format: ConfigFormat, version: &str) -> Result<Reply, Refusal> {
-        let candidate = self.candidate.borrow().clone().filter(|candidate| candidate.is_named(version));
+        let candidate = self.candidate.borrow().clone().filter(|candidate| candidate.has_version(version));
         let candidate = candidate.ok_or(Refusal::NoSuchCandidate)?;
-        full_response(headers, format, &candidate.dictionary, CANDIDATE)
+        dictionary_reply(headers, format, &candidate.dictionary, CANDIDATE_GENERATION)
     }
 
     fn value(&self, headers: &HeaderMap, key: &str) -> Result<Reply, Refusal> {
         let published = self.newest()?;
         let value = published.dictionary.value(key).ok_or(Refusal::NoSuchKey)?;
-        self.status.fetched(container(headers), published.dictionary.etag());
+        self.status.record_fetch(container(headers), published.dictionary.etag());
         let etag = self.etags.etag(&value);
-        let (content_type, body) = if knows(headers, &etag) {
-            (None, Bytes::new())
-        } else {
-            (Some(HeaderValue::from_static("application/octet-stream")), value)
-        };
-        Ok(content(content_type, &etag, body, published.generation))
+        let content = || Ok((HeaderValue::from_static("application/octet-stream"), value));
+        content_reply(headers, &etag, published.generation, content)
     }
 
-    async fn body(&self, body: Incoming) -> Result<Vec<u8>, Refusal> {
+    async fn read_body(&self, body: Incoming) -> Result<Vec<u8>, Refusal> {
         let limit = self.limits.body_bytes;
         match tokio::time::timeout(self.limits.body, read_body(body, limit)).await {
             Err(_) => Err(Refusal::BodyTooSlow { limit: self.limits.body }),
@@ -228,34 +224,25 @@ impl App {
     }
 }
 
-/// A whole dictionary in a format.
-fn full_response(
+/// Returns the reply with a whole dictionary in a format.
+fn dictionary_reply(
     headers: &HeaderMap,
     format: ConfigFormat,
     dictionary: &Dictionary,
     generation: u64,
 ) -> Result<Reply, Refusal> {
-    let etag = etag(dictionary, format);
-    let (content_type, body) = if knows(headers, &etag) {
-        (None, Bytes::new())
-    } else {
-        match format {
-            ConfigFormat::Json => (Some(JSON), dictionary.json()),
-            ConfigFormat::Env => {
-                let text = dictionary.env().map_err(Refusal::NotExpressible)?;
-                (Some(HeaderValue::from_static("text/plain; charset=utf-8")), text)
-            }
-        }
-    };
-    Ok(content(content_type, &etag, body, generation))
+    content_reply(headers, &etag(dictionary, format), generation, || match format {
+        ConfigFormat::Json => Ok((JSON, dictionary.json())),
+        ConfigFormat::Env => Ok((TEXT, dictionary.env().map_err(Refusal::NotExpressible)?)),
+    })
 }
 
-/// Returns whether the client has what this `ETag` stands for.
+/// Returns whether the client has the content with this `ETag`.
 fn knows(headers: &HeaderMap, etag: &str) -> bool {
-    headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, etag))
+    headers.get_all(header::IF_NONE_MATCH).iter().any(|value| matches_etag(value, etag))
 }
 
-/// The `ETag` of a dictionary in a format.
+/// Returns the `ETag` of a dictionary in a format.
 fn etag(dictionary: &Dictionary, format: ConfigFormat) -> String {
     let json = dictionary.etag();
     match format {
@@ -265,40 +252,47 @@ fn etag(dictionary: &Dictionary, format: ConfigFormat) -> String {
     }
 }
 
-/// A reply with content, or 304 where there is no content type.
-fn content(content_type: Option<HeaderValue>, etag: &str, body: Bytes, generation: u64) -> Reply {
-    let mut reply = match content_type {
-        Some(content_type) => Reply::new(StatusCode::OK, content_type, body),
-        None => Reply { status: StatusCode::NOT_MODIFIED, ..Reply::default() },
+/// Returns the reply with a content of this type, or 304 if the client has it already.
+fn content_reply(
+    headers: &HeaderMap,
+    etag: &str,
+    generation: u64,
+    content: impl FnOnce() -> Result<(HeaderValue, Bytes), Refusal>,
+) -> Result<Reply, Refusal> {
+    let mut reply = if knows(headers, etag) {
+        Reply { status: StatusCode::NOT_MODIFIED, ..Reply::default() }
+    } else {
+        let (content_type, body) = content()?;
+        Reply::new(StatusCode::OK, content_type, body)
     };
     if let Ok(etag) = HeaderValue::from_str(etag) {
         reply.headers.insert(header::ETAG, etag);
     }
     reply.generation = Some(generation);
-    private(reply)
+    Ok(without_caching(reply))
 }
 
-/// Marks a reply as not to be stored on its way.
-pub(super) fn private(mut reply: Reply) -> Reply {
+/// Marks a reply as one that no cache may store.
+pub(super) fn without_caching(mut reply: Reply) -> Reply {
     reply.headers.insert(header::CACHE_CONTROL, NO_STORE);
     reply
 }
 
 /// Returns whether `If-None-Match` names `etag`: a list, `*`, weak or strong (RFC 9110, section 13.1.2).
-fn matches_etag(known: &HeaderValue, etag: &str) -> bool {
-    let Ok(known) = known.to_str() else { return false };
-    known.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
+fn matches_etag(value: &HeaderValue, etag: &str) -> bool {
+    let Ok(list) = value.to_str() else { return false };
+    list.split(',').map(str::trim).any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
 fn container(headers: &HeaderMap) -> Option<&str> {
     headers.get(headers::CONTAINER)?.to_str().ok()
 }
 
-fn finish(reply: Reply, busy: RequestGuard) -> Response<ReplyBody> {
+fn to_response(reply: Reply, guard: RequestGuard) -> Response<ReplyBody> {
     if let Some(generation) = reply.generation {
-        busy.set_generation(generation);
+        guard.set_generation(generation);
     }
-    let mut response = Response::new(reply_body(reply.body, busy));
+    let mut response = Response::new(reply_body(reply.body, guard));
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response
@@ -310,12 +304,12 @@ mod tests {
 
     #[test]
     fn if_none_match_is_a_list() {
-        let known = |text: &'static str| matches_etag(&HeaderValue::from_static(text), "\"a\"");
+        let matches = |text: &'static str| matches_etag(&HeaderValue::from_static(text), "\"a\"");
         for same in ["\"a\"", "W/\"a\"", "\"b\", \"a\"", "*"] {
-            assert!(known(same), "{same}");
+            assert!(matches(same), "{same}");
         }
         for other in ["", "a", "\"b\"", "\"a", "\"ab\""] {
-            assert!(!known(other), "{other}");
+            assert!(!matches(other), "{other}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The last good content of every config, and the dictionary made of it.
 //!
-//! New content replaces good content only if it is good itself and the dictionary with it is within its bounds. Pure: readings and the
-//! time in, what changed out.
+//! New content replaces good content only if it is good itself and the dictionary with it is within its bounds. Pure: readings
+//! and the time in, changes out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use time::OffsetDateTime;
 use super::{Fault, Reading};
 use crate::content::{Dictionary, EtagKey, TooLarge, VersionContent};
 
-/// Last good contents by config.
+/// The last good contents by config.
 type Contents = BTreeMap<ConfigName, Arc<VersionContent>>;
 
 /// The last good contents, their problems and their dictionary.
 pub struct Store {
-    /// The order of merging; `None` is by name.
+    /// The order of merging; `None` for the order of names.
     order: Option<Vec<ConfigName>>,
     etags: EtagKey,
     good: Contents,
@@ -49,7 +49,7 @@ impl Applied {
 }
 
 impl Store {
-    /// An empty store that merges in the given order, or by name.
+    /// Creates an empty store that merges in the given order, or by name.
     pub fn new(order: Option<Vec<ConfigName>>, etags: EtagKey) -> Self {
         Self {
             order,
@@ -61,27 +61,27 @@ impl Store {
         }
     }
 
-    /// The dictionary, once there is one.
+    /// Returns the dictionary, once there is one.
     pub fn dictionary(&self) -> Option<&Arc<Dictionary>> {
         self.dictionary.as_ref()
     }
 
-    /// The last good content of a config.
+    /// Returns the last good content of a config.
     pub fn good(&self, config: &ConfigName) -> Option<&Arc<VersionContent>> {
         self.good.get(config)
     }
 
-    /// The problems now, by config.
+    /// Returns the present problems, by config.
     pub fn problems(&self) -> &BTreeMap<ConfigName, Problem> {
         &self.problems
     }
 
-    /// Since when each config's content is served.
+    /// Returns the time since which each config's content is served.
     pub fn since(&self) -> &BTreeMap<ConfigName, OffsetDateTime> {
         &self.since
     }
 
-    /// Takes in what a source found. Good configs that are not among the readings stay as they are.
+    /// Takes in readings of a source. Good configs that are not among them stay as they are.
     pub fn apply(&mut self, readings: Vec<Reading>, now: OffsetDateTime) -> Applied {
         let mut faults: BTreeMap<ConfigName, Option<Fault>> = BTreeMap::new();
         let mut candidates = Vec::new();
@@ -108,9 +108,10 @@ impl Store {
         }
         // A config that was never good and is gone has no problem any more, unless it is in the given order.
         let Self { order, good, problems, .. } = self;
-        let ordered = |config: &ConfigName| order.as_ref().is_some_and(|order| order.contains(config));
-        let gone = problems
-            .extract_if(.., |config, _| !faults.contains_key(config) && !good.contains_key(config) && !ordered(config));
+        let is_ordered = |config: &ConfigName| order.as_ref().is_some_and(|order| order.contains(config));
+        let gone = problems.extract_if(.., |config, _| {
+            !faults.contains_key(config) && !good.contains_key(config) && !is_ordered(config)
+        });
         applied.cleared.extend(gone.map(|(config, _)| config));
         for (config, fault) in faults {
             self.set_problem(config, fault, now, &mut applied);
@@ -118,28 +119,28 @@ impl Store {
         applied
     }
 
-    /// The dictionary that there would be with these contents.
+    /// Returns the dictionary that there would be with these contents.
     pub fn preview(&self, contents: &[Arc<VersionContent>]) -> Result<Dictionary, TooLarge> {
         self.merged_with(&by_config(contents))
     }
 
-    /// The files that there would be with these contents, by their keys, and how many bytes each has. JSON alone has `nudge.binary`.
+    /// Returns the sizes of the files that there would be with these contents, by their keys. JSON alone has `nudge.binary`.
     pub fn files_with(&self, contents: &[Arc<VersionContent>]) -> BTreeMap<String, usize> {
         let contents = self.ordered_with(&by_config(contents));
-        let (mut files, mut list) = (BTreeMap::new(), contents.len().saturating_sub(1));
+        let (mut sizes, mut list_bytes) = (BTreeMap::new(), contents.len().saturating_sub(1));
         for content in &contents {
             let (config, version) = (content.config().as_str(), content.version().as_str());
-            // Later ones win.
-            files.extend(content.values().iter().map(|(key, value)| (key.as_str().to_owned(), value.as_bytes().len())));
-            files.insert(reserved::version_key(config), version.len());
-            list += config.len() + 1 + version.len();
+            // Later configs win.
+            sizes.extend(content.values().iter().map(|(key, value)| (key.as_str().to_owned(), value.as_bytes().len())));
+            sizes.insert(reserved::version_key(config), version.len());
+            list_bytes += config.len() + 1 + version.len();
         }
-        files.insert(reserved::CONFIGS.to_owned(), list);
-        files
+        sizes.insert(reserved::CONFIGS.to_owned(), list_bytes);
+        sizes
     }
 
-    /// Adopts all candidates if the dictionary with them is within its bounds, else one by one those that fit. Returns the refused
-    /// ones.
+    /// Adopts all candidates if the dictionary with them is within its bounds, otherwise those that fit one by one. Returns the
+    /// refused ones.
     fn adopt(
         &mut self,
         candidates: &[(ConfigName, Arc<VersionContent>)],
@@ -159,7 +160,7 @@ impl Store {
             }
             Err(error) => match candidates {
                 [(config, _)] => vec![(config.clone(), error)],
-                several => several.chunks(1).flat_map(|one| self.adopt(one, now, applied)).collect(),
+                _ => candidates.chunks(1).flat_map(|candidate| self.adopt(candidate, now, applied)).collect(),
             },
         }
     }
@@ -184,11 +185,11 @@ impl Store {
             }
             return;
         };
-        let known = self.problems.get(&config);
-        if known.is_some_and(|problem| problem.reason == reason && problem.message == message) {
+        let before = self.problems.get(&config);
+        if before.is_some_and(|problem| problem.reason == reason && problem.message == message) {
             return;
         }
-        let since = known.filter(|problem| problem.reason == reason).map_or(now, |problem| problem.since);
+        let since = before.filter(|problem| problem.reason == reason).map_or(now, |problem| problem.since);
         let problem = Problem { reason, message, since };
         self.problems.insert(config.clone(), problem.clone());
         applied.raised.push((config, problem));
@@ -214,13 +215,13 @@ mod tests {
         ConfigName::new(config).unwrap()
     }
 
-    fn found(config: &str, version: &str, value: &[u8]) -> Reading {
+    fn good_reading(config: &str, version: &str, value: &[u8]) -> Reading {
         let values = BTreeMap::from([(Key::new(&format!("{config}-key")).unwrap(), Value::from(value))]);
         let content = VersionContent::new(name(config), VersionName::new(version).unwrap(), values);
         Reading { config: name(config), result: Ok(Arc::new(content)) }
     }
 
-    fn lost(config: &str, message: &str) -> Reading {
+    fn bad_reading(config: &str, message: &str) -> Reading {
         let fault = Fault { reason: ProblemReason::VersionMissing, message: message.to_owned() };
         Reading { config: name(config), result: Err(fault) }
     }
@@ -232,20 +233,20 @@ mod tests {
     #[test]
     fn a_fault_leaves_the_good_content_and_is_raised_once() {
         let mut store = store();
-        store.apply(vec![found("a", "1", b"x")], START);
+        store.apply(vec![good_reading("a", "1", b"x")], START);
         let before = store.dictionary().unwrap().etag().to_owned();
 
-        let applied = store.apply(vec![lost("a", "gone")], START + Duration::SECOND);
+        let applied = store.apply(vec![bad_reading("a", "gone")], START + Duration::SECOND);
         assert!(applied.dictionary.is_none());
         assert_eq!(applied.raised.len(), 1);
         assert_eq!(store.dictionary().unwrap().etag(), before);
 
-        let again = store.apply(vec![lost("a", "gone")], START + Duration::MINUTE);
+        let again = store.apply(vec![bad_reading("a", "gone")], START + Duration::MINUTE);
         assert!(again.raised.is_empty());
-        let other = store.apply(vec![lost("a", "gone for good")], START + Duration::MINUTE);
+        let other = store.apply(vec![bad_reading("a", "gone for good")], START + Duration::MINUTE);
         assert_eq!(other.raised[0].1.since, START + Duration::SECOND, "the reason is the same as before");
 
-        let back = store.apply(vec![found("a", "1", b"x")], START + Duration::HOUR);
+        let back = store.apply(vec![good_reading("a", "1", b"x")], START + Duration::HOUR);
         assert_eq!(back.cleared, [name("a")]);
         assert!(back.dictionary.is_none(), "the content is what it was");
     }
@@ -253,9 +254,9 @@ mod tests {
     #[test]
     fn one_config_that_makes_the_dictionary_too_large_does_not_hold_up_another() {
         let mut store = store();
-        store.apply(vec![found("a", "1", b"x"), found("b", "1", b"x")], START);
+        store.apply(vec![good_reading("a", "1", b"x"), good_reading("b", "1", b"x")], START);
         let huge = vec![b'x'; MAX_DICTIONARY_BYTES];
-        let applied = store.apply(vec![found("a", "2", &huge), found("b", "2", b"y")], START);
+        let applied = store.apply(vec![good_reading("a", "2", &huge), good_reading("b", "2", b"y")], START);
         let versions: Vec<&str> =
             applied.dictionary.as_ref().unwrap().configs().iter().map(|view| view.version.as_str()).collect();
         assert_eq!(versions, ["1", "2"]);
@@ -266,17 +267,17 @@ mod tests {
     #[test]
     fn the_same_content_under_another_version_is_a_change() {
         let mut store = store();
-        store.apply(vec![found("a", "1", b"x")], START);
-        assert!(store.apply(vec![found("a", "2", b"x")], START).dictionary.is_some());
-        assert!(store.apply(vec![found("a", "2", b"x")], START).dictionary.is_none());
+        store.apply(vec![good_reading("a", "1", b"x")], START);
+        assert!(store.apply(vec![good_reading("a", "2", b"x")], START).dictionary.is_some());
+        assert!(store.apply(vec![good_reading("a", "2", b"x")], START).dictionary.is_none());
     }
 
     #[test]
     fn a_config_that_was_never_good_and_is_gone_leaves_no_problem() {
         let mut store = store();
-        store.apply(vec![found("a", "1", b"x"), lost("b", "not yet")], START);
+        store.apply(vec![good_reading("a", "1", b"x"), bad_reading("b", "not yet")], START);
         assert_eq!(store.problems().len(), 1);
-        let applied = store.apply(vec![found("a", "1", b"x")], START);
+        let applied = store.apply(vec![good_reading("a", "1", b"x")], START);
         assert_eq!((applied.cleared, store.problems().len()), (vec![name("b")], 0));
     }
 
@@ -301,7 +302,7 @@ mod tests {
     fn the_given_order_decides_who_wins() {
         let order = Some(vec![name("b"), name("a")]);
         let mut store = Store::new(order, EtagKey::new(b""));
-        let applied = store.apply(vec![found("a", "1", b"x"), found("b", "1", b"x")], START);
+        let applied = store.apply(vec![good_reading("a", "1", b"x"), good_reading("b", "1", b"x")], START);
         assert_eq!(applied.dictionary.unwrap().value("nudge.configs").unwrap(), &b"b=1,a=1"[..]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// A file of `/proc` that is not as proc(5) specifies.
+/// The error of a file of `/proc` that is not as proc(5) specifies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has no valid field {field}, which proc(5) specifies")]
 pub struct ParseError {
@@ -12,39 +12,40 @@ pub struct ParseError {
 /// The fields of `/proc/<pid>/status` that the agent needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStatus {
-    /// The parent.
+    /// The ID of the parent.
     pub parent: i32,
-    /// The real user.
+    /// The ID of the real user.
     pub uid: u32,
     /// Whether the process has ended, and its parent has not reaped it.
     pub zombie: bool,
-    /// Signals with a handler, bit n-1 for signal n.
+    /// The signals with a handler, bit n-1 for signal n.
     pub caught: u64,
-    /// Ignored signals, likewise.
+    /// The ignored signals, bit n-1 for signal n.
     pub ignored: u64,
 }
 
 impl ProcessStatus {
     /// Returns whether the process has a handler for the signal.
     pub fn catches(&self, signal: i32) -> bool {
-        bit(self.caught, signal)
+        has_bit(self.caught, signal)
     }
 
     /// Returns whether the signal is ignored.
     pub fn ignores(&self, signal: i32) -> bool {
-        bit(self.ignored, signal)
+        has_bit(self.ignored, signal)
     }
 }
 
-fn bit(mask: u64, signal: i32) -> bool {
+fn has_bit(mask: u64, signal: i32) -> bool {
     u32::try_from(signal - 1).is_ok_and(|shift| mask.checked_shr(shift).unwrap_or(0) & 1 == 1)
 }
 
-/// How runc names the process that is about to execute a container's program, such as `runc:[2:INIT]`. Its handlers are not the program's.
-const RUNTIME: &str = "runc:[";
+/// The beginning of the name that runc gives to the process that is about to execute a container's program, such as
+/// `runc:[2:INIT]`. The handlers of this process are not the program's.
+const RUNTIME_PREFIX: &str = "runc:[";
 
-/// Reads `/proc/<pid>/status`. A process's name can hold anything but a newline, which the kernel escapes. So only the start of a line
-/// counts, and the first of two equal fields.
+/// Reads `/proc/<pid>/status`. A process's name can hold anything but a newline, which the kernel escapes. So only the start
+/// of a line counts, and the first of two equal fields.
 pub fn parse_status(content: &[u8]) -> Result<ProcessStatus, ParseError> {
     let field = |name: &'static str| {
         let of_line = |line: &'_ [u8]| -> Option<String> {
@@ -54,23 +55,23 @@ pub fn parse_status(content: &[u8]) -> Result<ProcessStatus, ParseError> {
         content.split(|&byte| byte == b'\n').find_map(of_line).ok_or(ParseError { field: name })
     };
     let mask = |name| u64::from_str_radix(&field(name)?, 16).map_err(|_| ParseError { field: name });
-    let becomes_another = field("Name").is_ok_and(|name| name.starts_with(RUNTIME));
+    let is_runtime = field("Name").is_ok_and(|name| name.starts_with(RUNTIME_PREFIX));
     Ok(ProcessStatus {
-        parent: first(&field("PPid")?, "PPid")?,
-        uid: first(&field("Uid")?, "Uid")?,
+        parent: parse_first(&field("PPid")?, "PPid")?,
+        uid: parse_first(&field("Uid")?, "Uid")?,
         zombie: matches!(field("State")?.as_bytes().first(), Some(b'Z' | b'X')),
-        caught: if becomes_another { 0 } else { mask("SigCgt")? },
+        caught: if is_runtime { 0 } else { mask("SigCgt")? },
         ignored: mask("SigIgn")?,
     })
 }
 
-fn first<T: FromStr>(text: &str, field: &'static str) -> Result<T, ParseError> {
+fn parse_first<T: FromStr>(text: &str, field: &'static str) -> Result<T, ParseError> {
     text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).ok_or(ParseError { field })
 }
 
-/// Reads field 22 of `/proc/<pid>/stat`: when the process started, in clock ticks after boot. With the process ID it identifies one
-/// process: IDs are used again, but not within one tick. The name in field 2 may hold spaces and brackets, so counting begins after
-/// the last bracket.
+/// Reads field 22 of `/proc/<pid>/stat`: the start of the process, in clock ticks after boot. With the process ID it
+/// identifies one process: IDs are used again, but not within one tick. The name in field 2 may hold spaces and brackets, so
+/// counting begins after the last bracket.
 pub fn parse_start_time(content: &[u8]) -> Result<u64, ParseError> {
     let error = ParseError { field: "starttime" };
     let bracket = content.iter().rposition(|&byte| byte == b')').ok_or_else(|| error.clone())?;
@@ -84,13 +85,13 @@ pub fn parse_children(content: &[u8]) -> Vec<i32> {
     ids.filter_map(|id| std::str::from_utf8(id).ok()?.parse().ok()).filter(|&pid| pid > 0).collect()
 }
 
-/// What the groups of monitors have in their names.
-const MONITOR: &[u8] = b"-conmon-";
+/// The part that the names of monitors' groups have.
+const MONITOR_MARK: &[u8] = b"-conmon-";
 
-/// Returns whether `/proc/<pid>/cgroup` shows that the process belongs to the container with this ID (64 hex digits). The ID can be in any
-/// element of any path: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope` (systemd), or above sub-groups (crun). Groups of a
-/// container's monitor (`crio-conmon-<id>.scope`) are not the container's. Lines are `hierarchy:controllers:path`, and a path may hold colons
-/// (cgroups(7)).
+/// Returns whether `/proc/<pid>/cgroup` shows that the process belongs to the container with this ID (64 hex digits). The ID
+/// can be in any element of any path: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope` (systemd), or
+/// above sub-groups (crun). Groups of a container's monitor (`crio-conmon-<id>.scope`) are not the container's. Lines are
+/// `hierarchy:controllers:path`, and a path may hold colons (cgroups(7)).
 pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
     if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return false;
@@ -98,17 +99,17 @@ pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
     content.split(|&byte| byte == b'\n').any(|line| {
         let mut parts = line.splitn(3, |&byte| byte == b':');
         let path = parts.nth(2).unwrap_or_default();
-        let is_monitor = |element: &[u8]| element.windows(MONITOR.len()).any(|window| window == MONITOR);
-        path.split(|&byte| byte == b'/').any(|element| names_id(element, id.as_bytes()) && !is_monitor(element))
+        let is_monitor = |element: &[u8]| element.windows(MONITOR_MARK.len()).any(|window| window == MONITOR_MARK);
+        path.split(|&byte| byte == b'/').any(|element| has_id(element, id.as_bytes()) && !is_monitor(element))
     })
 }
 
 /// Returns whether a path element holds `id` with no hex digit before or after it.
-fn names_id(element: &[u8], id: &[u8]) -> bool {
-    let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+fn has_id(element: &[u8], id: &[u8]) -> bool {
+    let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     element.windows(id.len()).enumerate().any(|(at, window)| {
         let before = at.checked_sub(1).and_then(|before| element.get(before));
-        window == id && !hex(before) && !hex(element.get(at + id.len()))
+        window == id && !is_hex(before) && !is_hex(element.get(at + id.len()))
     })
 }
 

@@ -1,4 +1,4 @@
-//! Which of several contents a pod can't take. Pure.
+//! Finds which of several contents a pod can't take. Pure.
 
 use std::sync::Arc;
 
@@ -7,8 +7,9 @@ use nudge_protocol::ConfigName;
 use crate::content::VersionContent;
 use crate::source::Fault;
 
-/// Which of these contents do not pass the check: none where they pass it together, else one by one those that do not with what has passed.
-pub(super) fn unfit(
+/// Returns the contents that do not pass the check: none if all pass it together, otherwise those that do not pass it
+/// together with the ones before them that do.
+pub(super) fn find_unfit(
     contents: &[Arc<VersionContent>],
     check: impl Fn(&[Arc<VersionContent>]) -> Result<(), Fault>,
 ) -> Vec<(ConfigName, Fault)> {
@@ -56,7 +57,7 @@ mod tests {
             (&["a", "b", "c"], &["c"]),
         ] {
             let contents: Vec<_> = held.iter().map(|config| content(config)).collect();
-            let unfit = unfit(&contents, check).into_iter().map(|(config, _)| config.to_string());
+            let unfit = find_unfit(&contents, check).into_iter().map(|(config, _)| config.to_string());
             assert_eq!(unfit.collect::<Vec<_>>(), expected, "{held:?}");
         }
     }

@@ -1,25 +1,25 @@
-//! The tree of processes, and the kernel's own in `/proc`.
+//! Tables of processes, and the kernel's own in `/proc`.
 
 use std::fs::{self, File};
 use std::io::Read as _;
 
-use super::parse::{ProcessStatus, cgroup_names_container, parse_children, parse_start_time, parse_status};
+use super::proc_files::{ProcessStatus, cgroup_names_container, parse_children, parse_start_time, parse_status};
 
 /// One process. The start time distinguishes it from a later one with the same ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
-    /// Process ID.
+    /// The process ID.
     pub pid: i32,
-    /// Clock ticks after boot.
+    /// The start time, in clock ticks after boot.
     pub started: u64,
 }
 
 /// A table of processes. A process may end at any moment, so every answer may be empty.
 pub trait ProcessTable {
-    /// The living children of `pid`, in order of their IDs.
+    /// Returns the living children of `pid`, in order of their IDs.
     fn children(&mut self, pid: i32) -> Vec<i32>;
-    /// A process with its status.
-    fn look(&mut self, pid: i32) -> Option<(Process, ProcessStatus)>;
+    /// Returns a process with its status.
+    fn process(&mut self, pid: i32) -> Option<(Process, ProcessStatus)>;
 }
 
 /// The kernel's own table below `/proc`.
@@ -30,12 +30,12 @@ pub struct LiveTable {
 }
 
 impl LiveTable {
-    /// The processes of the container with this ID, with their parents.
+    /// Returns the processes of the container with this ID, with their parents.
     pub fn members(&self, id: &str) -> Vec<(i32, i32)> {
         let is_member = |pid: &i32| {
-            read(&format!("/proc/{pid}/cgroup")).is_some_and(|content| cgroup_names_container(&content, id))
+            read_file(&format!("/proc/{pid}/cgroup")).is_some_and(|content| cgroup_names_container(&content, id))
         };
-        all().filter(is_member).filter_map(|pid| Some((pid, parent(pid)?))).collect()
+        with_parents(process_ids().filter(is_member))
     }
 }
 
@@ -47,43 +47,41 @@ impl ProcessTable for LiveTable {
         {
             return children;
         }
-        let scanned = self.scanned.get_or_insert_with(scan);
+        let scanned = self.scanned.get_or_insert_with(|| with_parents(process_ids()));
         sorted(scanned.iter().filter(|(_, parent)| *parent == pid).map(|(child, _)| *child).collect())
     }
 
-    fn look(&mut self, pid: i32) -> Option<(Process, ProcessStatus)> {
-        let started = start_time(pid)?;
-        let status = parse_status(&read(&format!("/proc/{pid}/status"))?).ok()?;
-        Some((Process { pid, started }, status))
+    fn process(&mut self, pid: i32) -> Option<(Process, ProcessStatus)> {
+        let started = parse_start_time(&read_file(&format!("/proc/{pid}/stat"))?).ok()?;
+        Some((Process { pid, started }, read_status(pid)?))
     }
 }
 
-/// When a process started; `None` if it is gone.
-fn start_time(pid: i32) -> Option<u64> {
-    parse_start_time(&read(&format!("/proc/{pid}/stat"))?).ok()
+fn read_status(pid: i32) -> Option<ProcessStatus> {
+    parse_status(&read_file(&format!("/proc/{pid}/status"))?).ok()
 }
 
-/// A file of `/proc`. Their sizes are not known before; one read mostly gives all.
-fn read(path: &str) -> Option<Vec<u8>> {
+/// Reads a file of `/proc`. The sizes of these files are not known before; one read mostly gives everything.
+fn read_file(path: &str) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(4096);
     File::open(path).ok()?.read_to_end(&mut content).ok()?;
     Some(content)
 }
 
-/// `None` where the kernel has no such files.
+/// Returns the children by thread; `None` if the kernel has no such files.
 fn children_by_thread(pid: i32) -> Option<Vec<i32>> {
     let mut children = Vec::new();
     // A process that has ended has no children.
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Some(children) };
-    let mut known = false;
+    let mut has_file = false;
     for thread in threads.flatten() {
-        // It fails if the thread has ended, or the kernel has no such file.
+        // Reading fails if the thread has ended, or the kernel has no such file.
         if let Ok(content) = fs::read(thread.path().join("children")) {
-            known = true;
+            has_file = true;
             children.extend(parse_children(&content));
         }
     }
-    known.then_some(sorted(children))
+    has_file.then_some(sorted(children))
 }
 
 fn sorted(mut children: Vec<i32>) -> Vec<i32> {
@@ -91,18 +89,14 @@ fn sorted(mut children: Vec<i32>) -> Vec<i32> {
     children
 }
 
-/// All processes.
-pub(super) fn all() -> impl Iterator<Item = i32> {
+/// Returns the IDs of all processes.
+pub(super) fn process_ids() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn parent(pid: i32) -> Option<i32> {
-    Some(parse_status(&read(&format!("/proc/{pid}/status"))?).ok()?.parent)
-}
-
-fn scan() -> Vec<(i32, i32)> {
-    all().filter_map(|pid| Some((pid, parent(pid)?))).collect()
+fn with_parents(pids: impl Iterator<Item = i32>) -> Vec<(i32, i32)> {
+    pids.filter_map(|pid| Some((pid, read_status(pid)?.parent))).collect()
 }
 
 #[cfg(test)]
@@ -116,14 +110,14 @@ mod tests {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
-        let scanned = LiveTable { scanned: Some(scan()) };
+        let scanned = LiveTable { scanned: Some(with_parents(process_ids())) };
         for mut table in [scanned, LiveTable::default()] {
             assert!(table.children(own).contains(&pid));
         }
-        let (process, status) = LiveTable::default().look(pid).unwrap();
+        let (process, status) = LiveTable::default().process(pid).unwrap();
         assert_eq!((process.pid, status.parent), (pid, own));
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert_eq!(LiveTable::default().look(pid), None);
+        assert_eq!(LiveTable::default().process(pid), None);
     }
 }

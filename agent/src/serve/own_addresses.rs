@@ -1,4 +1,5 @@
-//! Which clients are in this pod: those that come from one of its own addresses, loopback (127.0.0.1, ::1) among them.
+//! Decides which clients are in this pod: those that come from one of its own addresses, among them loopback (127.0.0.1,
+//! ::1).
 
 use std::net::IpAddr;
 
@@ -9,8 +10,8 @@ use super::Origin;
 pub struct OwnAddresses(Vec<IpAddr>);
 
 impl OwnAddresses {
-    /// Asks the operating system. Without an answer only the address that a client calls counts.
-    pub fn of_this_host() -> Self {
+    /// Reads the addresses of this host. If that fails, only the address that a client calls counts.
+    pub fn read() -> Self {
         let interfaces = match nix::ifaddrs::getifaddrs() {
             Ok(interfaces) => interfaces,
             Err(error) => {
@@ -18,26 +19,26 @@ impl OwnAddresses {
                 return Self::default();
             }
         };
-        let mut own: Vec<IpAddr> = interfaces
+        let mut addresses: Vec<IpAddr> = interfaces
             .filter_map(|interface| {
                 let address = interface.address?;
                 let v4 = address.as_sockaddr_in().map(|at| IpAddr::V4(at.ip()));
                 v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(at.ip())))
             })
             .collect();
-        own.sort_unstable();
-        own.dedup();
-        Self(own)
+        addresses.sort_unstable();
+        addresses.dedup();
+        Self(addresses)
     }
 
-    /// The addresses.
+    /// Returns the addresses.
     pub fn as_slice(&self) -> &[IpAddr] {
         &self.0
     }
 
-    /// Where the client is that comes from `peer` and calls `local`. A connection within one host has the same address at both ends,
-    /// even if the host got that address after this list was made. Other addresses of loopback are no sign of the pod: a mesh's proxy forwards
-    /// the connections of neighbours from 127.0.0.6 (Istio).
+    /// Returns the origin of a client that comes from `peer` and calls `local`. A connection within one host has the same
+    /// address at both ends, even if the host got that address after this list was made. Other addresses of loopback do not
+    /// show that a client is in the pod: a mesh's proxy forwards the connections of neighbours from 127.0.0.6 (Istio).
     pub fn origin(&self, peer: IpAddr, local: IpAddr) -> Origin {
         // An IPv4 client of an IPv6 socket shows as ::ffff:a.b.c.d.
         let (peer, local) = (peer.to_canonical(), local.to_canonical());
@@ -65,6 +66,6 @@ mod tests {
 
     #[test]
     fn this_host_has_loopback() {
-        assert!(OwnAddresses::of_this_host().as_slice().contains(&IpAddr::from([127, 0, 0, 1])));
+        assert!(OwnAddresses::read().as_slice().contains(&IpAddr::from([127, 0, 0, 1])));
     }
 }

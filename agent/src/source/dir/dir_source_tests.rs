@@ -1,11 +1,11 @@
-//! Folders as other programs lay them out.
+//! Tests of folders as other programs lay them out.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A folder with config `shop`, with this link `current` and a folder for each of these versions in it.
+/// Creates a folder with config `shop`, with this link `current` and a folder for each of these versions in it.
 fn folder(current: &str, versions: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let shop = folder.path().join("shop");
@@ -17,8 +17,8 @@ fn folder(current: &str, versions: &[&str]) -> tempfile::TempDir {
     folder
 }
 
-/// The version that is read, and its value.
-fn served(source: &mut DirSource) -> Result<(String, String), String> {
+/// Returns the version that is read, and its value.
+fn read_first(source: &mut DirSource) -> Result<(String, String), String> {
     let reading = source.scan().readings.remove(0);
     let content = reading.result.map_err(|fault| fault.message)?;
     let value = content.values().values().next().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -33,14 +33,14 @@ fn a_checkout_of_git_sync_is_a_version() {
     let folder = folder(&old, &[&old, &new]);
     fs::write(folder.path().join("shop").join(&old).join(".git"), "gitdir: /x").unwrap();
     let mut source = DirSource::new(folder.path().to_owned(), None);
-    assert_eq!(served(&mut source), Ok((first.to_owned(), old)));
+    assert_eq!(read_first(&mut source), Ok((first.to_owned(), old)));
     let scan = source.scan();
     assert!(scan.folders.contains(Path::new("shop/.worktrees/9a3f0c")), "its files are watched: {:?}", scan.folders);
 
     let link = folder.path().join("shop/current");
     symlink(&new, link.with_extension("tmp")).unwrap();
     fs::rename(link.with_extension("tmp"), &link).unwrap();
-    assert_eq!(served(&mut source), Ok((second.to_owned(), new)));
+    assert_eq!(read_first(&mut source), Ok((second.to_owned(), new)));
 
     let report = ConfigReport::read_all(folder.path(), &mut Vec::new()).unwrap().remove(0);
     let versions: Vec<_> =
@@ -53,7 +53,7 @@ fn a_link_leads_no_further_than_a_checkout_of_the_config() {
     for current in ["../keys/1", ".worktrees", ".worktrees/..", ".worktrees/a/b", ".worktrees/../../keys/1", "a/b"] {
         let folder = folder(current, &[".worktrees/a/b", "a/b", "../keys/1"]);
         let message =
-            served(&mut DirSource::new(folder.path().to_owned(), Some(vec![ConfigName::new("shop").unwrap()])));
+            read_first(&mut DirSource::new(folder.path().to_owned(), Some(vec![ConfigName::new("shop").unwrap()])));
         assert!(message.is_err(), "{current}: {message:?}");
     }
     // A worktree that is itself a link out of the folder.
@@ -61,6 +61,6 @@ fn a_link_leads_no_further_than_a_checkout_of_the_config() {
     fs::write(outside.path().join("lives"), "9").unwrap();
     let folder = folder(".worktrees/a", &[".worktrees/b"]);
     symlink(outside.path(), folder.path().join("shop/.worktrees/a")).unwrap();
-    let message = served(&mut DirSource::new(folder.path().to_owned(), None)).unwrap_err();
+    let message = read_first(&mut DirSource::new(folder.path().to_owned(), None)).unwrap_err();
     assert!(message.contains("can't be used"), "{message}");
 }

@@ -1,0 +1,134 @@
+//! The dictionary that each container has taken last, kept in the state folder. An agent that is killed after storing a
+//! version and before notifying of it notifies when it is back, and repeats no notification.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use nudge_protocol::ContainerName;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::atomic_file::{read_json, write_json};
+use crate::publish::Current;
+use crate::status::StatusPage;
+
+/// The name of the file in the state folder.
+const FILE_NAME: &str = "notified";
+
+/// The `ETag` of the dictionary that each notified container has. `ETag`s stay the same for a pod's life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotifiedEtags {
+    /// The `ETag`s by container.
+    pub etags: BTreeMap<ContainerName, String>,
+}
+
+impl NotifiedEtags {
+    /// Adds containers without a record, which start with the `first` dictionary. Returns whether that changes anything.
+    fn add_missing(&mut self, containers: &[ContainerName], first: &str) -> bool {
+        let before = self.etags.len();
+        for name in containers {
+            self.etags.entry(name.clone()).or_insert_with(|| first.to_owned());
+        }
+        self.etags.len() > before
+    }
+
+    /// Records that these containers have the dictionary with `etag`. Returns whether that changes anything.
+    fn set(&mut self, containers: &[ContainerName], etag: &str) -> bool {
+        let mut changed = false;
+        for name in containers {
+            changed |= self.etags.insert(name.clone(), etag.to_owned()).as_deref() != Some(etag);
+        }
+        changed
+    }
+}
+
+/// The file with the record of one agent.
+#[derive(Clone, Debug)]
+pub struct NotificationRecord {
+    path: PathBuf,
+}
+
+impl NotificationRecord {
+    /// Returns the file in this state folder.
+    pub fn new(state: &Path) -> Self {
+        Self { path: state.join(FILE_NAME) }
+    }
+
+    /// Reads the file. If that fails, containers count as having the dictionary that is served first.
+    pub fn load(&self) -> NotifiedEtags {
+        let etags = read_json(&self.path).unwrap_or_else(|error| {
+            tracing::warn!(%error, path = %self.path.display(), "record of notifications not read; containers are not notified of changes that they missed");
+            None
+        });
+        etags.unwrap_or_default()
+    }
+
+    /// Keeps the file up to date until the publisher is gone. `kept_etag` is that of the dictionary that this agent would serve
+    /// if it restarted now. Only that one is recorded: a container that has a newer one must be notified of it again after a
+    /// restart.
+    pub async fn keep(
+        self,
+        mut notified: NotifiedEtags,
+        status: StatusPage,
+        mut ready: Current,
+        mut kept_etag: watch::Receiver<Option<String>>,
+    ) {
+        let mut changes = status.changes();
+        let subscribers = status.subscribers();
+        let Ok(first) = ready.wait_for(Option::is_some).await.map(|first| first.clone()) else { return };
+        let mut changed = first.is_some_and(|first| notified.add_missing(&subscribers, first.dictionary.etag()));
+        drop(ready);
+        loop {
+            if let Some(etag) = kept_etag.borrow_and_update().as_deref() {
+                changed |= notified.set(&status.containers_with(etag), etag);
+            }
+            if std::mem::take(&mut changed) {
+                self.store(&notified);
+            }
+            tokio::select! {
+                Ok(()) = changes.changed() => {}
+                Ok(()) = kept_etag.changed() => {}
+                else => return,
+            }
+        }
+    }
+
+    fn store(&self, notified: &NotifiedEtags) {
+        if let Err(error) = write_json(&self.path, notified) {
+            tracing::warn!(%error, path = %self.path.display(), "record of notifications not stored; a restart of this agent repeats them");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_container_begins_with_the_first_dictionary_and_changes_with_what_it_takes() {
+        let [app, web] = ["app", "web"].map(|name| ContainerName::new(name).unwrap());
+        let containers = [app.clone(), web.clone()];
+        let mut notified = NotifiedEtags::default();
+        assert!(notified.add_missing(&containers, "one") && !notified.add_missing(&containers, "two"));
+        let one = std::slice::from_ref(&app);
+        assert!(notified.set(one, "two") && !notified.set(one, "two") && !notified.set(&[], "three"));
+        assert_eq!((notified.etags[&app].as_str(), notified.etags[&web].as_str()), ("two", "one"));
+    }
+
+    #[test]
+    fn the_record_is_read_back_and_a_damaged_one_is_empty() {
+        let state = tempfile::tempdir().unwrap();
+        let record = NotificationRecord::new(state.path());
+        assert_eq!(record.load(), NotifiedEtags::default());
+        let mut notified = NotifiedEtags::default();
+        notified.add_missing(&[ContainerName::new("app").unwrap()], "one");
+        record.store(&notified);
+        assert_eq!(record.load(), notified);
+        fs::write(state.path().join(FILE_NAME), r#"{"etags":{"app":"one"},"later":1}"#).unwrap();
+        assert_eq!(record.load(), notified);
+        fs::write(state.path().join(FILE_NAME), "{").unwrap();
+        assert_eq!(record.load(), NotifiedEtags::default());
+    }
+}
