@@ -1,23 +1,26 @@
 //! The connection to the API server, the namespace, and the output.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use clap::Args;
 use hyper::Response;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::ClientBuilder;
 use kube::core::Status;
 use kube::{Api, Client, Resource};
 use nudge_api::VersionedConfig;
 use nudge_cluster::kubeconfig::no_client;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::timeout;
 use tower::util::MapResponseLayer;
 
 use crate::cluster;
 use crate::dry_run::DryRun;
-use crate::failure::Failure;
+use crate::failure::{Failure, doing};
 use crate::output::Output;
 use crate::warnings::warnings;
 
@@ -26,6 +29,17 @@ pub(crate) const FIELD_MANAGER: &str = "nudge-cli";
 
 /// The time that the check for a missing namespace may take after a failure.
 const NAMESPACE_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A kind of objects that have a namespace.
+pub(crate) trait NamespacedKind:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+}
+
+impl<K> NamespacedKind for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+}
 
 /// The flags of kubectl that choose the cluster and the namespace.
 #[derive(Clone, Debug, Default, Args)]
@@ -67,12 +81,28 @@ impl Session {
     }
 
     /// Returns the API for the objects of a kind in the namespace.
-    pub(crate) fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
+    pub(crate) fn api<K: NamespacedKind>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Lists the objects of a kind in the namespace; messages call them `plural`.
+    pub(crate) async fn list<K: NamespacedKind>(&self, plural: &str) -> Result<Vec<K>, Failure> {
+        let list = self.api::<K>().list(&ListParams::default()).await;
+        Ok(list.map_err(doing(format!("listing {plural}")))?.items)
+    }
+
+    /// Changes an object by a merge patch, unless this is a dry run on the client. `context` names the attempt.
+    pub(crate) async fn merge<K: NamespacedKind>(
+        &self,
+        name: &str,
+        patch: &Value,
+        dry: DryRun,
+        context: String,
+    ) -> Result<(), Failure> {
+        if dry != DryRun::Client {
+            self.api::<K>().patch(name, &patching(dry), &Patch::Merge(patch)).await.map_err(doing(context))?;
+        }
+        Ok(())
     }
 
     /// Reads the config, if it exists.

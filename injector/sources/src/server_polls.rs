@@ -87,7 +87,7 @@ pub(crate) fn panic_explanation() -> Explanation {
     )
 }
 
-/// The server did not give its content.
+/// Explains that a server did not give its content.
 pub(crate) fn fetch_failure(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Explanation {
     Reason::FetchFailed.explained(format!("{what}: {why}"))
 }
@@ -106,7 +106,7 @@ mod tests {
         Object::empty(PartKind::ConfigMap, origin(OriginKind::Git, &ObjectMeta::default()))
     }
 
-    /// What it says each time, and when it was asked.
+    /// A server with scripted answers, which notes when it was asked.
     struct Scripted(Vec<Result<bool, ()>>, Arc<Mutex<Vec<(Duration, bool)>>>, Instant, bool);
 
     impl Remote for Scripted {

@@ -1,4 +1,4 @@
-//! What all sources need.
+//! The clients, keys and limits that all sources share.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::metrics::FetchMetrics;
 use crate::write_rate::Rates;
 
-/// What all sources need.
+/// The clients, keys and limits that all sources share.
 pub struct Sources {
     /// The client of the API server.
     pub client: Client,

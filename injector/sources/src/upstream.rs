@@ -71,42 +71,9 @@ pub(crate) fn watch_object(
     name: &str,
 ) -> BoxStream<'static, ObjectState<Object>> {
     match kind {
-        PartKind::ConfigMap => read_when_changed(sources, namespace, name, object_of_config_map),
-        PartKind::Secret => read_when_changed(sources, namespace, name, object_of_secret),
+        PartKind::ConfigMap => Reader::new(sources, namespace, name, object_of_config_map).follow(),
+        PartKind::Secret => Reader::new(sources, namespace, name, object_of_secret).follow(),
     }
-}
-
-fn read_when_changed<K>(
-    sources: &Arc<Sources>,
-    namespace: &str,
-    name: &str,
-    to_object: fn(K) -> Object,
-) -> BoxStream<'static, ObjectState<Object>>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + fmt::Debug
-        + Send
-        + 'static,
-{
-    let api = Api::<K>::namespaced(sources.client.clone(), namespace);
-    let metadata = Api::<PartialObjectMeta<K>>::namespaced(sources.client.clone(), namespace);
-    let changes = follow(metadata, name, sources.watch_seconds);
-    let (sources, namespace, name) = (Arc::clone(sources), namespace.to_owned(), name.to_owned());
-    let reader = Arc::new(Reader { sources, api, namespace, name, to_object });
-    let states = changes.then(move |state| {
-        let reader = Arc::clone(&reader);
-        async move {
-            match state {
-                ObjectState::There(_) => reader.read().await,
-                ObjectState::Gone => ObjectState::Gone,
-                ObjectState::Forbidden => ObjectState::Forbidden,
-                ObjectState::Failed(why) => ObjectState::Failed(why),
-            }
-        }
-    });
-    states.boxed()
 }
 
 /// The reader of one ConfigMap or Secret.
@@ -118,7 +85,37 @@ struct Reader<K> {
     to_object: fn(K) -> Object,
 }
 
-impl<K: Clone + DeserializeOwned + fmt::Debug> Reader<K> {
+impl<K> Reader<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + fmt::Debug
+        + Send
+        + 'static,
+{
+    fn new(sources: &Arc<Sources>, namespace: &str, name: &str, to_object: fn(K) -> Object) -> Arc<Self> {
+        let (sources, api) = (Arc::clone(sources), Api::namespaced(sources.client.clone(), namespace));
+        Arc::new(Self { sources, api, namespace: namespace.to_owned(), name: name.to_owned(), to_object })
+    }
+
+    fn follow(self: Arc<Self>) -> BoxStream<'static, ObjectState<Object>> {
+        let metadata = Api::<PartialObjectMeta<K>>::namespaced(self.sources.client.clone(), &self.namespace);
+        let changes = follow(metadata, &self.name, self.sources.watch_seconds);
+        let states = changes.then(move |state| {
+            let reader = Arc::clone(&self);
+            async move {
+                match state {
+                    ObjectState::There(_) => reader.read().await,
+                    ObjectState::Gone => ObjectState::Gone,
+                    ObjectState::Forbidden => ObjectState::Forbidden,
+                    ObjectState::Failed(why) => ObjectState::Failed(why),
+                }
+            }
+        });
+        states.boxed()
+    }
+
     /// Reads the object, and retries until the API server answers.
     async fn read(&self) -> ObjectState<Object> {
         let Self { sources, api, namespace, name, to_object } = self;

@@ -223,11 +223,12 @@ impl Vault {
     }
 
     fn token_not_allowed(&self) -> Explanation {
-        let (account, source, own) = (&self.spec.auth.kubernetes.service_account, &self.source, &self.sources.account);
+        let (account, source, nudge_account) =
+            (&self.spec.auth.kubernetes.service_account, &self.source, &self.sources.account);
         Reason::NotAllowed.explained(format!(
             "Nudge may not ask for tokens of ServiceAccount {account}; allow it: kubectl create role nudge-source-{source} --verb=create \
              --resource=serviceaccounts/token --resource-name={account}; kubectl create rolebinding nudge-source-{source} \
-             --role=nudge-source-{source} --serviceaccount={own}"
+             --role=nudge-source-{source} --serviceaccount={nudge_account}"
         ))
     }
 

@@ -110,8 +110,8 @@ impl Writes {
         for (part, number) in draft.parts.iter().zip(1..) {
             let (readable, hashed) = names(config, version, number, count);
             let name = readable.unwrap_or(hashed);
-            let (kind, what) = (part.kind, object_name(part.kind, &name));
-            let context = || format!("creating {what} in {}", self.namespace);
+            let (kind, title) = (part.kind, object_name(part.kind, &name));
+            let context = || format!("creating {title} in {}", self.namespace);
             let _room = self.sources.budget.reserve_copies(&self.namespace, part.bytes()).await;
             let created = match object(part, &common, (number, count), &name) {
                 Object::Map(map) => self.write(context, self.create(&*map)).await,
@@ -123,13 +123,13 @@ impl Writes {
             };
             match created {
                 Ok(()) => {}
-                Err(error) if is_already_exists(&error) => existing = Some(what),
+                Err(error) if is_already_exists(&error) => existing = Some(title),
                 Err(error) => {
                     let message = match kind {
                         PartKind::ConfigMap => ServerMessage::Shown,
                         PartKind::Secret => ServerMessage::Hidden,
                     };
-                    return Err(to_write_error(error, &format!("{what} can't be created"), message));
+                    return Err(to_write_error(error, &format!("{title} can't be created"), message));
                 }
             }
         }

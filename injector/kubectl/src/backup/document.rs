@@ -64,7 +64,7 @@ pub(crate) struct Header {
     pub(crate) encrypted: bool,
     /// Whether the content key is among them.
     pub(crate) content_key: bool,
-    /// What such an export never has.
+    /// The things that such an export never has.
     pub(crate) left_out: Vec<String>,
     /// The objects that could not be exported, with the reason: the first 1000.
     pub(crate) missing: Vec<String>,

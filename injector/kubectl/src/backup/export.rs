@@ -231,7 +231,7 @@ mod tests {
         assert!(refused.starts_with("ConfigMap team/shop-1 does not have the labels"), "{refused}");
     }
 
-    /// Another object of the namespace, as somebody may add it to the file.
+    /// Returns another object of the namespace, as somebody may add it to the file.
     fn added(kind: &str, name: &str, labels: &Value) -> Value {
         let metadata = json!({"name": name, "namespace": "team", "labels": labels});
         json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "immutable": true, "data": {}})
@@ -266,7 +266,7 @@ mod tests {
         assert!(refused.contains("Secret team/cloud-admin"), "{refused}");
     }
 
-    /// A config that names the part of the other one.
+    /// Returns a config that names the part of the other one.
     fn naming(name: &str, kind: &str, digest: &str) -> Value {
         let mut odd = config(kind, digest);
         odd["metadata"]["name"] = name.into();

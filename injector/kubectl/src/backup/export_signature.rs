@@ -26,18 +26,18 @@ pub(crate) fn signature_path(file: &Path) -> PathBuf {
 
 /// Signs the file, and writes the signature beside it. ssh-keygen may ask for a passphrase, on the terminal.
 pub(crate) fn sign(file: &Path, key: &Path) -> Result<(), Failure> {
-    let what = format!("signing the export with {}", key.display());
+    let context = format!("signing the export with {}", key.display());
     let mut command = Command::new(PROGRAM);
     command.args(["-Y", "sign", "-n", NAMESPACE, "-f"]).arg(key).arg("--").arg(file);
     command.stdin(Stdio::inherit()).stdout(Stdio::null()).stderr(Stdio::piped());
     let output = command.output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => missing_program(&what, PROGRAM),
-        _ => Failure::new(format!("{what}: {error}")),
+        std::io::ErrorKind::NotFound => missing_program(&context, PROGRAM),
+        _ => Failure::new(format!("{context}: {error}")),
     })?;
     if output.status.success() {
         return Ok(());
     }
-    Err(Failure::new(format!("{what}: {}", explain_refusal(&output.stderr, key, std::io::stdin().is_terminal()))))
+    Err(Failure::new(format!("{context}: {}", explain_refusal(&output.stderr, key, std::io::stdin().is_terminal()))))
 }
 
 /// Explains why ssh-keygen has not signed. Without a terminal, nobody can type the passphrase of a key.
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// A new key in the folder, and its public half.
+    /// Makes a key in the folder. Returns the paths of its private and its public half.
     fn key(folder: &Path, name: &str, passphrase: &str) -> (PathBuf, PathBuf) {
         let file = folder.join(name);
         let arguments = ["-q", "-t", "ed25519", "-N", passphrase, "-f"];

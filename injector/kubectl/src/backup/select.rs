@@ -34,26 +34,8 @@ pub(crate) struct Selected {
     /// compared.
     pub(crate) documents: BTreeMap<(String, Kind, String), Zeroizing<String>>,
     pub(crate) configs: BTreeMap<Place, VersionedConfig>,
-    pub(crate) missing: Missing,
-}
-
-/// The objects that could not be exported, each with the reason.
-#[derive(Default)]
-pub(crate) struct Missing(BTreeSet<String>);
-
-impl Missing {
-    /// Notes a missing object and the reason.
-    pub(crate) fn add(&mut self, object: impl std::fmt::Display, why: impl std::fmt::Display) {
-        self.0.insert(format!("{object}: {why}"));
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn first(&self, limit: usize) -> impl Iterator<Item = &String> {
-        self.0.iter().take(limit)
-    }
+    /// The objects that could not be exported, each with the reason.
+    pub(crate) missing: BTreeSet<String>,
 }
 
 impl Selected {
@@ -66,7 +48,7 @@ impl Selected {
                 true
             }
             Err(why) => {
-                self.missing.add(place, why);
+                self.missing.insert(format!("{place}: {why}"));
                 false
             }
         }
@@ -89,7 +71,7 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
             }
             Ok(_) => drop(unusable.insert(place)),
             Err(why) => {
-                selected.missing.add(&place, why);
+                selected.missing.insert(format!("{place}: {why}"));
                 unusable.insert(place);
             }
         }
@@ -107,9 +89,9 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
             }
             // The object stays in its map, because another config may have it.
             match stored {
-                None => selected.missing.add(&object, format_args!("it is a part of {title}, and does not exist")),
+                None => drop(selected.missing.insert(format!("{object}: it is a part of {title}, and does not exist"))),
                 Some(map) => match sealed.fault(map, None) {
-                    Some(fault) => selected.missing.add(&object, format_args!("it {fault} of {title}")),
+                    Some(fault) => drop(selected.missing.insert(format!("{object}: it {fault} of {title}"))),
                     None => drop(selected.add(&object, map)),
                 },
             }
@@ -126,24 +108,20 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
         let (Some(name), version) = (label(object, labels::CONFIG), label(object, labels::VERSION)) else { continue };
         let config = Place::new(Kind::Config, &place.namespace, name);
         let version = version.unwrap_or_default();
-        match configs.get(&config) {
+        let entry = match configs.get(&config) {
             // The config is named already.
-            None if unusable.contains(&config) => {}
-            None => selected.missing.add(place, format_args!("there is no config {name} in its namespace")),
+            None if unusable.contains(&config) => continue,
+            None => format!("{place}: there is no config {name} in its namespace"),
             Some(config) if is_sealed(config, version) => {
-                let why = format_args!(
-                    "it is not one of the objects that version {version} of config {name} was sealed with"
-                );
-                selected.missing.add(place, why);
+                format!("{place}: it is not one of the objects that version {version} of config {name} was sealed with")
             }
             Some(_) => {
-                let what = format_args!("version {version:?} of config {}/{name}", place.namespace);
-                selected.missing.add(
-                    what,
-                    format_args!("it is not sealed; see kubectl nudge status {name} -n {}", place.namespace),
-                );
+                let namespace = &place.namespace;
+                let hint = format!("it is not sealed; see kubectl nudge status {name} -n {namespace}");
+                format!("version {version:?} of config {namespace}/{name}: {hint}")
             }
-        }
+        };
+        selected.missing.insert(entry);
     }
     selected.configs = configs;
     selected
@@ -188,7 +166,7 @@ mod tests {
     use super::super::stream::Writer;
     use super::*;
 
-    /// A ConfigMap as a part, with this content.
+    /// Returns a ConfigMap as a part, with this content.
     fn map(namespace: &str, config: &str, version: &str, value: &str) -> (Place, Value) {
         let name = format!("{config}-{version}");
         let labels = json!({"nudge.dev/config": config, "nudge.dev/version": version});
@@ -197,7 +175,7 @@ mod tests {
         (Place::new(Kind::ConfigMap, namespace, &name), map)
     }
 
-    /// A config with these versions, each of one ConfigMap with this content.
+    /// Returns a config with these versions, each of one ConfigMap with this content.
     fn config(namespace: &str, name: &str, versions: &[(&str, &str)]) -> (Kind, DynamicObject) {
         let digest = |value: &str| part_digest(&BTreeMap::from([("a".to_owned(), value.as_bytes())]), None);
         let sealed = |(version, value): &(&str, &str)| {
@@ -214,7 +192,7 @@ mod tests {
         (Kind::Config, serde_json::from_value(object).unwrap())
     }
 
-    /// The titles of what was selected, as an import reads them, and what is missing.
+    /// Returns the titles of the selected objects, as an import reads them, and what is missing.
     fn exported(cluster: Cluster) -> (Vec<String>, Vec<String>) {
         let Selected { documents, missing, .. } = select(cluster);
         let head = json!({
@@ -227,7 +205,7 @@ mod tests {
             file.push("it", text).unwrap();
         }
         let read = Export::parse(&file.text()).map_err(|failure| failure.message).unwrap();
-        (read.objects.keys().map(ToString::to_string).collect(), missing.first(100).cloned().collect())
+        (read.objects.keys().map(ToString::to_string).collect(), missing.into_iter().collect())
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(crate) fn encode(value: &Value) -> Result<Zeroizing<String>, String> {
     let yaml = as_text(Format::Yaml)?;
     // A value that is not the same after YAML is written as JSON, which is YAML, too.
     let text = match parse(&yaml) {
-        Ok(read) if read == *value && !has_separator(&yaml) => yaml,
+        Ok(parsed) if parsed == *value && !has_separator(&yaml) => yaml,
         _ => as_text(Format::Json)?,
     };
     if parse(&text).ok().as_ref() != Some(value) {
@@ -85,10 +85,10 @@ fn parse(text: &str) -> Result<Value, String> {
         // A snippet would show values.
         with_snippet: false,
     };
-    let read = serde_saphyr::from_str_with_options(text, options).map_err(|error| error.without_snippet().to_string());
+    let value = serde_saphyr::from_str_with_options(text, options).map_err(|error| error.without_snippet().to_string());
     match behind_document(text) {
-        Some(_) => read.and(Err("something follows its end".to_owned())),
-        None => read,
+        Some(_) => value.and(Err("something follows its end".to_owned())),
+        None => value,
     }
 }
 

@@ -65,10 +65,9 @@ fn failure(file: Option<&Path>, context: Option<&str>, fault: &Fault) -> Failure
 }
 
 /// Returns the files in the order in which they are merged.
-fn files(listed: Option<OsString>, home: Option<PathBuf>) -> Vec<PathBuf> {
-    let listed = listed.filter(|listed| !listed.is_empty());
-    match listed {
-        Some(listed) => std::env::split_paths(&listed).filter(|file| !file.as_os_str().is_empty()).collect(),
+fn files(variable: Option<OsString>, home: Option<PathBuf>) -> Vec<PathBuf> {
+    match variable.filter(|paths| !paths.is_empty()) {
+        Some(paths) => std::env::split_paths(&paths).filter(|file| !file.as_os_str().is_empty()).collect(),
         None => home.map(|home| home.join(".kube").join("config")).into_iter().collect(),
     }
 }
@@ -118,13 +117,13 @@ fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Co
     let Kubeconfig { contexts, clusters, auth_infos, current_context, .. } = kubeconfig;
     let name = context.map(str::to_owned).or(current_context).filter(|name| !name.is_empty());
     let name = name.ok_or(KubeconfigError::CurrentContextNotSet)?;
-    let context = contexts.into_iter().find(|named| named.name == name).and_then(|named| named.context);
+    let context = contexts.into_iter().find(|entry| entry.name == name).and_then(|entry| entry.context);
     let context = context.ok_or(KubeconfigError::LoadContext(name))?;
-    let cluster = clusters.into_iter().find(|named| named.name == context.cluster).and_then(|named| named.cluster);
+    let cluster = clusters.into_iter().find(|entry| entry.name == context.cluster).and_then(|entry| entry.cluster);
     let cluster = cluster.ok_or(KubeconfigError::LoadClusterOfContext(context.cluster))?;
     // A user who is missing is anonymous, as with kubectl.
-    let user = auth_infos.into_iter().find(|named| Some(&named.name) == context.user.as_ref());
-    let mut user = user.and_then(|named| named.auth_info).unwrap_or_default();
+    let user = auth_infos.into_iter().find(|entry| Some(&entry.name) == context.user.as_ref());
+    let mut user = user.and_then(|entry| entry.auth_info).unwrap_or_default();
     if let Some(program) = &mut user.exec
         && program.provide_cluster_info
     {

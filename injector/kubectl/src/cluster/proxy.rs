@@ -41,17 +41,17 @@ pub(super) fn proxy(proxy_url: Option<&str>, variables: &Variables, server: &Uri
         return to_client_proxy(&proxy, "proxy-url").map(Some);
     }
     let tls = server.scheme_str() == Some("https");
-    let (named, name) = if tls { (&variables.https, "HTTPS_PROXY") } else { (&variables.http, "HTTP_PROXY") };
-    let Some(named) = named else { return Ok(None) };
+    let (url, name) = if tls { (&variables.https, "HTTPS_PROXY") } else { (&variables.http, "HTTP_PROXY") };
+    let Some(url) = url else { return Ok(None) };
     let (host, port) = (server.host().unwrap_or_default(), server.port_u16().unwrap_or(if tls { 443 } else { 80 }));
     if is_direct(variables.no_proxy.as_deref().unwrap_or_default(), host, port) {
         return Ok(None);
     }
     // A proxy without a scheme is one of HTTP. A text that is not a URL at all names no proxy.
-    let proxy = if named.contains("://") { parse_proxy(named) } else { parse_proxy(&format!("http://{named}")) };
+    let proxy = if url.contains("://") { parse_proxy(url) } else { parse_proxy(&format!("http://{url}")) };
     match proxy {
         Some(proxy) => to_client_proxy(&proxy, name).map(Some),
-        None if named.parse::<Uri>().is_ok() => Err(format!("{name} {SCHEMES}")),
+        None if url.parse::<Uri>().is_ok() => Err(format!("{name} {SCHEMES}")),
         None => Ok(None),
     }
 }

@@ -40,7 +40,7 @@ const DEFAULT: Act = Act {
     applies: |_| true,
 };
 
-/// All acts.
+/// The acts of the page, in the order of their buttons.
 pub(super) const ACTS: &[Act] = &[
     Act {
         name: "use",

@@ -3,7 +3,7 @@
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, ObjectMeta};
+use kube::api::ObjectMeta;
 use nudge_api::{Approval, ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionStatus};
 use nudge_core::governance::{sealed_digest, short_digest};
 use nudge_protocol::labels::APPROVER_GROUPS;
@@ -91,12 +91,14 @@ async fn decide(
     let object = version_approval(name, status, decision, reason);
     // The answer of admission names the user.
     let preview = session.api::<VersionApproval>().create(&creating(DryRun::Server), &object).await;
-    let Words { past, present } = words(decision);
+    let (past, present) = match decision {
+        ApprovalDecision::Approve => ("approved", "approving"),
+        ApprovalDecision::Deny => ("denied", "denying"),
+    };
     let context = format!("{present} version {version} of config {name}");
     let preview = preview.map_err(doing(&*context))?;
     let me = preview.spec.approver.as_str();
-    let listed = session.api::<VersionApproval>().list(&ListParams::default()).await;
-    let mut decisions = listed.map_err(doing("listing VersionApprovals"))?.items;
+    let mut decisions = session.list::<VersionApproval>("VersionApprovals").await?;
     decisions.retain(|VersionApproval { spec, .. }| {
         spec.config_name == name && spec.version == version && spec.approver == me
     });
@@ -158,19 +160,6 @@ fn counts_at(approval: &VersionApproval, now: Timestamp) -> bool {
 fn groups(approval: &VersionApproval) -> Option<&str> {
     let note = approval.metadata.annotations.as_ref()?.get(APPROVER_GROUPS)?;
     note.splitn(3, ' ').nth(2)
-}
-
-/// The words for a decision.
-struct Words {
-    past: &'static str,
-    present: &'static str,
-}
-
-fn words(decision: ApprovalDecision) -> Words {
-    match decision {
-        ApprovalDecision::Approve => Words { past: "approved", present: "approving" },
-        ApprovalDecision::Deny => Words { past: "denied", present: "denying" },
-    }
 }
 
 /// Returns the object to create. An approval is deleted with the objects of the version. A denial stays: a user who may

@@ -2,7 +2,6 @@
 
 use clap::Args;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ListParams;
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::is_conflict;
 use nudge_core::versions::{
@@ -64,13 +63,12 @@ pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
         return Ok(());
     }
     let mut failures: Vec<String> = Vec::new();
-    let all_maps = maps.list(&ListParams::default()).await.map_err(doing("listing ConfigMaps"))?.items;
+    let all_maps = session.list::<ConfigMap>("ConfigMaps").await?;
     if all_maps.is_empty() {
         return Err(Failure::new(format!("there are no ConfigMaps in namespace {}", session.namespace)));
     }
-    let configs =
-        session.api::<VersionedConfig>().list(&ListParams::default()).await.map_err(doing("listing configs"))?;
-    let config_names: Vec<String> = configs.items.into_iter().filter_map(|config| config.metadata.name).collect();
+    let configs = session.list::<VersionedConfig>("configs").await?;
+    let config_names: Vec<String> = configs.into_iter().filter_map(|config| config.metadata.name).collect();
     for map in all_maps.into_iter().filter(|map| label(&map.metadata, labels::VERSION).is_empty()) {
         let name = map.metadata.name.clone().unwrap_or_default();
         match refusal(&map).filter(|_| !config_names.contains(&name)) {

@@ -1,6 +1,7 @@
 //! `kubectl nudge completion`, and the completions themselves: kubectl runs `kubectl_complete-nudge` with the words of the
 //! command line, and reads candidates in the format of Cobra.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory as _};
@@ -8,6 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::ListParams;
 use kube::{Api, Resource};
 use nudge_protocol::labels;
+use serde::de::DeserializeOwned;
 
 use crate::commands::arguments::Arguments;
 use crate::failure::Failure;
@@ -209,9 +211,9 @@ async fn fetch_candidates(position: &Position, out: Output) -> Result<Vec<(Strin
     };
     let session = Session::connect(&connection, out)?;
     let names = match &position.candidates {
-        Candidates::Configs => names(session.api::<nudge_api::VersionedConfig>(), None).await,
-        Candidates::Namespaces => names(Api::<Namespace>::all(session.client.clone()), None).await,
-        Candidates::ConfigMaps => names(session.api::<ConfigMap>(), None).await,
+        Candidates::Configs => names(session.api::<nudge_api::VersionedConfig>(), "").await,
+        Candidates::Namespaces => names(Api::<Namespace>::all(session.client.clone()), "").await,
+        Candidates::ConfigMaps => names(session.api::<ConfigMap>(), "").await,
         Candidates::Versions(config) => {
             let versions = session.config(config).await?.status.map(|status| status.versions).unwrap_or_default();
             return Ok(versions
@@ -221,22 +223,22 @@ async fn fetch_candidates(position: &Position, out: Output) -> Result<Vec<(Strin
                 .collect());
         }
         Candidates::PodsAndConfigs => {
-            let pods = names(session.api::<Pod>(), Some(labels::AGENT)).await;
-            [names(session.api::<nudge_api::VersionedConfig>(), None).await, pods].concat()
+            let pods = names(session.api::<Pod>(), labels::AGENT).await;
+            [names(session.api::<nudge_api::VersionedConfig>(), "").await, pods].concat()
         }
-        Candidates::Sources => names(session.api::<nudge_api::ConfigSource>(), None).await,
+        Candidates::Sources => names(session.api::<nudge_api::ConfigSource>(), "").await,
         Candidates::Words(_) | Candidates::Files | Candidates::Nothing => Vec::new(),
     };
     Ok(names.into_iter().map(|name| (name, String::new())).collect())
 }
 
-async fn names<K>(api: Api<K>, label: Option<&str>) -> Vec<String>
+async fn names<K>(api: Api<K>, label: &str) -> Vec<String>
 where
-    K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
-    let listed = api.list_metadata(&params).await.map(|list| list.items).unwrap_or_default();
-    listed.into_iter().filter_map(|object| object.metadata.name).collect()
+    let objects =
+        api.list_metadata(&ListParams::default().labels(label)).await.map(|list| list.items).unwrap_or_default();
+    objects.into_iter().filter_map(|object| object.metadata.name).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use clap::Args;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Preconditions};
+use kube::api::{DeleteParams, ObjectMeta, Preconditions};
 use nudge_api::{Origin, PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_authoring::{Common, Content, Keep, OPAQUE, Object, Part, digest_name, divide, names, object, was_used};
 use nudge_cluster::call::is_conflict;
@@ -181,8 +181,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
         check_existing_map(session, config.as_str()).await?;
     }
     warn_unless_enabled(session).await;
-    let listed = session.api::<VersionedConfig>().list(&ListParams::default()).await;
-    let configs = listed.map_err(doing("listing configs"))?.items;
+    let configs = session.list::<VersionedConfig>("configs").await?;
     let mut created: Vec<Object> = Vec::new();
     let count = parts.len();
     for (part, number) in parts.iter().zip(1..) {
@@ -259,7 +258,7 @@ async fn create_part(
     let readable = readable.filter(|name| !was_used(name, config, version, configs));
     let mut last_failure = None;
     for name in readable.into_iter().chain([hashed]) {
-        let what = format!("creating {}", object_name(part.kind, &name));
+        let context = format!("creating {}", object_name(part.kind, &name));
         let created = match part_object(command, new, part, part_of, &name) {
             Object::Map(map) => session
                 .api::<ConfigMap>()
@@ -275,9 +274,9 @@ async fn create_part(
         match created {
             Ok(object) => return Ok(object),
             Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => {
-                last_failure = Some(Failure::of(&what, &kube::Error::Api(status)));
+                last_failure = Some(Failure::of(&context, &kube::Error::Api(status)));
             }
-            Err(error) => return Err(Failure::of(&what, &error)),
+            Err(error) => return Err(Failure::of(&context, &error)),
         }
     }
     Err(last_failure.unwrap_or_else(|| Failure::new(format!("all names for an object of version {version} are taken"))))

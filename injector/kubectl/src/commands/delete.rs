@@ -1,7 +1,6 @@
 //! `kubectl nudge delete`: deletes a version, or a config with all its versions.
 
 use clap::Args;
-use kube::api::Patch;
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_core::versions::object_name;
 use nudge_protocol::{ConfigName, VersionName, labels};
@@ -9,7 +8,7 @@ use serde_json::json;
 
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
-use crate::session::{Session, deleting, patching};
+use crate::session::{Session, deleting};
 use crate::version::stored::{delete_object, objects};
 
 #[derive(Clone, Debug, Args)]
@@ -98,14 +97,12 @@ async fn delete_version(session: &Session, name: &str, version: &str, dry: DryRu
 
 async fn delete_config(session: &Session, name: &str, force: bool, dry: DryRun) -> Result<(), Failure> {
     let config = session.config(name).await?;
-    let api = session.api::<VersionedConfig>();
     if force && dry == DryRun::None {
         let patch = json!({"metadata": {"annotations": {labels::FORCE_DELETE: "true"}}});
-        let patched = api.patch(name, &patching(dry), &Patch::Merge(&patch)).await;
-        patched.map_err(doing(format!("annotating config {name}")))?;
+        session.merge::<VersionedConfig>(name, &patch, dry, format!("annotating config {name}")).await?;
     }
     if dry != DryRun::Client {
-        api.delete(name, &deleting(dry)).await.map_err(|error| {
+        session.api::<VersionedConfig>().delete(name, &deleting(dry)).await.map_err(|error| {
             let mut failure = Failure::of(&format!("deleting config {name}"), &error);
             if failure.message.contains(labels::FORCE_DELETE) {
                 failure.message += "; kubectl nudge delete --force does that";

@@ -148,8 +148,8 @@ async fn export_text(
         encrypted: with_secrets,
         content_key: command.content_key,
         left_out,
-        missing: selected.missing.first(MAX_NAMED).cloned().collect(),
-        missing_count: selected.missing.count(),
+        missing: selected.missing.iter().take(MAX_NAMED).cloned().collect(),
+        missing_count: selected.missing.len(),
     };
     let mut file = Writer::default();
     file.add("the header", &json!(header))?;
@@ -177,12 +177,12 @@ async fn add_secrets(
             let (object, title) = (sealed.place(), sealed.title());
             let secret = get(session, Kind::Secret, &object.namespace, &object.name).await?;
             let Some(secret) = secret.map(|secret| document(Kind::Secret, secret)) else {
-                selected.missing.add(&object, format_args!("it is a part of {title}, and does not exist"));
+                selected.missing.insert(format!("{object}: it is a part of {title}, and does not exist"));
                 continue;
             };
             match (sealed.fault(&secret, seals.as_ref()), encode(&secret)) {
-                (Some(fault), _) => selected.missing.add(&object, format_args!("it {fault} of {title}")),
-                (None, Err(why)) => selected.missing.add(&object, why),
+                (Some(fault), _) => drop(selected.missing.insert(format!("{object}: it {fault} of {title}"))),
+                (None, Err(why)) => drop(selected.missing.insert(format!("{object}: {why}"))),
                 // A status may name a Secret twice.
                 (None, Ok(text)) if written.insert(object.clone()) => hidden.push(&object.to_string(), &text)?,
                 (None, Ok(_)) => {}
@@ -240,41 +240,49 @@ async fn labelled_secrets(
     namespace: Option<&str>,
 ) -> Result<Option<BTreeMap<Place, Value>>, Failure> {
     let request = Request::new(Secret::url_path(&(), namespace));
-    let mut params = ListParams::default().limit(PAGE_OBJECTS).labels(labels::CONFIG);
-    let mut secrets = BTreeMap::new();
+    let secrets = list_pages("secrets", labels::CONFIG, 403, async |params| {
+        let request = request.list_metadata(params).map_err(kube::Error::BuildRequest)?;
+        session.client.request::<ObjectList<Lenient<PartialObjectMeta<Secret>>>>(request).await
+    });
+    let to_labels = |Lenient(PartialObjectMeta { metadata, .. }): Lenient<PartialObjectMeta<Secret>>| {
+        let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
+        (Place::new(Kind::Secret, &namespace, &name), json!({"metadata": {"labels": metadata.labels}}))
+    };
+    Ok(secrets.await?.map(|secrets| secrets.into_iter().map(to_labels).collect()))
+}
+
+/// Lists all objects page by page. Returns `None` if the API server answers with the status `absent`.
+async fn list_pages<T: Clone>(
+    plural: &str,
+    selector: &str,
+    absent: u16,
+    read_page: impl AsyncFn(&ListParams) -> Result<ObjectList<T>, kube::Error>,
+) -> Result<Option<Vec<T>>, Failure> {
+    let mut params = ListParams::default().limit(PAGE_OBJECTS).labels(selector);
+    let mut objects = Vec::new();
     loop {
-        let failure = |error: &dyn std::error::Error| Failure::new(format!("listing secrets: {error}"));
-        let page_request = request.list_metadata(&params).map_err(|error| failure(&error))?;
-        let page = session.client.request::<ObjectList<Lenient<PartialObjectMeta<Secret>>>>(page_request).await;
-        let page = match page {
+        let page = match read_page(&params).await {
             Ok(page) => page,
-            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
-            Err(error) => return Err(Failure::of("listing secrets", &error)),
+            Err(kube::Error::Api(status)) if status.code == absent => return Ok(None),
+            Err(error) => return Err(Failure::of(&format!("listing {plural}"), &error)),
         };
-        for Lenient(PartialObjectMeta { metadata, .. }) in page.items {
-            let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
-            let labels = json!({"metadata": {"labels": metadata.labels}});
-            secrets.insert(Place::new(Kind::Secret, &namespace, &name), labels);
-        }
-        if secrets.len() > MAX_OBJECTS {
-            return Err(too_many("secrets"));
+        objects.extend(page.items);
+        if objects.len() > MAX_OBJECTS {
+            let message = format!("there are more than {MAX_OBJECTS} {plural}; export namespaces one by one with -n");
+            return Err(Failure::new(message));
         }
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
-            return Ok(Some(secrets));
+            return Ok(Some(objects));
         }
     }
-}
-
-fn too_many(plural: &str) -> Failure {
-    Failure::new(format!("there are more than {MAX_OBJECTS} {plural}; export namespaces one by one with -n"))
 }
 
 /// Returns who holds `spec.version` of configs that have a source. Without that, every source would take the field
 /// after an import, or none.
 async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMap<Place, String>, Failure> {
-    let read = sources.iter().filter_map(|source| source.clone().try_parse::<ConfigSource>().ok());
-    let sourced: BTreeSet<Place> = read
+    let sources = sources.iter().filter_map(|source| source.clone().try_parse::<ConfigSource>().ok());
+    let sourced: BTreeSet<Place> = sources
         .map(|source| {
             Place::new(Kind::Config, source.metadata.namespace.as_deref().unwrap_or_default(), source.config())
         })
@@ -310,24 +318,9 @@ async fn list(
     namespace: Option<&str>,
     selector: &str,
 ) -> Result<Option<Vec<DynamicObject>>, Failure> {
-    let (api, plural) = (api(session, kind, namespace), kind.resource().plural);
-    let mut params = ListParams::default().limit(PAGE_OBJECTS).labels(selector);
-    let mut objects = Vec::new();
-    loop {
-        let page = match api.list(&params).await {
-            Ok(page) => page,
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
-            Err(error) => return Err(Failure::of(&format!("listing {plural}"), &error)),
-        };
-        objects.extend(page.items.into_iter().map(|Lenient(object)| object));
-        if objects.len() > MAX_OBJECTS {
-            return Err(too_many(&plural));
-        }
-        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-        if params.continue_token.is_none() {
-            return Ok(Some(objects));
-        }
-    }
+    let api = api(session, kind, namespace);
+    let objects = list_pages(&kind.resource().plural, selector, 404, async |params| api.list(params).await).await?;
+    Ok(objects.map(|objects| objects.into_iter().map(|Lenient(object)| object).collect()))
 }
 
 pub(super) async fn get(
@@ -343,12 +336,12 @@ pub(super) async fn get(
 }
 
 async fn read_content_key(session: &Session, namespace: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let what = format!("Secret {CONTENT_KEY_SECRET} in namespace {namespace}");
+    let place = format!("Secret {CONTENT_KEY_SECRET} in namespace {namespace}");
     let secrets: Api<Secret> = Api::namespaced(session.client.clone(), namespace);
-    let secret = secrets.get(CONTENT_KEY_SECRET).await.map_err(doing(format!("reading {what}")))?;
+    let secret = secrets.get(CONTENT_KEY_SECRET).await.map_err(doing(format!("reading {place}")))?;
     let key = secret.data.and_then(|mut data| data.remove(ROOT)).map(|key| Zeroizing::new(key.0));
     let key = key.filter(|key| !key.is_empty());
-    key.ok_or_else(|| Failure::new(format!("{what} has no key yet; name Nudge's namespace with --system-namespace")))
+    key.ok_or_else(|| Failure::new(format!("{place} has no key yet; name Nudge's namespace with --system-namespace")))
 }
 
 /// Returns a count with its noun, such as `3 configs`.

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
-use kube::api::Patch;
 use nudge_api::VersionedConfig;
 use nudge_protocol::ConfigName;
 use serde_json::{Value, json};
 
 use crate::dry_run::{Dry, DryRun};
-use crate::failure::{Failure, doing};
-use crate::session::{Session, patching};
+use crate::failure::Failure;
+use crate::session::Session;
 use crate::{period, reason};
 
 #[derive(Clone, Debug, Args)]
@@ -97,12 +96,9 @@ pub(crate) async fn unhold(session: &Session, command: &Unhold) -> Result<(), Fa
 /// Sets `spec.rollout.hold`, or removes it.
 async fn set_hold(session: &Session, config: &VersionedConfig, hold: Value, dry: DryRun) -> Result<(), Failure> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    if dry != DryRun::Client {
-        let patch = json!({"spec": {"rollout": {"hold": hold}}});
-        let patched = session.api::<VersionedConfig>().patch(name, &patching(dry), &Patch::Merge(&patch)).await;
-        patched.map_err(doing(format!("setting spec.rollout.hold of config {name}")))?;
-    }
-    Ok(())
+    let patch = json!({"spec": {"rollout": {"hold": hold}}});
+    let context = format!("setting spec.rollout.hold of config {name}");
+    session.merge::<VersionedConfig>(name, &patch, dry, context).await
 }
 
 #[cfg(test)]

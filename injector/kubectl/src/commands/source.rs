@@ -2,17 +2,17 @@
 
 use clap::{Args, Subcommand};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{ListParams, Patch};
+use kube::api::ListParams;
 use nudge_api::{ConditionType, ConfigSource, FromOne, VersionedConfig, find_condition};
 use nudge_core::sources::{holder, release};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
 use crate::attention::{AttendedKind, may_attend};
-use crate::dry_run::{Dry, DryRun};
-use crate::failure::{Failure, doing};
+use crate::dry_run::Dry;
+use crate::failure::Failure;
 use crate::output::table::{or_none, table};
-use crate::session::{Session, names_an_object, patching};
+use crate::session::{Session, names_an_object};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Source {
@@ -60,8 +60,8 @@ fn source_failure(context: &str, error: &kube::Error) -> Failure {
 }
 
 async fn list(session: &Session) -> Result<(), Failure> {
-    let listed = session.api::<ConfigSource>().list(&ListParams::default()).await;
-    let sources = listed.map_err(|error| source_failure("listing sources", &error))?.items;
+    let sources = session.api::<ConfigSource>().list(&ListParams::default()).await;
+    let sources = sources.map_err(|error| source_failure("listing sources", &error))?.items;
     if sources.is_empty() {
         return session.out.line(&format!("there are no sources in namespace {}", session.namespace));
     }
@@ -151,11 +151,7 @@ async fn get(session: &Session, name: &str) -> Result<ConfigSource, Failure> {
 
 async fn patch(session: &Session, named: &Named, patch: &Value) -> Result<(), Failure> {
     let (name, dry) = (&named.source, named.dry.dry_run);
-    if dry != DryRun::Client {
-        let patched = session.api::<ConfigSource>().patch(name, &patching(dry), &Patch::Merge(patch)).await;
-        patched.map_err(doing(format!("changing source {name}")))?;
-    }
-    Ok(())
+    session.merge::<ConfigSource>(name, patch, dry, format!("changing source {name}")).await
 }
 
 async fn sync(session: &Session, named: &Named) -> Result<(), Failure> {
@@ -189,14 +185,11 @@ async fn resume(session: &Session, named: &Named) -> Result<(), Failure> {
     }
     session.out.line(&format!("source {name} resumed{}", dry.suffix()))?;
     let Some((config, other)) = held_config else { return Ok(()) };
-    if dry != DryRun::Client {
-        // The version of the resource keeps the entry of anybody who changes the config meanwhile.
-        let version = &config.metadata.resource_version;
-        let meta = json!({"metadata": {"resourceVersion": version, "managedFields": release(config)}});
-        let patched =
-            session.api::<VersionedConfig>().patch(source.config(), &patching(dry), &Patch::Merge(&meta)).await;
-        patched.map_err(doing(format!("giving back spec.version of config {}", source.config())))?;
-    }
+    // The version of the resource keeps the entry of anybody who changes the config meanwhile.
+    let version = &config.metadata.resource_version;
+    let patch = json!({"metadata": {"resourceVersion": version, "managedFields": release(config)}});
+    let context = format!("giving back spec.version of config {}", source.config());
+    session.merge::<VersionedConfig>(source.config(), &patch, dry, context).await?;
     session.out.line(&format!(
         "the source sets spec.version of config {} again, which {other} had set{}",
         source.config(),

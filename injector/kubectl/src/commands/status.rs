@@ -1,23 +1,19 @@
 //! `kubectl nudge status`: shows configs, or one config with its conditions and pods.
 
-use std::fmt::Debug;
-
 use clap::Args;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use kube::api::ListParams;
-use kube::{Api, Resource};
 use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_core::pods::pod_state;
 use nudge_protocol::{ConfigName, labels};
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::attention::{AttendedKind, may_attend};
 use crate::failure::{Failure, doing};
 use crate::output::Format;
 use crate::output::status::{ApprovalReport, Report, SourceReport, config_table, needs_approval};
-use crate::session::Session;
+use crate::session::{NamespacedKind, Session};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -105,13 +101,9 @@ async fn sources(session: &Session, config: &ConfigName) -> Result<Vec<ConfigSou
 }
 
 /// Lists the objects of a kind. Returns none if the cluster does not have the kind, or the user may not list it.
-async fn list_optional<K>(session: &Session, plural: &str) -> Result<Vec<K>, Failure>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
-    match session.api::<K>().list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items),
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
-        Err(error) => Err(Failure::of(&format!("listing {plural}"), &error)),
+async fn list_optional<K: NamespacedKind>(session: &Session, plural: &str) -> Result<Vec<K>, Failure> {
+    match session.list(plural).await {
+        Err(failure) if matches!(failure.status, 403 | 404) => Ok(Vec::new()),
+        result => result,
     }
 }

@@ -31,7 +31,6 @@ fn merge_parts(parts: Vec<(PartKind, Contents)>) -> BTreeMap<String, Value> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Change {
-    /// The key.
     pub(crate) key: String,
     /// The kind of the change: `added`, `removed`, `changed` or moved.
     pub(crate) what: &'static str,

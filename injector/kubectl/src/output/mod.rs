@@ -35,27 +35,26 @@ const MAX_KEPT_LINES: usize = 100;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Output {
     /// The lines that are kept for the page, instead of being written.
-    kept: Option<Arc<Mutex<Vec<String>>>>,
+    kept_lines: Option<Arc<Mutex<Vec<String>>>>,
 }
 
 impl Output {
     /// Returns an output that keeps its lines, and writes nothing.
     pub(crate) fn keeping() -> Self {
-        Self { kept: Some(Arc::default()) }
+        Self { kept_lines: Some(Arc::default()) }
     }
 
     /// Returns the lines that were kept.
-    pub(crate) fn kept(&self) -> Vec<String> {
-        let kept = self.kept.as_ref().map(|kept| kept.lock().clone());
-        kept.unwrap_or_default()
+    pub(crate) fn kept_lines(&self) -> Vec<String> {
+        self.kept_lines.as_ref().map(|lines| lines.lock().clone()).unwrap_or_default()
     }
 
     /// Keeps the text, if this output keeps lines. Returns whether it does.
     fn keep(&self, text: &str) -> bool {
-        let Some(kept) = &self.kept else { return false };
-        let mut kept = kept.lock();
-        let room = MAX_KEPT_LINES.saturating_sub(kept.len());
-        kept.extend(text.lines().take(room).map(str::to_owned));
+        let Some(lines) = &self.kept_lines else { return false };
+        let mut lines = lines.lock();
+        let room = MAX_KEPT_LINES.saturating_sub(lines.len());
+        lines.extend(text.lines().take(room).map(str::to_owned));
         true
     }
 
@@ -108,12 +107,12 @@ impl Output {
 
     /// Returns whether a person types the command and reads what it says.
     pub(crate) fn is_interactive(&self) -> bool {
-        self.kept.is_none() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+        self.kept_lines.is_none() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
     }
 
     /// Returns whether standard error is a terminal that can move its cursor.
     pub(crate) fn is_terminal(&self) -> bool {
-        self.kept.is_none()
+        self.kept_lines.is_none()
             && std::io::stderr().is_terminal()
             && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
     }
@@ -145,9 +144,9 @@ mod tests {
         for _ in 0..2 * MAX_KEPT_LINES {
             output.note("more");
         }
-        let kept = output.kept();
+        let kept = output.kept_lines();
         assert_eq!((&*kept[0], &*kept[1], kept.len()), ("one", "warning: two\\u{1b}", MAX_KEPT_LINES));
-        assert!(!output.is_terminal() && !output.is_interactive() && Output::default().kept().is_empty());
+        assert!(!output.is_terminal() && !output.is_interactive() && Output::default().kept_lines().is_empty());
     }
 
     #[test]

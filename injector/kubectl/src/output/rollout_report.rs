@@ -71,14 +71,14 @@ pub(super) fn step_report(config: &VersionedConfig, count: TargetCount) -> Optio
     // The last step is all pods, even if it is not listed.
     let is_listed =
         steps.last().is_some_and(|last| last.selector.is_none() && last.pods == Pods::Share("100%".to_owned()));
-    let of = steps.len() + usize::from(!is_listed);
+    let step_count = steps.len() + usize::from(!is_listed);
     let overridden = config.spec.rollout.overridden.as_ref().filter(|overridden| overridden.version == version);
     let reason = || overridden.map(|overridden| overridden.reason.clone()).unwrap_or_default();
     let at_once = (step == 0 && threshold == ALL).then(reason);
     Some(StepReport {
         // The list of steps may have become shorter.
-        number: usize::try_from(step).unwrap_or(of).min(of),
-        of,
+        number: usize::try_from(step).unwrap_or(step_count).min(step_count),
+        of: step_count,
         version,
         assigned: count.assigned,
         pods: count.total,

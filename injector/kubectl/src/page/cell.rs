@@ -42,14 +42,10 @@ pub(crate) struct Cell {
     pub(crate) workload: String,
     /// The step in which the pod is moved, as far as can be foreseen; absent if nothing moves, and for pods that steps
     /// do not move.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) step: Option<usize>,
     pub(crate) state: CellState,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) assigned: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }
 

@@ -97,7 +97,7 @@ pub(super) async fn diff(page: &Page, request: Parsed<DiffRequest>) -> Answer {
     let compared = changes(&session, &config, &old, &new).await;
     let (digests, changes) = compared.map_err(|failure| unprocessable(&failure))?;
     // The warnings name what the user may not read.
-    let warnings = session.out.kept();
+    let warnings = session.out.kept_lines();
     Ok(reply(StatusCode::OK, &json!({"digests": digests, "changes": bound_texts(changes), "warnings": warnings})))
 }
 
@@ -116,13 +116,13 @@ async fn changes(
 
 /// Removes texts that are too long to be shown.
 fn bound_texts(mut changes: Vec<Change>) -> Vec<Change> {
-    let mut left = MAX_ALL_TEXTS_BYTES;
+    let mut room = MAX_ALL_TEXTS_BYTES;
     for change in &mut changes {
-        if change.text.len() > MAX_TEXT_BYTES.min(left) {
+        if change.text.len() > MAX_TEXT_BYTES.min(room) {
             change.text.clear();
             change.instead = Some("too long to be shown here; see kubectl nudge diff");
         }
-        left -= change.text.len();
+        room -= change.text.len();
     }
     changes
 }
@@ -177,7 +177,7 @@ pub(super) async fn act(page: &Page, request: Parsed<ActRequest>) -> Answer {
     let session = session(page, &request.namespace);
     let out = session.out.clone();
     match timeout(ACT_TIMEOUT, (page.options.run)(session, words)).await {
-        Ok(Ok(())) => Ok(reply(StatusCode::OK, &json!({"lines": out.kept()}))),
+        Ok(Ok(())) => Ok(reply(StatusCode::OK, &json!({"lines": out.kept_lines()}))),
         Ok(Err(failure)) => Err(unprocessable(&failure)),
         Err(_) => Err(Refusal::new(
             StatusCode::GATEWAY_TIMEOUT,

@@ -19,13 +19,10 @@ const MAX_VERSIONS: usize = 1000;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Creation {
     /// The program that wrote the object first, as it named itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
     /// The time, in seconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<i64>,
     /// The origin of the content, as a source has found it, or as the creator says.
-    #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
     /// The number of objects of the version.
     objects: u32,
@@ -58,12 +55,12 @@ fn creations_by_version<'a>(
         let is_part = meta.uid.as_deref().is_some_and(|uid| sealed.contains(uid));
         let from = origin(meta).filter(|_| is_part).map(|origin| origin.phrase());
         let first = Creation { by: program(meta), at, from, objects: 0 };
-        let known = creations.entry(version.to_owned()).or_insert_with(|| first.clone());
-        if at < known.at {
-            (known.by, known.at) = (first.by, at);
+        let creation = creations.entry(version.to_owned()).or_insert_with(|| first.clone());
+        if at < creation.at {
+            (creation.by, creation.at) = (first.by, at);
         }
-        known.from = known.from.take().or(first.from);
-        known.objects += 1;
+        creation.from = creation.from.take().or(first.from);
+        creation.objects += 1;
     }
     creations
 }

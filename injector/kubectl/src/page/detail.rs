@@ -31,12 +31,10 @@ pub(crate) struct Detail {
     step: u32,
     clock: Option<Clock>,
     /// The decisions about the version that is asked for; absent if versions need no approval.
-    #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<ApprovalDetail>,
     /// Whether the hold of the spec is protected, if there is one.
     hold_protected: Option<bool>,
     /// The time at which versions may go on again, if they wait for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     opens: Option<i64>,
     analyses: Vec<AnalysisDetail>,
     versions: Vec<VersionDetail>,
@@ -55,7 +53,6 @@ struct StepDetail {
     labels: BTreeMap<String, String>,
     pause_seconds: u32,
     /// The time at which the step went out, in the present move.
-    #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<i64>,
 }
 
@@ -79,50 +76,37 @@ struct VersionDetail {
     version: String,
     state: &'static str,
     /// The reason why the version is not complete.
-    #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     /// The digest of the content.
-    #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     seal_time: Option<i64>,
     /// Whether the version never becomes current by itself.
     consent: bool,
     /// The user who asked for the version last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     requested_by: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     request_time: Option<i64>,
 }
 
-/// A release.
+/// A release in the past of a config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ReleaseDetail {
     version: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
     outcome: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     requested_by: Option<String>,
     start_time: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     end_time: Option<i64>,
     /// The time at which each step began, and the number of pods that had the version then.
     steps: Vec<(i64, u32)>,
     /// The numbers of the verdict, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
     evidence: Option<String>,
     /// The last numbers of each analysis, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     analyses: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     at_once: Option<String>,
     /// The users who had approved the release, and when.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -311,6 +295,7 @@ mod tests {
 
     use super::*;
     use crate::output::rollout_report::TargetCount;
+    use crate::page::reply::to_json;
 
     fn detail(spec: &Value, status: &Value) -> Value {
         let config = serde_json::from_value(json!({
@@ -319,7 +304,7 @@ mod tests {
         }));
         let count = TargetCount { assigned: 1, total: 4 };
         let cells = Cells { count, ..Cells::default() };
-        serde_json::to_value(Detail::new(&config.unwrap(), &cells, [])).unwrap()
+        to_json(&Detail::new(&config.unwrap(), &cells, []))
     }
 
     #[test]

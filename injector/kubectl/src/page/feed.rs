@@ -1,12 +1,10 @@
 //! The state of the cluster that the page knows: one watch of each kind, for all windows of the browser together.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -14,13 +12,12 @@ use kube::{Api, Resource, ResourceExt as _};
 use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_protocol::labels;
 use parking_lot::{Mutex, MutexGuard};
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::scope::Scope;
 use crate::failure::Failure;
 use crate::rollout::Pods;
-use crate::session::Session;
+use crate::session::{NamespacedKind, Session};
 
 /// Namespace and name.
 pub(crate) type Key = (String, String);
@@ -29,7 +26,7 @@ pub(crate) type Key = (String, String);
 #[derive(Debug)]
 struct Watched<K> {
     /// The objects; absent until the first list is complete.
-    known: Option<BTreeMap<Key, K>>,
+    objects: Option<BTreeMap<Key, K>>,
     /// The objects of the list that the watch is receiving.
     listed: BTreeMap<Key, K>,
     /// The reason why the objects may be out of date.
@@ -38,7 +35,7 @@ struct Watched<K> {
 
 impl<K> Default for Watched<K> {
     fn default() -> Self {
-        Self { known: None, listed: BTreeMap::new(), fault: None }
+        Self { objects: None, listed: BTreeMap::new(), fault: None }
     }
 }
 
@@ -53,9 +50,9 @@ impl<K: Resource> Watched<K> {
             }
             Ok(Event::Init) => self.listed.clear(),
             Ok(Event::InitApply(object)) => drop(self.listed.insert(key(&object), object)),
-            Ok(Event::InitDone) => self.known = Some(std::mem::take(&mut self.listed)),
-            Ok(Event::Apply(object)) => drop(self.known.get_or_insert_default().insert(key(&object), object)),
-            Ok(Event::Delete(object)) => drop(self.known.get_or_insert_default().remove(&key(&object))),
+            Ok(Event::InitDone) => self.objects = Some(std::mem::take(&mut self.listed)),
+            Ok(Event::Apply(object)) => drop(self.objects.get_or_insert_default().insert(key(&object), object)),
+            Ok(Event::Delete(object)) => drop(self.objects.get_or_insert_default().remove(&key(&object))),
         }
         self.fault = None;
     }
@@ -77,7 +74,7 @@ pub(crate) struct WatchedState {
 impl WatchedState {
     /// Returns the configs, or `None` until the first list is complete.
     pub(crate) fn configs(&self) -> Option<&BTreeMap<Key, VersionedConfig>> {
-        self.configs.known.as_ref()
+        self.configs.objects.as_ref()
     }
 
     /// Returns why all that is shown may be out of date.
@@ -88,8 +85,8 @@ impl WatchedState {
 
     /// Returns the approvals of the namespace, as far as they may be read.
     pub(crate) fn approvals(&self, namespace: &str) -> impl Iterator<Item = &VersionApproval> {
-        let known = self.approvals.known.iter().flatten();
-        known.filter(move |(key, _)| key.0 == namespace).map(|(_, approval)| approval)
+        let objects = self.approvals.objects.iter().flatten();
+        objects.filter(move |(key, _)| key.0 == namespace).map(|(_, approval)| approval)
     }
 
     fn apply_pods(&mut self, event: Result<Event<Pod>, String>) {
@@ -105,7 +102,7 @@ impl WatchedState {
     /// Sets the configs of a test.
     #[cfg(test)]
     pub(crate) fn set_configs(&mut self, configs: BTreeMap<Key, VersionedConfig>) {
-        self.configs.known = Some(configs);
+        self.configs.objects = Some(configs);
     }
 }
 
@@ -167,21 +164,14 @@ impl Feed {
         self.watch(session, scope, labels::AGENT, "watching pods", WatchedState::apply_pods).await;
     }
 
-    async fn watch<K>(
+    async fn watch<K: NamespacedKind>(
         &self,
         session: &Session,
         scope: &Scope,
         selector: &str,
         context: &str,
         apply: impl Fn(&mut WatchedState, Result<Event<K>, String>),
-    ) where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + DeserializeOwned
-            + Debug
-            + Send
-            + 'static,
-    {
+    ) {
         let Some(api) = api::<K>(session, scope) else { return };
         // A short timeout detects a connection that died silently.
         let config = watcher::Config::default().timeout(60).labels(selector);
@@ -194,11 +184,7 @@ impl Feed {
 }
 
 /// Returns the API for the objects of the scope, unless none may be listed.
-pub(super) fn api<K>(session: &Session, scope: &Scope) -> Option<Api<K>>
-where
-    K: Resource<Scope = NamespaceResourceScope>,
-    K::DynamicType: Default,
-{
+pub(super) fn api<K: NamespacedKind>(session: &Session, scope: &Scope) -> Option<Api<K>> {
     match scope {
         Scope::All => Some(Api::all(session.client.clone())),
         Scope::One => Some(session.api()),
@@ -231,7 +217,8 @@ mod tests {
     fn nothing_is_known_before_the_list_is_complete() {
         let feed = Feed::new();
         let changes = feed.changes();
-        let names = || feed.state().configs().map(|known| known.keys().map(|key| key.1.clone()).collect::<Vec<_>>());
+        let names =
+            || feed.state().configs().map(|objects| objects.keys().map(|key| key.1.clone()).collect::<Vec<_>>());
         feed.change(|state| state.configs.apply(Ok(Event::Init)));
         feed.change(|state| state.configs.apply(Ok(Event::InitApply(config("a")))));
         assert_eq!(names(), None);

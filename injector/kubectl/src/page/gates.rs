@@ -14,7 +14,6 @@ pub(crate) struct ApprovalDetail {
     /// The digest of the content that is shown.
     digest: String,
     /// The number of approvals that the spec requires; policies of the cluster can require more.
-    #[serde(skip_serializing_if = "Option::is_none")]
     required: Option<u32>,
     pub(crate) given: Vec<ApprovalReport>,
 }
@@ -25,15 +24,12 @@ pub(crate) struct ApprovalDetail {
 pub(crate) struct AnalysisDetail {
     name: String,
     /// The result for the pods with the target.
-    #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
     /// The result for the pods without the target.
-    #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<String>,
     /// The maximum of the result, in words.
     limit: String,
     verdict: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<i64>,
 }
 
@@ -84,6 +80,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::page::reply::to_json;
 
     fn config(spec: &Value, status: &Value) -> VersionedConfig {
         serde_json::from_value(json!({
@@ -121,7 +118,7 @@ mod tests {
         let mut status = json!({"targetVersion": "2", "rollout": {"evidence": {"analysis": [
             {"name": "errors", "verdict": "Bad", "target": "0.25", "control": "0.002", "measureTime": "2026-01-01T00:00:00Z"},
             {"name": "gone", "verdict": "Pending"}]}}});
-        let shown = serde_json::to_value(analyses(&config(&spec, &status))).unwrap();
+        let shown = to_json(&analyses(&config(&spec, &status)));
         let first = json!({"name": "errors", "target": "0.25", "control": "0.002", "limit": "0.01, or 1.5 times the other pods",
             "verdict": "Bad", "at": 1_767_225_600});
         assert_eq!(shown, json!([first, {"name": "gone", "limit": "", "verdict": "Pending"}]));

@@ -10,7 +10,7 @@ use hyper::body::Frame;
 use hyper::header::HeaderValue;
 use hyper::{Response, StatusCode};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The body of an answer: whole, or a stream.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -50,11 +50,27 @@ pub(crate) fn file(kind: &'static str, content: &'static str) -> Response<Body> 
     answer(StatusCode::OK, kind, Full::new(Bytes::from_static(content.as_bytes())).boxed_unsync())
 }
 
+/// Converts a value to JSON without fields that are null.
+pub(super) fn to_json(value: &impl Serialize) -> Value {
+    fn drop_nulls(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|_, field| !field.is_null());
+                fields.values_mut().for_each(drop_nulls);
+            }
+            Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+            _ => {}
+        }
+    }
+    // This can't fail, because the keys of all maps are strings.
+    let mut value = serde_json::to_value(value).unwrap_or_default();
+    drop_nulls(&mut value);
+    value
+}
+
 /// Answers with a JSON document.
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
-    // This can't fail, because the keys of all maps are strings.
-    let text = serde_json::to_vec(value).unwrap_or_default();
-    answer(status, "application/json", Full::new(Bytes::from(text)).boxed_unsync())
+    answer(status, "application/json", Full::new(Bytes::from(to_json(value).to_string())).boxed_unsync())
 }
 
 /// A refusal, which is an answer, too.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::output::rollout_report::{StepProgress, step_progress};
 
-/// How much a config needs somebody's attention.
+/// The attention that a config needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Attention {
@@ -29,18 +29,13 @@ pub(crate) struct Row {
     pub(crate) namespace: String,
     pub(crate) config: String,
     pub(crate) state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stage: Option<RolloutStage>,
     pub(crate) held: bool,
     pub(crate) attention: Attention,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) desired: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<String>,
     /// The progress of the rollout, if a step went out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reached: Option<StepProgress>,
     /// The number of pods that run the target, or the current version if nothing moves.
     pub(crate) on_target: u32,
@@ -49,12 +44,9 @@ pub(crate) struct Row {
     /// The number of pods that reported a failure.
     pub(crate) failed: u32,
     /// The time at which the rollout began, or the status changed last; in seconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<i64>,
     /// The reason why the config is not ready, or is suspect.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }
 
@@ -90,14 +82,14 @@ const GOOD: [ConditionType; 6] = [
 
 /// Returns how much attention a condition of a config needs.
 pub(crate) fn attention_to(condition: &Condition) -> Attention {
-    let is = |kind: ConditionType| condition.type_ == kind.as_str();
-    if (condition.status == "True") == GOOD.into_iter().any(is) {
+    let is_kind = |kind: ConditionType| condition.type_ == kind.as_str();
+    if (condition.status == "True") == GOOD.into_iter().any(is_kind) {
         Attention::None
-    } else if is(ConditionType::Stalled)
-        || is(ConditionType::Ready) && Reason::named(&condition.reason).facts().needs_action
+    } else if is_kind(ConditionType::Stalled)
+        || is_kind(ConditionType::Ready) && Reason::named(&condition.reason).facts().needs_action
     {
         Attention::Act
-    } else if is(ConditionType::Reconciling) || is(ConditionType::Ready) {
+    } else if is_kind(ConditionType::Reconciling) || is_kind(ConditionType::Ready) {
         Attention::Moving
     } else {
         Attention::Look

@@ -1,19 +1,16 @@
 //! The namespaces that the page shows: all if the user may list them, else one.
 
-use k8s_openapi::NamespaceResourceScope;
+use kube::Api;
 use kube::api::ListParams;
-use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::{NamespacedKind, Session};
 
 /// The namespaces that the user wants to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All namespaces if the user may list them, else the namespace of the session.
     AllIfAllowed,
-    /// All namespaces.
     All,
     /// The namespace of the session.
     One,
@@ -31,11 +28,11 @@ pub(crate) enum Scope {
 }
 
 /// Returns which objects of this kind the user may list; `context` names the attempt.
-pub(crate) async fn scope<K>(session: &Session, extent: Extent, context: &str) -> Result<Scope, Failure>
-where
-    K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
-    K::DynamicType: Default,
-{
+pub(crate) async fn scope<K: NamespacedKind>(
+    session: &Session,
+    extent: Extent,
+    context: &str,
+) -> Result<Scope, Failure> {
     if extent != Extent::One {
         match probe_list(&Api::<K>::all(session.client.clone())).await {
             Ok(()) => return Ok(Scope::All),
@@ -50,10 +47,7 @@ where
 }
 
 /// Lists one object, which shows whether more may be listed.
-pub(super) async fn probe_list<K>(api: &Api<K>) -> Result<(), kube::Error>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
+pub(super) async fn probe_list<K: NamespacedKind>(api: &Api<K>) -> Result<(), kube::Error> {
     api.list_metadata(&ListParams::default().limit(1)).await.map(drop)
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{sleep, timeout};
 
 use super::feed::{Feed, Key};
+use super::reply::to_json;
 use super::row::Row;
 
 /// The minimum time between two lines. A window that reads slowly gets fewer.
@@ -67,7 +68,7 @@ pub(crate) struct Last(Value);
 impl Last {
     /// Adds the document under this name if it has changed.
     pub(crate) fn put(&mut self, line: &mut Value, name: &str, document: &impl Serialize) {
-        let document = serde_json::to_value(document).unwrap_or_default();
+        let document = to_json(document);
         if document != self.0 {
             self.0 = document;
             line[name] = self.0.clone();
@@ -97,7 +98,7 @@ impl View for Overview {
                 rows.iter().filter(|(key, row)| sent.get(key) != Some(row)).map(|(_, row)| row).collect();
             let gone: Vec<&Key> = sent.keys().filter(|key| !rows.contains_key(key)).collect();
             if self.sent_rows.is_none() || !changed.is_empty() || !gone.is_empty() {
-                line["rows"] = json!(changed);
+                line["rows"] = to_json(&changed);
                 line["gone"] = json!(gone);
                 self.sent_rows = Some(rows);
             }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::cell::{Cell, Cells, Plan, cells};
 use super::detail::Detail;
 use super::feed::{Feed, Key};
+use super::reply::to_json;
 use super::stream::{Last, View};
 
 /// A view of one config with its pods.
@@ -38,7 +39,7 @@ impl ConfigView {
         let changed: Vec<Cell> =
             cells.shown.into_iter().filter(|cell| self.sent_pods.get(&cell.pod) != Some(cell)).collect();
         if !changed.is_empty() {
-            line["pods"] = json!(changed);
+            line["pods"] = to_json(&changed);
             self.sent_pods.extend(changed.into_iter().map(|cell| (cell.pod.clone(), cell)));
         }
         if !gone.is_empty() {
@@ -56,7 +57,7 @@ impl View for ConfigView {
         if let Some(configs) = state.configs() {
             match configs.get(&self.key) {
                 Some(config) => {
-                    let pods = state.pods.all();
+                    let pods = state.pods.values();
                     let are_listed = pods.is_some();
                     let cells = pods.map(|pods| cells(config, pods, &mut self.plan)).unwrap_or_default();
                     self.config.put(&mut line, "config", &Detail::new(config, &cells, state.approvals(&self.key.0)));

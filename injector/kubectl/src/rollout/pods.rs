@@ -26,7 +26,7 @@ pub(crate) struct PodCount {
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
     /// The pods by uid; absent until the first list is complete.
-    known: Option<HashMap<PodUid, PodState>>,
+    pods: Option<HashMap<PodUid, PodState>>,
     /// The list that the watch is receiving.
     listed: HashMap<PodUid, PodState>,
 }
@@ -37,24 +37,24 @@ impl Pods {
         match event {
             Event::Init => self.listed.clear(),
             Event::InitApply(pod) => drop(pod_state(&pod).map(|pod| self.listed.insert(pod.uid.clone(), pod))),
-            Event::InitDone => self.known = Some(std::mem::take(&mut self.listed)),
+            Event::InitDone => self.pods = Some(std::mem::take(&mut self.listed)),
             Event::Apply(pod) => {
-                if let (Some(known), Some(pod)) = (&mut self.known, pod_state(&pod)) {
-                    known.insert(pod.uid.clone(), pod);
+                if let (Some(pods), Some(pod)) = (&mut self.pods, pod_state(&pod)) {
+                    pods.insert(pod.uid.clone(), pod);
                 }
             }
             Event::Delete(pod) => {
                 let uid = pod.metadata.uid.as_deref().and_then(PodUid::new);
-                if let (Some(known), Some(uid)) = (&mut self.known, uid) {
-                    known.remove(&uid);
+                if let (Some(pods), Some(uid)) = (&mut self.pods, uid) {
+                    pods.remove(&uid);
                 }
             }
         }
     }
 
     /// Returns all pods, or `None` until the first list is complete.
-    pub(crate) fn all(&self) -> Option<impl Iterator<Item = &PodState>> {
-        self.known.as_ref().map(HashMap::values)
+    pub(crate) fn values(&self) -> Option<impl Iterator<Item = &PodState>> {
+        self.pods.as_ref().map(HashMap::values)
     }
 
     /// Counts the pods of the config. Returns `None` until the first list is complete.
@@ -64,7 +64,7 @@ impl Pods {
         let status = config.status.as_ref()?;
         let target = status.target_version.as_deref();
         let mut count = PodCount::default();
-        for pod in self.known.as_ref()?.values() {
+        for pod in self.pods.as_ref()?.values() {
             let has_config = pod.configs.iter().any(|config| config.as_str() == name);
             if pod.terminating || pod.finished || !has_config || !config.spec.admits(&pod.service_account) {
                 continue;

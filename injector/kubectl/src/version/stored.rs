@@ -1,18 +1,15 @@
 //! Versions as the API server stores them.
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::Resource;
 use kube::api::{DeleteParams, ListParams, ObjectMeta};
 use nudge_api::{Origin, PartKind, PartStatus, VersionStatus, VersionedConfig};
 use nudge_core::versions::{Contents, contents_of, object_name};
 use nudge_protocol::names::CURRENT;
 use nudge_protocol::{VersionName, labels};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, doing};
-use crate::session::Session;
+use crate::session::{NamespacedKind, Session};
 
 /// The account that creates versions of sources.
 const SOURCES: &str = "system:serviceaccount:nudge-system:nudge-sources";
@@ -59,13 +56,9 @@ pub(crate) async fn delete_object(
     }
 }
 
-async fn list<K>(session: &Session, selector: &str) -> Result<Vec<ObjectMeta>, kube::Error>
-where
-    K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
-    K::DynamicType: Default,
-{
-    let listed = session.api::<K>().list_metadata(&ListParams::default().labels(selector)).await?;
-    Ok(listed.items.into_iter().map(|object| object.metadata).collect())
+async fn list<K: NamespacedKind>(session: &Session, selector: &str) -> Result<Vec<ObjectMeta>, kube::Error> {
+    let list = session.api::<K>().list_metadata(&ListParams::default().labels(selector)).await?;
+    Ok(list.items.into_iter().map(|object| object.metadata).collect())
 }
 
 /// Returns the value of a label, or nothing.

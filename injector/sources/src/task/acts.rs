@@ -9,6 +9,7 @@ use nudge_protocol::error_chain::chain;
 use nudge_protocol::{ConfigName, VersionName};
 use tokio::time::Instant;
 
+use super::kept_draft::KeptDraft;
 use super::{API_BACKOFF, ContentState, KnownConfig, Pause, Task, invalid_name, later};
 use crate::follow::ObjectState;
 use crate::writes::WriteError;
@@ -46,7 +47,7 @@ impl Task {
             }
             Act::Make => {
                 let ContentState::Read { draft, newest } = &self.content else { return Ok(()) };
-                let Some(kept) = draft else {
+                let Some(KeptDraft { draft, .. }) = draft else {
                     self.reread_at = Some(Instant::now());
                     return Ok(());
                 };
@@ -54,7 +55,7 @@ impl Task {
                 let refuse_name = |error| WriteError::Refused(invalid_name(&error));
                 let config = ConfigName::new(&name).map_err(refuse_name)?;
                 let label = VersionName::new(&version).map_err(refuse_name)?;
-                let existing = self.writes.create_version(&self.source, &config, &label, &kept.draft).await?;
+                let existing = self.writes.create_version(&self.source, &config, &label, draft).await?;
                 if let Some(existing) = existing.filter(|_| self.is_last(&version)) {
                     let message = format!(
                         "{existing} exists already, and version {version} is not sealed; see kubectl nudge status {name}, and \

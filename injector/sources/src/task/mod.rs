@@ -60,7 +60,7 @@ enum KnownConfig {
 /// The time after a failed act in which no other act is tried.
 struct Pause {
     until: Instant,
-    /// Why the act was refused; `None` if the call failed.
+    /// The reason why the act was refused; `None` if the call failed.
     refusal: Option<Explanation>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum Rival {
     Present(String),
 }
 
-/// What the watch of a namespace shows of a source.
+/// A source as the watch of its namespace shows it.
 #[derive(Clone)]
 pub(crate) struct KnownSource {
     pub(crate) source: Arc<ConfigSource>,
@@ -107,7 +107,7 @@ pub(crate) struct Task {
     /// The number of acts that failed since one succeeded.
     failures: u32,
     pause: Option<Pause>,
-    /// When the object is read again, though it did not change.
+    /// The time at which the object is read again, though it did not change.
     reread_at: Option<Instant>,
     reconcile_at: Instant,
     writes: Writes,
@@ -201,11 +201,11 @@ impl Task {
 
     fn observe_object(&mut self, state: ObjectState<Object>) {
         let (now, own_name) = (Timestamp::now(), self.source.name_any());
-        let named = match self.source.spec.from.only() {
+        let watched = match self.source.spec.from.only() {
             Some(FromOne::Object(kind, name)) => Some((kind, name)),
             _ => None,
         };
-        let draft = match (state, named) {
+        let draft = match (state, watched) {
             (ObjectState::There(object), _) => read(&self.source, object),
             (ObjectState::Failed(why), _) => Err(why),
             (ObjectState::Gone, Some((kind, name))) => Err(missing(kind, name)),
@@ -293,7 +293,7 @@ impl Task {
         Ok(Seals::new(&self.sources.content_key, &key, identity))
     }
 
-    /// Decides, and does what is decided until there is nothing more to do.
+    /// Decides and acts, until there is nothing more to do.
     async fn reconcile(&mut self) {
         self.reconcile_at = later(RESYNC_INTERVAL);
         for _ in 0..MAX_ACTS_PER_RECONCILE {

@@ -18,19 +18,19 @@ pub(super) async fn restore(session: &Session, export: &Export, command: &Import
     let Some(key) = &export.content_key else {
         return Err(Failure::new("the export has no content key; make the export with --content-key"));
     };
-    let what = format!("Secret {CONTENT_KEY_SECRET} in namespace {namespace}");
+    let place = format!("Secret {CONTENT_KEY_SECRET} in namespace {namespace}");
     let secrets: Api<Secret> = Api::namespaced(session.client.clone(), namespace);
-    let existing = secrets.get_opt(CONTENT_KEY_SECRET).await.map_err(doing(format!("reading {what}")))?;
+    let existing = secrets.get_opt(CONTENT_KEY_SECRET).await.map_err(doing(format!("reading {place}")))?;
     let exists = existing.is_some();
     let mut secret = existing.unwrap_or_default();
-    if is_complete(&secret, key).map_err(|why| Failure::new(format!("{what} {why}")))? {
+    if is_complete(&secret, key).map_err(|why| Failure::new(format!("{place} {why}")))? {
         return session.out.line("the content key is there already");
     }
     secret.metadata.name = Some(CONTENT_KEY_SECRET.to_owned());
     secret.immutable = Some(true);
     secret.data = Some(entries(key).map(|(entry, bytes)| (entry.to_owned(), ByteString(bytes.to_vec()))).into());
     if command.dry_run {
-        return session.out.line(&format!("write: {what}"));
+        return session.out.line(&format!("write: {place}"));
     }
     let params = creating(DryRun::None);
     let written = if exists {
@@ -38,7 +38,7 @@ pub(super) async fn restore(session: &Session, export: &Export, command: &Import
     } else {
         secrets.create(&params, &secret).await
     };
-    written.map_err(doing(format!("writing {what}")))?;
+    written.map_err(doing(format!("writing {place}")))?;
     session.out.line("the content key is restored; now install Nudge, and import without --content-key")
 }
 
@@ -50,8 +50,8 @@ fn is_complete(secret: &Secret, key: &[u8]) -> Result<bool, String> {
         match stored {
             Some(stored) if stored.0 == *bytes => {}
             Some(_) if entry == ROOT => {
-                let advice = "which versions of this cluster may be sealed with; to replace it, stop Nudge and delete the Secret";
-                return Err(format!("has another key, {advice}"));
+                let hint = "which versions of this cluster may be sealed with; to replace it, stop Nudge and delete the Secret";
+                return Err(format!("has another key, {hint}"));
             }
             Some(_) => {
                 let advice = "delete the Secret, and run the command again";
@@ -76,7 +76,7 @@ mod tests {
 
     const KEY: [u8; KEY_BYTES] = [7; KEY_BYTES];
 
-    /// A Secret with these entries of a key.
+    /// Returns a Secret with these entries of a key.
     fn secret(key: u8, names: &[&str]) -> Secret {
         let data = entries(&[key; KEY_BYTES]).into_iter().filter(|(entry, _)| names.contains(entry));
         let data = data.map(|(entry, bytes)| (entry.to_owned(), ByteString(bytes.to_vec())));

@@ -60,9 +60,9 @@ impl ApprovalReport {
         };
         let mut reports: Vec<Self> = approvals.into_iter().filter(applies).map(report).collect();
         let order = |report: &Self| (report.decision == ApprovalDecision::Approve, report.at.as_ref().map(|at| at.0));
-        reports.sort_by(|left, right| (order(left), &left.approver).cmp(&(order(right), &right.approver)));
-        let mut listed = BTreeSet::new();
-        reports.retain(|report| listed.insert((report.decision.as_str(), report.approver.clone())));
+        reports.sort_by(|first, second| (order(first), &first.approver).cmp(&(order(second), &second.approver)));
+        let mut approvers = BTreeSet::new();
+        reports.retain(|report| approvers.insert((report.decision.as_str(), report.approver.clone())));
         reports.truncate(MAX_APPROVALS);
         reports
     }

@@ -111,7 +111,7 @@ impl Report {
             count.add(&status, assigned_version(&status, identity, pod));
         }
         let mut reports: Vec<PodReport> = pods.iter().map(|pod| PodReport::new(pod, name, identity, &status)).collect();
-        reports.sort_by(|left, right| (&left.workload, &left.pod).cmp(&(&right.workload, &right.pod)));
+        reports.sort_by(|first, second| (&first.workload, &first.pod).cmp(&(&second.workload, &second.pod)));
         let mut agents = BTreeMap::new();
         for pod in &reports {
             *agents.entry(pod.agent.clone()).or_insert(0) += 1;

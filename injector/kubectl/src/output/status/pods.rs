@@ -22,7 +22,7 @@ pub(super) struct PodReport {
     /// The version that the pod reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
-    /// Why the pod does not run the assigned version.
+    /// The reason why the pod does not run the assigned version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
     /// The warnings of injection.
