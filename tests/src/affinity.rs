@@ -4,12 +4,12 @@ use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Where a server and what loads it run, so that neither takes the other's time.
+/// The cores on which a server and its load generator run, so that neither takes the other's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Cores {
-    /// For the server.
+    /// The core of the server.
     pub server: usize,
-    /// For the load generator; the server's own on a machine with one core.
+    /// The core of the load generator, which is the server's on a machine with one core.
     pub load: usize,
 }
 

@@ -9,7 +9,7 @@ use crate::tools::skipped;
 
 /// Hierarchies in which one may be made: any of version 1 that limits nothing by itself, and the one of version 2.
 const ROOTS: [&str; 4] = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup"];
-/// Where the hierarchy of version 2 is: alone, or beside those of version 1.
+/// The roots of the hierarchy of version 2: alone, or beside those of version 1.
 const ROOTS_V2: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// A group, which goes with its value once its processes have gone.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// One reading of `CLOCK_MONOTONIC`, in nanoseconds.
+/// A reading of `CLOCK_MONOTONIC`, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Monotonic(u64);
 
@@ -31,7 +31,7 @@ impl Monotonic {
         self.0
     }
 
-    /// For a pipe between processes of one machine.
+    /// Returns the bytes of the reading, for a pipe between processes of one machine.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0.to_ne_bytes()
     }

@@ -38,7 +38,7 @@ const WRITE: &str = "NUDGE_WRITE_REQUESTS";
 pub struct Recorded {
     /// The request of the AdmissionReview.
     pub request: Value,
-    /// Its namespace.
+    /// The namespace of the object.
     pub namespace: Value,
     /// The VersionedConfigs there.
     pub params: Vec<Value>,
@@ -56,13 +56,13 @@ impl Recorded {
 
     /// Returns all recorded requests.
     pub fn all() -> Result<Vec<Self>> {
-        let mut all = Vec::new();
+        let mut collected = Vec::new();
         for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/requests"))? {
             let file = file?.path();
             let text = std::fs::read_to_string(&file)?;
-            all.extend(serde_json::from_str::<Vec<Self>>(&text).with_context(|| file.display().to_string())?);
+            collected.extend(serde_json::from_str::<Vec<Self>>(&text).with_context(|| file.display().to_string())?);
         }
-        Ok(all)
+        Ok(collected)
     }
 }
 
@@ -199,7 +199,7 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>, admin: &Client
     allowed(&uid)
 }
 
-/// Those rights of its user that policies ask for.
+/// Returns the rights of the user that policies ask for.
 async fn rights(request: &Value, admin: &Client) -> Result<Vec<String>> {
     let object = if request["object"]["metadata"].is_null() { &request["oldObject"] } else { &request["object"] };
     let names = [&request["name"], &object["metadata"]["labels"]["nudge.dev/config"], &object["spec"]["configName"]];

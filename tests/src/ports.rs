@@ -41,7 +41,7 @@ pub fn free_at(ip: impl Into<IpAddr>) -> Result<SocketAddr> {
 
 /// An address at which nobody listens, and nobody else can while this is kept: every connection is refused.
 pub struct Nobody {
-    /// The address.
+    /// The address of the port.
     pub address: SocketAddr,
     _socket: TcpSocket,
 }

@@ -54,8 +54,8 @@ impl Process {
 
     /// Waits for the end.
     pub async fn exited(&mut self, within: Duration) -> Result<ExitStatus> {
-        let what = format!("{} ends", self.name);
-        eventually(within, &what, async || self.try_exited().transpose()).await?
+        let description = format!("{} ends", self.name);
+        eventually(within, &description, async || self.try_exited().transpose()).await?
     }
 
     /// Asks the process to end, and makes it, within a few seconds. What [`Drop`] does, with the status.
@@ -64,8 +64,8 @@ impl Process {
             return Ok(status);
         }
         self.signal(Signal::SIGTERM)?;
-        let what = format!("{} ends after SIGTERM", self.name);
-        if let Ok(status) = eventually_blocking(TERMINATION_TIMEOUT, &what, || self.try_exited().transpose()) {
+        let description = format!("{} ends after SIGTERM", self.name);
+        if let Ok(status) = eventually_blocking(TERMINATION_TIMEOUT, &description, || self.try_exited().transpose()) {
             return status;
         }
         self.kill_all()

@@ -31,7 +31,7 @@ pub(crate) const DICTIONARY_BYTES: usize = 4 * 1024;
 /// What an activation may take longer than the raw watch event.
 const ALLOWED_MS: f64 = 15.0;
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Between two activations: a configuration changes when all is quiet.
+/// The time between two activations: a configuration changes when all is quiet.
 pub(crate) const ACTIVATION_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
@@ -171,7 +171,7 @@ pub(crate) async fn next(
     watched: &mut mpsc::UnboundedReceiver<Seen>,
     expected: impl Fn(&Seen) -> bool,
 ) -> Result<Seen> {
-    let found = async {
+    let find = async {
         loop {
             let seen = watched.recv().await.context("the watch has ended")?;
             if expected(&seen) {
@@ -179,7 +179,7 @@ pub(crate) async fn next(
             }
         }
     };
-    timeout(WAIT_TIMEOUT, found).await.context("the watch shows nothing")?
+    timeout(WAIT_TIMEOUT, find).await.context("the watch shows nothing")?
 }
 
 /// Watches the config, once it has this many versions.

@@ -30,9 +30,9 @@ use crate::samples::Samples;
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// What the webhook itself may take.
 const ALLOWED_MS: f64 = 5.0;
-/// This many admissions a second it must bear.
+/// The number of admissions a second that the webhook must bear.
 const WANTED_PER_SECOND: f64 = 100.0;
-/// Between two direct calls: a client that sees every state of the load and adds little to it.
+/// The time between two direct calls: a client that sees every state of the load and adds little to it.
 const CALL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Args)]
@@ -60,8 +60,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let load = Load { cluster: &cluster, space: &space, clients: options.clients };
     let (opted_in, plain) = (pod(true), pod(false));
     let injected = async || {
-        let made = space.api::<Pod>().create(&dry(), &serde_json::from_value(opted_in.clone()).ok()?).await.ok()?;
-        made.metadata.labels?.contains_key("nudge.dev/agent").then_some(())
+        let result = space.api::<Pod>().create(&dry(), &serde_json::from_value(opted_in.clone()).ok()?).await.ok()?;
+        result.metadata.labels?.contains_key("nudge.dev/agent").then_some(())
     };
     eventually(START_TIMEOUT, "pods are injected", injected).await?;
 
@@ -174,13 +174,13 @@ impl Load<'_> {
             let pods = Api::<Pod>::namespaced(self.cluster.admin().await?, &self.space.name);
             let pod = pod.clone();
             let working = tokio::spawn(async move {
-                let mut took = Vec::new();
+                let mut durations = Vec::new();
                 while Instant::now() < end {
                     let began = Instant::now();
                     pods.create(&dry(), &pod).await?;
-                    took.push(began.elapsed().as_secs_f64() * 1e3);
+                    durations.push(began.elapsed().as_secs_f64() * 1e3);
                 }
-                Ok::<_, kube::Error>(took)
+                Ok::<_, kube::Error>(durations)
             });
             Ok::<_, anyhow::Error>(working.await??)
         });
@@ -205,19 +205,19 @@ async fn direct(address: SocketAddr, authority: &Path, namespace: &str, pod: &Va
     );
     let tls = tls::trusting(authority)?;
     let mut connection = Raw::over(TcpStream::connect(address).await?, address.ip(), &tls).await?;
-    let mut took = Vec::new();
+    let mut durations = Vec::new();
     while Instant::now() < end {
         let began = Instant::now();
         connection.send(&request).await?;
         let reply = connection.reply().await?;
-        took.push(began.elapsed().as_secs_f64() * 1e3);
+        durations.push(began.elapsed().as_secs_f64() * 1e3);
         let answer: Value = serde_json::from_slice(&reply.body).context("no answer")?;
         if answer["response"]["patch"].is_null() {
             bail!("the webhook answered without a patch: {}", answer["response"]["status"]);
         }
         sleep(CALL_INTERVAL).await;
     }
-    Ok(took)
+    Ok(durations)
 }
 
 /// The time that the webhook itself took, as it counts it.

@@ -18,7 +18,7 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Of a program that is there.
+    /// Returns the control plane of a program that exists.
     #[cfg(test)]
     pub(crate) fn of(program: &std::path::Path) -> Self {
         Self { injector: Some(program.to_owned()) }

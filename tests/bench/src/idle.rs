@@ -12,9 +12,9 @@ use crate::row::{Row, Target, Unit, float};
 use crate::{payload, progress};
 
 const DICTIONARY_BYTES: usize = 4 * 1024;
-/// After the start, for what is still under way.
+/// The time after the start for what is still under way.
 const SETTLE_DELAY: Duration = Duration::from_secs(2);
-/// One wake-up of one thread for the slow re-read, should it fall into the time.
+/// The limit of wake-ups: one of one thread for the slow re-read, should it fall into the time.
 const ALLOWED_WAKE_UPS: f64 = 2.0;
 const ALLOWED_KIB: f64 = 5.0 * 1024.0;
 

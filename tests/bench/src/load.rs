@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 /// Room for the longest head of a reply, and for its body in few reads.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// One server and the request that it gets again and again.
+/// A server and the request that it gets again and again.
 #[derive(Clone)]
 pub(crate) struct Server {
     /// The process that serves.
@@ -33,9 +33,9 @@ pub(crate) struct Server {
 /// When to stop.
 #[derive(Clone, Copy)]
 pub(crate) enum Until {
-    /// After a time.
+    /// The load ends after this time.
     Elapsed(Duration),
-    /// After this many requests over all connections.
+    /// The load ends after this many requests over all connections.
     Requests(u64),
 }
 
@@ -151,9 +151,9 @@ impl Connection {
 #[derive(Debug, PartialEq, Eq)]
 struct Head {
     status: u16,
-    /// Bytes of the head itself, with the empty line.
+    /// The bytes of the head itself, with the empty line.
     length: usize,
-    /// Bytes of the body.
+    /// The bytes of the body.
     body: usize,
 }
 

@@ -24,7 +24,7 @@ const MAX_USED_BYTES: u64 = 4 * MIB;
 /// What idle connections may leave behind.
 const MAX_LEFT_BYTES: u64 = MIB;
 
-/// Even what is small enough at once is read only when closed connections have been seen as such.
+/// The time until the agent has seen that connections were closed; memory is not read before.
 const CLOSE_NOTICE_DELAY: Duration = Duration::from_secs(1);
 /// How long the agent may take to give memory back.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);

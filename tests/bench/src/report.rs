@@ -14,7 +14,7 @@ use crate::row::{HEAD, Row};
 pub(crate) struct Report {
     rows: Vec<Row>,
     remarks: Vec<String>,
-    /// For programs alone.
+    /// Details for programs only.
     details: Map<String, Value>,
 }
 

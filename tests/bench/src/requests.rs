@@ -17,7 +17,7 @@ use crate::{payload, progress};
 /// Connections that are kept alive.
 pub(crate) const CONNECTIONS: usize = 64;
 
-/// Before each sample, for the caches that the other server has filled.
+/// The time before each sample, for the caches that the other server has filled.
 const WARM_UP_DURATION: Duration = Duration::from_millis(200);
 
 pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
@@ -75,7 +75,7 @@ async fn compete(bench: &mut Bench, cores: Cores, name: &str, ours: &Server, pee
     Ok(())
 }
 
-/// One server for a few seconds.
+/// The requests of one server for a few seconds.
 struct Sample {
     /// Processor time of the server per request, in µs.
     micros: f64,

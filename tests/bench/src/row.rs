@@ -59,11 +59,11 @@ pub(crate) enum Target {
     AtMost(f64),
     /// What the peer needs, and this much more.
     PeerPlus(f64),
-    /// This many times what the peer needs, and this much more.
+    /// At most what the peer needs multiplied by the first, and the second added.
     PeerTimes(f64, f64),
 }
 
-/// One measure.
+/// A measure with its value.
 pub(crate) struct Row {
     measure: String,
     unit: Unit,

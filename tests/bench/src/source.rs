@@ -159,7 +159,7 @@ struct Way {
     pod: Pod,
 }
 
-/// In milliseconds from the patch.
+/// The times in milliseconds from the patch.
 #[derive(Default)]
 struct Times {
     raw: Vec<f64>,
@@ -177,7 +177,7 @@ impl Way {
         let began = Monotonic::now();
         let patched = space.api::<ConfigMap>().patch(LIVING, &PatchParams::default(), &Patch::Merge(&patch)).await?;
         let since = |at: Monotonic| at.since(began).as_secs_f64() * 1e3;
-        let seen = async {
+        let read = async {
             loop {
                 let (at, version) = self.living.recv().await.context("the watch has ended")?;
                 if version == patched.metadata.resource_version {
@@ -185,14 +185,14 @@ impl Way {
                 }
             }
         };
-        times.raw.push(since(timeout(WAIT_TIMEOUT, seen).await.context("the raw watch shows nothing")??));
-        let new = |seen: &Seen| seen.sealed.iter().find(|version| !known.contains(*version)).cloned();
-        let sealed = next(&mut self.watched, |seen| new(seen).is_some()).await.context("the seal")?;
+        times.raw.push(since(timeout(WAIT_TIMEOUT, read).await.context("the raw watch shows nothing")??));
+        let new = |read: &Seen| read.sealed.iter().find(|version| !known.contains(*version)).cloned();
+        let sealed = next(&mut self.watched, |read| new(read).is_some()).await.context("the seal")?;
         times.sealed.push(since(sealed.at));
         let entered = self.reports.next(WAIT_TIMEOUT).await.with_context(|| pod_log(&mut self.pod))?;
         times.handled.push(since(entered));
         let version = new(&sealed);
-        next(&mut self.watched, |seen| seen.current == version && seen.rests).await.map(drop).context("the end")
+        next(&mut self.watched, |read| read.current == version && read.rests).await.map(drop).context("the end")
     }
 }
 

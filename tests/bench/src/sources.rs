@@ -24,7 +24,7 @@ use crate::progress;
 use crate::report::Report;
 use crate::row::{Row, Target, Unit, float};
 
-/// For the process itself and content that is not sealed, in MiB: the limit of the pod without what is for fetches.
+/// The memory that is allowed for the process itself and content that is not sealed, in MiB: the limit of the pod without what is for fetches.
 const ALLOWED_MIB: f64 = 768.0;
 /// Namespaces, and those of them with large content.
 const NAMESPACES: usize = 10;

@@ -19,7 +19,7 @@ const DICTIONARY_BYTES: usize = 4 * 1024;
 const ALLOWED_MS: f64 = 2.0;
 /// Long enough for a start or a signal on a machine that has much else to do.
 const SWITCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two switches: a configuration changes when all is quiet, and the last change has been dealt with.
+/// The time between two switches: a configuration changes when all is quiet, and the last change has been dealt with.
 const SWITCH_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {

@@ -13,9 +13,9 @@ use nudge_protocol::env;
 /// What the agent gave its child.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Where it listens.
+    /// The address at which the agent listens.
     pub address: SocketAddr,
-    /// The token.
+    /// The token of the endpoint.
     pub token: String,
     /// The certificate to trust.
     pub authority: PathBuf,

@@ -30,11 +30,11 @@ pub struct Client {
 /// A whole reply.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// Its status.
+    /// The status of the reply.
     pub status: StatusCode,
-    /// Its headers.
+    /// The headers of the reply.
     pub headers: HeaderMap,
-    /// Its body.
+    /// The body of the reply.
     pub body: Bytes,
 }
 

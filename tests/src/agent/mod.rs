@@ -22,7 +22,7 @@ use crate::{Process, eventually};
 
 pub use self::under_test::WAIT_TIMEOUT;
 
-/// How long an agent may take to start its child, on a machine that has much else to do.
+/// How long an agent may take to start its child, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A child that does nothing.

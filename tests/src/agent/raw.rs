@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{Access, Reply, agent::tls};
 
-/// One TLS connection.
+/// A TLS connection.
 pub struct Raw {
     stream: TlsStream<TcpStream>,
 }

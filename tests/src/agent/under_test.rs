@@ -12,14 +12,14 @@ use nudge_protocol::webhooks::WebhookView;
 
 use crate::{Access, Agent, Client, ConfigDir, ExecCommand, Reply, binary, eventually};
 
-/// How long anything may take that should be there at once, on a machine that has much else to do.
+/// How long anything may take that should be there at once, on a busy machine.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running agent with all that a test needs to change its configuration and to look at it.
 pub struct AgentUnderTest {
     /// The agent, which is to end before its folder goes.
     pub agent: Agent,
-    /// The folder.
+    /// The folder with the configuration.
     pub dir: ConfigDir,
     /// What the child was given.
     pub access: Access,
@@ -57,16 +57,16 @@ impl AgentUnderTest {
     /// Waits until the endpoint serves exactly these configs, such as `shop=1.0.1`. It looks at the status, so that it does
     /// not count as a container's request.
     pub async fn serves(&mut self, configs: &str) -> Result<()> {
-        let what = format!("the endpoint serves {configs}");
-        self.status_when(&what, |status| versions(status) == configs).await?;
+        let description = format!("the endpoint serves {configs}");
+        self.status_when(&description, |status| versions(status) == configs).await?;
         Ok(())
     }
 
     /// Waits until a key has this value.
     pub async fn serves_value(&mut self, key: &str, value: &[u8]) -> Result<()> {
         let path = format!("/config/{key}");
-        let what = format!("the endpoint serves another value of {key}");
-        let served = eventually(WAIT_TIMEOUT, &what, async || {
+        let description = format!("the endpoint serves another value of {key}");
+        let served = eventually(WAIT_TIMEOUT, &description, async || {
             let reply = self.client.get(&path).await.ok()?;
             (reply.body == value).then_some(())
         });
@@ -76,11 +76,11 @@ impl AgentUnderTest {
     /// Waits until `/status` is as expected.
     pub async fn status_when(&mut self, what: &str, expected: impl Fn(&Status) -> bool) -> Result<Status> {
         let mut last = None;
-        let found = eventually(WAIT_TIMEOUT, what, async || {
+        let result = eventually(WAIT_TIMEOUT, what, async || {
             last = Some(self.client.status().await);
             last.as_ref()?.as_ref().ok().filter(|status| expected(status)).cloned()
         });
-        found.await.map_err(|error| self.agent.explain(&error.context(format!("the last status was {last:?}"))))
+        result.await.map_err(|error| self.agent.explain(&error.context(format!("the last status was {last:?}"))))
     }
 
     /// Waits until a config has a problem whose message holds `part`.
@@ -89,8 +89,8 @@ impl AgentUnderTest {
             let config = status.configs.iter().find(|one| one.name.as_str() == config);
             config.and_then(|config| config.problem.clone()).filter(|problem| problem.message.contains(part))
         };
-        let what = format!("{config} has a problem with {part:?}");
-        let status = self.status_when(&what, |status| of(status).is_some()).await?;
+        let description = format!("{config} has a problem with {part:?}");
+        let status = self.status_when(&description, |status| of(status).is_some()).await?;
         of(&status).ok_or_else(|| anyhow::anyhow!("the problem is gone"))
     }
 
@@ -111,16 +111,17 @@ impl AgentUnderTest {
 
     /// Waits until the child's output is as expected, and gives it.
     pub async fn output_when(&mut self, what: &str, expected: impl Fn(&str) -> bool) -> Result<String> {
-        let found =
+        let result =
             eventually(WAIT_TIMEOUT, what, async || Some(self.agent.output()).filter(|output| expected(output)));
-        let output = found.await;
+        let output = result.await;
         output.map_err(|error| self.agent.explain(&error.context(format!("the output was {:?}", self.agent.output()))))
     }
 
     /// Waits until the child has written `count` lines that end in `end`.
     pub async fn says(&mut self, count: usize, end: &str) -> Result<String> {
-        let what = format!("{count} lines {end:?} from the child");
-        self.output_when(&what, |output| output.lines().filter(|line| line.ends_with(end)).count() >= count).await
+        let description = format!("{count} lines {end:?} from the child");
+        self.output_when(&description, |output| output.lines().filter(|line| line.ends_with(end)).count() >= count)
+            .await
     }
 
     /// Waits until the application is ready, and gives its process id: the first word of the line.
@@ -135,8 +136,8 @@ impl AgentUnderTest {
 
     /// Waits until the agent's log holds `part`.
     pub async fn logs(&self, part: &str) -> Result<()> {
-        let what = format!("the log says {part:?}");
-        let logged = eventually(WAIT_TIMEOUT, &what, async || self.agent.log().contains(part).then_some(()));
+        let description = format!("the log says {part:?}");
+        let logged = eventually(WAIT_TIMEOUT, &description, async || self.agent.log().contains(part).then_some(()));
         logged.await.map_err(|error| self.agent.explain(&error))
     }
 

@@ -16,7 +16,7 @@ use nudge_tests::{Access, Client, eventually};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// For a test that has much else to do.
+/// How long connecting may take on a busy machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Catches signals and prints a line for each, after one that says that it is ready

@@ -20,8 +20,9 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-/// Between two looks of its own, and how often what has not changed is said again.
+/// How often the configuration is read without a signal.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
+/// How often an unchanged configuration is printed again.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads its configuration again and again, and says what it finds
@@ -49,7 +50,7 @@ async fn main() -> Result<()> {
     let mut signals = signal(SignalKind::user_defined1()).context("can't catch SIGUSR1")?;
     let mut client = None;
     let mut how = Some("started");
-    let mut said: BTreeMap<&str, (Values, Instant)> = BTreeMap::new();
+    let mut message: BTreeMap<&str, (Values, Instant)> = BTreeMap::new();
     let mut looks = interval(READ_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -61,13 +62,13 @@ async fn main() -> Result<()> {
         if let Ok(Ok(values)) = timeout(ANSWER_TIMEOUT, fetch(&mut client, &args.share)).await {
             match how.take() {
                 Some(how) => say(how, &values),
-                None => say_if_changed("endpoint", values, &mut said),
+                None => say_if_changed("endpoint", values, &mut message),
             }
         } else {
             client = None;
         }
         if let Ok(values) = read(&args.files) {
-            say_if_changed("files", values, &mut said);
+            say_if_changed("files", values, &mut message);
         }
     }
 }

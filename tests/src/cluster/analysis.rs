@@ -13,7 +13,7 @@ use crate::cluster::sources::leads;
 use crate::cluster::space::account;
 use crate::{Installation, Replica, ReplicaOptions, eventually};
 
-/// How long things may take, on a machine that has much else to do.
+/// How long things may take, on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Installation<'_> {
@@ -22,11 +22,11 @@ impl Installation<'_> {
         for file in ["crd", "rbac", "state"] {
             self.apply_file(&format!("components/analysis/{file}.yaml")).await?;
         }
-        let there = async || {
+        let exists = async || {
             let listed = self.cluster.kubectl(&["get", "rolloutanalyses", "--all-namespaces"]).await.ok()??;
             (listed.code == Some(0)).then_some(())
         };
-        eventually(WAIT_TIMEOUT, "RolloutAnalysis is served", there).await
+        eventually(WAIT_TIMEOUT, "RolloutAnalysis is served", exists).await
     }
 
     /// Starts the role analysis with its account, and waits until it leads.

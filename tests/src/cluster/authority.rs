@@ -14,9 +14,9 @@ pub struct Authority {
 /// A certificate and its key, both as PEM.
 #[derive(Clone)]
 pub struct Certified {
-    /// The certificate.
+    /// The certificate, in PEM.
     pub certificate: String,
-    /// The key.
+    /// The private key, in PEM.
     pub key: String,
 }
 

@@ -10,7 +10,7 @@ use crate::tools;
 /// Names the folder of the Kubernetes programs, as it does for other projects' tests.
 pub const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
-/// Where the tools of kubebuilder put the programs.
+/// The folder in which the tools of kubebuilder put the programs.
 const USUAL: &str = "/usr/local/kubebuilder/bin";
 
 /// What `tests/node/debian-kubernetes` makes, below its home.
@@ -19,11 +19,11 @@ const BUILT: &str = "kubernetes-1.20.2";
 /// The programs of a cluster.
 #[derive(Clone, Debug)]
 pub struct Binaries {
-    /// kube-apiserver.
+    /// The path of kube-apiserver.
     pub apiserver: PathBuf,
     /// kube-controller-manager, where there is one.
     pub controller_manager: Option<PathBuf>,
-    /// etcd.
+    /// The path of etcd.
     pub etcd: PathBuf,
     /// kubectl of the same version, or else any, or else none.
     pub kubectl: Option<PathBuf>,

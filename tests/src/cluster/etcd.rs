@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 use super::part::Part;
 
-/// How long etcd may take to answer after its start, on a machine that has much else to do.
+/// How long etcd may take to answer after its start, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// etcd with one member, which only this machine reaches.
@@ -87,14 +87,14 @@ impl Etcd {
 
     /// Returns all keys that begin so, with their values, in Base64.
     pub(super) async fn pairs(&self, prefixes: &[String]) -> Result<Vec<Value>> {
-        let mut all = Vec::new();
+        let mut collected = Vec::new();
         for prefix in prefixes {
             // The end is the first key that does not begin so.
             let mut end = prefix.clone().into_bytes();
             *end.last_mut().context("an empty prefix")? += 1;
             let range = json!({"key": BASE64_STANDARD.encode(prefix), "range_end": BASE64_STANDARD.encode(end)});
             let reply = self.gateway.post("/v3/kv/range", &range).await?;
-            all.extend(
+            collected.extend(
                 reply["kvs"]
                     .as_array()
                     .into_iter()
@@ -102,7 +102,7 @@ impl Etcd {
                     .map(|pair| json!({"key": pair["key"], "value": pair["value"]})),
             );
         }
-        Ok(all)
+        Ok(collected)
     }
 
     /// Writes such pairs.

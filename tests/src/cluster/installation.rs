@@ -51,7 +51,7 @@ pub const ANALYSIS_ACCOUNT: &str = "nudge-analysis";
 pub const SERVING: &str = "app.kubernetes.io/component in (injector,hub)";
 /// kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.
 const APPLY: [&str; 3] = ["apply", "--server-side", "--validate=false"];
-/// How long a replica may take until it is ready, on a machine that has much else to do.
+/// How long a replica may take until it is ready, on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// A free port that the replica finds itself, and that its log has.
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -61,9 +61,9 @@ pub fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
-/// `deploy/base`, applied.
+/// An installation of `deploy/base` in a cluster.
 pub struct Installation<'a> {
-    /// Where.
+    /// The cluster that has the installation.
     pub cluster: &'a Cluster,
 }
 
@@ -101,11 +101,11 @@ impl<'a> Installation<'a> {
             }
         }
         // A new kind is served a moment after its CRD was accepted.
-        let there = async || {
+        let exists = async || {
             let listed = cluster.kubectl(&["get", "versionedconfigs", "--all-namespaces"]).await.ok()??;
             (listed.code == Some(0)).then_some(())
         };
-        eventually(WAIT_TIMEOUT, "VersionedConfig is served", there).await?;
+        eventually(WAIT_TIMEOUT, "VersionedConfig is served", exists).await?;
         Ok(Some(installation))
     }
 
@@ -149,7 +149,7 @@ impl<'a> Installation<'a> {
         Ok(made.await?.as_ref())
     }
 
-    /// With the controllers of workloads, which some of the tests need and none minds.
+    /// Installs Nudge in a shared cluster with the controllers of workloads, which some of the tests need.
     async fn of_shared_cluster() -> Result<Option<Installation<'static>>> {
         static SHARED: OnceCell<Option<Cluster>> = OnceCell::const_new();
         let start = async || Cluster::installed(&Options::default().workloads()).await;

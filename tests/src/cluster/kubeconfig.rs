@@ -15,11 +15,11 @@ pub enum Identity<'a> {
     Token(&'a str),
     /// The one that the certificate's owner, who must be allowed to, speaks for.
     Impersonated {
-        /// Of the client.
+        /// The certificate of the client.
         certificate: &'a Certified,
-        /// For whom.
+        /// The user to impersonate.
         user: &'a str,
-        /// With all groups of theirs, which nobody adds to but for `system:authenticated`.
+        /// All groups of the user, to which nothing is added but `system:authenticated`.
         groups: &'a [&'a str],
     },
 }

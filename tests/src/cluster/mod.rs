@@ -259,11 +259,11 @@ impl Cluster {
 
     /// Waits until an audit event whose text has `part` is as expected, and gives it.
     pub async fn audited(&self, what: &str, part: &str, expected: impl Fn(&Value) -> bool) -> Result<Value> {
-        let found = async || match self.audit(part) {
+        let search = async || match self.audit(part) {
             Ok(events) => events.into_iter().find(|event| expected(event)).map(Ok),
             Err(error) => Some(Err(error)),
         };
-        eventually(WAIT_TIMEOUT, what, found).await?
+        eventually(WAIT_TIMEOUT, what, search).await?
     }
 
     /// Returns the log of `etcd`, `kube-apiserver` or `kube-controller-manager`.

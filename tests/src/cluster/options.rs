@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// The controllers that a cluster has unless configured otherwise: namespaces can be deleted and have what pods need in them.
 pub const CONTROLLERS: [&str; 4] = ["namespace", "root-ca-cert-publisher", "serviceaccount", "serviceaccount-token"];
 
-/// Those of workloads, which make pods and replace them.
+/// The controllers of workloads, which create pods and replace them.
 const WORKLOADS: [&str; 4] = ["deployment", "replicaset", "statefulset", "daemonset"];
 
 /// Settings of a cluster, each with a sensible default.

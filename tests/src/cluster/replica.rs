@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 use crate::{Balancer, Process, eventually};
 
-/// How long one may take until it is ready, on a machine that has much else to do.
+/// How long one may take until it is ready, on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What differs between replicas.
@@ -23,9 +23,9 @@ const READY_TIMEOUT: Duration = Duration::from_mins(1);
 pub struct ReplicaOptions {
     /// The program; the debug build where absent.
     pub binary: Option<PathBuf>,
-    /// More arguments of `serve`.
+    /// Further arguments of `serve`.
     pub arguments: Vec<String>,
-    /// More variables of its environment.
+    /// Further variables of the environment.
     pub variables: Vec<(&'static str, String)>,
     /// Addresses for admission, hub and health; free ones where absent.
     pub addresses: Option<(SocketAddr, SocketAddr, SocketAddr)>,
@@ -37,12 +37,12 @@ impl ReplicaOptions {
         Self::with(&["--lease-seconds=3", "--watch-seconds=3", "--drain-seconds=1"])
     }
 
-    /// With these arguments.
+    /// Returns options with these arguments.
     pub fn with(arguments: &[&str]) -> Self {
         Self::default().with_more(arguments)
     }
 
-    /// With these arguments too.
+    /// Adds arguments.
     #[must_use]
     pub fn with_more(&self, arguments: &[impl AsRef<str>]) -> Self {
         let more = arguments.iter().map(|argument| argument.as_ref().to_owned());
@@ -54,11 +54,11 @@ impl ReplicaOptions {
 pub struct ApartTwice {
     /// The webhooks and the controllers.
     pub control: [Replica; 2],
-    /// The hub.
+    /// The replicas of the role hub.
     pub hub: [Replica; 2],
-    /// The certificates.
+    /// The replicas of the role certs.
     pub certs: [Replica; 2],
-    /// Where the API server finds the webhooks.
+    /// The balancer at which the API server finds the webhooks.
     pub(super) _webhooks: Balancer,
 }
 
@@ -66,23 +66,23 @@ pub struct ApartTwice {
 pub struct Apart {
     /// The webhooks and the controllers.
     pub control: Replica,
-    /// The hub.
+    /// The replica of the role hub.
     pub hub: Replica,
-    /// The certificates.
+    /// The replica of the role certs.
     pub certs: Replica,
 }
 
-/// One replica of the control plane.
+/// A replica of the control plane.
 pub struct Replica {
-    /// Its identity.
+    /// The identity of the replica.
     pub name: String,
-    /// The process.
+    /// The process of the replica.
     pub process: Process,
-    /// Where admission reviews are taken.
+    /// The address for admission reviews.
     pub admission: SocketAddr,
-    /// Where agents are served.
+    /// The address for agents.
     pub hub: SocketAddr,
-    /// Where health and metrics are; port 0 where nobody is listened to.
+    /// The address of health and metrics; port 0 if it is not served.
     pub health: SocketAddr,
     pub(super) log: PathBuf,
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::eventually;
 
-/// How long a controller may take, on a machine that has much else to do.
+/// How long a controller may take, on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long tokens are valid: the least that the API server allows.
@@ -30,9 +30,9 @@ const BUSY: [&str; 2] = ["no answer within", "context deadline exceeded"];
 /// A namespace. It stays until the cluster goes, unless a test deletes it.
 #[derive(Clone)]
 pub struct Space {
-    /// As whom the methods ask.
+    /// The client that the methods use.
     pub client: Client,
-    /// Its name.
+    /// The name of the namespace.
     pub name: String,
 }
 
@@ -96,7 +96,7 @@ impl Space {
         K::DynamicType: Default,
     {
         let (api, mut last) = (self.api::<K>(), None);
-        let found = eventually(within, what, async || {
+        let result = eventually(within, what, async || {
             let object = api.get(name).await.ok()?;
             if expected(&object) {
                 return Some(object);
@@ -104,8 +104,8 @@ impl Space {
             last = Some(object);
             None
         });
-        let found = found.await;
-        found.with_context(|| format!("{name} was last {last:#?}"))
+        let result = result.await;
+        result.with_context(|| format!("{name} was last {last:#?}"))
     }
 
     /// Waits until the status of the config is about its spec and as expected, and returns it.
@@ -115,11 +115,11 @@ impl Space {
         what: &str,
         expected: impl Fn(&VersionedConfigStatus) -> bool,
     ) -> Result<VersionedConfigStatus> {
-        let is = |config: &VersionedConfig| {
+        let is_expected = |config: &VersionedConfig| {
             let about = |status: &VersionedConfigStatus| status.observed_generation == config.metadata.generation;
             config.status.as_ref().is_some_and(|status| about(status) && expected(status))
         };
-        let config = self.object_until(WAIT_TIMEOUT, name, what, is).await?;
+        let config = self.object_until(WAIT_TIMEOUT, name, what, is_expected).await?;
         config.status.context("no status")
     }
 
@@ -179,8 +179,8 @@ impl Space {
             "podIP": "127.0.0.1",
             "podIPs": [{"ip": "127.0.0.1"}],
             "conditions": conditions,
-            "containerStatuses": spec.containers.iter().map(|one| status(&one.name)).collect::<Vec<_>>(),
-            "initContainerStatuses": sidecars.map(|one| status(&one.name)).collect::<Vec<_>>(),
+            "containerStatuses": spec.containers.iter().map(|container| status(&container.name)).collect::<Vec<_>>(),
+            "initContainerStatuses": sidecars.map(|sidecar| status(&sidecar.name)).collect::<Vec<_>>(),
         }});
         let patch = Patch::Merge(&status);
         Ok(self.api::<Pod>().patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?)
@@ -222,16 +222,16 @@ impl Space {
     pub async fn delete(&self, within: Duration) -> Result<()> {
         let namespaces = Api::<Namespace>::all(self.client.clone());
         namespaces.delete(&self.name, &DeleteParams::default()).await?;
-        let what = format!("the namespace {} is gone", self.name);
+        let description = format!("the namespace {} is gone", self.name);
         let gone = async || namespaces.get_opt(&self.name).await.transpose().is_none().then_some(());
-        eventually(within, &what, gone).await
+        eventually(within, &description, gone).await
     }
 
     /// Waits for the service account that every namespace gets from its controller.
     pub(super) async fn wait_for_default_account(&self) -> Result<()> {
         let accounts = self.api::<ServiceAccount>();
-        let there = async || accounts.get("default").await.ok().map(drop);
-        eventually(WAIT_TIMEOUT, "the namespace has its service account", there).await
+        let exists = async || accounts.get("default").await.ok().map(drop);
+        eventually(WAIT_TIMEOUT, "the namespace has its service account", exists).await
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{ports, tools};
 
 /// The folder of etcd's data.
 pub(super) const DATA: &str = "etcd";
-/// How long the API server may take to be ready, on a machine that has much else to do.
+/// How long the API server may take to be ready, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Names of the API server.

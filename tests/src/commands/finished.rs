@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::{Process, binary, eventually_blocking};
 
-/// How long a command may take, on a machine that has much else to do.
+/// How long a command may take, on a busy machine.
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Exit status and texts of a command.
@@ -18,9 +18,9 @@ const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
 pub struct Finished {
     /// The exit status; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// Standard output.
+    /// What the command wrote to standard output.
     pub stdout: String,
-    /// Standard error.
+    /// What the command wrote to standard error.
     pub stderr: String,
 }
 

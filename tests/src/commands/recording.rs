@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// One screen, and since when it was seen, from the beginning on.
+/// A screen, and the time from the beginning until it was seen.
 pub type Frame = (Duration, Vec<String>);
 
-/// Nothing new for longer than that is cut.
+/// The longest pause; more of it is cut.
 const MAX_PAUSE: Duration = Duration::from_millis(2500);
-/// How long the last screen stays.
+/// The duration of the last screen.
 const LAST_SCREEN_DURATION: Duration = Duration::from_secs(5);
-/// Screens that follow faster than that are one.
+/// The shortest duration of a screen; screens that follow faster are one.
 const MIN_SCREEN_DURATION: Duration = Duration::from_millis(80);
 
 /// Size of a character and height of a line, in pixels.
@@ -62,7 +62,7 @@ text{{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d0d7d
     )
 }
 
-/// Without long pauses and without screens that nobody can see.
+/// Returns the frames without long pauses, and without screens that are too short to see.
 fn cut(frames: &[Frame]) -> Vec<Frame> {
     let mut kept: Vec<Frame> = Vec::new();
     let (mut before, mut time) = (Duration::ZERO, Duration::ZERO);

@@ -15,12 +15,12 @@ use vt100::Parser;
 use crate::commands::recording::Frame;
 use crate::{Process, eventually};
 
-/// How long a command may take, on a machine that has much else to do.
+/// How long a command may take, on a busy machine.
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A command at work on a terminal.
 pub struct Terminal {
-    /// The command.
+    /// The process of the command.
     pub process: Process,
     frames: Arc<Mutex<Vec<Frame>>>,
     reader: JoinHandle<Vec<u8>>,
@@ -71,9 +71,9 @@ impl Terminal {
 
     /// Waits until the screen is as expected, and gives it.
     pub async fn shows(&self, what: &str, expected: impl Fn(&[String]) -> bool) -> Result<Vec<String>> {
-        let found =
+        let result =
             eventually(COMMAND_TIMEOUT, what, async || self.screens().into_iter().find(|screen| expected(screen)));
-        found.await.map_err(|error| error.context(format!("{:#?}", self.screens().last())))
+        result.await.map_err(|error| error.context(format!("{:#?}", self.screens().last())))
     }
 
     /// Waits for the command's end: its status, all screens, and all that it wrote.

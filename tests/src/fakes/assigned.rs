@@ -9,16 +9,16 @@ use nudge_protocol::hub::{HubProblem, HubReason};
 
 use super::hub_tls;
 
-/// One config as the hub assigns it.
+/// A config as the hub assigns it.
 #[derive(Clone, Debug, Default)]
 pub struct Assigned {
     /// Uid of its object.
     pub uid: String,
     /// Revision within the uid.
     pub revision: u64,
-    /// The version.
+    /// The name of the version.
     pub version: String,
-    /// Its block.
+    /// The block with its values.
     pub block: Vec<u8>,
     /// What the hub says the block's digest is.
     pub sha256: String,

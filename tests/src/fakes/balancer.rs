@@ -12,7 +12,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// Forwards connections until it is dropped; they end with it.
 pub struct Balancer {
-    /// Where it listens.
+    /// The address at which the balancer listens.
     pub address: SocketAddr,
     backends: Arc<Mutex<Vec<SocketAddr>>>,
     accepted: Arc<AtomicUsize>,

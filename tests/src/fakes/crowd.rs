@@ -13,7 +13,7 @@ pub const NAMESPACE: &str = "crowd";
 pub const CONFIG: &str = "shop";
 /// The service account of all pods.
 pub const SERVICE_ACCOUNT: &str = "default";
-/// Its uid.
+/// The uid of the account.
 pub const ACCOUNT_UID: &str = "00000000-0000-4000-9000-000000000002";
 
 /// Returns the name of pod `number`.

@@ -38,24 +38,24 @@ pub const TOKEN: &str = "token-1";
 /// How the hub answers one poll, in place of what it would say.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// With this status, and seconds for `Retry-After`.
+    /// A reply with this status, and seconds for `Retry-After`.
     Status(u16, Option<u32>),
-    /// With these bytes as a reply.
+    /// A reply with these bytes.
     Bytes(Vec<u8>),
-    /// With these bytes, after which the connection breaks though more was announced.
+    /// A reply with these bytes, after which the connection breaks though more was announced.
     Cut(Vec<u8>),
-    /// Not at all: the connection breaks after this time.
+    /// No reply: the connection breaks after this time.
     Break(Duration),
 }
 
 /// A poll that has come.
 #[derive(Clone, Debug)]
 pub struct Poll {
-    /// When.
+    /// When the poll came.
     pub at: Instant,
     /// Which connection, counted from 1.
     pub connection: usize,
-    /// Its token.
+    /// The token of the agent.
     pub token: String,
     /// What the agent had.
     pub request: PollRequest,
@@ -64,11 +64,11 @@ pub struct Poll {
 /// A report that has come.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// When.
+    /// When the report came.
     pub at: Instant,
-    /// Its body as it came.
+    /// The body as it came.
     pub text: String,
-    /// The same as what it says.
+    /// The body as it was parsed.
     pub request: ReportRequest,
 }
 
@@ -237,15 +237,15 @@ impl FakeHub {
         what: &str,
         expected: impl Fn(&ReportRequest) -> bool,
     ) -> Result<Report> {
-        let found =
+        let result =
             eventually(within, what, async || self.reports().pop().filter(|report| expected(&report.request))).await;
-        found.with_context(|| format!("the last report is {:?}", self.reports().pop().map(|report| report.text)))
+        result.with_context(|| format!("the last report is {:?}", self.reports().pop().map(|report| report.text)))
     }
 
     /// Waits until this many polls have come.
     pub async fn polled(&self, count: usize, within: Duration) -> Result<Vec<Poll>> {
-        let what = format!("{count} polls");
-        eventually(within, &what, async || Some(self.polls()).filter(|polls| polls.len() >= count)).await
+        let description = format!("{count} polls");
+        eventually(within, &description, async || Some(self.polls()).filter(|polls| polls.len() >= count)).await
     }
 
     /// Writes its authority's certificate and the token where an agent reads them.

@@ -118,15 +118,15 @@ impl HookServer {
 
     /// Waits until `count` requests have come, and gives them all.
     pub async fn wait_for(&self, count: usize, within: Duration) -> Result<Vec<Delivery>> {
-        let what = format!("{count} requests at {}", self.url);
-        eventually(within, &what, async || Some(self.deliveries()).filter(|all| all.len() >= count)).await
+        let description = format!("{count} requests at {}", self.url);
+        eventually(within, &description, async || Some(self.deliveries()).filter(|all| all.len() >= count)).await
     }
 
     /// Waits for a request that notifies of `version`.
     pub async fn notified_of(&self, version: &str, within: Duration) -> Result<Delivery> {
-        let what = format!("{} is notified of {version}", self.url);
+        let description = format!("{} is notified of {version}", self.url);
         let notifies = |one: &Delivery| one.version().is_ok_and(|notified| notified == version);
-        eventually(within, &what, async || self.deliveries().into_iter().find(notifies)).await
+        eventually(within, &description, async || self.deliveries().into_iter().find(notifies)).await
     }
 }
 

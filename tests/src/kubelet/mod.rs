@@ -165,8 +165,8 @@ impl Kubelet {
     }
 
     fn specification(&self, name: &str) -> Result<Value> {
-        let found = self.specifications().into_iter().find(|container| container["name"] == name).cloned();
-        found.with_context(|| format!("the pod has no container {name}"))
+        let entry = self.specifications().into_iter().find(|container| container["name"] == name).cloned();
+        entry.with_context(|| format!("the pod has no container {name}"))
     }
 
     /// Starts the pod's containers in the order of a kubelet: a sidecar's `postStart` hook or startup probe ends before the next one starts, an
@@ -243,8 +243,8 @@ impl Kubelet {
         let mut process = Process::spawn("the hook", &mut command)?;
         let status = process.exited(WAIT_TIMEOUT).await?;
         if !status.success() {
-            let said = fs::read_to_string(self.folder.path().join(format!("{name}.hook.log"))).unwrap_or_default();
-            bail!("FailedPostStartHook: {said}; the log of {name}:\n{}", self.log(name));
+            let message = fs::read_to_string(self.folder.path().join(format!("{name}.hook.log"))).unwrap_or_default();
+            bail!("FailedPostStartHook: {message}; the log of {name}:\n{}", self.log(name));
         }
         Ok(())
     }
@@ -262,8 +262,8 @@ impl Kubelet {
 
     /// Waits until a container has written this since its last start.
     pub async fn logs(&self, name: &str, what: &str) -> Result<()> {
-        let there = async || self.log(name).contains(what).then_some(());
-        let waited = eventually(WAIT_TIMEOUT, &format!("{name} writes {what}"), there).await;
+        let exists = async || self.log(name).contains(what).then_some(());
+        let waited = eventually(WAIT_TIMEOUT, &format!("{name} writes {what}"), exists).await;
         waited.with_context(|| {
             let logs = self.containers.keys().map(|name| format!("--- {name}:\n{}", self.log(name)));
             logs.collect::<Vec<_>>().join("\n")
@@ -352,7 +352,7 @@ impl Kubelet {
         let all_run = self
             .specifications()
             .iter()
-            .all(|one| self.containers.contains_key(one["name"].as_str().unwrap_or_default()));
+            .all(|specification| self.containers.contains_key(specification["name"].as_str().unwrap_or_default()));
         let ready = if all_run { "True" } else { "False" };
         let condition =
             |(kind, status): (&str, &str)| json!({"type": kind, "status": status, "lastTransitionTime": now});

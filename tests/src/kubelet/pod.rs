@@ -128,12 +128,12 @@ impl Pod {
 
     /// Waits until it has written this line this many times, behind its process id.
     pub async fn app_says(&mut self, count: usize, what: &str) -> Result<()> {
-        let found = async || {
+        let find = async || {
             let output = self.app_output();
             let lines = output.lines().filter(|line| line.split_once(' ').is_some_and(|(_, said)| said == what));
             (lines.count() >= count).then_some(())
         };
-        let waited = eventually(WAIT_TIMEOUT, &format!("the app says {what} {count} times"), found).await;
+        let waited = eventually(WAIT_TIMEOUT, &format!("the app says {what} {count} times"), find).await;
         waited.map_err(|error| self.explain(&error))
     }
 
@@ -208,8 +208,8 @@ impl Pod {
     pub async fn logs(&self, what: &str) -> Result<()> {
         let log = || self.agent.as_ref().map(Agent::log).unwrap_or_default();
         let wait = format!("the log has {what}");
-        let found = eventually(WAIT_TIMEOUT, &wait, async || log().contains(what).then_some(()));
-        found.await.map_err(|error| self.explain(&error))
+        let result = eventually(WAIT_TIMEOUT, &wait, async || log().contains(what).then_some(()));
+        result.await.map_err(|error| self.explain(&error))
     }
 
     /// Waits until `/status` is as expected.
@@ -221,18 +221,18 @@ impl Pod {
         expected: impl Fn(&Status) -> bool,
     ) -> Result<Status> {
         let mut last = None;
-        let found = eventually(within, what, async || {
+        let result = eventually(within, what, async || {
             last = client.status().await.ok();
             last.clone().filter(&expected)
         });
-        let found = found.await;
-        found.map_err(|error| self.explain(&error.context(format!("the last status is {last:?}"))))
+        let result = result.await;
+        result.map_err(|error| self.explain(&error.context(format!("the last status is {last:?}"))))
     }
 
     /// Waits until exactly these versions are served, such as `shop=1.0.1`.
     pub async fn serves(&self, client: &mut Client, versions: &str) -> Result<Status> {
-        let what = format!("the endpoint serves {versions}");
-        self.status_when(client, WAIT_TIMEOUT, &what, |status| served(status) == versions).await
+        let description = format!("the endpoint serves {versions}");
+        self.status_when(client, WAIT_TIMEOUT, &description, |status| served(status) == versions).await
     }
 
     /// Puts a version into the agent's bootstrap volume, as the kubelet does.

@@ -19,7 +19,7 @@ pub const USER: &str = "_jwt";
 /// What tokens are signed with.
 const KEY: &str = "giftless-hunter2-giftless-hunter2-giftless";
 
-/// The server.
+/// A server of Git LFS.
 pub struct Giftless {
     folder: TempDir,
     _process: Process,

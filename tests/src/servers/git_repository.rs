@@ -27,7 +27,7 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// In a folder, under a name, with one file.
+    /// Creates a repository in a folder, under a name, with one file.
     pub fn new(root: &Path, name: &str) -> Result<Self> {
         Self::with(root, name, "sha1")
     }

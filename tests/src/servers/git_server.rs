@@ -14,7 +14,7 @@ use crate::{Process, eventually, ports, tools};
 
 /// The user that the server knows.
 pub const USER: &str = "deployer";
-/// Its token. It is searched for in all that is written.
+/// The token of the server, which is searched for in all that is written.
 pub const TOKEN: &str = "tok-5e1f9c7a3b";
 
 /// A web server. It serves `served` of its folder: below /open to anybody, below /token to the user with the token, below /old without

@@ -27,7 +27,7 @@ pub const ROOT: &str = "root-hunter2";
 pub struct OpenBao {
     program: PathBuf,
     folder: TempDir,
-    /// Where its admin asks, in the clear.
+    /// The address for its admin, without TLS.
     admin: SocketAddr,
     address: SocketAddr,
     authority: Authority,

@@ -19,7 +19,7 @@ pub const PASSWORD: &str = "pw-hunter2-registry";
 /// bcrypt of the password.
 const HASH: &str = "$2b$04$j3D9cQIIHPYlZDC3HMzDpOEcSxtB.uITpp1cq6wtlOhX/Kb.BUsei";
 
-/// A registry.
+/// A registry of OCI artifacts.
 pub struct Registry {
     folder: TempDir,
     address: SocketAddr,

@@ -135,8 +135,8 @@ async fn a_waiting_request_is_held_until_a_switch_and_gets_what_is_new() -> Resu
     let mut shop = shop().await?;
     let tag = etag(&shop.client.get("/config").await?)?;
     let mut waiting = Raw::open(&shop.access).await?;
-    let known = format!("If-None-Match: {tag}");
-    waiting.send(head(&shop.access, "GET /config?wait=2m", &[&known])).await?;
+    let description = format!("If-None-Match: {tag}");
+    waiting.send(head(&shop.access, "GET /config?wait=2m", &[&description])).await?;
     // The agent sees what came first first: when it has answered on a new connection it has taken this request in.
     Client::new(&shop.access)?.get("/status").await?;
     assert!(waiting.is_silent().await);

@@ -184,8 +184,8 @@ async fn the_webhook_example_refuses_a_version_that_it_cannot_run_with() -> Resu
     let output = pod.path("example.out");
     let _app = Process::spawn("example", command.stdout(File::create(&output)?))?;
     let says = async |line: &str| {
-        let said = async || fs::read_to_string(&output).ok()?.contains(line).then_some(());
-        eventually(WAIT_TIMEOUT, line, said).await.map_err(|error| pod.explain(&error))
+        let says_it = async || fs::read_to_string(&output).ok()?.contains(line).then_some(());
+        eventually(WAIT_TIMEOUT, line, says_it).await.map_err(|error| pod.explain(&error))
     };
     says("shop=1.0.0 greeting=hello lives=3").await?;
     hub.activate("shop", "1.0.1", &version(b"many"))?;

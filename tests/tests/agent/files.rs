@@ -107,13 +107,13 @@ async fn a_reader_never_sees_two_versions_mixed() -> Result<()> {
     let stopped = Arc::clone(&stop);
     // Ends by itself, with an error, when the folder is gone.
     let reader = std::thread::spawn(move || -> Result<BTreeMap<String, usize>> {
-        let mut seen = BTreeMap::new();
+        let mut seen_values = BTreeMap::new();
         while !stopped.load(Ordering::Relaxed) {
             if let Some(version) = look(&files)? {
-                *seen.entry(version).or_default() += 1;
+                *seen_values.entry(version).or_default() += 1;
             }
         }
-        Ok(seen)
+        Ok(seen_values)
     });
     for round in 0..100 {
         let version = ["b", "a"][round % 2];
@@ -143,8 +143,11 @@ fn look(files: &Path) -> Result<Option<String>> {
     let (names, values) = found?;
     let version = values.first().and_then(|value| value.get(..1)).unwrap_or_default().to_owned();
     ensure!(values == BTreeSet::from([version.repeat(1000)]), "mixed values: {values:?}");
-    let own = format!("only-{version}");
-    ensure!(names == set(["nudge.config.shop.version", "nudge.configs", &own, "one", "three", "two"]), "{names:?}");
+    let description = format!("only-{version}");
+    ensure!(
+        names == set(["nudge.config.shop.version", "nudge.configs", &description, "one", "three", "two"]),
+        "{names:?}"
+    );
     Ok(Some(version))
 }
 

@@ -52,8 +52,8 @@ async fn the_files_of_a_repository_become_keys_and_nothing_is_left() -> Result<(
     if nix::unistd::Uid::effective().is_root() {
         fs::create_dir_all("/run/sshd")?;
     }
-    let known = format!("[localhost]:{port} {}", key(&root.join("host"))?);
-    fs::write(root.join("known"), known)?;
+    let description = format!("[localhost]:{port} {}", key(&root.join("host"))?);
+    fs::write(root.join("known"), description)?;
     fs::write(root.join("authorized"), key(&root.join("mine"))?)?;
     let at = root.display();
     let config = format!(

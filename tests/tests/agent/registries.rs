@@ -26,7 +26,7 @@ struct Registry {
 }
 
 impl Registry {
-    /// Without TLS, and with a password.
+    /// Starts a registry without TLS and with a password.
     fn start() -> Result<Option<Self>> {
         let Some(program) = tools::find("docker-registry")? else { return Ok(None) };
         let (folder, host) = (tempfile::tempdir()?, format!("127.0.0.1:{}", ports::free()?));

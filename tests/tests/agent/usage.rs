@@ -21,10 +21,10 @@ fn a_wrong_argument_is_named_with_the_way_to_the_help() -> Result<()> {
     let (agent, kubectl_nudge, injector) = (binary::debug()?, binary::kubectl_nudge()?, binary::injector()?);
     let refused = |program: &Path, arguments: &[&str], part: &str| -> Result<()> {
         let (refused, _) = run_without_cluster(program, arguments, &[])?;
-        let said = &refused.stderr;
+        let text = &refused.stderr;
         ensure!((refused.code, refused.stdout.as_str()) == (Some(2), ""), "{arguments:?}: {refused:?}");
-        ensure!(said.starts_with("error: ") && said.contains(part), "{arguments:?}: {said}");
-        ensure!(said.ends_with("For more information, try '--help'.\n"), "{arguments:?}: {said}");
+        ensure!(text.starts_with("error: ") && text.contains(part), "{arguments:?}: {text}");
+        ensure!(text.ends_with("For more information, try '--help'.\n"), "{arguments:?}: {text}");
         Ok(())
     };
     for (program, command) in [(agent, "status"), (kubectl_nudge, "status"), (injector, "serve")] {
@@ -66,19 +66,19 @@ fn the_injector_without_a_cluster_says_what_to_do() -> Result<()> {
     fs::write(&broken, "users:\n- token: hunter2\n  name: [\n")?;
     let (missing, host, port) = (folder.path().join("missing"), Path::new("192.0.2.1"), Path::new("443"));
     let help = "help: run it in a pod of the cluster, or name a kubeconfig file with $KUBECONFIG\n";
-    let said = |variables: &[(&str, &Path)]| without_cluster(binary::injector()?, &["serve"], variables);
+    let says_it = |variables: &[(&str, &Path)]| without_cluster(binary::injector()?, &["serve"], variables);
 
-    let nowhere = said(&[])?;
+    let nowhere = says_it(&[])?;
     assert_eq!(
         nowhere,
         format!("nudge-injector: no cluster is known: ~/.kube/config: No such file or directory\n{help}")
     );
-    let named = said(&[("KUBECONFIG", &missing)])?;
+    let named = says_it(&[("KUBECONFIG", &missing)])?;
     assert_eq!(
         named,
         format!("nudge-injector: no cluster is known: {}: No such file or directory\n{help}", missing.display())
     );
-    let unreadable = said(&[("KUBECONFIG", &broken)])?;
+    let unreadable = says_it(&[("KUBECONFIG", &broken)])?;
     assert!(
         unreadable.starts_with("nudge-injector: no cluster is known: it is not a kubeconfig: line "),
         "{unreadable}"
@@ -86,7 +86,7 @@ fn the_injector_without_a_cluster_says_what_to_do() -> Result<()> {
     assert!(unreadable.ends_with(help) && unreadable.lines().count() == 2, "{unreadable}");
     assert!(!unreadable.contains("hunter2"), "a secret of the kubeconfig is shown: {unreadable}");
     // Such as a pod with automountServiceAccountToken: false.
-    let in_pod = said(&[("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)])?;
+    let in_pod = says_it(&[("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)])?;
     assert!(in_pod.starts_with("nudge-injector: the pod's service account can't be used: "), "{in_pod}");
     assert!(in_pod.contains("\nhelp: give the pod a service account") && in_pod.lines().count() == 2, "{in_pod}");
     Ok(())
@@ -95,18 +95,18 @@ fn the_injector_without_a_cluster_says_what_to_do() -> Result<()> {
 #[test]
 fn settings_of_the_injector_that_cannot_be_used_are_named_together() -> Result<()> {
     let arguments = ["serve", "--ca-days=30", "--certificate-names=a b", "--hub-url=http://hub"];
-    let said = without_cluster(binary::injector()?, &arguments, &[])?;
+    let message = without_cluster(binary::injector()?, &arguments, &[])?;
     for part in ["nudge-injector: settings can't be used: ", "--ca-days: ", "--certificate-names: ", "--hub-url: "] {
-        ensure!(said.contains(part), "{part} in {said}");
+        ensure!(message.contains(part), "{part} in {message}");
     }
     Ok(())
 }
 
 #[test]
 fn kubectl_nudge_without_a_cluster_says_what_to_do() -> Result<()> {
-    let said = without_cluster(binary::kubectl_nudge()?, &["status"], &[])?;
+    let message = without_cluster(binary::kubectl_nudge()?, &["status"], &[])?;
     assert_eq!(
-        said,
+        message,
         "error: no cluster is known: ~/.kube/config: No such file or directory; name a kubeconfig file with --kubeconfig or $KUBECONFIG\n"
     );
     Ok(())

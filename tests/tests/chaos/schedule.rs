@@ -95,11 +95,12 @@ mod tests {
 
     #[test]
     fn every_kind_comes_up_and_nothing_has_two_faults_at_once() {
-        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        let mut seen_values: BTreeMap<String, usize> = BTreeMap::new();
         for seed in 0..50 {
             let planned = plan_round(seed, 0, &KINDS);
             for (index, fault) in planned.iter().enumerate() {
-                *seen.entry(fault.fault.name().split(':').next().unwrap_or_default().to_owned()).or_default() += 1;
+                *seen_values.entry(fault.fault.name().split(':').next().unwrap_or_default().to_owned()).or_default() +=
+                    1;
                 assert!(fault.at + fault.fault.duration() <= ROUND_DURATION);
                 for other in &planned[..index] {
                     let same =
@@ -108,7 +109,8 @@ mod tests {
                 }
             }
         }
-        let missing: Vec<_> = KINDS.iter().map(|kind| kind.name).filter(|name| !seen.contains_key(*name)).collect();
+        let missing: Vec<_> =
+            KINDS.iter().map(|kind| kind.name).filter(|name| !seen_values.contains_key(*name)).collect();
         assert!(missing.is_empty(), "{missing:?}");
     }
 }

@@ -21,7 +21,7 @@ use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-/// For a machine that has much else to do. Rights of approvers are asked for again every 15 s.
+/// How long anything may take on a busy machine. Rights of approvers are asked for again every 15 s.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 const POLICY: &str = "statuses";
 
@@ -39,13 +39,13 @@ async fn wait_for_status(
     what: &str,
     is: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
-    let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
-    space.object_until(WAIT_TIMEOUT, "shop", what, is).await?.status.context("just seen")
+    let is_expected = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
+    space.object_until(WAIT_TIMEOUT, "shop", what, is_expected).await?.status.context("just seen")
 }
 
 async fn wait_until_current(space: &Space, version: &str) -> Result<()> {
-    let is = |status: &VersionedConfigStatus| status.current_version.as_deref() == Some(version);
-    wait_for_status(space, &format!("version {version} is current"), is).await.map(drop)
+    let is_expected = |status: &VersionedConfigStatus| status.current_version.as_deref() == Some(version);
+    wait_for_status(space, &format!("version {version} is current"), is_expected).await.map(drop)
 }
 
 fn window(name: &str, zone: &str) -> Value {

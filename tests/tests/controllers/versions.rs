@@ -50,8 +50,8 @@ async fn status(
     what: &str,
     expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
-    let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
-    space.object_until(WAIT_TIMEOUT, name, what, is).await?.status.context("no status")
+    let is_expected = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
+    space.object_until(WAIT_TIMEOUT, name, what, is_expected).await?.status.context("no status")
 }
 
 fn wait_until_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
@@ -59,8 +59,8 @@ fn wait_until_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) 
 }
 
 fn condition(status: &VersionedConfigStatus, kind: &str) -> (String, String, String) {
-    let found = status.conditions.iter().find(|condition| condition.type_ == kind);
-    found.map(|it| (it.status.clone(), it.reason.clone(), it.message.clone())).unwrap_or_default()
+    let entry = status.conditions.iter().find(|condition| condition.type_ == kind);
+    entry.map(|it| (it.status.clone(), it.reason.clone(), it.message.clone())).unwrap_or_default()
 }
 
 fn has_reason(kind: &'static str, reason: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
@@ -310,7 +310,7 @@ fn secret(config: &str, version: &str, pin: &str) -> Value {
 async fn who_may_view_learns_nothing_of_secrets_from_equal_ones() -> Result<()> {
     let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
     let [victim, stranger] = [installation.enabled("victim").await?, installation.enabled("stranger").await?];
-    let mut seen = Vec::new();
+    let mut seen_values = Vec::new();
     // The same content in another namespace, another config, another version and, of another value, for comparison.
     for (space, name, pins) in [
         (&victim, "keys", &["0000", "0000", "0001"][..]),
@@ -329,12 +329,12 @@ async fn who_may_view_learns_nothing_of_secrets_from_equal_ones() -> Result<()> 
         let all = serde_json::to_string(&space.api::<VersionedConfig>().get(name).await?)?;
         assert!(!all.contains("sha256"), "{all}");
         let status = status(space, name, "1 is current", wait_until_current("1")).await?;
-        seen.extend(status.versions.iter().map(|version| version.parts[0].digest.clone()));
+        seen_values.extend(status.versions.iter().map(|version| version.parts[0].digest.clone()));
     }
-    assert!(seen.iter().all(|seal| seal.len() == "seal:".len() + 48), "{seen:?}");
-    seen.sort();
-    seen.dedup();
-    assert_eq!(seen.len(), 5, "no two are the same");
+    assert!(seen_values.iter().all(|seal| seal.len() == "seal:".len() + 48), "{seen_values:?}");
+    seen_values.sort();
+    seen_values.dedup();
+    assert_eq!(seen_values.len(), 5, "no two are the same");
 
     // A copied identity can be written nowhere: users do not write the status.
     let copied = victim.api::<VersionedConfig>().get("keys").await?.status.context("no status")?.internal.identity;

@@ -22,9 +22,11 @@ pub(crate) async fn wait_until_serving<T: PartialEq>(
     expected: &T,
     mut look: impl AsyncFnMut() -> Result<T>,
 ) -> Result<()> {
-    let what = format!("{} serves", software.recipe.name);
-    let seen = eventually(WAIT_TIMEOUT, &what, async || look().await.is_ok_and(|seen| seen == *expected).then_some(()));
-    seen.await.map_err(|error| software.agent.agent.explain(&error))
+    let description = format!("{} serves", software.recipe.name);
+    let result = eventually(WAIT_TIMEOUT, &description, async || {
+        look().await.is_ok_and(|result| result == *expected).then_some(())
+    });
+    result.await.map_err(|error| software.agent.agent.explain(&error))
 }
 
 /// Switches there and back, twenty times, and prints the row of the table. `look` is a new client that says what it sees: the first or the
@@ -44,8 +46,8 @@ pub(crate) async fn twenty_switches<T: PartialEq>(
         let (version, expected) = (VERSIONS[number % 2], &expected[number % 2]);
         let since = Instant::now();
         software.switch(version)?;
-        let what = format!("{version} has its effect");
-        let effect = eventually(WAIT_TIMEOUT, &what, async || {
+        let description = format!("{version} has its effect");
+        let effect = eventually(WAIT_TIMEOUT, &description, async || {
             let seen = look().await;
             refused += u64::from(seen.is_err());
             seen.is_ok_and(|seen| seen == *expected).then_some(())
@@ -58,7 +60,10 @@ pub(crate) async fn twenty_switches<T: PartialEq>(
     let mut count = load.stop().await?;
     count.dropped += refused;
     software.agent.agent.check()?;
-    ensure!(processes.iter().all(|one| one.len() == 1 && *one == processes[0]), "other processes: {processes:?}");
+    ensure!(
+        processes.iter().all(|process| process.len() == 1 && *process == processes[0]),
+        "other processes: {processes:?}"
+    );
     ensure!(count.done > 0, "no client was served");
     times.sort();
     let (median, worst) = (times[SWITCHES / 2].as_millis(), times[SWITCHES - 1].as_millis());

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::load::{Count, Load};
 use crate::recipe::Software;
 
-/// A session.
+/// A session of psql.
 pub(crate) struct Psql {
     client: Child,
     questions: ChildStdin,

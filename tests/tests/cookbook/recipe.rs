@@ -18,7 +18,7 @@ pub(crate) const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
 /// What refuses to run as root runs as this user, and so does the rest: pods have no root either.
 const NOBODY: u32 = 65534;
 
-/// One recipe at a time: they are timed, and each has clients of its own.
+/// A lock, so that one recipe runs at a time: they are timed, and each has clients of its own.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// Returns the folder of the examples.
@@ -130,7 +130,7 @@ impl Recipe {
 pub(crate) struct Software {
     /// The agent above it.
     pub(crate) agent: AgentUnderTest,
-    /// Where it listens.
+    /// The port at which the software listens.
     pub(crate) port: u16,
     /// The folder that `app.sh` got.
     pub(crate) folder: PathBuf,

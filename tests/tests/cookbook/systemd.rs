@@ -24,8 +24,8 @@ fn systemd_understands_the_unit() -> Result<()> {
     let file = folder.path().join(UNIT);
     fs::write(&file, unit.replace("/usr/local/bin/nudge-agent", &agent))?;
     let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output()?;
-    let said = String::from_utf8_lossy(&verified.stderr);
+    let text = String::from_utf8_lossy(&verified.stderr);
     // Of other units of the machine it may say more.
-    ensure!(verified.status.success() && !said.contains(UNIT), "{said}");
+    ensure!(verified.status.success() && !text.contains(UNIT), "{text}");
     Ok(())
 }

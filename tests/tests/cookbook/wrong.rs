@@ -21,9 +21,10 @@ impl Software {
         let pid = self.agent.client.status().await?.containers[0].notified.processes.clone();
         self.write_version(WRONG, [wrong])?;
         self.switch(WRONG)?;
-        let what = format!("it says {says}");
-        let said = eventually(WAIT_TIMEOUT, &what, async || self.agent.agent.log().contains(says).then_some(()));
-        said.await.map_err(|error| self.agent.agent.explain(&error))?;
+        let description = format!("it says {says}");
+        let message =
+            eventually(WAIT_TIMEOUT, &description, async || self.agent.agent.log().contains(says).then_some(()));
+        message.await.map_err(|error| self.agent.agent.explain(&error))?;
         let kept =
             eventually(WAIT_TIMEOUT, "it serves what it had", async || (look().await.ok()? == before).then_some(()));
         kept.await.map_err(|error| self.agent.agent.explain(&error))?;

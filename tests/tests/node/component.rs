@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::place::Place;
 
-/// A component.
+/// A component of the installation.
 pub(crate) struct Component {
-    /// Below `deploy/components`.
+    /// The folder below `deploy/components`.
     pub(crate) folder: &'static str,
     /// The role's Deployment.
     pub(crate) deployment: &'static str,
@@ -38,7 +38,7 @@ impl Component {
         Ok(())
     }
 
-    /// Installs it.
+    /// Installs the component.
     pub(crate) fn install(&self, place: &Place) -> Result<()> {
         self.kubectl(place, &["apply", "--server-side"])
     }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 /// Names the file to which a line is added for each scenario: `scenario NAME`, seconds, and those of the processors, between tabs.
 const FILE: &str = "NUDGE_TIMES";
 
-/// Both kinds of seconds.
+/// The seconds of a scenario, by the clock and of processors.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
     pub(crate) clock: Duration,
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl Costs {
-    /// From now on.
+    /// Begins to count now.
     pub(crate) fn new() -> Result<Self> {
         let (began, first) = (Instant::now(), busy()?);
         Ok(Self(Mutex::new(State { began, first, last: first, running: BTreeMap::new() })))
@@ -46,7 +46,7 @@ impl Costs {
         Ok(())
     }
 
-    /// It ends: what it has cost.
+    /// Ends the count of a scenario, and returns its cost.
     pub(crate) fn end(&self, name: &str) -> Result<Cost> {
         let mut state = self.0.lock();
         state.share()?;
@@ -60,7 +60,7 @@ impl Costs {
         Ok(cost)
     }
 
-    /// Of everything.
+    /// Returns the cost of the whole run.
     pub(crate) fn total(&self) -> Result<Cost> {
         let state = self.0.lock();
         Ok(Cost { clock: state.began.elapsed(), processors: busy()?.saturating_sub(state.first) })

@@ -24,7 +24,7 @@ const RELEASE: &str = "NUDGE_E2E_RELEASE";
 /// What of Node.js itself is a package of its own in Debian: it does not start without.
 const NODE_PARTS: [&str; 4] = ["acorn", "acorn-walk", "cjs-module-lexer", "undici"];
 
-/// Of Python's library, what no example loads and most of its bytes are in.
+/// The parts of Python's library that no example loads and that have most of its bytes.
 const UNUSED: [&str; 8] =
     ["test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "distutils", "turtledemo"];
 

@@ -43,7 +43,7 @@ impl Traces {
             }
         }
         let theirs = family.iter().flat_map(|id| namespaces(&Path::new("/proc").join(id)).collect::<Vec<_>>());
-        let namespaces: BTreeSet<u64> = theirs.filter(|one| !ours.contains(one)).collect();
+        let namespaces: BTreeSet<u64> = theirs.filter(|their| !ours.contains(their)).collect();
         ensure!(namespaces.len() >= 5, "the node has too few namespaces of its own: {namespaces:?}");
         let traces = Self { state: state.to_owned(), namespaces };
         let seen = traces.remaining();
@@ -70,7 +70,7 @@ impl Traces {
             let folder = Path::new("/proc").join(&id);
             let command = fs::read(folder.join("cmdline")).unwrap_or_default();
             let command = String::from_utf8_lossy(&command).replace('\0', " ");
-            if namespaces(&folder).any(|one| self.namespaces.contains(&one)) || command.contains(&state) {
+            if namespaces(&folder).any(|namespace| self.namespaces.contains(&namespace)) || command.contains(&state) {
                 left.push(format!("process {id}: {command}"));
             }
         }

@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 
 use nudge_tests::eventually;
 
-/// A line.
+/// A line of a log.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// By the clock of the pod's node.
+    /// The time, by the clock of the pod's node.
     pub(crate) at: OffsetDateTime,
     pub(crate) text: String,
 }
@@ -54,9 +54,10 @@ impl Log {
 
     /// Returns the first line with this in it that is not older than `since`.
     pub(crate) async fn line(&self, since: OffsetDateTime, within: Duration, text: &str) -> Result<Line> {
-        let there = async || self.lines().into_iter().find(|line| line.at >= since && line.text.contains(text));
-        let found = eventually(within, &format!("the log says {text:?}"), there).await;
-        found.with_context(|| format!("it says: {:#?}", self.lines().iter().map(|line| &line.text).collect::<Vec<_>>()))
+        let exists = async || self.lines().into_iter().find(|line| line.at >= since && line.text.contains(text));
+        let result = eventually(within, &format!("the log says {text:?}"), exists).await;
+        result
+            .with_context(|| format!("it says: {:#?}", self.lines().iter().map(|line| &line.text).collect::<Vec<_>>()))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::place::{Place, succeed};
 use crate::space::{Home, WAIT_TIMEOUT};
 use nudge_tests::eventually;
 
-/// Longer than any scenario.
+/// The lifetime of a token: longer than any scenario.
 const TOKEN_SECONDS: u32 = 3600;
 
 /// A role as kubectl binds it, and a verb and a resource that it gives.
@@ -23,14 +23,14 @@ pub(crate) type Right = (&'static str, [&'static str; 2]);
 
 /// Kubernetes' own role.
 pub(crate) const EDIT: Right = ("--clusterrole=edit", ["patch", "vcfg"]);
-/// Nudge's role.
+/// Nudge's role for approvers.
 pub(crate) const APPROVE: Right = ("--clusterrole=nudge-approve", ["approve", "vcfg"]);
 
-/// A user.
+/// A user with a kubeconfig.
 pub(crate) struct Person<'a> {
     place: &'a Place,
     namespace: String,
-    /// As the API server calls it.
+    /// The name that the API server knows the user by.
     pub(crate) user: String,
     folder: TempDir,
 }
@@ -94,9 +94,9 @@ impl<'a> Person<'a> {
 
     /// Fails unless kubectl is refused, and says one of these.
     pub(crate) fn assert_refused(&self, arguments: &[&str], because: &[&str]) -> Result<()> {
-        let said = self.kubectl(arguments).err().with_context(|| format!("{} could {arguments:?}", self.user))?;
-        let said = said.to_string();
-        ensure!(because.iter().any(|because| said.contains(because)), "{said}");
+        let message = self.kubectl(arguments).err().with_context(|| format!("{} could {arguments:?}", self.user))?;
+        let message = message.to_string();
+        ensure!(because.iter().any(|because| message.contains(because)), "{message}");
         Ok(())
     }
 }

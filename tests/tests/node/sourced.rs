@@ -47,12 +47,12 @@ impl<'a> Home<'a> {
         is: impl Fn(&ConfigSourceStatus) -> bool,
     ) -> Result<ConfigSourceStatus> {
         let (sources, mut last) = (self.space.api::<ConfigSource>(), None);
-        let found = eventually(LONG_WAIT_TIMEOUT, what, async || {
+        let result = eventually(LONG_WAIT_TIMEOUT, what, async || {
             last = sources.get(name).await.ok()?.status;
             last.clone().filter(&is)
         });
-        let found = found.await;
-        found.with_context(|| format!("the status of {name} was last {last:#?}"))
+        let result = result.await;
+        result.with_context(|| format!("the status of {name} was last {last:#?}"))
     }
 
     /// Waits until the source's newest content is current as another version than `before`, and returns that version.

@@ -19,12 +19,12 @@ use crate::place::Place;
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
-/// How long anything may take that a kubelet does at once, on a machine that has much else to do.
+/// How long anything may take that a kubelet does at once, on a busy machine.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
-/// The same for what takes a grace period or the kubelet's rounds.
+/// How long anything may take that takes a grace period or the kubelet's rounds.
 pub(crate) const LONG_WAIT_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// A namespace.
+/// A namespace of a scenario.
 pub(crate) struct Home<'a> {
     pub(crate) place: &'a Place,
     pub(crate) space: Space,
@@ -70,7 +70,7 @@ impl<'a> Home<'a> {
         Ok(())
     }
 
-    /// Applies objects.
+    /// Applies objects to the namespace.
     pub(crate) fn apply(&self, text: &str) -> Result<()> {
         self.apply_with(&[], text)
     }
@@ -89,8 +89,8 @@ impl<'a> Home<'a> {
     /// Returns the one pod of a label that is not terminating, once it is ready.
     pub(crate) async fn ready_pod(&self, label: &str) -> Result<Pod> {
         let pods = self.space.api::<Pod>();
-        let what = format!("a pod of {label} is ready");
-        eventually(WAIT_TIMEOUT, &what, async || {
+        let description = format!("a pod of {label} is ready");
+        eventually(WAIT_TIMEOUT, &description, async || {
             let list = pods.list(&ListParams::default().labels(label)).await.ok()?;
             let mut there = list.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
             let pod = there.next()?;

@@ -31,9 +31,9 @@ const SCENARIOS: &str = "Scenarios: seconds by the clock, and of the processors 
 /// The name of what comes before all scenarios.
 const FIRST: &str = "(programs, images, node)";
 
-/// The run.
+/// What all scenarios of a run share.
 pub(crate) struct Shared {
-    /// For everything, so that clients live as long as the run.
+    /// The runtime of everything, so that clients live as long as the run.
     runtime: Runtime,
     place: OnceCell<Result<Place, String>>,
     nudge: tokio::sync::Mutex<Installed>,
@@ -154,7 +154,7 @@ impl Shared {
         Ok((place, client))
     }
 
-    /// The same with a component.
+    /// Installs Nudge with a component.
     pub(crate) async fn with(&self, component: &'static Component) -> Result<()> {
         let (place, client) = self.installed().await?;
         let mut nudge = self.nudge.lock().await;

@@ -17,7 +17,7 @@ impl Turns {
     }
 }
 
-/// Of a scenario that runs.
+/// The turn of a running scenario.
 pub(crate) struct Turn<'a>(&'a Turns);
 
 impl Drop for Turn<'_> {

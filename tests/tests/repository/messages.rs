@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 const MAX_CHARACTERS: usize = 240;
 /// Texts with fewer words are names, keys and the like.
 const MIN_WORDS: usize = 3;
-/// Where doc comments are the help of a command, or the description of a field of a CRD.
+/// The files whose doc comments are the help of a command, or the description of a field of a CRD.
 const SHOWN_DOCS: [&str; 4] =
     ["agent/src/cli", "injector/api/src", "injector/kubectl/src/commands", "injector/src/cli"];
 const PAGE: &str = "injector/kubectl/src/page/assets";

@@ -73,7 +73,7 @@ fn page(text: &str) -> Page {
     page
 }
 
-/// As GitHub and mdBook make it of a heading.
+/// Returns the anchor that GitHub and mdBook make of a heading.
 fn anchor(heading: &str) -> String {
     let mut text = heading.to_owned();
     // Of a link its text.
@@ -89,8 +89,8 @@ fn links(text: &str) -> Vec<(String, String)> {
     let plain: String = text.split('`').enumerate().filter(|(part, _)| part % 2 == 0).map(|(_, part)| part).collect();
     let found = plain.match_indices("](").filter_map(|(at, _)| {
         let target = plain[at + 2..].split(')').next()?;
-        let said = plain[..at].rsplit('[').next()?;
-        Some((said.to_owned(), target.trim().to_owned()))
+        let message = plain[..at].rsplit('[').next()?;
+        Some((message.to_owned(), target.trim().to_owned()))
     });
     found.collect()
 }

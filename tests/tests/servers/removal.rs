@@ -41,8 +41,8 @@ async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<S
 /// Returns every ConfigMap with all that users see of it.
 async fn config_maps(space: &Space) -> Result<BTreeMap<String, String>> {
     let maps: Api<ConfigMap> = space.api();
-    let all = maps.list(&ListParams::default()).await?;
-    let ours = all.into_iter().filter(|map| map.name_any() != "kube-root-ca.crt");
+    let listed_maps = maps.list(&ListParams::default()).await?;
+    let ours = listed_maps.into_iter().filter(|map| map.name_any() != "kube-root-ca.crt");
     ours.map(|mut map| {
         map.metadata.managed_fields = None;
         Ok((map.name_any(), serde_json::to_string(&map)?))
@@ -66,9 +66,11 @@ async fn removing_nudge_leaves_every_version_and_published_config_map() -> Resul
         let removed = cluster.kubectl(&["delete", "--ignore-not-found", "-f", path]).await?.context("kubectl")?;
         ensure!(removed.code == Some(0), "{}", removed.stderr);
         if file == "crd" {
-            let said = "so the versions stay";
-            eventually(WAIT_TIMEOUT, "the controller has seen it", async || replica.log().contains(said).then_some(()))
-                .await?;
+            let message = "so the versions stay";
+            eventually(WAIT_TIMEOUT, "the controller has seen it", async || {
+                replica.log().contains(message).then_some(())
+            })
+            .await?;
         }
     }
     assert_eq!(config_maps(&space).await?, before);

@@ -72,9 +72,10 @@ fn printed_numbers(pod: &Pod) -> Vec<usize> {
 
 /// Waits until the application is at this number, and the number proven.
 async fn wait_for_number(space: &Space, pod: &mut Pod, number: usize) -> Result<()> {
-    let what = format!("the application is at {number}");
+    let description = format!("the application is at {number}");
     let waited =
-        eventually(WAIT_TIMEOUT, &what, async || (printed_numbers(pod).last() == Some(&number)).then_some(())).await;
+        eventually(WAIT_TIMEOUT, &description, async || (printed_numbers(pod).last() == Some(&number)).then_some(()))
+            .await;
     waited.map_err(|error| pod.explain(&error))?;
     let all = printed_numbers(pod);
     ensure!(all.windows(2).all(|pair| pair[0] < pair[1]), "it went back: {all:?}");
@@ -108,8 +109,8 @@ async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_
         (polls().await.ok()? - before >= 3.0).then_some(())
     })
     .await?;
-    let took = began.elapsed();
-    ensure!(took >= Duration::from_secs(10), "three requests took {took:?}");
+    let duration = began.elapsed();
+    ensure!(duration >= Duration::from_secs(10), "three requests took {duration:?}");
     ensure!(printed_numbers(&pod) == [2], "{:?}", printed_numbers(&pod));
     wire.release();
     activate(&space, 3).await?;

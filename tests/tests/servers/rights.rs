@@ -198,8 +198,8 @@ async fn use_all_rights(space: &Space, apart: &Apart) -> Result<()> {
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
             "spec": {"historyLimit": 1, "rollout": rollout, "objects": [if name == "vault" { "Secret" } else { "ConfigMap" }]},
         }))?;
-        let made = async || space.api().create(&PostParams::default(), &config).await.ok().map(drop);
-        eventually(WAIT_TIMEOUT, "the API server trusts the webhooks", made).await?;
+        let try_to_create = async || space.api().create(&PostParams::default(), &config).await.ok().map(drop);
+        eventually(WAIT_TIMEOUT, "the API server trusts the webhooks", try_to_create).await?;
     }
     version(space, "1").await?;
     switch(space, "1").await?;
@@ -229,7 +229,10 @@ async fn use_all_rights(space: &Space, apart: &Apart) -> Result<()> {
     let pods = space.api::<PodObject>();
     eventually(WAIT_TIMEOUT, "the hub writes the pod's condition", async || {
         let conditions = pods.get("served").await.ok()?.status?.conditions?;
-        conditions.iter().any(|one| one.type_ == "nudge.dev/ConfigCurrent" && one.status == "True").then_some(())
+        conditions
+            .iter()
+            .any(|condition| condition.type_ == "nudge.dev/ConfigCurrent" && condition.status == "True")
+            .then_some(())
     })
     .await?;
     let maps = space.api::<ConfigMap>();

@@ -20,9 +20,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Where nothing is fast, and yet a fraction of what 600 connections take that time out in turns.
+/// How long an answer may take where nothing is fast: a fraction of what 600 connections take that time out in turns.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-/// One address, and two hundred.
+/// The number of addresses of a single client, and of many.
 const ONE: u8 = 1;
 const MANY: u8 = 200;
 /// Returns how long a connection waits before it connects again, by the number of them: 3,000 a second to each address,
@@ -116,19 +116,19 @@ async fn answers(replica: &Replica, authority: &Path) -> Result<()> {
     })
     .to_string();
     let head = format!("POST /validate/configs HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", review.len());
-    let asked = async {
+    let ask = async {
         let mut raw = open(replica.admission).await?;
         raw.send(format!("{head}{review}")).await?;
         raw.reply().await
     };
-    let reply = timeout(WAIT_TIMEOUT, asked).await.context("no review")??;
+    let reply = timeout(WAIT_TIMEOUT, ask).await.context("no review")??;
     ensure!(reply.status == 200, "{reply:?}");
-    let asked = async {
+    let ask = async {
         let mut raw = open(replica.hub).await?;
         raw.send("POST /v1/poll HTTP/1.1\r\nhost: hub\r\ncontent-length: 2\r\n\r\n{}").await?;
         raw.reply().await
     };
-    let reply = timeout(WAIT_TIMEOUT, asked).await.context("no answer of the hub")??;
+    let reply = timeout(WAIT_TIMEOUT, ask).await.context("no answer of the hub")??;
     ensure!(reply.status == 401, "{reply:?}");
     Ok(())
 }

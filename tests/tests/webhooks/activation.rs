@@ -108,7 +108,7 @@ async fn both_orders_of_applying_end_the_same_and_a_dry_run_passes() -> Result<(
         eventually(WAIT_TIMEOUT, "1 is current", async || {
             let status = api.get(name).await.ok()?.status?;
             (status.current_version.as_deref() == Some("1")
-                && status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
+                && status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"))
             .then_some(())
         })
         .await?;
@@ -189,8 +189,8 @@ async fn a_config_that_a_pod_may_not_have_hides_nothing_of_its_other_one() -> Re
     };
     let pods = space.api::<k8s_openapi::api::core::v1::Pod>();
     let says = async |name: &str, reason: &str, text: &str| {
-        let what = format!("pod {name} says {reason}: {text}");
-        eventually(WAIT_TIMEOUT, &what, async || {
+        let description = format!("pod {name} says {reason}: {text}");
+        eventually(WAIT_TIMEOUT, &description, async || {
             let conditions = pods.get(name).await.ok()?.status?.conditions?;
             let own = conditions.into_iter().find(|condition| condition.type_ == "nudge.dev/ConfigCurrent")?;
             (own.reason? == reason && own.message?.contains(text)).then_some(())

@@ -109,8 +109,8 @@ impl Shop {
             let (object, pod) = subscriber(&self.space, hub, &format!("web-{number}"), &json!({}), app).await?;
             self.pods.push((object.uid().context("no uid")?, pod));
         }
-        let all = format!("{count}/{count}");
-        self.until("all pods run it", |status| status.pods.summary == all).await.map(drop)
+        let description = format!("{count}/{count}");
+        self.until("all pods run it", |status| status.pods.summary == description).await.map(drop)
     }
 
     async fn set(&self, spec: Value) -> Result<()> {
@@ -120,8 +120,8 @@ impl Shop {
     }
 
     async fn until(&self, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<VersionedConfigStatus> {
-        let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
-        self.space.object_until(WAIT_TIMEOUT, "shop", what, is).await?.status.context("no status")
+        let is_expected = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
+        self.space.object_until(WAIT_TIMEOUT, "shop", what, is_expected).await?.status.context("no status")
     }
 
     /// Returns what every application was notified of, by pod.
@@ -360,14 +360,14 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     ensure!(waits.code == Some(1) && waits.stderr.contains("1 of 1 configs wait for Secrets"), "{waits:?}");
     ensure!(waits.stderr.contains("lacks its Secrets: shop-2-2"), "{waits:?}");
     let importing = |status: &VersionedConfigStatus| {
-        status.conditions.iter().any(|it| it.type_ == "Ready" && it.reason == "Importing")
+        status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "Importing")
     };
     shop.until("the status says so", importing).await?;
     // It is left alone, whatever its spec says.
     shop.set(json!({"version": "1"})).await?;
     let generation = shop.space.api::<VersionedConfig>().get("shop").await?.metadata.generation;
-    let seen = |status: &VersionedConfigStatus| status.observed_generation == generation;
-    let status = shop.until("the controller has seen that", seen).await?;
+    let observe = |status: &VersionedConfigStatus| status.observed_generation == generation;
+    let status = shop.until("the controller has seen that", observe).await?;
     ensure!(importing(&status) && status.versions.is_empty() && status.internal.identity.is_none(), "{status:#?}");
 
     // Somebody creates the Secret as it was, and the import goes on where it ended.
@@ -485,8 +485,11 @@ async fn an_import_that_was_killed_is_finished_by_the_next_one_and_nobody_is_not
     ensure!(shop.assigned(&before) == shop.assigned(&after), "{after:#?}");
     ensure!(before.internal.identity == after.internal.identity, "{after:#?}");
     ensure!(shop.notified_versions() == notified, "{:?}", shop.notified_versions());
-    let all = shop.space.api::<VersionedConfig>().list(&ListParams::default()).await?;
-    ensure!(!all.items.is_empty() && !all.iter().any(is_importing), "{all:#?}");
+    let versioned_configs = shop.space.api::<VersionedConfig>().list(&ListParams::default()).await?;
+    ensure!(
+        !versioned_configs.items.is_empty() && !versioned_configs.iter().any(is_importing),
+        "{versioned_configs:#?}"
+    );
     Ok(())
 }
 
@@ -560,8 +563,8 @@ async fn on_top_of_an_older_etcd_an_import_refuses_until_it_is_asked_to_overwrit
         shop.populate(addresses.1, 1).await?;
     }
     cluster.back_up_etcd().await?;
-    let made = async || shop.make("2").await.ok();
-    eventually(WAIT_TIMEOUT, "the API server has found etcd again", made).await?;
+    let create = async || shop.make("2").await.ok();
+    eventually(WAIT_TIMEOUT, "the API server has found etcd again", create).await?;
     shop.set(json!({"version": "2"})).await?;
     shop.until("2 is current", at_two).await?;
     let (_folder, file) = export(&cluster, &[]).await?;

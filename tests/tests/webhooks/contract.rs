@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-/// How long something may take that should be there at once, on a machine that has much else to do.
+/// How long something may take that should be there at once, on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// The user of the agent's images.
 const NOBODY: u32 = 65532;
@@ -123,14 +123,14 @@ async fn create(space: &Space, pod: &Value) -> Result<Value> {
     let name = pod["metadata"]["name"].as_str().context("no name")?;
     // Nothing is left of these tries but their names.
     let mut count = 0;
-    let made = async || {
+    let try_to_create = async || {
         count += 1;
         dry["metadata"]["name"] = json!(format!("{name}-try-{count}"));
         let tried = kubelet::create_dry(&space.client, &space.name, &dry).await.ok()?;
         let bootstrap = variable(&tried, agent_env::BOOTSTRAP_DIR);
         bootstrap.is_some().then_some(())
     };
-    eventually(WAIT_TIMEOUT, "pods are injected, with what is current", made).await?;
+    eventually(WAIT_TIMEOUT, "pods are injected, with what is current", try_to_create).await?;
     kubelet::create(&space.client, &space.name, pod).await
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::kubectl_nudge::scene::run_successfully;
 
-/// For a machine that has much else to do.
+/// How long anything may take on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 const REQUESTED_BY: &str = "nudge.dev/requested-by";
 const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
@@ -26,7 +26,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// At version 1.
+    /// Creates a config at version 1.
     async fn new(installation: &Installation<'_>, rollout: Value) -> Result<Self> {
         let shop = Self { space: installation.enabled("history").await? };
         let spec = json!({"version": "1", "rollout": rollout});
@@ -66,19 +66,19 @@ impl Shop {
         what: &str,
         is: impl Fn(&VersionedConfigStatus) -> bool,
     ) -> Result<VersionedConfigStatus> {
-        let found = async || self.config().await.ok()?.status.filter(&is);
-        match eventually(WAIT_TIMEOUT, what, found).await {
+        let find = async || self.config().await.ok()?.status.filter(&is);
+        match eventually(WAIT_TIMEOUT, what, find).await {
             Ok(status) => Ok(status),
             Err(error) => Err(error.context(format!("{:#?}", self.config().await?.status))),
         }
     }
 
     async fn wait_until_current(&self, version: &str) -> Result<Vec<Release>> {
-        let what = format!("version {version} is current");
+        let description = format!("version {version} is current");
         let current = |status: &VersionedConfigStatus| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         };
-        Ok(self.wait_for_status(&what, current).await?.releases)
+        Ok(self.wait_for_status(&description, current).await?.releases)
     }
 
     /// Waits until the last release is that of this version, with this outcome.
@@ -151,8 +151,10 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     ensure!(left.message.as_deref() == Some("version 3 is not requested any more"), "{left:?}");
 
     shop.set(json!({"rollout": {"override": overridden("4", "outage")}})).await?;
-    shop.wait_for_status("all have it", |status| status.releases.last().is_some_and(|it| it.overridden.is_some()))
-        .await?;
+    shop.wait_for_status("all have it", |status| {
+        status.releases.last().is_some_and(|release| release.overridden.is_some())
+    })
+    .await?;
     shop.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     let release = shop.wait_for_release("4", Current).await?;
     let at_once = release.overridden.as_ref().context("no override")?;
@@ -191,15 +193,20 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
         ("6", Some("4"), Some(Left)),
     ];
     ensure!(outcomes(&all) == expected, "{:#?}", outcomes(&all));
-    let said = eventually(WAIT_TIMEOUT, "an Event for each end", async || {
+    let listed_events = eventually(WAIT_TIMEOUT, "an Event for each end", async || {
         let events = shop.space.api::<Event>().list(&ListParams::default()).await.ok()?;
-        let said = events.into_iter().filter(|event| event.reason.as_deref() == Some("Released"));
-        let said: Vec<String> = said.filter_map(|event| event.message).collect();
-        (said.len() == expected.len()).then_some(said)
+        let listed_events = events.into_iter().filter(|event| event.reason.as_deref() == Some("Released"));
+        let listed_events: Vec<String> = listed_events.filter_map(|event| event.message).collect();
+        (listed_events.len() == expected.len()).then_some(listed_events)
     })
     .await?;
-    let is = |beginning: &str, end: &str| said.iter().any(|said| said.starts_with(beginning) && said.contains(end));
-    ensure!(is("release 5 from 4, which admin requested, ended after ", " s: RolledBack: "), "{said:#?}");
+    let is_expected = |beginning: &str, end: &str| {
+        listed_events.iter().any(|listed_events| listed_events.starts_with(beginning) && listed_events.contains(end))
+    };
+    ensure!(
+        is_expected("release 5 from 4, which admin requested, ended after ", " s: RolledBack: "),
+        "{listed_events:#?}"
+    );
     let log = replica.log();
     let lines: Vec<&str> =
         log.lines().filter(|line| line.contains(&shop.space.name) && line.contains("release ended")).collect();
@@ -219,8 +226,8 @@ async fn assert_only_a_retry_tries_again(installation: &Installation<'_>, shop: 
     {
         shop.set(json!({"rollout": rollout})).await?;
         let generation = shop.config().await?.metadata.generation;
-        let seen = |status: &VersionedConfigStatus| status.observed_generation == generation;
-        let after = shop.wait_for_status("the spec is seen", seen).await?;
+        let read = |status: &VersionedConfigStatus| status.observed_generation == generation;
+        let after = shop.wait_for_status("the spec is seen", read).await?;
         ensure!(is_failed(&after) && after.releases == before, "{rollout}: {after:#?}");
     }
     // A user who may change the config, and not what it publishes.
@@ -234,8 +241,8 @@ async fn assert_only_a_retry_tries_again(installation: &Installation<'_>, shop: 
     ensure!(refused.to_string().contains("may not set its annotation nudge.dev/retry"), "{refused}");
     ensure!(shop.config().await?.status.is_some_and(|status| is_failed(&status) && status.releases == before));
 
-    let said = run_successfully(installation, &shop.space, &["retry", "shop"]).await?;
-    ensure!(said == format!("config shop: spec.version is {failed}\n"), "{said}");
+    let message = run_successfully(installation, &shop.space, &["retry", "shop"]).await?;
+    ensure!(message == format!("config shop: spec.version is {failed}\n"), "{message}");
     let again =
         |status: &VersionedConfigStatus| status.target_version.as_deref() == Some(failed) && status.rollout.step == 1;
     let status = shop.wait_for_status("it is tried again", again).await?;
@@ -328,10 +335,10 @@ async fn what_is_applied_again_and_again_is_not_fought_for() -> Result<()> {
         ensure!(release.requested_by.as_deref() == Some("admin"), "{release:?}");
         let (before, note) = (shop.config().await?, shop.annotation(REQUESTED_BY).await?);
         ensure!(note.is_some_and(|note| note.ends_with(" admin")));
-        let said = installation.cluster.kubectl_on(&apply, &manifest("2")).await?.unwrap_or_default();
+        let message = installation.cluster.kubectl_on(&apply, &manifest("2")).await?.unwrap_or_default();
         let after = shop.config().await?;
-        ensure!(before.metadata.annotations == after.metadata.annotations, "{said}");
-        ensure!(before.metadata.resource_version == after.metadata.resource_version, "nothing is written: {said}");
+        ensure!(before.metadata.annotations == after.metadata.annotations, "{message}");
+        ensure!(before.metadata.resource_version == after.metadata.resource_version, "nothing is written: {message}");
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ const SHOWS_WHAT_HAPPENED: &str = "nudge_admission_reviews_total";
 /// Names of series, and of each the values of its labels.
 type Series = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// One selector of an expression: a series, and of labels the values it names.
+/// A selector of an expression: a series, and of labels the values it names.
 type Selector = (String, Vec<(String, Vec<String>)>);
 
 fn file(name: &str) -> Result<String> {
@@ -95,11 +95,11 @@ fn missing_series(series: &Series, expressions: &[String]) -> Vec<String> {
 fn a_missing_series_or_value_is_found() {
     let mut series = Series::new();
     add(&mut series, "# TYPE nudge_other gauge\nnudge_configs{state=\"Failed\",a=\"b\"} 2\nnudge_queue 1");
-    let found = |text: &str| missing_series(&series, &[text.to_owned()]);
-    assert!(found("max(nudge_configs{state=~\"Failed\"}) > nudge_queue").is_empty());
-    assert_eq!(found("rate(nudge_other[5m])"), ["nudge_other"]);
-    assert_eq!(found("nudge_configs{state=~\"Failed|Broken\"}"), ["nudge_configs{state=\"Broken\"}"]);
-    assert_eq!(found("nudge_queue{state!=\"x\"}"), ["nudge_queue{state=\"x\"}"]);
+    let find = |text: &str| missing_series(&series, &[text.to_owned()]);
+    assert!(find("max(nudge_configs{state=~\"Failed\"}) > nudge_queue").is_empty());
+    assert_eq!(find("rate(nudge_other[5m])"), ["nudge_other"]);
+    assert_eq!(find("nudge_configs{state=~\"Failed|Broken\"}"), ["nudge_configs{state=\"Broken\"}"]);
+    assert_eq!(find("nudge_queue{state!=\"x\"}"), ["nudge_queue{state=\"x\"}"]);
 }
 
 #[tokio::test]

@@ -278,8 +278,8 @@ async fn without_the_rights_the_status_says_so_and_no_value_is_written_down() ->
         .await?;
     let events = space.api::<Event>();
     let noted = async || {
-        let all = events.list(&ListParams::default()).await.ok()?.items;
-        all.iter().any(|event| event.reason.as_deref() == Some("NotPublished")).then_some(all)
+        let listed_events = events.list(&ListParams::default()).await.ok()?.items;
+        listed_events.iter().any(|event| event.reason.as_deref() == Some("NotPublished")).then_some(listed_events)
     };
     eventually(WAIT_TIMEOUT, "an Event says so", noted).await?;
 
@@ -344,7 +344,10 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
     change(&space, "shop", json!({"version": "2"})).await?;
     version(&jane, "shop", "2", "Opaque", json!({"password": "hers"})).await?;
     let stalled = |status: &VersionedConfigStatus| {
-        status.conditions.iter().any(|it| it.type_ == "Stalled" && it.reason == "VersionNotAuthorized")
+        status
+            .conditions
+            .iter()
+            .any(|condition| condition.type_ == "Stalled" && condition.reason == "VersionNotAuthorized")
     };
     space.config_status("shop", "her version waits for somebody who may", stalled).await?;
     ensure!(text(&wait_until_published(&space, "shop", "1").await?) == pairs(&[("password", "one")]));

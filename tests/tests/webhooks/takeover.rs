@@ -180,8 +180,12 @@ async fn a_version_that_is_waited_for_is_not_anybodys_to_make() -> Result<()> {
     );
 
     // The way out that the condition names.
-    let message =
-        waiting.conditions.iter().find(|it| it.type_ == "Stalled").map(|it| it.message.clone()).unwrap_or_default();
+    let message = waiting
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == "Stalled")
+        .map(|condition| condition.message.clone())
+        .unwrap_or_default();
     ensure!(message.ends_with("with kubectl nudge use shop 2.0.0"), "{message}");
     let kubeconfig = installation.cluster.kubeconfig();
     let used = nudge(&kubeconfig, &space, &["use", "shop", "2.0.0", "--wait", "--timeout=60s"]).await?;
@@ -207,13 +211,13 @@ async fn what_was_made_while_nobody_could_ask_waits() -> Result<()> {
     let mut marked = part("mine", "6.6.7", "hers");
     // From her own version that the webhook has marked once, or of her own making: it is over other content.
     marked["metadata"]["annotations"] = json!({MARK: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="});
-    let made = jane.create_object::<ConfigMap>(marked).await;
+    let result = jane.create_object::<ConfigMap>(marked).await;
     if cluster.has(30, "refusing a mark without webhooks") {
-        let refused = made.err().context("jane could set a mark")?.to_string();
+        let refused = result.err().context("jane could set a mark")?.to_string();
         ensure!(refused.contains("may not set its annotation nudge.dev/may-activate"), "{refused}");
         jane.create_object::<ConfigMap>(part("mine", "6.6.7", "hers")).await?;
     } else {
-        made?;
+        result?;
     }
     jane.create_object::<ConfigMap>(part("shop", "6.6.7", "hers")).await?;
     // With no pods it may be deleted, as always.

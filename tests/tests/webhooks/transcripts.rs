@@ -130,14 +130,16 @@ impl<'a> Stage<'a> {
                 self.wait_for_status(config, step, |status| status.version(version).is_some()).await
             }
             ["current", config, version] => {
-                let is = |status: &VersionedConfigStatus| {
+                let is_expected = |status: &VersionedConfigStatus| {
                     status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
                 };
-                self.wait_for_status(config, step, is).await
+                self.wait_for_status(config, step, is_expected).await
             }
             ["held", config] => {
-                let is = |status: &VersionedConfigStatus| status.conditions.iter().any(|it| it.reason == "OnHold");
-                self.wait_for_status(config, step, is).await
+                let matches_expected = |status: &VersionedConfigStatus| {
+                    status.conditions.iter().any(|condition| condition.reason == "OnHold")
+                };
+                self.wait_for_status(config, step, matches_expected).await
             }
             ["source", name] => {
                 let live = format!("{name}-live");
@@ -180,11 +182,11 @@ impl<'a> Stage<'a> {
 
     async fn source_is(&self, name: &str, reason: &str) -> Result<()> {
         let api = self.space.api::<ConfigSource>();
-        let is = async || {
+        let is_expected = async || {
             let conditions = api.get(name).await.ok()?.status?.conditions;
-            conditions.iter().any(|it| it.type_ == "Ready" && it.reason == reason).then_some(())
+            conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == reason).then_some(())
         };
-        eventually(WAIT_TIMEOUT, &format!("source {name} is {reason}"), is).await
+        eventually(WAIT_TIMEOUT, &format!("source {name} is {reason}"), is_expected).await
     }
 
     async fn wait_for_status(
@@ -194,8 +196,8 @@ impl<'a> Stage<'a> {
         is: impl Fn(&VersionedConfigStatus) -> bool,
     ) -> Result<()> {
         let api = self.space.api::<VersionedConfig>();
-        let found = async || api.get(config).await.ok()?.status.filter(&is).map(drop);
-        match eventually(WAIT_TIMEOUT, what, found).await {
+        let find = async || api.get(config).await.ok()?.status.filter(&is).map(drop);
+        match eventually(WAIT_TIMEOUT, what, find).await {
             Ok(()) => Ok(()),
             Err(error) => Err(error.context(format!("{:#?}", api.get(config).await?.status))),
         }

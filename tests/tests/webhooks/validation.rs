@@ -66,8 +66,8 @@ async fn status(
     what: &str,
     expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
-    let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
-    space.object_until(WAIT_TIMEOUT, name, what, is).await?.status.context("no status")
+    let is_expected = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
+    space.object_until(WAIT_TIMEOUT, name, what, is_expected).await?.status.context("no status")
 }
 
 fn wait_until_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {

@@ -17,7 +17,7 @@ use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, binary, eventually};
 use serde_json::{Value, json};
 
-/// For a machine that has much else to do.
+/// How long anything may take on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
@@ -39,7 +39,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// In a namespace of its own, which has the label team with this value.
+    /// Creates a config in a namespace of its own, which has the label team with this value.
     async fn new(installation: &Installation<'_>, team: &str) -> Result<Self> {
         let labels = [("nudge.dev/enabled", "true"), ("team", team)];
         let space = installation.cluster.space_with("windows", &labels).await?;
@@ -83,8 +83,8 @@ impl Shop {
         what: &str,
         is: impl Fn(&VersionedConfigStatus) -> bool,
     ) -> Result<VersionedConfigStatus> {
-        let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
-        self.space.object_until(WAIT_TIMEOUT, "shop", what, is).await?.status.context("just seen")
+        let is_expected = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
+        self.space.object_until(WAIT_TIMEOUT, "shop", what, is_expected).await?.status.context("just seen")
     }
 
     async fn wait_until_current(&self, version: &str) -> Result<()> {
@@ -97,7 +97,7 @@ impl Shop {
     /// Waits until it waits for this. What it says.
     async fn wait_until_waiting(&self, reason: Reason, says: &str) -> Result<String> {
         let message = |status: &VersionedConfigStatus| {
-            let ready = status.conditions.iter().find(|one| one.type_ == "Ready")?;
+            let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;
             (ready.reason == reason.as_str() && ready.message.contains(says)).then(|| ready.message.clone())
         };
         let status = self.wait_for_status(&format!("{reason}: {says}"), |status| message(status).is_some()).await?;
@@ -108,8 +108,8 @@ impl Shop {
 
     /// Returns the Events with this reason.
     async fn events(&self, reason: Reason) -> Result<Vec<Event>> {
-        let all = self.space.api::<Event>().list(&ListParams::default()).await?.items;
-        Ok(all.into_iter().filter(|event| event.reason.as_deref() == Some(reason.as_str())).collect())
+        let listed_events = self.space.api::<Event>().list(&ListParams::default()).await?.items;
+        Ok(listed_events.into_iter().filter(|event| event.reason.as_deref() == Some(reason.as_str())).collect())
     }
 }
 
@@ -120,7 +120,7 @@ struct Policy {
 }
 
 impl Policy {
-    /// For the namespaces of a team.
+    /// Creates a policy for the namespaces of a team.
     async fn new(cluster: &Cluster, team: &str, name: &str, mut spec: Value) -> Result<Self> {
         spec["namespaceSelector"] = json!({"matchExpressions": [{"key": "team", "operator": "In", "values": [team]}]});
         let api = Api::all(cluster.admin().await?);
@@ -152,7 +152,7 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
         shop.wait_until_waiting(Reason::OutsideWindow, "windows of spec.rollout; the next window opens at 20").await?;
     ensure!(message.ends_with("09:00 Asia/Kathmandu (03:15 UTC)"), "{message}");
     let status = shop.wait_for_status("it waits", |status| status.state() == ConfigState::Waiting).await?;
-    ensure!(status.conditions.iter().all(|one| one.type_ != "Stalled"), "{status:#?}");
+    ensure!(status.conditions.iter().all(|condition| condition.type_ != "Stalled"), "{status:#?}");
     // The same for programs.
     let withheld = status.rollout.withheld.context("nothing withholds it")?;
     let until = withheld.until_time.map(|until| until.0.to_string());
@@ -365,14 +365,15 @@ async fn users_of_a_namespace_can_not_get_around_a_policy() -> Result<()> {
     let gone = policies.delete(&policy.name, &DeleteParams::default()).await;
     let mut other = policy.api.get(&policy.name).await?;
     other.metadata = kube::api::ObjectMeta { name: Some("mine".to_owned()), ..kube::api::ObjectMeta::default() };
-    let made = policies.create(&PostParams::default(), &other).await;
+    let result = policies.create(&PostParams::default(), &other).await;
     let relabelled = patch(json!({"metadata": {"labels": {"team": "free"}}}));
     let relabelled = namespaces.patch(&shop.space.name, &PatchParams::default(), &relabelled).await;
-    let seen = policies.list(&ListParams::default()).await;
-    let codes = [ended.err(), gone.err(), made.err(), relabelled.err(), seen.err()].map(|error| match error {
-        Some(kube::Error::Api(status)) => status.code,
-        _ => 0,
-    });
+    let listed_policies = policies.list(&ListParams::default()).await;
+    let codes =
+        [ended.err(), gone.err(), result.err(), relabelled.err(), listed_policies.err()].map(|error| match error {
+            Some(kube::Error::Api(status)) => status.code,
+            _ => 0,
+        });
     ensure!(codes == [403; 5], "{codes:?}");
     // What they may do does not help: rules of the config are added to those of the policy.
     shop.wants_on_hold("2").await?;
@@ -422,8 +423,8 @@ async fn a_hold_is_ended_by_anybody_unless_it_is_protected() -> Result<()> {
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "other"},
         "spec": {"rollout": {"hold": protected}},
     }))?;
-    let made = configs.create(&PostParams::default(), &other).await;
-    refused(made, "may not create it, because that protects spec.rollout.hold")?;
+    let created = configs.create(&PostParams::default(), &other).await;
+    refused(created, "may not create it, because that protects spec.rollout.hold")?;
 
     // Nor does he end one that is.
     shop.rules(json!({"hold": protected})).await?;

@@ -47,7 +47,7 @@ pub(super) struct Surroundings {
     pub(super) refuses: Box<Refuses>,
 }
 
-/// An agent.
+/// A simulated agent.
 pub(super) struct Agent {
     pub(super) number: usize,
     pub(super) config: ConfigName,

@@ -20,7 +20,7 @@ pub(super) const PODS_PER_NODE: usize = 100;
 /// Sessions that an agent keeps for resumption.
 const SESSIONS: usize = 2;
 
-/// They end with it.
+/// The agents of the fleet, which end when this is dropped.
 pub(super) struct Agents {
     shared: Arc<Surroundings>,
     tls: ClientConfig,

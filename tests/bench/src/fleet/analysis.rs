@@ -89,10 +89,10 @@ pub(super) struct Back {
     pub(super) verdict: Duration,
     /// Pods that had the version.
     pub(super) pods: usize,
-    /// From the first refusal, and from the verdict, until the last of them had the old version again.
+    /// The time from the first refusal, and from the verdict, until the last of them had the old version again.
     pub(super) taken_after_harm: Option<Duration>,
     pub(super) taken: Option<Duration>,
-    /// From the verdict until each pod of the config has a condition that says so.
+    /// The time from the verdict until each pod of the config has a condition that says so.
     pub(super) proven: Option<Duration>,
     /// Pods whose condition changed after the verdict.
     pub(super) rewritten: usize,

@@ -39,7 +39,7 @@ type OfAgent = [u32; 4];
 
 /// All counters at one time.
 pub(super) struct Reading {
-    /// By verb and resource.
+    /// The number of requests by verb and resource.
     requests: BTreeMap<String, f64>,
     hub: BTreeMap<String, f64>,
     processor: BTreeMap<&'static str, Duration>,
@@ -52,10 +52,10 @@ pub(super) struct Reading {
 pub(super) struct Spent {
     /// Writes by verb and resource.
     pub(super) writes: BTreeMap<String, f64>,
-    /// Other requests.
+    /// The number of other requests.
     pub(super) reads: BTreeMap<String, f64>,
     pub(super) hub: BTreeMap<String, f64>,
-    /// In seconds, of both replicas of a role together.
+    /// The processor time in seconds, of both replicas of a role together.
     pub(super) processor_seconds: BTreeMap<&'static str, f64>,
     pub(super) answers: Done,
     pub(super) reports: Done,
@@ -156,7 +156,7 @@ fn is_write(what: &str) -> bool {
 
 /// Requests by verb and resource.
 fn requests(text: &str) -> BTreeMap<String, f64> {
-    let mut all = BTreeMap::new();
+    let mut collected = BTreeMap::new();
     for (series, value) in series(text) {
         let Some(labels) = series.strip_prefix("apiserver_request_total{") else { continue };
         let label = |name: &str| {
@@ -166,9 +166,9 @@ fn requests(text: &str) -> BTreeMap<String, f64> {
         let subresource = Some(label("subresource")).filter(|name| !name.is_empty());
         let resource = label("resource");
         let what = subresource.map_or_else(|| resource.to_owned(), |sub| format!("{resource}/{sub}"));
-        *all.entry(format!("{} {what}", label("verb"))).or_default() += value;
+        *collected.entry(format!("{} {what}", label("verb"))).or_default() += value;
     }
-    all
+    collected
 }
 
 /// Returns the series of metrics in Prometheus' format, with their values.

@@ -29,8 +29,8 @@ async fn a_small_fleet_is_measured() -> Result<()> {
     let found: Value = serde_json::from_str(&Box::pin(measure(options)).await?.json()?)?;
     let measures = found["measures"].as_array().expect("there are measures");
     let value = |what: &str| {
-        let found = measures.iter().find(|row| row["measure"].as_str().is_some_and(|name| name.contains(what)));
-        found.unwrap_or_else(|| panic!("there is no row {what}"))["value"].as_f64()
+        let entry = measures.iter().find(|row| row["measure"].as_str().is_some_and(|name| name.contains(what)));
+        entry.unwrap_or_else(|| panic!("there is no row {what}"))["value"].as_f64()
     };
     for what in [
         "step 4 (100 pods): until the last pod is proven",

@@ -12,15 +12,15 @@ const VERSIONS: usize = 4;
 /// What happened to a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Its agent has the version.
+    /// The agent of the pod has the version.
     Taken,
-    /// Its application has acknowledged the version.
+    /// The application has acknowledged the version.
     Acknowledged,
-    /// Its application refuses the version.
+    /// The application refuses the version.
     Refused,
-    /// Its condition says that it runs the version.
+    /// The condition of the pod says that it runs the version.
     Proven,
-    /// Its condition says that something is wrong or under way.
+    /// The condition of the pod says that something is wrong or under way.
     Unproven,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Look {
     pub(super) at: Duration,
     /// Length of the status as JSON.
     pub(super) bytes: usize,
-    /// Without what nobody asks for here.
+    /// The status, without what is not measured here.
     pub(super) status: VersionedConfigStatus,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Counts {
     pub(super) answers: AtomicU32,
     /// Reports that were taken.
     pub(super) reports: AtomicU32,
-    /// Connections.
+    /// The number of connections.
     pub(super) handshakes: AtomicU32,
     /// Requests and connections that failed.
     pub(super) failures: AtomicU32,
@@ -79,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Journal {
-    /// Of this many configs with this many pods each; pods are numbered by config.
+    /// Returns a journal of this many configs with this many pods each; pods are numbered by config.
     pub(super) fn new(configs: usize, pods_each: usize) -> Self {
         let pod = |number| Pod { config: number / pods_each, events: Mutex::default(), counts: Counts::default() };
         Self {

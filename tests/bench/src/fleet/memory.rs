@@ -41,12 +41,12 @@ pub(super) async fn measure(mut scene: Scene, title: &str, report: &mut Report) 
     let [hub, other] = &mut scene.roles.hub;
     scene.agents.use_hubs(vec![hub.hub]);
     other.process.stop()?;
-    let all = async || {
+    let all_done = async || {
         sleep(Duration::from_millis(200)).await;
         let held = hub.metric("nudge_hub_held_polls").await.ok()?;
         (held >= float(u64::try_from(agents).ok()?)).then_some(())
     };
-    eventually(RECONNECT_TIMEOUT, "one replica of the hub has all agents", all).await?;
+    eventually(RECONNECT_TIMEOUT, "one replica of the hub has all agents", all_done).await?;
     let Scene { ref mut cluster, ref roles, .. } = scene;
     let of = |replica: &Replica| procfs::memory(replica.process.pid());
     let leader = leader(&roles.control).await?;

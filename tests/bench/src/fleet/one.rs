@@ -126,13 +126,13 @@ async fn bad(scene: &Scene, title: &str, report: &mut Report) -> Result<()> {
     report.row(time("from the first refusal until the verdict", Some(found.verdict)));
     let taken = time("from the verdict until every agent has the old one", found.taken);
     report.row(taken.target(Target::AtMost(2.0)));
-    let what = format!("from the verdict until every condition says so ({} written)", found.rewritten);
-    report.row(beside_floor(name(&what), found.proven, floor));
+    let description = format!("from the verdict until every condition says so ({} written)", found.rewritten);
+    report.row(beside_floor(name(&description), found.proven, floor));
     let cost = after.since(&before);
     // Agents that had it; what others do in vain counts too.
     let had = float(u64::try_from(found.pods)?);
-    let each = |what: &str, done: u64, most: f64| {
-        Row::new(name(what), Unit::Each, float(done) / had).target(Target::AtMost(most))
+    let each = |description: &str, done: u64, most: f64| {
+        Row::new(name(description), Unit::Each, float(done) / had).target(Target::AtMost(most))
     };
     report.row(each("assignment answers for each agent that had it", cost.answers.all, 2.0));
     report.row(each("reports for each agent that had it", cost.reports.all, 2.0));

@@ -18,9 +18,9 @@ use crate::payload::entries;
 
 /// Requests at the same time.
 const CLIENTS: usize = 16;
-/// Of a version, as JSON, in bytes.
+/// The size of a version as JSON.
 const DICTIONARY_BYTES: usize = 4096;
-/// For how long the tokens of agents are good.
+/// The time for which the tokens of agents are valid.
 const TOKEN_LIFETIME: Duration = Duration::from_hours(6);
 /// How long the control plane may take to see the configs.
 const INDEX_TIMEOUT: Duration = Duration::from_mins(10);
@@ -40,7 +40,7 @@ pub(super) struct Shape {
     pub(super) versions: u32,
 }
 
-/// A pod.
+/// A pod of the fleet.
 pub(super) struct FleetPod {
     pub(super) namespace: String,
     pub(super) name: String,

@@ -10,7 +10,7 @@ use crate::row::{Row, Target, Unit};
 pub(super) const TIMES: f64 = 1.3;
 pub(super) const MORE: f64 = 2.0;
 
-/// Of an end that was never seen, infinite.
+/// Returns the time in seconds, which is infinite if its end was never seen.
 pub(super) fn seconds(time: Option<Duration>) -> f64 {
     time.map_or(f64::INFINITY, |time| time.as_secs_f64())
 }

@@ -93,8 +93,8 @@ impl Scene {
     /// Waits until the conditions of all pods say that they run the version.
     pub(super) async fn all_proven(&self, version: u32) -> Result<()> {
         let all = self.fleet.pods.len();
-        let what = format!("all conditions say that version {version} runs");
-        let waited = self.until(&what, |journal| journal.current_pods(version) == all).await;
+        let description = format!("all conditions say that version {version} runs");
+        let waited = self.until(&description, |journal| journal.current_pods(version) == all).await;
         waited.with_context(|| format!("{} of {all} do", self.journal.current_pods(version)))
     }
 

@@ -23,7 +23,7 @@ use crate::progress;
 /// How long one request lasts; then the next one goes on.
 const REQUEST_DURATION: Duration = Duration::from_mins(30);
 
-/// They end with it.
+/// The watches of all kinds, which end when this is dropped.
 pub(super) struct Watches {
     _tasks: JoinSet<()>,
 }

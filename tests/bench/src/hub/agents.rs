@@ -67,7 +67,7 @@ impl Crowd {
     /// Waits until all agents have the revision; when each had it, in seconds since the mark.
     pub(crate) async fn wait_for_revision(&mut self, revision: u64, within: Duration) -> Result<Samples> {
         let mut times = Vec::with_capacity(self.agents);
-        let all = async {
+        let all_done = async {
             while times.len() < self.agents {
                 let (taken, at) = self.taken.recv().await.context("no agent is left")?;
                 if taken == revision {
@@ -76,7 +76,7 @@ impl Crowd {
             }
             anyhow::Ok(())
         };
-        let reached = timeout(within, all).await;
+        let reached = timeout(within, all_done).await;
         ensure!(reached.is_ok(), "{} of {} agents have revision {revision}", times.len(), self.agents);
         Ok(Samples::new(times))
     }

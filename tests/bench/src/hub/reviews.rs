@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 use crate::progress;
 use crate::samples::Samples;
 
-/// Between two reviews.
+/// The time between two reviews.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Asks until it is dropped.

@@ -14,7 +14,7 @@ pub(crate) struct Server {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     pub(crate) address: SocketAddr,
-    /// Where it takes admission reviews.
+    /// The address at which admission reviews are taken.
     pub(crate) admission: SocketAddr,
     /// Whom its clients trust.
     pub(crate) authority: String,

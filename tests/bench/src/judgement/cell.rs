@@ -11,7 +11,7 @@ use super::weather::Weather;
 /// A readiness probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probes {
-    /// In seconds; 0 for pods without a probe.
+    /// The period of the probe in seconds; 0 for pods without a probe.
     pub(crate) period: u32,
     pub(crate) failures: u32,
     pub(crate) timeout: u32,
@@ -24,7 +24,7 @@ impl Probes {
         (Millis::from(self.period) * SECOND).max(1)
     }
 
-    /// From the first attempt that fails to the one that decides.
+    /// Returns the time from the first attempt that fails to the one that decides.
     pub(super) fn failures_ms(self) -> Millis {
         self.period_ms() * Millis::from(self.failures.max(1) - 1)
     }

@@ -25,13 +25,13 @@ pub(crate) enum Event {
     Taken(usize),
     /// A container ends, unless it did before.
     Crash(usize, u32),
-    /// That is seen.
+    /// The crash of a container is seen.
     CrashSeen(usize, u32),
-    /// It is started again.
+    /// A container is started again.
     Start(usize, u32),
     /// The agent of a pod is there again, after a reboot.
     AgentBack(usize),
-    /// Its process answers.
+    /// The process of a container answers.
     Serve(usize, u32),
     /// What probes found is seen.
     Probed(usize, u32, bool),
@@ -70,7 +70,7 @@ pub(crate) struct Cluster<'a, J> {
     /// When the next look is, and when the last one was.
     look_at: Option<Millis>,
     looked_at: Millis,
-    /// Nobody leads before this time.
+    /// The time before which no replica leads.
     pub(super) leaderless_until: Millis,
     /// The rollout of an image that is on.
     pub(super) rolling: Option<Rolling>,
@@ -128,12 +128,12 @@ impl<'a, J: Judge> Cluster<'a, J> {
             let node = self.random.random_range(0..self.view.nodes.len());
             let pod = self.add_pod(workload, Some(node));
             let restarts = if self.random.random_bool(0.5) { 0 } else { self.random.random_range(1..4) };
-            let seen = &mut self.view.pods[pod];
-            (seen.ready, seen.was_ready, seen.running, seen.acknowledged) = (true, true, true, true);
-            (seen.app_ready, seen.agent_ready) = (true, true);
-            (seen.runs, seen.restarts) = (Some(Version::Current), restarts);
+            let pod_view = &mut self.view.pods[pod];
+            (pod_view.ready, pod_view.was_ready, pod_view.running, pod_view.acknowledged) = (true, true, true, true);
+            (pod_view.app_ready, pod_view.agent_ready) = (true, true);
+            (pod_view.runs, pod_view.restarts) = (Some(Version::Current), restarts);
             // Most of them long ago, some a moment ago.
-            seen.last_restart = (restarts > 0).then(|| -self.random.random_range(1..600_000));
+            pod_view.last_restart = (restarts > 0).then(|| -self.random.random_range(1..600_000));
             self.real[pod].settle();
         }
         self.choose_harmed();
@@ -305,8 +305,8 @@ impl<'a, J: Judge> Cluster<'a, J> {
     fn assign(&mut self) {
         let (mut assigned, mut more) = (0, false);
         for pod in 0..self.view.pods.len() {
-            let seen = &self.view.pods[pod];
-            if seen.gone || seen.terminating {
+            let pod_view = &self.view.pods[pod];
+            if pod_view.gone || pod_view.terminating {
                 continue;
             }
             let version = self.judge.assigned(&self.view, pod);

@@ -20,7 +20,7 @@ use super::judge::{Judge, Look, Millis, Progress, SeenPod, Version, View};
 pub(crate) const NAME: &str = "after";
 /// When the simulated rollout is requested, in seconds since 1970.
 const BEGIN: i64 = 1_800_000_000;
-/// As in `nudge_core::config`.
+/// The maximum number of transitions, as in `nudge_core::config`.
 const MAX_TRANSITIONS: usize = 16;
 
 const CURRENT: &str = "1";
@@ -43,7 +43,7 @@ pub(crate) struct Engine {
     positions: Vec<Option<usize>>,
     /// When each pod became unready or restarted.
     fell: Vec<Option<Millis>>,
-    /// Of each workload.
+    /// The threshold of each workload.
     thresholds: Vec<u64>,
     probe: Option<SlowestProbe>,
 }
@@ -97,8 +97,8 @@ impl Engine {
     }
 
     fn update(&mut self, pod: usize, now: Millis, view: &View) {
-        let seen = &view.pods[pod];
-        match (self.positions[pod], seen.terminating || seen.gone) {
+        let pod_view = &view.pods[pod];
+        match (self.positions[pod], pod_view.terminating || pod_view.gone) {
             (None, true) => {}
             (Some(position), true) => {
                 self.subjects.swap_remove(position);
@@ -110,14 +110,14 @@ impl Engine {
             }
             (Some(position), false) => {
                 let subject = &mut self.subjects[position];
-                if subject.containers_ready && !seen.app_ready || subject.restarts < seen.restarts {
+                if subject.containers_ready && !pod_view.app_ready || subject.restarts < pod_view.restarts {
                     self.fell[pod] = Some(now);
                 }
-                brought_up(subject, seen, view);
+                brought_up(subject, pod_view, view);
             }
             (None, false) => {
-                let mut subject = subject(seen, view, self.probe.as_ref());
-                brought_up(&mut subject, seen, view);
+                let mut subject = subject(pod_view, view, self.probe.as_ref());
+                brought_up(&mut subject, pod_view, view);
                 self.positions[pod] = Some(self.subjects.len());
                 self.subjects.push(subject);
                 self.pods.push(pod);
@@ -230,11 +230,11 @@ impl Judge for Engine {
     }
 
     fn assigned(&self, view: &View, pod: usize) -> Version {
-        let seen = &view.pods[pod];
-        let threshold = self.thresholds.get(seen.workload).copied().unwrap_or_default();
+        let pod_view = &view.pods[pod];
+        let threshold = self.thresholds.get(pod_view.workload).copied().unwrap_or_default();
         // After the rollout there are no thresholds.
         let all = self.status.current_version.as_deref() == Some(TARGET);
-        if all || u64::from(seen.number) < threshold { Version::Target } else { Version::Current }
+        if all || u64::from(pod_view.number) < threshold { Version::Target } else { Version::Current }
     }
 
     fn hand_over(&mut self) {
@@ -295,7 +295,7 @@ fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject
     }
 }
 
-/// What changes.
+/// Brings up to date what changes of a pod.
 fn brought_up(subject: &mut Subject, seen: &SeenPod, view: &View) {
     let runs = seen.runs.map(|version| if version == Version::Target { TARGET } else { CURRENT });
     if subject.runs.as_deref() != runs {

@@ -30,7 +30,7 @@ impl<J: Judge> Cluster<'_, J> {
         }
     }
 
-    /// It happens.
+    /// Lets the weather strike.
     pub(super) fn strike(&mut self) {
         self.outcome.unassigned = Some(self.unassigned());
         let pods = self.view.pods.len();
@@ -196,7 +196,7 @@ impl<J: Judge> Cluster<'_, J> {
         self.after(delay, Event::Terminate(pod));
     }
 
-    /// More pods; one in `unschedulable` has no room anywhere.
+    /// Adds pods; one in `unschedulable` has no room anywhere.
     fn scale(&mut self, more: usize, unschedulable: usize) {
         for number in 0..more {
             let workload = number % self.cell.workloads;
@@ -208,8 +208,8 @@ impl<J: Judge> Cluster<'_, J> {
     fn roll_image(&mut self) {
         let workload = self.random.random_range(0..self.cell.workloads);
         let pods = &self.view.pods;
-        let there = |&pod: &usize| pods[pod].workload == workload && !pods[pod].gone && !pods[pod].terminating;
-        let mut old: Vec<usize> = (0..pods.len()).filter(there).collect();
+        let exists = |&pod: &usize| pods[pod].workload == workload && !pods[pod].gone && !pods[pod].terminating;
+        let mut old: Vec<usize> = (0..pods.len()).filter(exists).collect();
         let (count, down, up) = (old.len(), old.len() / 4, old.len().div_ceil(4));
         let first: Vec<usize> = old.drain(..down).collect();
         self.rolling = Some(Rolling { workload, to_bear: count, old });
@@ -244,8 +244,8 @@ impl<J: Judge> Cluster<'_, J> {
     fn outage(&mut self, percent: u32, crashing: bool) {
         let lasts = self.between(60 * SECOND, 180 * SECOND);
         for pod in 0..self.view.pods.len() {
-            let seen = &self.view.pods[pod];
-            if seen.gone || seen.terminating || !self.random.random_ratio(percent, 100) {
+            let pod_view = &self.view.pods[pod];
+            if pod_view.gone || pod_view.terminating || !self.random.random_ratio(percent, 100) {
                 continue;
             }
             let begins = self.between(0, 5 * SECOND);

@@ -21,33 +21,33 @@ pub(crate) enum Version {
 #[allow(clippy::struct_excessive_bools)] // each is one fact that is seen; none follows from another
 pub(crate) struct SeenPod {
     pub(crate) uid: String,
-    /// Its position in [`View::workloads`].
+    /// The position of the workload in [`View::workloads`].
     pub(crate) workload: usize,
-    /// Its position in the order in which pods are moved.
+    /// The position of the pod in the order in which pods are moved.
     pub(crate) number: u32,
-    /// Its position in [`View::nodes`]; none while it can't be scheduled.
+    /// The position of the node in [`View::nodes`]; none while it can't be scheduled.
     pub(crate) node: Option<usize>,
     /// Which template it was made of.
     pub(crate) template: u32,
     /// What its agent reported that it serves.
     pub(crate) runs: Option<Version>,
     pub(crate) acknowledged: bool,
-    /// Its agent reported that it can't take what is assigned to it.
+    /// Whether the agent reported that it can't take what is assigned to it.
     pub(crate) refused: bool,
     pub(crate) ready: bool,
     pub(crate) was_ready: bool,
     /// Since when it is not Ready, in seconds since the rollout was requested.
     pub(crate) unready_since: Option<i64>,
-    /// Its container that subscribes is ready; its agent's container is.
+    /// Whether the container that subscribes is ready.
     pub(crate) app_ready: bool,
     pub(crate) agent_ready: bool,
     pub(crate) running: bool,
     /// A container of it has done its work.
     pub(crate) ending: bool,
     pub(crate) terminating: bool,
-    /// It has the condition `DisruptionTarget`.
+    /// Whether the pod has the condition `DisruptionTarget`.
     pub(crate) disrupted: bool,
-    /// It does not exist any more.
+    /// Whether the pod does not exist any more.
     pub(crate) gone: bool,
     /// Restarts of its container that subscribes, of other injectors', and of its agent.
     pub(crate) restarts: i32,
@@ -82,14 +82,14 @@ pub(crate) struct View {
     pub(crate) bake_seconds: Option<u32>,
 }
 
-/// Where a rollout stands.
+/// The progress of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// It moves, watches or waits.
+    /// The rollout moves, watches or waits.
     Moving,
-    /// It stands still because something may be wrong with the target.
+    /// The rollout stands still because something may be wrong with the target.
     Inconclusive,
-    /// It stands still for another reason until somebody acts.
+    /// The rollout stands still for another reason until somebody acts.
     Held,
     RolledBack,
     Passed,

@@ -113,28 +113,28 @@ fn after_all_weathers_the_fleet_is_whole_and_well() {
 
 #[test]
 fn weather_is_seen_by_those_who_look() {
-    let seen = |weather: Weather| {
+    let read = |weather: Weather| {
         let cell = cell(weather, Target::GOOD, 1);
         let mut cluster = Cluster::new(&cell, 5, Onlooker::default());
         cluster.play();
         (cluster.view, cluster.judge.diary)
     };
-    let (rebooted, diary) = seen(Weather::Reboot);
+    let (rebooted, diary) = read(Weather::Reboot);
     assert_eq!((rebooted.nodes[0].boot, diary.len() >= 3), (1, true));
     assert_eq!(rebooted.pods[0].agent_restarts, 1);
     assert_eq!(rebooted.pods.len(), 1);
-    let (drained, _) = seen(Weather::Drain);
+    let (drained, _) = read(Weather::Drain);
     assert!(drained.pods[0].disrupted && drained.pods.len() == 2);
-    let (rolled, _) = seen(Weather::Image);
+    let (rolled, _) = read(Weather::Image);
     assert!(!rolled.pods[0].disrupted && rolled.pods[1].template == 1);
-    let (killed, _) = seen(Weather::Sidecar);
+    let (killed, _) = read(Weather::Sidecar);
     assert_eq!((killed.pods[0].sidecar_restarts, killed.pods[0].gone), (1, false));
-    let (restarted, diary) = seen(Weather::KubeletRestart);
+    let (restarted, diary) = read(Weather::KubeletRestart);
     let states: Vec<bool> = diary.iter().map(|entry| entry.1).collect();
     assert_eq!(states, [true, false, true], "{diary:?}");
     assert_eq!(restarted.nodes[0].boot, 0);
     for quiet in [Weather::Calm, Weather::Leaders, Weather::Hold] {
-        assert_eq!(seen(quiet).1.len(), 1, "{quiet}");
+        assert_eq!(read(quiet).1.len(), 1, "{quiet}");
     }
 }
 

@@ -34,7 +34,7 @@ impl<J: Judge> Cluster<'_, J> {
         self.after(delay, Event::Probed(pod, finding, answers));
     }
 
-    /// From a change that a kubelet knows to the change in the API server.
+    /// Returns the time from a change that a kubelet knows to the change in the API server.
     pub(super) fn latency(&mut self) -> Millis {
         self.between(50, 600)
     }
@@ -120,8 +120,8 @@ impl<J: Judge> Cluster<'_, J> {
         real.start += 1;
         let start = real.start;
         real.runs = real.assigned;
-        let seen = &self.view.pods[pod];
-        if seen.runs != Some(real.runs) || !seen.acknowledged {
+        let pod_view = &self.view.pods[pod];
+        if pod_view.runs != Some(real.runs) || !pod_view.acknowledged {
             self.after(300, Event::Taken(pod));
         }
         let answers = self.between(SECOND, 3 * SECOND);
@@ -147,14 +147,14 @@ impl<J: Judge> Cluster<'_, J> {
 
     /// The agent takes what is assigned to its pod, and notifies the application.
     pub(super) fn take(&mut self, pod: usize) {
-        let seen = &self.view.pods[pod];
+        let pod_view = &self.view.pods[pod];
         let real = &self.real[pod];
         // A pod that starts takes it then.
-        if seen.gone || real.dark || !seen.running || real.runs == real.assigned && !seen.refused {
+        if pod_view.gone || real.dark || !pod_view.running || real.runs == real.assigned && !pod_view.refused {
             return;
         }
         if real.prone && real.assigned == Version::Target && self.cell.version.kind == Kind::Refused {
-            self.show(pod, |seen| (seen.refused, seen.acknowledged) = (true, false));
+            self.show(pod, |pod_view| (pod_view.refused, pod_view.acknowledged) = (true, false));
             return;
         }
         let real = &mut self.real[pod];
@@ -211,7 +211,7 @@ impl<J: Judge> Cluster<'_, J> {
         self.after(delay, Event::Born(pod));
     }
 
-    /// Its containers are started for the first time.
+    /// Starts the containers of a pod for the first time.
     pub(super) fn born(&mut self, pod: usize) {
         if !self.view.pods[pod].gone && !self.view.pods[pod].terminating && !self.real[pod].dark {
             self.show(pod, |seen| (seen.running, seen.agent_ready) = (true, true));
@@ -221,12 +221,12 @@ impl<J: Judge> Cluster<'_, J> {
 
     /// The pod is deleted, and replaced where that is its workload's way.
     pub(super) fn terminate(&mut self, pod: usize, disrupted: bool, replaced: bool) {
-        let seen = &self.view.pods[pod];
-        if seen.gone || seen.terminating {
+        let pod_view = &self.view.pods[pod];
+        if pod_view.gone || pod_view.terminating {
             return;
         }
-        let workload = seen.workload;
-        self.show(pod, |seen| (seen.terminating, seen.disrupted) = (true, disrupted));
+        let workload = pod_view.workload;
+        self.show(pod, |pod_view| (pod_view.terminating, pod_view.disrupted) = (true, disrupted));
         let gone = self.between(SECOND, 30 * SECOND);
         self.after(gone, Event::Gone(pod));
         if replaced {
@@ -276,7 +276,7 @@ impl<J: Judge> Cluster<'_, J> {
     }
 
     pub(super) fn pods_of(&self, node: usize) -> Vec<usize> {
-        let there = |&pod: &usize| self.view.pods[pod].node == Some(node) && !self.view.pods[pod].gone;
-        (0..self.view.pods.len()).filter(there).collect()
+        let exists = |&pod: &usize| self.view.pods[pod].node == Some(node) && !self.view.pods[pod].gone;
+        (0..self.view.pods.len()).filter(exists).collect()
     }
 }

@@ -9,7 +9,7 @@ pub(crate) struct Outcome {
     /// Since when, and why.
     pub(crate) since: Millis,
     pub(crate) message: String,
-    /// It was inconclusive for a time.
+    /// Whether the rollout was inconclusive for a time.
     pub(crate) was_inconclusive: bool,
     /// How often the target was assigned to more pods, to how many first, and when.
     pub(crate) steps: usize,
@@ -38,9 +38,9 @@ impl Outcome {
     /// Writes down what is said, where that is new.
     pub(super) fn write_down(&mut self, progress: Progress, now: Millis, assigned: usize, message: &str) {
         let Some(diary) = &mut self.diary else { return };
-        let said = format!("{progress:?}, {assigned} assigned: {message}");
-        if diary.last().is_none_or(|last| !last.ends_with(&said)) {
-            diary.push(format!("{:>7}.{:03} s {said}", now / 1000, now % 1000));
+        let description = format!("{progress:?}, {assigned} assigned: {message}");
+        if diary.last().is_none_or(|last| !last.ends_with(&description)) {
+            diary.push(format!("{:>7}.{:03} s {description}", now / 1000, now % 1000));
         }
     }
 

@@ -15,12 +15,12 @@ pub(crate) struct Real {
     pub(super) unready: bool,
     /// How many troubles of the environment it has.
     pub(super) troubles: u32,
-    /// Its container runs; its process answers.
+    /// Whether the container runs.
     pub(super) up: bool,
     pub(super) serves: bool,
-    /// Its node is not there: nothing happens in it, and nothing is seen of it.
+    /// Whether the node of the pod is away: nothing happens in it, and nothing is seen of it.
     pub(super) dark: bool,
-    /// Its other containers are there.
+    /// Whether the other containers of the pod exist.
     pub(super) complete: bool,
     /// When its probes are made within their period.
     pub(super) phase: Millis,
@@ -56,7 +56,7 @@ impl Real {
         }
     }
 
-    /// It has been running for long.
+    /// Sets a state as of a pod that has been running for long.
     pub(super) fn settle(&mut self) {
         (self.up, self.serves, self.probed) = (true, true, true);
     }

@@ -7,7 +7,7 @@ use super::statistics::quantile;
 use super::versions::Kind;
 use super::weather::Weather;
 
-/// This many pods without the target show what the weather is like.
+/// The number of pods without the target that show what the weather is like.
 const MIN_COMPARED_RUNS: usize = 20;
 
 /// What became of all rollouts of a cell.
@@ -107,7 +107,7 @@ impl Tally {
         quantile(&self.exposed, thousandths)
     }
 
-    /// From the first assignment on.
+    /// Returns the time from the first assignment until the stop.
     pub(crate) fn stopped_after(&self, thousandths: usize) -> Millis {
         quantile(&self.stopped_after, thousandths)
     }

@@ -6,16 +6,16 @@ use super::tally::Tally;
 use super::versions::Kind;
 use super::weather::Weather;
 
-/// What is demanded of a cell.
+/// What a cell must achieve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Target {
-    /// Good versions are rolled back at most so often.
+    /// The maximum share of good versions that are rolled back.
     FalseAtMost(f64),
-    /// The same, where at least 20 pods do not have the target when the weather strikes.
+    /// The maximum share of good versions that are rolled back, where at least 20 pods do not have the target when the weather strikes.
     FalseComparedAtMost(f64),
-    /// Bad ones are stopped at least so often; and in at least this share of these, in the first step.
+    /// The minimum share of bad versions that are stopped, and the minimum share of these that are stopped in the first step.
     Stopped(f64, Option<f64>),
-    /// So many are stopped, and so many rolled back.
+    /// The shares of versions that are stopped, and rolled back.
     RolledBack(f64, f64),
 }
 

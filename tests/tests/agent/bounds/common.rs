@@ -23,8 +23,8 @@ pub(crate) async fn with_handler(dir: ConfigDir) -> Result<AgentUnderTest> {
 pub(crate) async fn await_promptly<T>(what: &str, result: impl Future<Output = Result<T>>) -> Result<T> {
     let begun = Instant::now();
     let result = result.await.with_context(|| what.to_owned())?;
-    let took = begun.elapsed();
-    ensure!(took < Duration::from_secs(3), "{what} only after {took:?}");
+    let duration = begun.elapsed();
+    ensure!(duration < Duration::from_secs(3), "{what} only after {duration:?}");
     Ok(result)
 }
 

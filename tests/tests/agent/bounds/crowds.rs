@@ -20,7 +20,7 @@ use crate::bounds::common::{MIB, await_promptly, connections, narrow, own_memory
 
 /// The agent's bound for connections from the pod.
 const CONNECTIONS: usize = 256;
-/// Its bound for waiting requests.
+/// The maximum number of waiting requests.
 const WAITING: usize = 128;
 
 /// Waits until what the agent has for itself is within a mebibyte of what it was.
@@ -119,24 +119,24 @@ async fn a_new_client_takes_the_place_of_the_one_that_was_idle_longest() -> Resu
     let mut agent = with_handler(AgentUnderTest::shop()?).await?;
     let before = own_memory(&agent)?;
     let request = head(&agent.access, "GET /config/lives", &[]);
-    let mut all = Vec::new();
+    let mut collected = Vec::new();
     for _ in 0..CONNECTIONS {
-        all.push(asked(&agent, &request).await?);
+        collected.push(asked(&agent, &request).await?);
     }
     // The first one shows that it is not idle.
-    all[0].send(&request).await?;
-    assert_eq!(all[0].reply().await?.body, "3");
+    collected[0].send(&request).await?;
+    assert_eq!(collected[0].reply().await?.body, "3");
     for _ in 0..MORE {
-        all.push(asked(&agent, &request).await?);
+        collected.push(asked(&agent, &request).await?);
     }
-    for idle in &mut all[1..=MORE] {
+    for idle in &mut collected[1..=MORE] {
         timeout(WAIT_TIMEOUT, idle.ended()).await.context("one that was idle for longer is not cut")?;
     }
-    for (at, kept) in all.iter_mut().enumerate().filter(|(at, _)| *at == 0 || *at > MORE) {
+    for (at, kept) in collected.iter_mut().enumerate().filter(|(at, _)| *at == 0 || *at > MORE) {
         kept.send(&request).await?;
         assert_eq!(kept.reply().await.with_context(|| format!("number {at} was cut"))?.body, "3");
     }
-    drop(all);
+    drop(collected);
     let alone = async || (connections(&mut agent.client).await.ok()? == 1).then_some(());
     eventually(WAIT_TIMEOUT, "all are gone", alone).await?;
     shrinks_back_to(&agent, before).await

@@ -22,7 +22,7 @@ const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
 /// The agent's bound for connections from outside of the pod.
 const FOREIGN: usize = 8;
-/// Those of the pod itself that may still be counted: the one that asks, and the two before it.
+/// The number of connections of the pod itself that may still be counted: the one that asks, and the two before it.
 const OWN: usize = 3;
 
 /// A pod's agent on all its addresses.

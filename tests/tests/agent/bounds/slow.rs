@@ -75,16 +75,16 @@ async fn clients_that_send_one_byte_a_second_delay_neither_notifications_nor_oth
 /// Returns clients that ask for the dictionary and take nothing of the reply; each has begun to come.
 async fn start_greedy_clients(access: &Access, clients: usize) -> Result<Vec<Raw>> {
     let trust = tls::trusting(&access.authority)?;
-    let mut all = Vec::new();
+    let mut collected = Vec::new();
     for _ in 0..clients {
         let mut raw = Raw::over(narrow(access.address).await?, access.address.ip(), &trust).await?;
         raw.send(head(access, "GET /config", &[])).await?;
-        all.push(raw);
+        collected.push(raw);
     }
-    for raw in &all {
+    for raw in &collected {
         timeout(WAIT_TIMEOUT, raw.tcp().peek(&mut [0])).await.context("no reply begins")??;
     }
-    Ok(all)
+    Ok(collected)
 }
 
 /// Returns a config with one value of a mebibyte in the versions 1 to 3; 1 is current.

@@ -39,7 +39,7 @@ impl Terminal {
         Ok(Self { master, shown: String::new(), process, _temporary: temporary })
     }
 
-    /// Types something.
+    /// Types keys.
     pub(super) fn type_keys(&mut self, keys: &str) -> Result<()> {
         Ok(self.master.write_all(keys.as_bytes())?)
     }

@@ -11,9 +11,9 @@ use nudge_tests::{Client, FakeHub, Pod};
 use crate::hub_source::{APP, CATCHES, USR1};
 
 async fn fails_with(pod: &Pod, client: &mut Client, reason: &str) -> Result<Status> {
-    let what = format!("contact fails with {reason}");
+    let description = format!("contact fails with {reason}");
     let failed = |status: &Status| status.contact.as_ref().is_some_and(|contact| contact.reason == reason);
-    pod.status_when(client, WAIT_TIMEOUT, &what, failed).await
+    pod.status_when(client, WAIT_TIMEOUT, &description, failed).await
 }
 
 #[tokio::test]

@@ -102,8 +102,8 @@ async fn with_cgroup_v2_and_a_namespace_for_each_container_only_its_own_processe
         command.args(CATCHES).stdin(Stdio::null()).stdout(fs::File::create(&output)?);
         let process = Process::spawn(name, &mut command)?;
         let says = async |what: &str| {
-            let said = async || fs::read_to_string(&output).ok()?.contains(what).then_some(());
-            eventually(WAIT_TIMEOUT, what, said).await
+            let says_it = async || fs::read_to_string(&output).ok()?.contains(what).then_some(());
+            eventually(WAIT_TIMEOUT, what, says_it).await
         };
         if let Err(error) = says("ready").await {
             ensure!(!Uid::effective().is_root(), "{error:#}");
@@ -116,12 +116,13 @@ async fn with_cgroup_v2_and_a_namespace_for_each_container_only_its_own_processe
     hub.say(|say| say.containers = known);
     let mut client = pod.start().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    let done = |status: &Status| status.containers.iter().all(|one| one.notified.outcome == Outcome::Delivered);
+    let done =
+        |status: &Status| status.containers.iter().all(|container| container.notified.outcome == Outcome::Delivered);
     let status = pod.status_when(&mut client, WAIT_TIMEOUT, "both are notified", done).await?;
     for (container, (process, output)) in status.containers.iter().zip(&processes) {
         ensure!(container.notified.processes == [process.pid()], "{container:?}, not {}", process.pid());
-        let said = async || fs::read_to_string(output).ok()?.contains("SIGUSR1").then_some(());
-        eventually(WAIT_TIMEOUT, "it has the signal", said).await?;
+        let message_of = async || fs::read_to_string(output).ok()?.contains("SIGUSR1").then_some(());
+        eventually(WAIT_TIMEOUT, "it has the signal", message_of).await?;
     }
     for (_, output) in &processes[2..] {
         ensure!(!fs::read_to_string(output)?.contains("SIGUSR1"), "{}", output.display());

@@ -197,9 +197,9 @@ async fn wait_for_record(pod: &Pod, what: &str, expected: impl Fn(&str) -> bool)
 /// Waits until the agent would serve this version after a restart.
 async fn wait_until_kept(pod: &Pod, version: &str) -> Result<()> {
     let file = pod.path("state/last-good");
-    let there =
+    let exists =
         || fs::read(&file).is_ok_and(|bytes| bytes.windows(version.len()).any(|part| part == version.as_bytes()));
-    nudge_tests::eventually(WAIT_TIMEOUT, "the version is kept", async || there().then_some(())).await
+    nudge_tests::eventually(WAIT_TIMEOUT, "the version is kept", async || exists().then_some(())).await
 }
 
 #[tokio::test]

@@ -58,7 +58,8 @@ async fn storm(slow: &str) -> Result<()> {
         let last = hook.notified_of("2.49", WAIT_TIMEOUT).await?;
         ensure!(last.event()?.data.etag == status.etag);
     }
-    let newest = |notified: &NotificationStatus| was_delivered(notified) && notified.etag.as_ref() == Some(&status.etag);
+    let newest =
+        |notified: &NotificationStatus| was_delivered(notified) && notified.etag.as_ref() == Some(&status.etag);
     let settled = agent.status_when("every subscriber was notified of the newest version", |status| {
         status.containers.iter().all(|container| newest(&container.notified) && container.acknowledged)
             && status.hooks.iter().all(|hook| newest(&hook.notified))

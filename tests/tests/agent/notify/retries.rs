@@ -25,7 +25,7 @@ async fn a_webhook_that_answers_500_for_a_while_gets_the_same_event_with_growing
     let hook = agent.subscribed(server.url()).await?;
     agent.dir.switch("shop", "1.0.1")?;
     let tries = server.wait_for(4, WAIT_TIMEOUT).await?;
-    assert!(tries.iter().all(|one| one.id() == tries[0].id() && !one.id().is_empty()), "{tries:?}");
+    assert!(tries.iter().all(|delivery| delivery.id() == tries[0].id() && !delivery.id().is_empty()), "{tries:?}");
     // At least half of 1, 2 and 4 seconds.
     for (pair, least) in tries.windows(2).zip([500, 1000, 2000]) {
         let waited = pair[1].at.duration_since(pair[0].at);

@@ -25,12 +25,13 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
                 match follow(story, pod, config, files) {
                     None => report.outcome(Property::Assigned, None),
                     Some(Wrong { property, since, at, what }) => {
-                        let what = format!("{} {what}", pod.pod.name);
+                        let description = format!("{} {what}", pod.pod.name);
                         if story.missed(since, at + RECORD_DELAY_MILLIS) {
-                            report.undecided(property, at, what);
+                            report.undecided(property, at, description);
                         } else {
-                            let what = format!("{what}; it was assigned {}", list_assignments(assignments, pod));
-                            report.outcome(property, Some((at, what)));
+                            let description =
+                                format!("{description}; it was assigned {}", list_assignments(assignments, pod));
+                            report.outcome(property, Some((at, description)));
                         }
                     }
                 }
@@ -56,24 +57,27 @@ fn follow(story: &Story<'_>, pod: &PodStory<'_>, config: &str, files: bool) -> O
         let Some(version) = version_in(read.values, config) else {
             // What was last good is served even where the config is gone.
             if let Some(last) = last {
-                let what = format!("read {config} {last} and then nothing of it");
-                return Some(Wrong { property: Property::Assigned, since: before, at, what });
+                let description = format!("read {config} {last} and then nothing of it");
+                return Some(Wrong { property: Property::Assigned, since: before, at, what: description });
             }
             continue;
         };
         // What it has already may be over for as long as it does not reach a hub.
         let since = if last == Some(version) { 0 } else { earliest_end(story, pod, before, read) };
         last = Some(version);
-        let is = |one: &Assignment<'_>| one.version == Some(version) && one.at <= at + RECORD_DELAY_MILLIS;
+        let is_expected = |one: &Assignment<'_>| one.version == Some(version) && one.at <= at + RECORD_DELAY_MILLIS;
         let held = |index: usize| assignments.get(index + 1).is_none_or(|next| next.at >= since);
-        let mut later = assignments.iter().enumerate().skip(place).filter(|(_, one)| is(one)).map(|(index, _)| index);
+        let mut later =
+            assignments.iter().enumerate().skip(place).filter(|(_, one)| is_expected(one)).map(|(index, _)| index);
         let (property, wrong) = match later.clone().find(|index| held(*index)) {
             Some(index) => {
                 place = index;
                 continue;
             }
             None if later.next().is_some() => (Property::Assigned, format!("which was over at {since}")),
-            None if assignments.iter().any(is) => (Property::Order, "which was over before what it had".to_owned()),
+            None if assignments.iter().any(is_expected) => {
+                (Property::Order, "which was over before what it had".to_owned())
+            }
             None => (Property::Assigned, "which it was not assigned".to_owned()),
         };
         return Some(Wrong { property, since, at, what: format!("read {config} {version}, {:?}, {wrong}", read.how) });

@@ -1,4 +1,4 @@
-//! Where everybody belongs: what each pod is assigned, and what its application has read last.
+//! The version that each pod is assigned, beside what its application has read last.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use nudge_tests::cluster::assigned::assigned;
 
 use crate::history::{Event, How, Occurrence, Pod, Stored, Time, Values};
 
-/// The last reading at its start or at a signal.
+/// The key of the last reading at a start or at a signal.
 const TOOK: &str = "start or signal";
-/// The last reading at the endpoint, at the files, and the one above.
+/// The last readings: at the endpoint, at the files, and at a start or signal.
 type LastReads<'a> = BTreeMap<&'a str, (Time, &'a Values)>;
 
-/// How old the last reading may be.
+/// The maximum age of the last reading.
 pub(crate) const MAX_READING_AGE_MILLIS: Time = 4000;
 
 /// Returns the version of a config that an application has read.
@@ -25,7 +25,7 @@ pub(crate) fn version_for<'a>(config: &'a Stored, pod: &Pod) -> Option<&'a str> 
     assigned(&config.status, &identity(config), &pod.uid, &pod.workload, &pod.labels)
 }
 
-/// Written like a uid.
+/// Returns the identity of a config, written like a uid.
 fn identity(config: &Stored) -> String {
     match &config.status.internal.identity {
         Some(text) if text.len() == 32 => {
@@ -44,7 +44,7 @@ pub(crate) fn at_rest(config: &Stored) -> bool {
         && [ConfigState::Current, ConfigState::Failed].contains(&config.status.state())
 }
 
-/// Returns who is not where it belongs at this time, by what has happened until then.
+/// Returns what is not in place at this time, by what has happened until then.
 pub(crate) fn placement_faults(events: &[Event], now: Time) -> Vec<String> {
     let mut configs: BTreeMap<&str, Option<&Stored>> = BTreeMap::new();
     let mut pods: BTreeMap<&str, (&Pod, LastReads<'_>)> = BTreeMap::new();

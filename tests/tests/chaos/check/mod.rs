@@ -19,22 +19,22 @@ use std::fmt;
 use self::story::Story;
 use crate::history::{History, Time};
 
-/// What must hold.
+/// A property that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Property {
     /// No application sees a mix of two versions.
     Whole,
-    /// None sees a version that was not assigned to it; of a config that is deleted only what it has.
+    /// No application sees a version that was not assigned to it, or more of a deleted config than it had.
     Assigned,
-    /// None goes back in revision.
+    /// No application goes back in revision.
     Order,
-    /// Each ends on the version that its pod is assigned.
+    /// Each application ends on the version that its pod is assigned.
     Placed,
-    /// Each was notified after its last change.
+    /// Each application was notified after its last change.
     Notified,
-    /// None is notified again of the same dictionary, unless its agent or itself was killed in between.
+    /// No application is notified again of the same dictionary, unless it or its agent was killed in between.
     Once,
-    /// A step is watched, and all pods are for a while.
+    /// Each step is watched for its time, and so are all pods at the end.
     Dwell,
     /// While a config is on hold no version of it begins or goes on.
     Hold,
@@ -42,11 +42,11 @@ pub(crate) enum Property {
     Bad,
     /// A good version becomes current in time.
     Good,
-    /// No value of a Secret stands where it must not.
+    /// No value of a Secret is found where none may be.
     Secret,
 }
 
-/// Something that is not as it should be, or can't be decided.
+/// A violation, or something that can't be decided.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) property: Property,
@@ -54,19 +54,19 @@ pub(crate) struct Finding {
     pub(crate) what: String,
 }
 
-/// What a history shows.
+/// The result of judging a history.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) violations: Vec<Finding>,
     pub(crate) undecided: Vec<Finding>,
     pub(crate) decided: usize,
-    /// Versions that something came after before their time was over: whether they would have ended is not asked.
+    /// The number of versions that another one replaced before their time was over, so that their end is not judged.
     pub(crate) overtaken: usize,
 }
 
 /// The number of outcomes of which one may be undecided.
 const OUTCOMES_PER_UNDECIDED: usize = 20;
-/// Findings that are printed of each kind.
+/// The maximum number of findings of each kind that are printed.
 const MAX_PRINTED_FINDINGS: usize = 20;
 
 impl Report {
@@ -87,7 +87,7 @@ impl Report {
         self.decided > 0 && self.undecided.len() * OUTCOMES_PER_UNDECIDED <= self.decided + self.undecided.len()
     }
 
-    /// An outcome: what is wrong with it, if anything is.
+    /// Records an outcome, with what is wrong with it, if anything is.
     fn outcome(&mut self, property: Property, wrong: Option<(Time, String)>) {
         self.decided += 1;
         self.violations.extend(wrong.map(|(at, what)| Finding { property, at, what }));

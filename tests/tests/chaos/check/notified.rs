@@ -4,9 +4,9 @@ use super::story::{PodStory, Read, Story};
 use super::{Property, Report};
 use crate::history::{How, Time};
 
-/// Two changes, one after the other, may be read at both signals: the second comes as soon as the first is dealt with.
+/// The time within which two changes may be read at both signals: the second comes as soon as the first is dealt with.
 const MERGE_WINDOW_MILLIS: Time = 5000;
-/// How long an assignment may be under way.
+/// The maximum time from an assignment until its notification.
 const MAX_DELIVERY_MILLIS: Time = 60_000;
 
 pub(super) fn check(story: &Story<'_>, report: &mut Report) {
@@ -22,18 +22,18 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
     }
 }
 
-/// What an application took last, at its start or by a signal, is what it has.
+/// Checks that what an application took last, at its start or by a signal, is what it has.
 fn after_the_last_change(pod: &PodStory<'_>, at: Time, report: &mut Report) {
     let name = &pod.pod.name;
     let Some(has) = pod.last(at, |read| read.how != How::Files) else {
         report.undecided(Property::Notified, at, format!("{name} has read nothing"));
         return;
     };
-    let took = pod.last(at, |read| read.life == has.life && [How::Started, How::Notified].contains(&read.how));
-    let wrong = match took {
-        Some(took) if took.values == has.values => None,
-        Some(took) => {
-            let when = format!("it was notified, or began, at {} with {}", took.at, versions(&took));
+    let elapsed = pod.last(at, |read| read.life == has.life && [How::Started, How::Notified].contains(&read.how));
+    let wrong = match elapsed {
+        Some(elapsed) if elapsed.values == has.values => None,
+        Some(elapsed) => {
+            let when = format!("it was notified, or began, at {} with {}", elapsed.at, versions(&elapsed));
             Some((at, format!("{name} has {} and was not notified: {when}", versions(&has))))
         }
         None => Some((at, format!("{name} has {} and never began", versions(&has)))),

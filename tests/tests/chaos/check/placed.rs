@@ -10,10 +10,11 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
         for config in story.configs.keys() {
             let moving = story.stored(config, at).filter(|stored| !at_rest(stored)).map(|stored| {
                 let status = &stored.status;
-                let conditions = status.conditions.iter().map(|one| format!("{}: {}", one.reason, one.message));
-                let said: Vec<String> = conditions.collect();
+                let conditions =
+                    status.conditions.iter().map(|condition| format!("{}: {}", condition.reason, condition.message));
+                let messages: Vec<String> = conditions.collect();
                 let (state, stage) = (status.state().as_str(), status.rollout.stage);
-                (at, format!("{config} is {state} at {stage:?}: {}", said.join("; ")))
+                (at, format!("{config} is {state} at {stage:?}: {}", messages.join("; ")))
             });
             report.outcome(Property::Placed, moving);
         }

@@ -13,10 +13,10 @@ use super::story::Story;
 use super::{Property, Report};
 use crate::history::{Event, History, How, Occurrence, Pod, Stored, Time, Values};
 
-/// What is planted, and what must find it. `None` where the history has nothing to plant it in.
+/// Plants a defect; `None` where the history has no place for it.
 type Plant = fn(&History) -> Option<History>;
 
-/// All of them.
+/// The defects, each with the property that it violates.
 const PLANTS: [(&str, Property, Plant); 15] = [
     ("a skipped dwell", Property::Dwell, skipped_dwell),
     ("a skipped bake", Property::Dwell, skipped_bake),
@@ -35,17 +35,17 @@ const PLANTS: [(&str, Property, Plant); 15] = [
     ("a secret in a log", Property::Secret, leak),
 ];
 
-/// What became of the defects.
+/// The result of planting the defects.
 #[derive(Debug, Default)]
 pub(crate) struct Planted {
-    /// Those that are not found once they are planted.
+    /// The defects that are not found once they are planted.
     pub(crate) unfound: Vec<&'static str>,
-    /// Those for which the history has no place.
+    /// The defects for which the history has no place.
     pub(crate) unplanted: Vec<&'static str>,
 }
 
 impl Planted {
-    /// Plants each of them into this history.
+    /// Plants each defect into this history.
     pub(crate) fn of(history: &History) -> Self {
         let mut all = Self::default();
         for (name, property, plant) in PLANTS {

@@ -19,7 +19,7 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
     }
 }
 
-/// The time between two steps, and between the last one and the end.
+/// Checks the time between two steps, and between the last one and the end.
 fn check_durations(config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
     let mut stepped: Option<Time> = None;
     let mut baking: Option<Time> = None;
@@ -51,7 +51,7 @@ fn stage(status: &VersionedConfigStatus) -> Option<RolloutStage> {
     status.rollout.stage
 }
 
-/// What does not go on while the config is on hold. A status is written only to the spec that it was decided from.
+/// Checks that nothing goes on while the config is on hold. A status is written only to the spec that it was decided from.
 fn check_holds(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
     for pair in all.windows(2) {
         let ((from, Some(before)), (at, Some(after))) = (pair[0], pair[1]) else { continue };
@@ -77,12 +77,12 @@ fn check_holds(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)],
 }
 
 fn too_soon(config: &str, what: &str, from: Time, until: Time, least: Time) -> Option<(Time, String)> {
-    let took = until.saturating_sub(from);
-    (took + RECORD_ERROR_MILLIS < least)
-        .then(|| (until, format!("{config}: {what} came after {took} ms, and {least} are asked for")))
+    let elapsed = until.saturating_sub(from);
+    (elapsed + RECORD_ERROR_MILLIS < least)
+        .then(|| (until, format!("{config}: {what} came after {elapsed} ms, and {least} are asked for")))
 }
 
-/// What became of every version that was asked for.
+/// Checks what became of every version that was requested.
 fn check_outcomes(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
     let mut wishes: Vec<(usize, &str)> = Vec::new();
     let mut last: Option<(&str, &str)> = None;
@@ -118,9 +118,9 @@ fn check_outcomes(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>
             if status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version) {
                 end = Some((at, true, String::new()));
             } else if failed(status) {
-                let said =
+                let text =
                     status.rollout.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message));
-                end = Some((at, false, said.unwrap_or_default()));
+                end = Some((at, false, text.unwrap_or_default()));
             }
             if end.is_some() {
                 break;

@@ -1,11 +1,11 @@
-//! A history by what it is about: each config, each pod, and what was done to them.
+//! A history by config and by pod, with the faults.
 
 use std::collections::BTreeMap;
 
 use super::belongs::version_for;
 use crate::history::{Event, Harms, History, How, Occurrence, Pod, Stored, Time, Values};
 
-/// One reading.
+/// A reading of an application.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read<'a> {
     pub(super) at: Time,
@@ -21,7 +21,7 @@ pub(super) struct Contact {
     pub(super) since: Time,
 }
 
-/// One pod.
+/// A pod, and what happened to it.
 #[derive(Debug)]
 pub(super) struct PodStory<'a> {
     pub(super) pod: &'a Pod,
@@ -67,7 +67,7 @@ pub(super) struct Assignment<'a> {
     pub(super) version: Option<&'a str>,
 }
 
-/// All of it.
+/// The history of a run, by config and by pod.
 #[derive(Debug, Default)]
 pub(super) struct Story<'a> {
     pub(super) configs: BTreeMap<&'a str, Vec<(Time, Option<&'a Stored>)>>,
@@ -148,7 +148,7 @@ impl<'a> Story<'a> {
         self.missed.iter().any(|at| (from..=until).contains(at))
     }
 
-    /// For how long there was a fault in between, other than what users do.
+    /// Returns for how long there was a fault in between, other than acts of users.
     pub(super) fn fault_time(&self, from: Time, until: Time) -> Time {
         let (mut total, mut covered) = (0, from);
         for fault in
@@ -163,7 +163,7 @@ impl<'a> Story<'a> {
         total
     }
 
-    /// So long before a time, where the time of faults does not count.
+    /// Returns the moment that is `long` before a time, where the time of faults does not count.
     pub(super) fn before(&self, at: Time, long: Time) -> Time {
         let mut since = at.saturating_sub(long);
         loop {

@@ -63,7 +63,7 @@ impl VersionCreated {
         self.note_failure_while(at, target, (current, target));
     }
 
-    /// The same while another version is asked for.
+    /// Notes a failure while another version is requested.
     fn note_failure_while(&mut self, at: Time, wanted: &str, (current, target): (&str, &str)) {
         self.state(at, wanted, |status| {
             status.current_version = Some(current.to_owned());

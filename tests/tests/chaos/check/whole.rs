@@ -28,8 +28,8 @@ fn mixed<'a>(values: &'a Values, config: &str, is_bad: impl Fn(&'a str) -> Optio
         return (!keys.is_empty()).then(|| format!("{config} has {keys:?} and no version"));
     };
     let Some(bad) = is_bad(version) else { return Some(format!("{config} has version {version}, which nobody made")) };
-    let own = format!("only-{version}");
-    let mut expected = BTreeSet::from(["text", "secret", &own]);
+    let description = format!("only-{version}");
+    let mut expected = BTreeSet::from(["text", "secret", &description]);
     if bad {
         expected.insert("bad");
     }

@@ -67,8 +67,8 @@ async fn born(space: &Space, pod: &Pod, works: impl Fn(&str) -> bool) -> Option<
     }
     let running = space.run(pod).await.ok()?;
     let mut conditions = serde_json::to_value(running.status?.conditions?).ok()?;
-    let own = json!({"type": "nudge.dev/ConfigCurrent", "status": "True", "reason": "Applied", "message": format!("shop={version}")});
-    conditions.as_array_mut()?.push(own);
+    let condition = json!({"type": "nudge.dev/ConfigCurrent", "status": "True", "reason": "Applied", "message": format!("shop={version}")});
+    conditions.as_array_mut()?.push(condition);
     let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
     space.api::<Pod>().patch_status(&pod.name_any(), &PatchParams::default(), &patch).await.ok().map(drop)
 }
@@ -100,8 +100,11 @@ async fn uids(space: &Space) -> Result<Vec<String>> {
 
 async fn wait_until_held(space: &Space, message: &str) -> Result<()> {
     let status = wait_for_status(space, &format!("it is held: {message}"), |status| {
-        let is = |condition: &Condition| condition.reason == "NotRestarted" && condition.message.contains(message);
-        ["Ready", "Stalled"].iter().all(|kind| status.conditions.iter().any(|it| it.type_ == *kind && is(it)))
+        let is_expected =
+            |condition: &Condition| condition.reason == "NotRestarted" && condition.message.contains(message);
+        ["Ready", "Stalled"]
+            .iter()
+            .all(|kind| status.conditions.iter().any(|condition| condition.type_ == *kind && is_expected(condition)))
     })
     .await?;
     ensure!(status.rollout.stage == Some(RolloutStage::Restarting) && status.pods.summary == "0/2", "{status:#?}");

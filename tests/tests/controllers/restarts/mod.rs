@@ -76,8 +76,8 @@ async fn wait_for_status(
     is: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
     let configs = space.api::<VersionedConfig>();
-    let found = async || configs.get("shop").await.ok()?.status.filter(&is);
-    let waited = eventually(WAIT_TIMEOUT, what, found).await;
+    let find = async || configs.get("shop").await.ok()?.status.filter(&is);
+    let waited = eventually(WAIT_TIMEOUT, what, find).await;
     match waited {
         Ok(status) => Ok(status),
         Err(error) => Err(error.context(format!("{:#?}", configs.get("shop").await?.status))),
@@ -157,14 +157,14 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     ensure!(digest(&space, "api").await?.as_ref() == Some(&first), "the same content is the same template");
     wait_until_available(&space, &["api", "web"]).await?;
     // One after the other: the second was asked for after the first was there.
-    let asked = async |name: &str| -> Result<String> {
+    let ask = async |name: &str| -> Result<String> {
         let object = space.api::<Deployment>().get(name).await?;
         Ok(object.annotations().get("nudge.dev/restarted").cloned().unwrap_or_default())
     };
     let new_pods = space.api::<Pod>().list(&ListParams::default().labels("app=api")).await?.items;
     ensure!(new_pods.len() == 2 && new_pods.iter().all(|pod| pod.annotations().get(DIGEST) == Some(&first)));
     let ready = new_pods.iter().filter_map(|pod| pod.metadata.creation_timestamp.clone()).max().context("pods")?;
-    ensure!(asked("web").await?.split(' ').next().unwrap_or_default() >= &ready.0.to_string()[..19], "together");
+    ensure!(ask("web").await?.split(' ').next().unwrap_or_default() >= &ready.0.to_string()[..19], "together");
 
     *good.lock().unwrap() = Some(first.clone());
     create_and_request(&space, "3").await?;
@@ -178,7 +178,7 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     for name in ["api", "web"] {
         ensure!(digest(&space, name).await?.as_ref() == Some(&first), "{name} was not restarted back");
     }
-    ensure!(asked("web").await?.contains(&first), "web was never restarted with the version that failed");
+    ensure!(ask("web").await?.contains(&first), "web was never restarted with the version that failed");
     drop(kubelet);
     ensure!(replica.metric("nudge_restarted_workloads_total").await? >= 4.0);
     ensure!(replica.metric("nudge_rollouts_total").await? >= 2.0);
@@ -294,8 +294,8 @@ async fn a_config_without_objects_writes_no_config_map_and_restarts_no_reader() 
     wait_until_available(&space, &["web"]).await?;
     create_and_request(&space, "2").await?;
     let status = wait_until_current(&space, "2").await?;
-    let said = |kind: &str| status.conditions.iter().any(|condition| condition.type_ == kind);
-    ensure!(status.published_version.is_none() && !said("Published") && !said("Restarted"), "{status:#?}");
+    let says_it = |kind: &str| status.conditions.iter().any(|condition| condition.type_ == kind);
+    ensure!(status.published_version.is_none() && !says_it("Published") && !says_it("Restarted"), "{status:#?}");
     ensure!(space.api::<ConfigMap>().get("shop").await?.resource_version() == map.resource_version(), "it was written");
     ensure!(digest(&space, "web").await?.is_none(), "it was restarted");
     Ok(())

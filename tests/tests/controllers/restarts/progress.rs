@@ -85,7 +85,7 @@ fn crashing_kubelet(space: &Space) -> Kubelet {
     }))
 }
 
-/// Its container has just ended, or was just started again.
+/// Writes that the container has just ended, or was just started again.
 async fn crash(space: &Space, pod: &Pod, turn: i32) -> Result<()> {
     let mut status = serde_json::to_value(&pod.status)?;
     let ready = if turn % 2 == 0 { "True" } else { "False" };
@@ -145,8 +145,8 @@ fn kubelet_with_agents(space: &Space) -> Kubelet {
 async fn report_version(space: &Space, pod: &Pod, version: &str) -> Result<()> {
     let running = space.run(pod).await?;
     let mut conditions = serde_json::to_value(running.status.context("a status")?.conditions)?;
-    let own = json!({"type": "nudge.dev/ConfigCurrent", "status": "True", "reason": "Applied", "message": format!("shop={version}")});
-    conditions.as_array_mut().context("conditions")?.push(own);
+    let condition = json!({"type": "nudge.dev/ConfigCurrent", "status": "True", "reason": "Applied", "message": format!("shop={version}")});
+    conditions.as_array_mut().context("conditions")?.push(condition);
     let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
     space.api::<Pod>().patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?;
     Ok(())
@@ -179,7 +179,7 @@ async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -
     wait_for_status(&space, "held until Deployment/web can be restarted", |status| {
         let held =
             |it: &&Condition| it.reason == "NotRestarted" && it.message.contains("bind ClusterRole nudge-restart");
-        status.conditions.iter().any(|it| it.type_ == "Stalled" && held(&it))
+        status.conditions.iter().any(|condition| condition.type_ == "Stalled" && held(&condition))
     })
     .await?;
     bind(&space, "nudge-restart").await?;

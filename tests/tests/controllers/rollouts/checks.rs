@@ -73,7 +73,7 @@ async fn a_container_that_does_not_answer_is_silent_and_holds_the_rollout() -> R
     let pods = rollout.space.api::<Pod>();
     eventually(WAIT_TIMEOUT, "its condition says why", async || {
         let conditions = pods.get(&only.name).await.ok()?.status?.conditions?;
-        let current = conditions.into_iter().find(|one| one.type_ == nudge_protocol::pod::CONDITION)?;
+        let current = conditions.into_iter().find(|condition| condition.type_ == nudge_protocol::pod::CONDITION)?;
         (current.reason? == "CheckFailed" && current.message?.contains("has not answered its check within 2 s"))
             .then_some(())
     })

@@ -181,8 +181,8 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     let RolloutFailure { message, .. } = eventually(WAIT_TIMEOUT, "it is heard", failure).await?;
     ensure!(message.contains("pod liar reported about version 3"), "{message}");
     for member in &rollout.members {
-        let said = condition(space, &member.name).await;
-        ensure!(said.is_none_or(|(_, message)| !message.contains("broken")), "{} is said to have failed", member.name);
+        let text = condition(space, &member.name).await;
+        ensure!(text.is_none_or(|(_, message)| !message.contains("broken")), "{} is said to have failed", member.name);
     }
     Ok(())
 }

@@ -28,10 +28,10 @@ async fn a_hold_lets_no_step_go_out_and_the_last_word_counts() -> Result<()> {
     }
     // Looked at again with nothing left to wait for, and it stays where it is.
     let generation = rollout.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
-    let seen = |status: &VersionedConfigStatus| {
+    let read = |status: &VersionedConfigStatus| {
         status.observed_generation == Some(generation) && status.pods.ready == status.pods.total
     };
-    let status = rollout.wait_for_status("the spec is seen, and every pod runs what is assigned to it", seen).await?;
+    let status = rollout.wait_for_status("the spec is seen, and every pod runs what is assigned to it", read).await?;
     ensure!(on_hold(&status) && rollout.assigned(&status).len() == assigned, "{status:#?}");
     rollout.set(json!({"rollout": {"hold": null, "minReadySeconds": 1}})).await?;
     rollout.wait_until_current("2").await?;
@@ -80,8 +80,8 @@ async fn a_bad_version_goes_back_while_its_config_is_on_hold() -> Result<()> {
 
     // The end of the hold asks for nothing.
     let generation = rollout.set(json!({"rollout": {"hold": null}})).await?;
-    let seen = |status: &VersionedConfigStatus| status.observed_generation == Some(generation);
-    let after = rollout.wait_for_status("the spec is seen", seen).await?;
+    let read = |status: &VersionedConfigStatus| status.observed_generation == Some(generation);
+    let after = rollout.wait_for_status("the spec is seen", read).await?;
     ensure!(failed(&after) && after.releases == status.releases, "{after:#?}");
     // Another version meanwhile does.
     rollout.request_version("1").await?;

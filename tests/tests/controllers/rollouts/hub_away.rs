@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT};
 
-/// Longer than it takes until the leader knows that the hub is away.
+/// How long the leader may take to notice that the hub is away.
 const NOTICE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Returns whether the rollout is held because the hub is away.

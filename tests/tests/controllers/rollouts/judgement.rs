@@ -47,7 +47,7 @@ async fn all_pods_return_out_of_a_crash_loop_in_one_write() -> Result<()> {
             };
             let status = config.status.unwrap_or_default();
             let versions: BTreeSet<_> =
-                rollout.members.iter().filter_map(|it| rollout.version_of(&status, it)).collect();
+                rollout.members.iter().filter_map(|member| rollout.version_of(&status, member)).collect();
             ensure!(versions.len() == 1, "pods are divided: {status:#?}");
             if status.state() == ConfigState::Current && status.current_version.as_deref() == Some("1") {
                 return Ok::<_, anyhow::Error>(());

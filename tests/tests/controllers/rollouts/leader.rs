@@ -16,7 +16,7 @@ use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT, by_hand};
 
 /// About as long as a rollout of these tests takes; a kill may come after its end.
 const ROLLOUT_DURATION: Duration = Duration::from_millis(5500);
-/// Longer than harm is looked at before a verdict.
+/// The time for which no replica leads: longer than harm is watched before a verdict.
 const ABSENCE_DURATION: Duration = Duration::from_secs(10);
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_notified_t
         tokio::time::sleep(moment).await; // the moment is what is tried, nothing is waited for
         let (stage, notified) = (
             rollout.status().await?.rollout.stage,
-            rollout.members.iter().filter(|it| it.was_notified(&version)).count(),
+            rollout.members.iter().filter(|member| member.was_notified(&version)).count(),
         );
         pair.kill(leads)?;
         rollout.wait_until_current(&version).await?;

@@ -105,11 +105,11 @@ async fn where_a_policy_takes_few_versions_one_that_is_not_in_use_is_left_out() 
         let meta = json!({"name": format!("shop-{version}"), "labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}});
         let part = json!({"metadata": meta, "immutable": true, "data": {"number": version}});
         create_part::<ConfigMap>(&rollout.space, part).await?;
-        let is = |status: &VersionedConfigStatus| match refusal_message(status) {
+        let is_expected = |status: &VersionedConfigStatus| match refusal_message(status) {
             Some(message) => message.ends_with("denied the request: 3 versions are too many") && count == 3,
             None => status.versions.len() == count,
         };
-        rollout.wait_for_status(&format!("version {version} is sealed, or left out"), is).await?;
+        rollout.wait_for_status(&format!("version {version} is sealed, or left out"), is_expected).await?;
     }
     rollout.request_version("2").await?;
     let status = wait_for_failure(&rollout).await?;

@@ -18,12 +18,12 @@ use nudge_tests::cluster::installation::{create_part, injected_pod_with};
 use nudge_tests::{Installation, Pod, eventually, serving};
 use serde_json::{Value, json};
 
-/// For a machine that has much else to do.
+/// How long anything may take on a busy machine.
 pub(super) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 /// The Deployments that the pods belong to.
 pub(super) const WORKLOADS: [&str; 2] = ["web", "api"];
 
-/// One pod.
+/// A pod of the rollout.
 pub(super) struct Member {
     pub(super) name: String,
     pub(super) uid: String,
@@ -61,12 +61,12 @@ pub(super) struct RolloutUnderTest {
     container: Value,
     /// What the pods subscribe to: `shop`, and perhaps others after it.
     configs: &'static str,
-    /// Where their applications are asked about versions.
+    /// The URL at which applications are asked about versions.
     check: Option<String>,
 }
 
 impl RolloutUnderTest {
-    /// This many pods, divided between the workloads, without a probe; they are moved in these steps, and watched for a second.
+    /// Creates this many pods, divided between the workloads, without a probe; they are moved in these steps, and watched for a second.
     pub(super) async fn new(
         installation: &Installation<'_>,
         hub: SocketAddr,
@@ -123,8 +123,8 @@ impl RolloutUnderTest {
         for number in 0..pods {
             self.bear(WORKLOADS[number % 2]).await?;
         }
-        let all = format!("{pods}/{pods}");
-        self.wait_for_status("all pods run version 1", |status| status.pods.summary == all).await?;
+        let description = format!("{pods}/{pods}");
+        self.wait_for_status("all pods run version 1", |status| status.pods.summary == description).await?;
         Ok(())
     }
 
@@ -201,16 +201,16 @@ impl RolloutUnderTest {
         what: &str,
         is: impl Fn(&VersionedConfigStatus) -> bool,
     ) -> Result<VersionedConfigStatus> {
-        let found = async || self.status_of(config).await.ok().filter(&is);
-        match eventually(WAIT_TIMEOUT, what, found).await {
+        let find = async || self.status_of(config).await.ok().filter(&is);
+        match eventually(WAIT_TIMEOUT, what, find).await {
             Ok(status) => Ok(status),
             Err(error) => Err(error.context(format!("{:#?}", self.status_of(config).await?))),
         }
     }
 
     pub(super) async fn wait_until_current(&self, version: &str) -> Result<VersionedConfigStatus> {
-        let what = format!("version {version} is current");
-        self.wait_for_status(&what, |status| {
+        let description = format!("version {version} is current");
+        self.wait_for_status(&description, |status| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         })
         .await
@@ -261,14 +261,14 @@ impl RolloutUnderTest {
     /// Waits until every application has found this version at its last signal, or, if it was born with it, had none.
     pub(super) async fn all_end_with(&self, version: &str) -> Result<()> {
         for member in &self.members {
-            let what = format!("{} ends with version {version}", member.name);
+            let description = format!("{} ends with version {version}", member.name);
             let served = member.pod.path("files").join("number");
             let last = async || {
                 let notified = member.notified_versions();
                 let serves = std::fs::read_to_string(&served).is_ok_and(|number| number == version);
                 (serves && notified.last().is_none_or(|notified| notified == version)).then_some(())
             };
-            eventually(WAIT_TIMEOUT, &what, last).await.map_err(|error| member.pod.explain(&error))?;
+            eventually(WAIT_TIMEOUT, &description, last).await.map_err(|error| member.pod.explain(&error))?;
         }
         Ok(())
     }

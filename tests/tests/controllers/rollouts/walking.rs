@@ -11,7 +11,7 @@ use super::rollout_under_test::{Member, RolloutUnderTest, WAIT_TIMEOUT, WORKLOAD
 /// Workloads of this many pods have their own share of each step.
 const LARGE: usize = 20;
 
-/// Between two looks, far shorter than any step lasts.
+/// How often the status is read, far more often than any step lasts.
 const READ_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Follows a rollout to its end: each step is as large as the spec says, and before another goes out, all pods of the last have the version.
@@ -72,7 +72,7 @@ async fn roll_out_failing(rollout: &RolloutUnderTest, good: &str, bad: &str) -> 
     let mut assigned_back = None;
     let status = loop {
         ensure!(began.elapsed() < WAIT_TIMEOUT, "{:#?}", rollout.status().await?);
-        let fall = rollout.members.iter().filter(|it| it.was_notified(bad));
+        let fall = rollout.members.iter().filter(|member| member.was_notified(bad));
         let fall: Vec<&Member> = fall.filter(|it| sick.iter().all(|sick| sick.uid != it.uid)).collect();
         for member in fall {
             rollout.make_ready(&member.name, false).await?;
@@ -108,8 +108,8 @@ async fn roll_out_failing(rollout: &RolloutUnderTest, good: &str, bad: &str) -> 
     let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
     let stalled = condition("Stalled").context("not Stalled")?;
     ensure!((stalled.status.as_str(), stalled.reason.as_str()) == ("True", "Failed"), "{stalled:?}");
-    let said = format!("1 of 1 pod on {bad} became unready (first: {}, ", only.name);
-    ensure!(stalled.message.contains(&said), "{stalled:?}");
+    let description = format!("1 of 1 pod on {bad} became unready (first: {}, ", only.name);
+    ensure!(stalled.message.contains(&description), "{stalled:?}");
     let others = format!("of {} on {good} none", rollout.members.len() - 1);
     ensure!(stalled.message.contains(&others), "{stalled:?}");
     ensure!(condition("Ready").is_some_and(|ready| ready.status == "False"), "{:?}", status.conditions);

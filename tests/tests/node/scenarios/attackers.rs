@@ -33,9 +33,9 @@ use nudge_tests::eventually;
 const TITLE: &str = "All attackers at once";
 /// How long the attack lasts.
 const SECONDS: &str = "NUDGE_ATTACK_SECONDS";
-/// How often it is looked.
+/// How often the replicas are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Between two pods that are created.
+/// The time between two pods that are created.
 const CREATION_INTERVAL: Duration = Duration::from_millis(50);
 /// How long pods are created before the attack.
 const CALM_DURATION: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ const AGENTS: usize = 3;
 const MAX_MEMORY_BYTES: u64 = 256 * 1024 * 1024;
 /// Connections of an attacker, by name and port, to each of the two replicas; of port 8080 there are four.
 const KEPT: [(&str, u16, usize); 3] = [("metrics", 8080, 500), ("webhooks", 8443, 1000), ("hub", 9443, 1000)];
-/// Bytes of bodies: as long as they may be, and as long as bodies of that many values may be.
+/// The sizes of bodies in bytes: as long as they may be, and as long as bodies of that many values may be.
 const BODIES: [usize; 2] = [16 * 1024 * 1024, 300 * 1024];
 
 /// Sends each request to each address of its port again and again, over a new connection each time. A number stands for a body of this many
@@ -119,10 +119,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let served = async {
         sleep(lasts / 3).await;
         agents.switch(suite, &home, "during", "1", "one").await?;
-        let asked = Instant::now();
+        let asked_at = Instant::now();
         home.apply(&pod(subscriber(&home, "real")).to_string())?;
         home.ready_pod("app=real").await?;
-        suite.report.row(TITLE, &["a pod until it is Ready, during".to_owned(), seconds(asked.elapsed())]);
+        suite.report.row(TITLE, &["a pod until it is Ready, during".to_owned(), seconds(asked_at.elapsed())]);
         Ok(())
     };
     let (looks, (), ()) = tokio::try_join!(looks, created(suite, &home, "during", lasts), served)?;
@@ -222,10 +222,10 @@ async fn created(suite: &Suite, home: &Home<'_>, when: &str, lasts: Duration) ->
     while began.elapsed() < lasts {
         for (what, pod, times) in &mut kinds {
             let pod: Pod = serde_json::from_value(pod.clone())?;
-            let asked = Instant::now();
+            let asked_at = Instant::now();
             let created = pods.create(&dry_run, &pod).await;
             let created = created.with_context(|| format!("{what} is not created after {:?}", began.elapsed()))?;
-            times.push(asked.elapsed());
+            times.push(asked_at.elapsed());
             let injected = serde_json::to_string(&created.spec)?.contains("nudge-agent");
             ensure!(injected == pod.labels().contains_key("nudge.dev/inject"), "{what}: {created:#?}");
             sleep(CREATION_INTERVAL).await;

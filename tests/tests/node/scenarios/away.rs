@@ -109,8 +109,8 @@ async fn scale(home: &Home<'_>, replicas: i32) -> Result<()> {
             let status = deployments.get(name).await.ok()?.status?;
             (status.ready_replicas.unwrap_or_default() == replicas).then_some(())?;
         }
-        let there = pods.list(&ListParams::default().labels(SERVING)).await.ok()?.items.len();
-        (there == expected).then_some(())
+        let listed_pods = pods.list(&ListParams::default().labels(SERVING)).await.ok()?.items.len();
+        (listed_pods == expected).then_some(())
     })
     .await?;
     if replicas > 0 {
@@ -148,7 +148,7 @@ async fn containerd_killed(suite: &Suite, home: &Home<'_>, node: &Node) -> Resul
         home.kubectl(&["exec", "first", "-c", "app", "--", "true"]).ok()
     })
     .await?;
-    let took = Duration::try_from(OffsetDateTime::now_utc() - began)?;
-    suite.report.row(TITLE, &["containerd: until commands run in pods".to_owned(), seconds(took)]);
+    let elapsed = Duration::try_from(OffsetDateTime::now_utc() - began)?;
+    suite.report.row(TITLE, &["containerd: until commands run in pods".to_owned(), seconds(elapsed)]);
     Ok(())
 }

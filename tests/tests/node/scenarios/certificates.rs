@@ -152,7 +152,7 @@ done"#;
 /// What the certificates are rotated by.
 struct Form {
     rotations: usize,
-    /// Not before the one before is served.
+    /// The time between rotations; none begins before the one before is served.
     every: Option<Duration>,
     source: Value,
     rollout: Value,
@@ -307,7 +307,7 @@ async fn rotate(home: &Home<'_>, authority: &Authority, client: &Log) -> Result<
     Ok(Rotation { at, certified, served })
 }
 
-/// After how long the file in the volume had a rotation: the last one, which nothing follows, or each.
+/// Returns after how long the file in the volume had a rotation: the last one, which nothing follows, or each.
 async fn refresh_delays(file: &Log, rotations: &[Rotation], each: bool) -> Result<Vec<Duration>> {
     let first = if each { 0 } else { rotations.len() - 1 };
     let mut times = Vec::new();

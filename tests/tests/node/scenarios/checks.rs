@@ -91,8 +91,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let failed = OffsetDateTime::now_utc();
     let failure = status.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "CheckRefused", "{failure:?}");
-    let said = nudge(&home, &["status", "asked"])?;
-    ensure!(said.contains("container app refuses it: app.json: "), "{said}");
+    let message = nudge(&home, &["status", "asked"])?;
+    ensure!(message.contains("container app refuses it: app.json: "), "{message}");
     let count = |text: &str| -> usize {
         logs.iter().map(|log| log.lines().iter().filter(|line| line.text.contains(text)).count()).sum()
     };
@@ -111,9 +111,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     for pod in &pods {
         assert_untouched(&home, pod).await.with_context(|| pod.name_any())?;
     }
-    let took = Duration::try_from(failed - activated)?;
+    let elapsed = Duration::try_from(failed - activated)?;
     suite.report.row(TITLE, &[String::new(), "time".to_owned(), "pods".to_owned()]);
-    suite.report.row(TITLE, &["asked, and the version has failed".to_owned(), seconds(took), "1".to_owned()]);
+    suite.report.row(TITLE, &["asked, and the version has failed".to_owned(), seconds(elapsed), "1".to_owned()]);
     suite.report.row(TITLE, &["served it".to_owned(), String::new(), "0".to_owned()]);
     Ok(())
 }

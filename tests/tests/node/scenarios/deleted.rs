@@ -34,8 +34,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.apply(&list([deployment(&opted_in("herd", &shell(&home, APP), &annotations), PODS)]))?;
     let pods = home.space.api::<Pod>();
     let before = eventually(LONG_WAIT_TIMEOUT, "all pods are ready", async || {
-        let all = pods.list(&ListParams::default()).await.ok()?.items;
-        (i32::try_from(all.len()).ok()? == PODS && all.iter().all(is_ready)).then_some(all)
+        let listed_pods = pods.list(&ListParams::default()).await.ok()?.items;
+        (i32::try_from(listed_pods.len()).ok()? == PODS && listed_pods.iter().all(is_ready)).then_some(listed_pods)
     })
     .await?;
     let mut logs = Vec::new();
@@ -75,10 +75,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         assert_untouched(&home, &before[index]).await?;
     }
     // Its successor was born with one of the two, and has the second by now or is notified of it.
-    let known = |pod: &Pod| before.iter().any(|other| other.uid() == pod.uid());
+    let is_known = |pod: &Pod| before.iter().any(|other| other.uid() == pod.uid());
     let successor = eventually(LONG_WAIT_TIMEOUT, "the successor is ready", async || {
         let all = pods.list(&ListParams::default()).await.ok()?.items;
-        all.into_iter().find(|pod| !known(pod) && is_ready(pod))
+        all.into_iter().find(|pod| !is_known(pod) && is_ready(pod))
     })
     .await?;
     home.follow(&successor).await?.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has two").await?;

@@ -73,7 +73,7 @@ server.serve_forever()
 
 /// What stops the typing error.
 struct Case {
-    /// Of the config, and of all that is made for it.
+    /// The name of the config, and of all that is created for it.
     name: &'static str,
     rules: Value,
     asks: bool,
@@ -168,11 +168,11 @@ async fn test_edit(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
     let good = home.newest_is_current(name, None).await?;
 
     let edited = edit(home, name, r#""lives": 3"#, r#""lives": 3,"#)?;
-    let said = |status: &ConfigSourceStatus| {
+    let says_it = |status: &ConfigSourceStatus| {
         let (reason, message) = why(status);
         reason == case.reason && message.contains(case.says)
     };
-    let status = home.source_until(name, "the typing error is stopped", said).await?;
+    let status = home.source_until(name, "the typing error is stopped", says_it).await?;
     let after = OffsetDateTime::now_utc() - edited;
     // All who had it have come back.
     let rests = |status: &VersionedConfigStatus| matches!(status.state(), ConfigState::Current | ConfigState::Failed);

@@ -64,10 +64,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let (mut unready, mut harmed) = (None, None);
     let (of_fleet, configs) = (ListParams::default().labels("app=fleet"), home.space.api::<VersionedConfig>());
     let failed = eventually(LONG_WAIT_TIMEOUT, "the version has failed", async || {
-        let seen = home.space.api::<Pod>().list(&of_fleet).await.ok()?.items;
+        let listed_pods = home.space.api::<Pod>().list(&of_fleet).await.ok()?.items;
         let status = configs.get("fleet").await.ok()?.status?;
         let now = OffsetDateTime::now_utc();
-        if !seen.iter().all(is_ready) {
+        if !listed_pods.iter().all(is_ready) {
             unready.get_or_insert(now);
         }
         if status.conditions.iter().any(|condition| condition.reason == "Inconclusive") {
@@ -91,8 +91,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         assert_untouched(&home, pod).await?;
     }
     ensure!(exposed.len() == 1, "{} of {PODS} pods had the version: {exposed:?}", exposed.len());
-    let said = format!("1 of 1 pod on 2 became unready (first: {}, ", exposed[0].0);
-    ensure!(failure.message.starts_with(&said), "{failure:?} does not name {exposed:?}");
+    let description = format!("1 of 1 pod on 2 became unready (first: {}, ", exposed[0].0);
+    ensure!(failure.message.starts_with(&description), "{failure:?} does not name {exposed:?}");
     let others = format!("of {} on 1 none", PODS - 1);
     ensure!(failure.message.ends_with(&others), "{failure:?}");
 
@@ -113,9 +113,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 pub(super) async fn ready(home: &Home<'_>, app: &str, count: usize) -> Result<Vec<Pod>> {
     let pods = home.space.api::<Pod>();
     eventually(LONG_WAIT_TIMEOUT, &format!("{count} pods are ready"), async || {
-        let mut all = pods.list(&ListParams::default().labels(&format!("app={app}"))).await.ok()?.items;
-        all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
-        (all.len() == count && all.iter().all(is_ready)).then_some(all)
+        let mut listed_pods = pods.list(&ListParams::default().labels(&format!("app={app}"))).await.ok()?.items;
+        listed_pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        (listed_pods.len() == count && listed_pods.iter().all(is_ready)).then_some(listed_pods)
     })
     .await
 }

@@ -76,9 +76,9 @@ async fn agent_killed(suite: &Suite, home: &Home<'_>, node: &Node, pod: &Pod) ->
     let name = pod.name_any();
     let identity = || home.kubectl(&["exec", &name, "-c", "app", "--", "sh", "-c", IDENTITY]);
     let before = identity()?;
-    let took = kill_and_wait(home, node, pod, "nudge-agent").await?;
+    let elapsed = kill_and_wait(home, node, pod, "nudge-agent").await?;
     ensure!(identity()? == before, "the agent has another token or certificate");
-    suite.report.row(TITLE, &["agent: until the pod is Ready".to_owned(), seconds(took)]);
+    suite.report.row(TITLE, &["agent: until the pod is Ready".to_owned(), seconds(elapsed)]);
     // The way that TROUBLESHOOTING names where the application's image has no program of ours.
     let status = home.kubectl(&["exec", &name, "-c", "nudge-agent", "--", "/nudge-agent", "status"])?;
     ensure!(status.contains("tough"), "the agent's own container says: {status}");

@@ -26,7 +26,7 @@ use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "From git or OpenBao to the handler in a pod, everything of the source at its default";
-/// This machine, as pods reach it.
+/// The address of this machine, as pods reach it.
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 251, 0, 1);
 /// How often the source is asked for by hand.
 const SYNCS: usize = 3;
@@ -143,8 +143,8 @@ async fn changes(
     let at = OffsetDateTime::now_utc();
     write(value)?;
     if sync {
-        let said = nudge(home, &["source", "sync", name])?;
-        ensure!(said.contains("looks at"), "{said}");
+        let message = nudge(home, &["source", "sync", name])?;
+        ensure!(message.contains("looks at"), "{message}");
     }
     let line =
         log.line(at, LONG_WAIT_TIMEOUT, &format!("has {value}")).await.with_context(|| format!("{name}: {value}"))?;

@@ -39,10 +39,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // A third was deleted, which only its digest is known of.
     home.apply(&secret_config("keys", &[("1", pin(PIN)), ("3", pin(PIN))], &at_once()))?;
     let configs = home.space.api::<VersionedConfig>();
-    let known = async |version: &str| configs.get("keys").await.ok()?.status?.version(version).map(drop);
-    eventually(WAIT_TIMEOUT, "3 is sealed", async || known("3").await).await?;
+    let is_known = async |version: &str| configs.get("keys").await.ok()?.status?.version(version).map(drop);
+    eventually(WAIT_TIMEOUT, "3 is sealed", async || is_known("3").await).await?;
     home.kubectl(&["delete", "secret", "keys-3"])?;
-    eventually(WAIT_TIMEOUT, "3 is gone", async || known("3").await.is_none().then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "3 is gone", async || is_known("3").await.is_none().then_some(())).await?;
     home.apply(&pod(opted_in("user", &shell(&home, "exec sleep 86400"), &[("configs", "keys")])).to_string())?;
     home.ready_pod("app=user").await?;
 

@@ -98,7 +98,8 @@ async fn person<'a>(shop: &Shop<'a>, name: &str, rights: &[Right]) -> Result<Per
 /// Neither who made the version nor who asked for it approves it, nor does somebody without the verb. Returns the flag that says what was read.
 async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'_>; 3]) -> Result<String> {
     shop.guard(&json!({"approval": {"required": 1}}))?;
-    let values = ["greeting=bye", "lives=7", "game.properties=enemies=none"].map(|it| format!("--from-literal={it}"));
+    let values =
+        ["greeting=bye", "lives=7", "game.properties=enemies=none"].map(|enemy| format!("--from-literal={enemy}"));
     author.nudge(&["create", "shop", "1.0.2", &values[0], &values[1], &values[2]])?;
     let status =
         wait_for_status(&shop.home, "shop", "it is sealed", |status| status.version("1.0.2").is_some()).await?;
@@ -108,11 +109,11 @@ async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'
     let approve = ["approve", "shop", "1.0.2", "--reason=mine", &read];
     author.nudge(&approve)?;
     requester.nudge(&approve)?;
-    let said = format!(
+    let description = format!(
         "; so far: {} has created a part of it, or set its source; {} has asked for it",
         author.user, requester.user
     );
-    shop.wait_until_waiting(Reason::AwaitingApproval, &said).await?;
+    shop.wait_until_waiting(Reason::AwaitingApproval, &description).await?;
     let refused = other.nudge(&approve).err().context("somebody without the verb could approve")?.to_string();
     ensure!(refused.contains("may not approve or deny versions of config shop"), "{refused}");
     Ok(read)
@@ -174,7 +175,7 @@ impl<'a> Guarded<'a> {
         self.hours.wait_until_waiting(Reason::OnHold, POLICY).await
     }
 
-    /// While nobody watches.
+    /// Checks the guards while the control plane is away.
     pub(super) async fn keeps_its_guards_alone(&self) -> Result<()> {
         self.eve.assert_refused(&ACTIVATE, &AWAY)?;
         self.eve.assert_refused(&DELETE, &AWAY)?;
@@ -213,16 +214,16 @@ async fn goes_back(hours: &Shop<'_>) -> Result<Duration> {
     // From what is held to what is current, and from there to what was before.
     nudge(&hours.home, &["rollback", "shop"])?;
     hours.home.wait_until_current("shop", "1.0.1").await?;
-    let asked = OffsetDateTime::now_utc();
+    let asked_at = OffsetDateTime::now_utc();
     nudge(&hours.home, &["rollback", "shop"])?;
-    let mut last = asked;
+    let mut last = asked_at;
     for log in &hours.logs {
-        last = last.max(log.line(asked, WAIT_TIMEOUT, "shop=1.0.0 ").await?.at);
+        last = last.max(log.line(asked_at, WAIT_TIMEOUT, "shop=1.0.0 ").await?.at);
     }
     hours.home.wait_until_current("shop", "1.0.0").await?;
     ensure!(hours.logs.iter().all(|log| has_not(log, "1.0.3")), "a pod had what was on hold");
     hours.home.kubectl(&["delete", "rolloutpolicy", POLICY])?;
-    Ok(Duration::try_from(last - asked)?)
+    Ok(Duration::try_from(last - asked_at)?)
 }
 
 fn has_not(log: &Log, version: &str) -> bool {
@@ -236,8 +237,8 @@ impl<'a> Shop<'a> {
         home.apply_examples(&["shop", "shell"])?;
         home.kubectl(&["scale", "deployment", "example-shell", &format!("--replicas={count}")])?;
         let pods = eventually(LONG_WAIT_TIMEOUT, "all pods are ready", async || {
-            let all = home.space.api::<Pod>().list(&ListParams::default()).await.ok()?.items;
-            (all.len() == count && all.iter().all(is_ready)).then_some(all)
+            let listed_pods = home.space.api::<Pod>().list(&ListParams::default()).await.ok()?.items;
+            (listed_pods.len() == count && listed_pods.iter().all(is_ready)).then_some(listed_pods)
         })
         .await?;
         let mut logs = Vec::new();
@@ -259,7 +260,7 @@ impl<'a> Shop<'a> {
     /// Waits until the config waits for this and says so, and fails if it has begun.
     async fn wait_until_waiting(&self, reason: Reason, says: &str) -> Result<()> {
         let status = wait_for_status(&self.home, "shop", &format!("{reason}: {says}"), |status| {
-            let ready = status.conditions.iter().find(|one| one.type_ == "Ready");
+            let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
             ready.is_some_and(|ready| ready.reason == reason.as_str() && ready.message.contains(says))
         })
         .await?;

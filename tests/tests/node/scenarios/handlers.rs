@@ -141,8 +141,8 @@ async fn rolling_restart(home: &Home<'_>) -> Result<(Duration, Duration)> {
     let pods = home.space.api::<Pod>();
     let list = kube::api::ListParams::default().labels(label);
     eventually(WAIT_TIMEOUT, "the new pod is ready", async || {
-        let all = pods.list(&list).await.ok()?.items;
-        all.iter().any(|pod| pod.name_any() != old && is_ready(pod)).then_some(())
+        let listed_pods = pods.list(&list).await.ok()?.items;
+        listed_pods.iter().any(|pod| pod.name_any() != old && is_ready(pod)).then_some(())
     })
     .await?;
     let up = OffsetDateTime::now_utc();

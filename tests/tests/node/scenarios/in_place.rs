@@ -65,14 +65,15 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     for (version, says) in [("2", "has welcome back 5"), ("3", "morning 7"), ("1", "has hello 3")] {
         let activated = OffsetDateTime::now_utc();
         home.activate("greetings", version).await?;
-        let mut took = Vec::new();
+        let mut durations = Vec::new();
         for pod in &before {
-            took.push(first_log_time(&home, pod, activated, says).await? - activated);
+            durations.push(first_log_time(&home, pod, activated, says).await? - activated);
         }
         home.wait_until_current("greetings", version).await?;
         assert_same_pods(&home, "greetings", &before).await?;
-        took.sort();
-        let all = took.into_iter().map(|time| Ok(seconds(Duration::try_from(time)?))).collect::<Result<Vec<_>>>()?;
+        durations.sort();
+        let all =
+            durations.into_iter().map(|time| Ok(seconds(Duration::try_from(time)?))).collect::<Result<Vec<_>>>()?;
         suite.report.row(TITLE, &[format!("restarted in place with version {version}"), all.join(", ")]);
     }
 
@@ -81,8 +82,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.activate("greetings", "quote").await?;
     let failure = wait_for_failure(&home, "quote").await?.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "CantApply", "{failure:?}");
-    let said = nudge(&home, &["status", "greetings"])?;
-    ensure!(said.contains("its value holds a single quote") && !said.contains("it's"), "{said}");
+    let text = nudge(&home, &["status", "greetings"])?;
+    ensure!(text.contains("its value holds a single quote") && !text.contains("it's"), "{text}");
     let now = ready(&home, "greetings", PODS).await?;
     let all = |pods: &[Pod]| pods.iter().map(containers).collect::<Vec<_>>();
     ensure!(all(&now) == all(&untouched), "{:?}", all(&now));
@@ -93,10 +94,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.kubectl(&["patch", "vcfg", "greetings", "--type=merge", "-p", &careful.to_string()])?;
     let activated = OffsetDateTime::now_utc();
     let failure = wait_for_failure(&home, "crash").await?.rollout.failure.context("no failure")?;
-    let took = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
+    let duration = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
     ensure!(failure.reason.as_str() == "ContainerRestarted", "{failure:?}");
     ensure!(failure.message.starts_with("1 of 1 pod on crash"), "{failure:?}");
-    suite.report.row(TITLE, &["a version that crashes: back, after one pod".to_owned(), seconds(took)]);
+    suite.report.row(TITLE, &["a version that crashes: back, after one pod".to_owned(), seconds(duration)]);
     assert_same_pods(&home, "greetings", &before).await?;
     for pod in &before {
         first_log_time(&home, pod, OffsetDateTime::UNIX_EPOCH, "has hello 3").await?;
@@ -105,10 +106,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let began = OffsetDateTime::now_utc();
     home.kubectl(&["rollout", "restart", "deployment/greetings"])?;
     home.kubectl(&["rollout", "status", "deployment/greetings"])?;
-    let took = Duration::try_from(OffsetDateTime::now_utc() - began)?;
+    let duration = Duration::try_from(OffsetDateTime::now_utc() - began)?;
     let after = ready(&home, "greetings", PODS).await?;
     ensure!(after.iter().all(|pod| before.iter().all(|old| old.uid() != pod.uid())), "a pod is the same");
-    suite.report.row(TITLE, &["beside: a rolling restart, other pods".to_owned(), seconds(took)]);
+    suite.report.row(TITLE, &["beside: a rolling restart, other pods".to_owned(), seconds(duration)]);
     init_containers_run_again(suite, &home).await
 }
 
@@ -140,10 +141,10 @@ async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()>
     let before = ready(home, "started", 2).await?;
     // Who isn't known to be ready can't judge.
     let all_ready = |version: &'static str| {
-        let is = move |status: &VersionedConfigStatus| {
+        let is_expected = move |status: &VersionedConfigStatus| {
             status.current_version.as_deref() == Some(version) && status.pods.ready == 2
         };
-        wait_for_status(home, "started", "2 pods are seen to be ready", is)
+        wait_for_status(home, "started", "2 pods are seen to be ready", is_expected)
     };
     all_ready("1").await?;
     home.activate("started", "2").await?;
@@ -161,8 +162,8 @@ async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()>
     let failure = failure.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "PodNotReady", "{failure:?}");
     ensure!(failure.message.starts_with("1 of 1 pod on 3"), "{failure:?}");
-    let took = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
-    suite.report.row(TITLE, &["an init container that fails: back, after one pod".to_owned(), seconds(took)]);
+    let elapsed = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
+    suite.report.row(TITLE, &["an init container that fails: back, after one pod".to_owned(), seconds(elapsed)]);
     assert_same_pods(home, "started", &before).await
 }
 
@@ -180,12 +181,12 @@ async fn wait_for_failure(home: &Home<'_>, version: &str) -> Result<VersionedCon
 async fn first_log_time(home: &Home<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> Result<OffsetDateTime> {
     let (pods, name) = (home.space.api::<Pod>(), pod.name_any());
     let log = LogParams { container: Some("app".to_owned()), timestamps: true, ..LogParams::default() };
-    let found = async || {
+    let find = async || {
         let log = pods.logs(&name, &log).await.ok()?;
         let mut times = log.lines().filter(|line| line.contains(text)).filter_map(|line| line.split_once(' '));
         times.find_map(|(at, _)| OffsetDateTime::parse(at, &Rfc3339).ok().filter(|at| *at >= since))
     };
-    eventually(LONG_WAIT_TIMEOUT, &format!("{name} says {text:?}"), found).await
+    eventually(LONG_WAIT_TIMEOUT, &format!("{name} says {text:?}"), find).await
 }
 
 /// Fails unless these pods are still there with their addresses, and no others.

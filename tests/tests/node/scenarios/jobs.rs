@@ -45,8 +45,8 @@ async fn test_end(home: &Home<'_>) -> Result<()> {
     .await?;
     let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
     ensure!(pods.len() == 1, "the Job has {} pods", pods.len());
-    let said = home.kubectl(&["logs", &pods[0].name_any(), "-c", "app"])?;
-    ensure!(said.trim() == "hello", "the application has read {said:?}");
+    let message = home.kubectl(&["logs", &pods[0].name_any(), "-c", "app"])?;
+    ensure!(message.trim() == "hello", "the application has read {message:?}");
     Ok(())
 }
 
@@ -79,7 +79,7 @@ async fn test_wait(home: &Home<'_>) -> Result<()> {
 }
 
 async fn test_refusal(home: &Home<'_>) -> Result<()> {
-    let said = eventually(WAIT_TIMEOUT, "the Job's Event says why it has no pod", async || {
+    let listed_events = eventually(WAIT_TIMEOUT, "the Job's Event says why it has no pod", async || {
         let events = home.space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
         let of_job = |event: &Event| event.involved_object.kind.as_deref() == Some("Job");
         let failed = events.into_iter().find(|event| of_job(event) && event.reason.as_deref() == Some("FailedCreate"));
@@ -87,7 +87,10 @@ async fn test_refusal(home: &Home<'_>) -> Result<()> {
     })
     .await?;
     let message = "this pod belongs to a Job, which would never complete while the agent runs: this cluster has no native sidecars (Kubernetes 1.29)";
-    ensure!(said.contains(message) && said.contains("nudge.dev/inject"), "the Job has no such Event: {said}");
+    ensure!(
+        listed_events.contains(message) && listed_events.contains("nudge.dev/inject"),
+        "the Job has no such Event: {listed_events}"
+    );
     let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
     ensure!(pods.is_empty(), "the Job has a pod");
     Ok(())

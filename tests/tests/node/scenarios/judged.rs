@@ -25,9 +25,9 @@ use nudge_tests::eventually;
 
 const ANALYSIS: Component = Component { folder: "analysis", deployment: "nudge-analysis" };
 const PODS: usize = 4;
-/// This machine, as pods see it (tests/node).
+/// The address of this machine, as pods see it (tests/node).
 const HOST: &str = "10.251.0.1";
-/// The application's.
+/// The port of the application.
 const PORT: u16 = 8080;
 
 /// Answers requests, half of them by an error where its files say so, makes them itself, and counts them.
@@ -101,7 +101,7 @@ pub(super) async fn run(suite: &Suite) -> Result<Option<Duration>> {
     let analysis =
         json!([{"name": "errors", "max": "0.01", "prometheus": {"address": prometheus.url, "query": query}}]);
     let spec = json!({"spec": {"version": "2", "rollout": {"analysis": analysis}}}).to_string();
-    let asked = OffsetDateTime::now_utc();
+    let asked_at = OffsetDateTime::now_utc();
     home.kubectl(&["patch", "vcfg", "judged", "--type=merge", "-p", &spec])?;
 
     let status =
@@ -120,7 +120,7 @@ pub(super) async fn run(suite: &Suite) -> Result<Option<Duration>> {
         assert_untouched(&home, pod).await?;
     }
     ensure!(had == 1, "{had} pods had the version");
-    Ok(Some(Duration::try_from(failed - asked)?))
+    Ok(Some(Duration::try_from(failed - asked_at)?))
 }
 
 /// A server on this machine.

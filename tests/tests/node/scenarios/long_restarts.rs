@@ -66,17 +66,17 @@ async fn slow(suite: &Suite, home: &Home<'_>) -> Result<()> {
         (status.current_version.as_deref() == Some("2") && status.rollout.stage.is_none()).then_some(())
     })
     .await?;
-    let took = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
-    ensure!(took.as_secs() > DEADLINE_SECONDS, "it took {took:?}, which shows nothing");
+    let elapsed = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
+    ensure!(elapsed.as_secs() > DEADLINE_SECONDS, "it took {elapsed:?}, which shows nothing");
     let pods = home.space.api::<Pod>();
     for pod in pods.list(&ListParams::default().labels("app=slow")).await?.items {
         let log = pods.logs(&pod.name_any(), &LogParams::default()).await?;
         ensure!(log.contains("mode=two"), "{} is of the version before", pod.name_any());
     }
-    let what = format!(
+    let description = format!(
         "a StatefulSet of {PODS} that take {START_SECONDS} s each, with a deadline of {DEADLINE_SECONDS} s: current"
     );
-    suite.report.row(TITLE, &[what, seconds(took)]);
+    suite.report.row(TITLE, &[description, seconds(elapsed)]);
     Ok(())
 }
 
@@ -101,13 +101,13 @@ async fn test_crash(suite: &Suite, home: &Home<'_>) -> Result<()> {
         configs.get("speed").await.ok()?.status.filter(|status| status.state() == ConfigState::Failed)
     })
     .await?;
-    let took = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
+    let elapsed = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
     let failure = status.rollout.failure.clone().context("status.rollout names no failure")?;
     ensure!(failure.version == "2" && failure.reason.as_str() == "RestartFailed", "{failure:?}");
     let (published, current) = (status.published_version.as_deref(), status.current_version.as_deref());
     ensure!(published == Some("1") && current == Some("1"), "{status:#?}");
     eventually(LONG_WAIT_TIMEOUT, "all pods are available with the version before", available).await?;
     let what = "a Deployment without a probe that crashes 2 s after each start: all are back".to_owned();
-    suite.report.row(TITLE, &[what, seconds(took)]);
+    suite.report.row(TITLE, &[what, seconds(elapsed)]);
     Ok(())
 }

@@ -111,12 +111,14 @@ pub(super) fn process(pod: &Pod, container: &str, argument: &str) -> Result<i32>
 }
 
 impl Group {
-    /// From the lines of `/proc/<pid>/cgroup`.
+    /// Reads the lines of `/proc/<pid>/cgroup`.
     fn of(lines: &str) -> Result<Self> {
         // Number, controllers, path, which may have colons itself.
         let fields = || lines.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
         let below = |root: &str, path: &str| Path::new(root).join(path.trim_start_matches('/'));
-        if let Some((_, path)) = fields().find(|(controllers, _)| controllers.split(',').any(|one| one == "memory")) {
+        if let Some((_, path)) =
+            fields().find(|(controllers, _)| controllers.split(',').any(|controller| controller == "memory"))
+        {
             return Ok(Self::V1(below("/sys/fs/cgroup/memory", path)));
         }
         let (_, path) = fields().find(|(controllers, _)| controllers.is_empty()).context("no group counts memory")?;

@@ -71,14 +71,14 @@ async fn wait_for_pods(home: &Home<'_>, value: &str) -> Result<()> {
     let text = format!("has {value}");
     eventually(LONG_WAIT_TIMEOUT, &format!("all pods say {text}"), async || {
         let available = deployments.get("reader").await.ok()?.status?.available_replicas.unwrap_or_default();
-        let mut all = pods.list(&ListParams::default()).await.ok()?.items;
-        all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
-        if usize::try_from(available).ok()? != PODS || all.len() != PODS || !all.iter().all(is_ready) {
+        let mut listed_pods = pods.list(&ListParams::default()).await.ok()?.items;
+        listed_pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        if usize::try_from(available).ok()? != PODS || listed_pods.len() != PODS || !listed_pods.iter().all(is_ready) {
             return None;
         }
-        for pod in &all {
-            let said = pods.logs(&pod.name_any(), &LogParams::default()).await.ok()?;
-            if !said.contains(&text) {
+        for pod in &listed_pods {
+            let message = pods.logs(&pod.name_any(), &LogParams::default()).await.ok()?;
+            if !message.contains(&text) {
                 return None;
             }
         }

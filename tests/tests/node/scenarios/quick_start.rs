@@ -38,13 +38,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let output = BufReader::new(shell.stdout.take().context("no output")?);
     let (sender, lines) = mpsc::channel();
     let reader = thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-    let mut seen = Vec::new();
+    let mut seen_values = Vec::new();
     let result = loop {
         match lines.recv_timeout(WAIT_TIMEOUT) {
-            Ok(line) => seen.push(line),
-            Err(error) => break Err(anyhow::anyhow!("{logs}: {error}, after {seen:?}")),
+            Ok(line) => seen_values.push(line),
+            Err(error) => break Err(anyhow::anyhow!("{logs}: {error}, after {seen_values:?}")),
         }
-        if seen.iter().any(|line| line.ends_with("shop=1.0.1 greeting=welcome lives=5")) {
+        if seen_values.iter().any(|line| line.ends_with("shop=1.0.1 greeting=welcome lives=5")) {
             break Ok(());
         }
     };
@@ -53,6 +53,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     drop(lines);
     let _ = reader.join();
     result?;
-    ensure!(seen[0].ends_with("shop=1.0.0 greeting=hello lives=3"), "{seen:?}");
+    ensure!(seen_values[0].ends_with("shop=1.0.0 greeting=hello lives=3"), "{seen_values:?}");
     assert_untouched(&home, &pod).await
 }

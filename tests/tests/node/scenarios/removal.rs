@@ -46,7 +46,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
 /// Returns every ConfigMap that is the user's, with all that users see of it.
 async fn maps(home: &Home<'_>) -> Result<BTreeMap<String, ConfigMap>> {
-    let all = home.space.api::<ConfigMap>().list(&ListParams::default()).await?;
+    let config_maps = home.space.api::<ConfigMap>().list(&ListParams::default()).await?;
     let user = |map: &ConfigMap| map.name_any() != "kube-root-ca.crt";
-    Ok(all.items.into_iter().filter(user).map(|map| (map.name_any(), map)).collect())
+    Ok(config_maps.items.into_iter().filter(user).map(|map| (map.name_any(), map)).collect())
 }

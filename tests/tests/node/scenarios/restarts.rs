@@ -169,7 +169,7 @@ async fn become_current(
 }
 
 fn row(suite: &Suite, what: &str, from: OffsetDateTime) -> Result<()> {
-    let took = Duration::try_from(OffsetDateTime::now_utc() - from)?;
-    suite.report.row(TITLE, &[what.to_owned(), seconds(took)]);
+    let elapsed = Duration::try_from(OffsetDateTime::now_utc() - from)?;
+    suite.report.row(TITLE, &[what.to_owned(), seconds(elapsed)]);
     Ok(())
 }

@@ -46,15 +46,15 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let pods = home.space.api::<Pod>();
     pods.delete_collection(&DeleteParams::default(), &ListParams::default().labels("app=loop")).await?;
     let looping = eventually(LONG_WAIT_TIMEOUT, "all pods crash again and again", async || {
-        let mut all = pods.list(&ListParams::default().labels("app=loop")).await.ok()?.items;
-        all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
-        (all.len() == PODS && all.iter().all(crash_loops)).then_some(all)
+        let mut listed_pods = pods.list(&ListParams::default().labels("app=loop")).await.ok()?.items;
+        listed_pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        (listed_pods.len() == PODS && listed_pods.iter().all(crash_loops)).then_some(listed_pods)
     })
     .await?;
 
     let before =
         wait_for_status(&home, "loop", "it is current", |status| status.state() == ConfigState::Current).await?;
-    let asked = OffsetDateTime::now_utc();
+    let asked_at = OffsetDateTime::now_utc();
     nudge(&home, &["rollback", "loop"])?;
     let config = home.space.api::<VersionedConfig>().get("loop").await?;
     ensure!(config.spec.version.as_deref() == Some("1"), "{:?}", config.spec.version);
@@ -74,7 +74,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ready(&home, "loop", PODS).await?;
     let whole = OffsetDateTime::now_utc();
     let row = |what: &str, to: OffsetDateTime| -> Result<()> {
-        suite.report.row(TITLE, &[what.to_owned(), seconds(Duration::try_from(to - asked)?), PODS.to_string()]);
+        suite.report.row(TITLE, &[what.to_owned(), seconds(Duration::try_from(to - asked_at)?), PODS.to_string()]);
         Ok(())
     };
     row("assigned the version before, in one write", written)?;

@@ -77,8 +77,8 @@ pub(super) fn probe() -> Value {
 pub(super) async fn ready(home: &Home<'_>) -> Result<Vec<Pod>> {
     let pods = home.space.api::<Pod>();
     eventually(LONG_WAIT_TIMEOUT, "all pods are ready", async || {
-        let all = pods.list(&ListParams::default()).await.ok()?.items;
-        (i32::try_from(all.len()).ok()? == PODS && all.iter().all(is_ready)).then_some(all)
+        let listed_pods = pods.list(&ListParams::default()).await.ok()?.items;
+        (i32::try_from(listed_pods.len()).ok()? == PODS && listed_pods.iter().all(is_ready)).then_some(listed_pods)
     })
     .await
 }
@@ -121,8 +121,8 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
     let activated = OffsetDateTime::now_utc();
     let pods = home.space.api::<Pod>();
     eventually(WAIT_TIMEOUT, "a pod is not ready", async || {
-        let all = pods.list(&ListParams::default()).await.ok()?.items;
-        all.iter().any(|pod| !is_ready(pod)).then_some(())
+        let listed_pods = pods.list(&ListParams::default()).await.ok()?.items;
+        listed_pods.iter().any(|pod| !is_ready(pod)).then_some(())
     })
     .await?;
     let unready = OffsetDateTime::now_utc();

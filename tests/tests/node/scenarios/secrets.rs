@@ -19,7 +19,7 @@ use nudge_tests::eventually;
 const TITLE: &str = "A Secret rotated, from spec.version to the application";
 /// Versions, each with a value that is nowhere else.
 const VERSIONS: [(&str, &str); 3] = [("1", "first-Zk3xQ8vT1m"), ("2", "second-pW7nJ4hR9c"), ("3", "third-bY6sL2dG5f")];
-/// The same values in base64.
+/// The values of the versions in base64.
 const ENCODED: [&str; 3] = ["Zmlyc3QtWmszeFE4dlQxbQ", "c2Vjb25kLXBXN25KNGhSOWM", "dGhpcmQtYlk2c0wyZEc1Zg"];
 
 /// Says which of the values it has, by its length and beginning, and never the value.

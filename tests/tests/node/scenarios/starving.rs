@@ -21,9 +21,9 @@ use crate::suite::Suite;
 use nudge_tests::eventually;
 
 const TITLE: &str = "One pod that takes all the connections it can get";
-/// More than twice what it took until both replicas were not Ready when a listener had one pool of places for all.
+/// The duration of the attack: more than twice what it took until both replicas were not Ready when a listener had one pool of places for all.
 const ATTACK_DURATION: Duration = Duration::from_secs(25);
-/// How often it is looked.
+/// How often the replicas are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How many it wants of each port of each replica: more than there are places for health (64) and webhooks (512).
 const WANTED: &str = "{8080: 80, 8443: 600, 9443: 200}";
@@ -124,18 +124,18 @@ async fn attack(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> Re
             continue;
         }
         let name = format!("calm-{looks}");
-        let asked = Instant::now();
+        let asked_at = Instant::now();
         home.apply(&pod(subscriber(home, &name)).to_string())
             .with_context(|| format!("after {:?}", began.elapsed()))?;
-        times.entry("kubectl apply of a pod that opts in").or_default().push(asked.elapsed());
+        times.entry("kubectl apply of a pod that opts in").or_default().push(asked_at.elapsed());
         home.ready_pod(&format!("app={name}")).await?;
-        times.entry("from there until it is Ready").or_default().push(asked.elapsed());
+        times.entry("from there until it is Ready").or_default().push(asked_at.elapsed());
         for replica in before.iter().filter(|pod| !listening_ports(pod).is_empty()) {
-            let asked = Instant::now();
+            let asked_at = Instant::now();
             let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:8080/proxy/metrics", replica.name_any());
             let text = succeed(home.place.command("kubectl").args(["get", "--raw", &path]))?;
             ensure!(text.contains("nudge_watch_age_seconds"), "no metrics: {text}");
-            metrics.push(asked.elapsed());
+            metrics.push(asked_at.elapsed());
         }
     }
     let last = last(log)?;
@@ -168,8 +168,8 @@ pub(super) async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     // One of an earlier scenario's may still be terminating.
     eventually(LONG_WAIT_TIMEOUT, "all replicas are there, and no other", async || {
-        let all = pods.list(&ListParams::default().labels(SELECTOR)).await.ok()?.items;
-        (all.len() == REPLICAS && all.iter().all(is_ready)).then_some(all)
+        let listed_pods = pods.list(&ListParams::default().labels(SELECTOR)).await.ok()?.items;
+        (listed_pods.len() == REPLICAS && listed_pods.iter().all(is_ready)).then_some(listed_pods)
     })
     .await
 }

@@ -60,11 +60,11 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         maps.get_opt("shop-1.0.0").await.ok()?.is_none().then_some(())
     })
     .await?;
-    let said = eve(&home, &["create", "-f", "-"], &config_without_version())
+    let message = eve(&home, &["create", "-f", "-"], &config_without_version())
         .err()
         .context("she could make the config")?
         .to_string();
-    ensure!(said.contains("may not create it, because that decides what ConfigMap shop holds"), "{said}");
+    ensure!(message.contains("may not create it, because that decides what ConfigMap shop holds"), "{message}");
     home.apply(&config_without_version())?;
     assert_held(&home, "6.6.7").await?;
     assert_untouched(&home, &web).await?;
@@ -77,25 +77,25 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// There is a config whose one version is hers, beside the owner's ConfigMap: it is held.
+/// Checks that a config whose one version is hers is held, beside the owner's ConfigMap.
 pub(super) async fn decides_nothing(home: &Home<'_>) -> Result<()> {
     home.apply(&list([plain("shop", &json!({"greeting": "owner"})), role(), binding()]))?;
-    let made = async || eve(home, &["create", "-f", "-"], &version("6.6.7")).ok().map(drop);
-    eventually(WAIT_TIMEOUT, "she may make a version", made).await?;
+    let try_to_create = async || eve(home, &["create", "-f", "-"], &version("6.6.7")).ok().map(drop);
+    eventually(WAIT_TIMEOUT, "she may make a version", try_to_create).await?;
     home.apply(&config_without_version())?;
     assert_held(home, "6.6.7").await
 }
 
-/// Nobody is asked while the control plane is away.
+/// Checks that she decides nothing while the control plane is away.
 pub(super) fn decides_nothing_alone(home: &Home<'_>) -> Result<()> {
     eve(home, &["create", "-f", "-"], &version("6.6.8"))?;
     let changed = eve(home, &["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"version": "6.6.8"}}"#], "");
-    let said = changed.err().context("she could set spec.version")?.to_string();
-    ensure!(said.contains("configs"), "{said}");
+    let message = changed.err().context("she could set spec.version")?.to_string();
+    ensure!(message.contains("configs"), "{message}");
     Ok(())
 }
 
-/// It is back.
+/// Checks that she decides nothing when the control plane is back.
 pub(super) async fn still_decides_nothing(home: &Home<'_>) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
     eventually(WAIT_TIMEOUT, "6.6.8 is sealed", async || {
@@ -146,15 +146,15 @@ fn eve(home: &Home<'_>, arguments: &[&str], input: &str) -> Result<String> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     child.stdin.take().context("no input")?.write_all(input.as_bytes())?;
     let output = child.wait_with_output()?;
-    let said = [&output.stdout[..], &output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    ensure!(output.status.success(), "eve: kubectl {arguments:?}: {said}");
-    Ok(said)
+    let text = [&output.stdout[..], &output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    ensure!(output.status.success(), "eve: kubectl {arguments:?}: {text}");
+    Ok(text)
 }
 
 fn assert_eve_refused(home: &Home<'_>, arguments: &[&str], because: &str) -> Result<()> {
-    let said = eve(home, arguments, "").err().with_context(|| format!("eve could {arguments:?}"))?.to_string();
-    ensure!(said.contains(because), "{said}");
+    let message = eve(home, arguments, "").err().with_context(|| format!("eve could {arguments:?}"))?.to_string();
+    ensure!(message.contains(because), "{message}");
     Ok(())
 }
 

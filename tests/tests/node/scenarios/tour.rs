@@ -40,7 +40,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let kubeconfig = folder.path().join("kubeconfig");
     fs::copy(place.kubeconfig(), &kubeconfig)?;
     let path = with_plugin(place, folder.path())?;
-    let mut said = String::new();
+    let mut message = String::new();
     for (title, lines) in steps()? {
         let began = Instant::now();
         for line in lines {
@@ -53,12 +53,12 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
                 finished = Finished::within(LONG_WAIT_TIMEOUT, &mut command)?;
             }
             ensure!(finished.code == Some(0), "{line}: {finished:?}");
-            said.extend(["$ ", &line, "\n", &finished.stdout, &finished.stderr]);
+            message.extend(["$ ", &line, "\n", &finished.stdout, &finished.stderr]);
         }
         suite.report.row(TITLE, &[title, seconds(began.elapsed())]);
     }
     // In this order.
-    let mut rest = said.as_str();
+    let mut rest = message.as_str();
     for expected in [
         "shop=1.0.0 greeting=hello lives=3",
         "$ kubectl nudge use shop 1.0.1 --wait",
@@ -69,8 +69,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         "KeyError: 'greeting'",
         "shop=1.0.1 greeting=welcome lives=5",
     ] {
-        rest = rest.split_once(expected).with_context(|| format!("nobody saw {expected:?}:\n{said}"))?.1;
+        rest = rest.split_once(expected).with_context(|| format!("nobody saw {expected:?}:\n{message}"))?.1;
     }
-    ensure!(!said.contains("shop=1.0.2"), "{said}");
+    ensure!(!message.contains("shop=1.0.2"), "{message}");
     Ok(())
 }

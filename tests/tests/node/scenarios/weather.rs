@@ -25,7 +25,7 @@ use nudge_tests::eventually;
 const TITLE: &str = "Good versions in bad weather, everything at its default";
 /// Pods of each Deployment.
 const PODS: i32 = 4;
-/// To how many one is scaled, and how many of these the node takes.
+/// The number of pods that a workload is scaled to.
 const SCALED: i32 = 8;
 const SLOTS: i32 = 6;
 /// What the pods of that one need, and nothing else has.
@@ -133,9 +133,10 @@ async fn slots(home: &Home<'_>) -> Result<()> {
 
 /// Returns all pods of this label that are not terminating.
 async fn pods(home: &Home<'_>, app: &str) -> Result<Vec<Pod>> {
-    let mut all = home.space.api::<Pod>().list(&ListParams::default().labels(&format!("app={app}"))).await?.items;
-    all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
-    Ok(all)
+    let mut listed_pods =
+        home.space.api::<Pod>().list(&ListParams::default().labels(&format!("app={app}"))).await?.items;
+    listed_pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+    Ok(listed_pods)
 }
 
 /// Waits until this many pods of this label are Ready, and all others can't be scheduled.

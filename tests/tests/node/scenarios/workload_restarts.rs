@@ -100,15 +100,15 @@ async fn test_config_without_objects(home: &Home<'_>) -> Result<()> {
     home.apply(&list([deployment(&template("reader", &container), 1)]))?;
     let pod = home.ready_pod("app=reader").await?;
     let (maps, deployments) = (home.space.api::<ConfigMap>(), home.space.api::<Deployment>());
-    let seen = async || -> Result<_> {
+    let read = async || -> Result<_> {
         Ok((maps.get("quiet").await?.resource_version(), deployments.get("reader").await?.metadata.generation))
     };
-    let before = seen().await?;
+    let before = read().await?;
     home.activate("quiet", "2").await?;
     home.wait_until_current("quiet", "2").await?;
     let status = home.space.api::<VersionedConfig>().get("quiet").await?.status.context("no status")?;
     ensure!(status.published_version.is_none(), "{status:#?}");
-    let after = seen().await?;
+    let after = read().await?;
     ensure!(after == before, "the ConfigMap or the Deployment was written: {before:?}, {after:?}");
     assert_untouched(home, &pod).await
 }
@@ -124,12 +124,15 @@ async fn wait_for_pods(home: &Home<'_>, mode: &str) -> Result<()> {
     let text = format!("mode={mode}");
     eventually(LONG_WAIT_TIMEOUT, &format!("all pods say {text}"), async || {
         let available = deployments.get("environment").await.ok()?.status?.available_replicas;
-        let mut all = pods.list(&ListParams::default()).await.ok()?.items;
-        all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
-        if available != Some(PODS) || all.len() != usize::try_from(PODS).ok()? || !all.iter().all(is_ready) {
+        let mut listed_pods = pods.list(&ListParams::default()).await.ok()?.items;
+        listed_pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        if available != Some(PODS)
+            || listed_pods.len() != usize::try_from(PODS).ok()?
+            || !listed_pods.iter().all(is_ready)
+        {
             return None;
         }
-        for pod in &all {
+        for pod in &listed_pods {
             if !pod_log(home, pod).await.ok()?.contains(&text) {
                 return None;
             }

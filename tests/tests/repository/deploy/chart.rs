@@ -57,7 +57,7 @@ fn template() -> [String; 5] {
     ["template", "nudge", &chart, "--namespace", NAMESPACE].map(str::to_owned)
 }
 
-/// The same without what means nothing: the order of variables and webhooks, and how an expression is broken into lines.
+/// Removes what means nothing: the order of variables and webhooks, and how an expression is broken into lines.
 fn plain(value: &mut Value) {
     match value {
         Value::Array(items) => {
@@ -249,7 +249,11 @@ async fn it_is_installed_upgraded_and_removed() -> Result<()> {
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let bundle = ByteString(cluster.authority().certificate().into_bytes());
     let mut configuration = webhooks.get("nudge-injector").await?;
-    configuration.webhooks.iter_mut().flatten().for_each(|one| one.client_config.ca_bundle = Some(bundle.clone()));
+    configuration
+        .webhooks
+        .iter_mut()
+        .flatten()
+        .for_each(|webhook| webhook.client_config.ca_bundle = Some(bundle.clone()));
     webhooks.replace("nudge-injector", &PostParams::default(), &configuration).await?;
 
     values["hub"] = json!({"replicas": 3});
@@ -260,7 +264,13 @@ async fn it_is_installed_upgraded_and_removed() -> Result<()> {
     let key = secrets.get("nudge-content-key").await?.data.context("the key is gone")?;
     assert_eq!(key["key"].0, b"key");
     let configuration = webhooks.get("nudge-injector").await?;
-    ensure!(configuration.webhooks.iter().flatten().all(|one| one.client_config.ca_bundle.as_ref() == Some(&bundle)));
+    ensure!(
+        configuration
+            .webhooks
+            .iter()
+            .flatten()
+            .all(|webhook| webhook.client_config.ca_bundle.as_ref() == Some(&bundle))
+    );
 
     let mut uninstall = Command::new(&helm.0[0]);
     uninstall.args(&helm.0[1..]).args(["uninstall", "nudge"]).args(on);

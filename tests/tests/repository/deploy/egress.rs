@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::deploy::manifests::{documents, read};
 
-/// Where something is sent.
+/// A destination of a connection.
 struct To {
     ip: IpAddr,
-    /// It is the address of a pod.
+    /// Whether the address is that of a pod.
     is_pod: bool,
     protocol: &'static str,
     port: i32,

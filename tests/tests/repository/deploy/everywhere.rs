@@ -46,8 +46,8 @@ async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> R
     let config = async |namespace: &str| {
         let api: Api<VersionedConfig> = Api::namespaced(cluster.admin().await?, namespace);
         let config = VersionedConfig::new("seen", VersionedConfigSpec::default());
-        let made = async || api.create(&PostParams::default(), &config).await.ok().map(drop);
-        eventually(WAIT_TIMEOUT, "a config is made", made).await?;
+        let try_to_create = async || api.create(&PostParams::default(), &config).await.ok().map(drop);
+        eventually(WAIT_TIMEOUT, "a config is made", try_to_create).await?;
         Ok::<_, anyhow::Error>(api)
     };
     let others = ["kube-system", "kube-public", "kube-node-lease", "nudge-system", &said_no.name];
@@ -79,8 +79,8 @@ async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> R
     let refused = async || asks(&later.name).await.ok()?.filter(|said| said.contains("shorter name"));
     eventually(WAIT_TIMEOUT, "the webhooks are asked", refused).await?;
     for namespace in ["kube-system", "nudge-system", &said_no.name] {
-        let said = asks(namespace).await?;
-        ensure!(said.is_none(), "{namespace}: {said:?}");
+        let message = asks(namespace).await?;
+        ensure!(message.is_none(), "{namespace}: {message:?}");
     }
     let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy");
     let resource = ApiResource::from_gvk_with_plural(&gvk, "validatingadmissionpolicies");

@@ -54,8 +54,8 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
 
     // Its own condition: made, changed, and with others beside it left alone.
     let own = "nudge.dev/ConfigCurrent";
-    let made = async || writes(Patch::Strategic(condition(own, "False"))).await.ok().map(drop);
-    eventually(WAIT_TIMEOUT, "the hub writes its condition", made).await?;
+    let create = async || writes(Patch::Strategic(condition(own, "False"))).await.ok().map(drop);
+    eventually(WAIT_TIMEOUT, "the hub writes its condition", create).await?;
     writes(Patch::Strategic(condition(own, "True"))).await?;
 
     // The policy is in force a moment after it was applied.
@@ -117,7 +117,7 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
     );
     let (mut old, mut new) = (before.status.context("a status")?, after.status.context("a status")?);
     let conditions = new.conditions.take().context("conditions")?;
-    let others = conditions.iter().filter(|one| one.type_ != own).cloned().collect::<Vec<_>>();
+    let others = conditions.iter().filter(|condition| condition.type_ != own).cloned().collect::<Vec<_>>();
     assert_eq!(Some(others), old.conditions.take());
     assert_eq!(old, new);
     // Others are not held.

@@ -70,7 +70,7 @@ async fn apply_first(cluster: &Cluster, text: &str) -> Result<bool> {
 /// Returns the objects as the server has them, but for what old servers write anew with every application.
 async fn stored_objects(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap<String, Value>> {
     let client = cluster.admin().await?;
-    let mut all = BTreeMap::new();
+    let mut collected = BTreeMap::new();
     for object in objects {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
@@ -91,9 +91,9 @@ async fn stored_objects(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap
         let mut found = api.get(&name).await.with_context(|| format!("{kind} {name}"))?;
         found.metadata.managed_fields = None;
         found.metadata.resource_version = None;
-        all.insert(format!("{kind}/{name}"), serde_json::to_value(found)?);
+        collected.insert(format!("{kind}/{name}"), serde_json::to_value(found)?);
     }
-    Ok(all)
+    Ok(collected)
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn the_pods_of_every_role_fit_their_namespace() -> Result<()> {
         let pod = pods.create(&dry, &serde_json::from_value(template.clone())?).await?;
         let spec = pod.spec.context("no spec")?;
         assert_eq!((spec.priority, spec.service_account_name.as_deref()), (Some(1_000_000), Some(account)));
-        let mounted = spec.containers.iter().flat_map(|one| one.volume_mounts.iter().flatten());
+        let mounted = spec.containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
         let mut mounted: Vec<_> = mounted.map(|mount| mount.mount_path.as_str()).collect();
         mounted.sort_unstable();
         assert_eq!(mounted, expected, "{file}");
@@ -173,17 +173,17 @@ async fn run(cluster: &Cluster, arguments: &[&str]) -> Result<Finished> {
 
 /// Returns every ConfigMap and pod of the namespace.
 async fn what_users_have(space: &Space) -> Result<Vec<String>> {
-    let mut all = Vec::new();
+    let mut collected = Vec::new();
     for mut map in space.api::<ConfigMap>().list(&ListParams::default()).await? {
         map.meta_mut().managed_fields = None;
-        all.push(serde_json::to_string(&map)?);
+        collected.push(serde_json::to_string(&map)?);
     }
     for mut pod in space.api::<Pod>().list(&ListParams::default()).await? {
         pod.meta_mut().managed_fields = None;
         ensure!(pod.metadata.deletion_timestamp.is_none(), "{} is terminating", pod.name_any());
-        all.push(serde_json::to_string(&pod.spec)?);
+        collected.push(serde_json::to_string(&pod.spec)?);
     }
-    Ok(all)
+    Ok(collected)
 }
 
 #[tokio::test]
@@ -213,8 +213,8 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     // The injector writes its authority into the webhooks a moment after its start.
     let configs = space.api::<VersionedConfig>();
     let shop: VersionedConfig = serde_json::from_value(config)?;
-    let made = async || configs.create(&PostParams::default(), &shop).await.ok().map(drop);
-    eventually(WAIT_TIMEOUT, "the config is made", made).await?;
+    let try_to_create = async || configs.create(&PostParams::default(), &shop).await.ok().map(drop);
+    eventually(WAIT_TIMEOUT, "the config is made", try_to_create).await?;
     let current = async |version: &str| {
         let shown = async || {
             let status = configs.get("shop").await.ok()?.status?;
@@ -269,17 +269,17 @@ async fn the_bindings_of_a_namespace_are_accepted() -> Result<()> {
         let text = read(&deploy().join(format!("{file}.yaml")))?;
         cluster.kubectl_on(&[&APPLY[..], &["--namespace", &space.name]].concat(), &text).await?;
         let bindings = space.api::<k8s_openapi::api::rbac::v1::RoleBinding>();
-        let all = async || {
-            let mut all = Vec::new();
+        let all_done = async || {
+            let mut all_done = Vec::new();
             for binding in bindings.list(&ListParams::default()).await?.items {
                 bindings.delete(&binding.name_any(), &kube::api::DeleteParams::default()).await?;
-                all.push((binding.name_any(), binding.role_ref, binding.subjects));
+                all_done.push((binding.name_any(), binding.role_ref, binding.subjects));
             }
-            Ok::<_, anyhow::Error>(all)
+            Ok::<_, anyhow::Error>(all_done)
         };
-        let applied = all().await?;
+        let applied = all_done().await?;
         bind(&space, role).await?;
-        assert_eq!((applied.len(), applied), (count, all().await?));
+        assert_eq!((applied.len(), applied), (count, all_done().await?));
     }
     Ok(())
 }

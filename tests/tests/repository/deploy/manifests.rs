@@ -43,7 +43,7 @@ pub(crate) fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
 }
 
-/// `Kind/name`.
+/// Returns the title of an object, as `Kind/name`.
 pub(crate) fn title(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
@@ -51,13 +51,13 @@ pub(crate) fn title(object: &Value) -> String {
 
 /// Returns objects by kind and name; no two have the same.
 pub(crate) fn by_title(objects: Vec<Value>) -> Result<BTreeMap<String, Value>> {
-    let mut all = BTreeMap::new();
+    let mut collected = BTreeMap::new();
     for object in objects {
         // A role and its binding, in the namespace and for the cluster, have one name but not one kind.
         let title = title(&object);
-        ensure!(all.insert(title.clone(), object).is_none(), "{title} is there twice");
+        ensure!(collected.insert(title.clone(), object).is_none(), "{title} is there twice");
     }
-    Ok(all)
+    Ok(collected)
 }
 
 /// The webhooks that the API server calls about every namespace: an object there may be older than the label of its namespace, and the first

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// A policy with its expressions.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    /// Its name.
+    /// The name of the policy.
     pub(crate) name: String,
     spec: Value,
     /// The expressions that were evaluated without an error.
@@ -24,9 +24,9 @@ pub(crate) struct Policy {
 /// What a policy says to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It does not concern this request.
+    /// The policy does not concern the request.
     NotMatched,
-    /// Allowed.
+    /// The policy allows the request.
     Allowed,
     /// Denied, with this message.
     Denied(String),
@@ -36,7 +36,7 @@ impl Policy {
     /// Returns the policies among these documents.
     pub(crate) fn all(documents: &str) -> Result<Vec<Self>> {
         let documents = serde_saphyr::from_multiple::<Value>(documents)?;
-        let policies = documents.into_iter().filter(|it| it["kind"] == "ValidatingAdmissionPolicy");
+        let policies = documents.into_iter().filter(|document| document["kind"] == "ValidatingAdmissionPolicy");
         policies
             .map(|document| {
                 let name = document["metadata"]["name"].as_str().context("a policy has no name")?.to_owned();
@@ -73,7 +73,7 @@ impl Policy {
     /// Returns its expressions that no request has reached yet.
     pub(crate) fn untried_expressions(&self) -> Vec<String> {
         let evaluated = self.evaluated.borrow();
-        self.expressions().into_iter().filter(|it| !evaluated.contains(it)).collect()
+        self.expressions().into_iter().filter(|expression| !evaluated.contains(expression)).collect()
     }
 
     fn expressions(&self) -> Vec<String> {
@@ -86,15 +86,15 @@ impl Policy {
     fn is_about(&self, request: &Recorded) -> bool {
         let constraints = &self.spec["matchConstraints"];
         let review = &request.request;
-        let is = |list: &Value, value: &Value| items(list).iter().any(|it| it == value || it == "*");
+        let is_expected = |list: &Value, value: &Value| items(list).iter().any(|it| it == value || it == "*");
         let resource = match review["subResource"].as_str().filter(|it| !it.is_empty()) {
             Some(sub) => json!(format!("{}/{sub}", review["resource"]["resource"].as_str().unwrap_or_default())),
             None => review["resource"]["resource"].clone(),
         };
         let ruled = items(&constraints["resourceRules"]).iter().any(|rule| {
-            is(&rule["apiGroups"], &review["resource"]["group"])
-                && is(&rule["resources"], &resource)
-                && is(&rule["operations"], &review["operation"])
+            is_expected(&rule["apiGroups"], &review["resource"]["group"])
+                && is_expected(&rule["resources"], &resource)
+                && is_expected(&rule["operations"], &review["operation"])
         });
         // Either state of an object counts.
         let mut objects = [&review["object"], &review["oldObject"]].into_iter().filter(|object| !object.is_null());

@@ -60,7 +60,7 @@ fn an_image_of_two_architectures_is_the_same_in_every_folder() -> Result<()> {
     };
     let index: Value = serde_json::from_str(&blob(&digest)?)?;
     let manifests = index["manifests"].as_array().context("no manifests")?;
-    let architectures: Vec<_> = manifests.iter().map(|one| &one["platform"]["architecture"]).collect();
+    let architectures: Vec<_> = manifests.iter().map(|manifest| &manifest["platform"]["architecture"]).collect();
     assert_eq!(architectures, ["amd64", "arm64"]);
     for manifest in manifests {
         let manifest: Value = serde_json::from_str(&blob(manifest["digest"].as_str().context("no digest")?)?)?;

@@ -338,8 +338,8 @@ fn cluster_wide_reads_are_the_reads_of_a_namespace() -> Result<()> {
             let pairs = rules.flat_map(|rule| {
                 let verbs = rule["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 let verbs = verbs.filter(|verb| ["get", "list", "watch"].contains(verb));
-                let what = format!("{}{}", rule["apiGroups"], rule["resources"]);
-                verbs.map(|verb| (what.clone(), verb.to_owned())).collect::<Vec<_>>()
+                let description = format!("{}{}", rule["apiGroups"], rule["resources"]);
+                verbs.map(|verb| (description.clone(), verb.to_owned())).collect::<Vec<_>>()
             });
             pairs.collect()
         };

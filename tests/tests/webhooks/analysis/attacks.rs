@@ -22,13 +22,13 @@ use crate::analysis::scene::{Scene, measurable, ready, shared};
 /// What a server does with a connection, once it has read a request.
 #[derive(Clone, Copy)]
 enum Nature {
-    /// It writes for ever.
+    /// The server writes for ever.
     Endless,
-    /// It writes a byte a second.
+    /// The server writes a byte a second.
     Slow,
-    /// It sends clients to this address.
+    /// The server redirects clients to this address.
     Elsewhere(SocketAddr),
-    /// Its answer is one of Prometheus.
+    /// The server answers as Prometheus does.
     Good,
 }
 
@@ -98,7 +98,7 @@ fn analysis(name: &str, address: &str, secret: Option<&str>) -> Value {
 
 fn error<'a>(object: &'a RolloutAnalysis, name: &str) -> Result<&'a str> {
     let queries = &object.status.as_ref().context("no status")?.queries;
-    let answer = queries.iter().find(|one| one.name == name).and_then(|one| one.answers.last());
+    let answer = queries.iter().find(|query| query.name == name).and_then(|query| query.answers.last());
     Ok(answer.context("no answer")?.error.as_deref().unwrap_or("none"))
 }
 

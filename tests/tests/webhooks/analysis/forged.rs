@@ -27,8 +27,8 @@ async fn nobody_but_nudge_says_what_was_measured() -> Result<()> {
     let object: RolloutAnalysis = serde_json::from_value(object)?;
     // An administrator of the cluster, whom no role refuses anything.
     let own = space.api::<RolloutAnalysis>();
-    let said = denied(own.create(&PostParams::default(), &object).await)?;
-    ensure!(said.contains("only Nudge itself"), "{said}");
+    let message = denied(own.create(&PostParams::default(), &object).await)?;
+    ensure!(message.contains("only Nudge itself"), "{message}");
     // The controllers make it; a user who can write all of the namespace can't write its answers.
     let control = installation
         .cluster
@@ -40,8 +40,8 @@ async fn nobody_but_nudge_says_what_was_measured() -> Result<()> {
     let good = json!({"status": {"round": "a", "queries": [{"name": "errors", "answers": [
         {"number": 1, "answerTime": "2026-01-01T00:00:00Z", "target": "0", "control": "0"}]}]}});
     let merge = |patch: &Value| Patch::Merge(patch.clone());
-    let said = denied(own.patch_status("shop", &PatchParams::default(), &merge(&good)).await)?;
-    ensure!(said.contains(&format!("system:serviceaccount:{NAMESPACE}:{ANALYSIS_ACCOUNT}")), "{said}");
+    let message = denied(own.patch_status("shop", &PatchParams::default(), &merge(&good)).await)?;
+    ensure!(message.contains(&format!("system:serviceaccount:{NAMESPACE}:{ANALYSIS_ACCOUNT}")), "{message}");
     let other = json!({"spec": {"round": "b"}});
     denied(own.patch("shop", &PatchParams::default(), &merge(&other)).await)?;
     denied(of_control.patch_status("shop", &PatchParams::default(), &merge(&good)).await)?;
@@ -82,8 +82,8 @@ async fn an_analysis_must_make_sense_and_sends_no_secret_that_its_user_may_not_g
         (json!({"failures": 11}), "failures"),
         (json!({"max": "-1"}), "max"),
     ] {
-        let said = denied(write(&admin, &change).await)?;
-        ensure!(said.contains(says), "{change}: {said}");
+        let message = denied(write(&admin, &change).await)?;
+        ensure!(message.contains(says), "{change}: {message}");
     }
     // Who may change the config and update its ConfigMap, and may not get the Secret.
     space.service_account("dev").await?;
@@ -98,8 +98,8 @@ async fn an_analysis_must_make_sense_and_sends_no_secret_that_its_user_may_not_g
     let sends = json!({
         "prometheus": {"address": "http://evil.example.com", "query": "{{pods}}", "secretRef": metrics}
     });
-    let said = denied(write(&dev, &sends).await)?;
-    ensure!(said.contains("this needs the right to get Secret metrics in namespace"), "{said}");
+    let text = denied(write(&dev, &sends).await)?;
+    ensure!(text.contains("this needs the right to get Secret metrics in namespace"), "{text}");
     write(&dev, &json!({})).await?;
     let secret = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["metrics"], "verbs": ["get"]});
     space.allow("dev", json!([secret])).await?;

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// One application: which version it serves, and what became of its requests.
+/// An application: the version that it serves, and the results of its requests.
 #[derive(Default)]
 struct Application {
     served: PathBuf,
@@ -36,7 +36,7 @@ struct State {
 /// The load on all applications, until it is dropped.
 pub(crate) struct Load {
     state: Arc<Mutex<State>>,
-    /// Where their metrics are, below the name of each pod.
+    /// The address of their metrics, below the name of each pod.
     pub(crate) address: SocketAddr,
     tasks: [AbortHandle; 2],
 }

@@ -19,7 +19,7 @@ pub(crate) const PASSWORD: &str = "hunter2";
 /// bcrypt of the password.
 const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm";
 
-/// A server.
+/// A Prometheus server.
 pub(crate) struct Prometheus {
     program: PathBuf,
     folder: TempDir,

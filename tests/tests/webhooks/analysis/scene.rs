@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 
 use crate::analysis::load::Load;
 
-/// For a machine that has much else to do.
+/// How long anything may take on a busy machine.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The progress deadline, in seconds: what can't be measured holds for longer, and nothing goes back.
@@ -57,8 +57,8 @@ impl Scene {
         for number in 0..pods {
             scene.bear(["web", "api"][number % 2], number, replica).await?;
         }
-        let all = format!("{pods}/{pods}");
-        scene.wait_for_status("all pods run version 1", |status| status.pods.summary == all).await?;
+        let description = format!("{pods}/{pods}");
+        scene.wait_for_status("all pods run version 1", |status| status.pods.summary == description).await?;
         Ok(scene)
     }
 
@@ -119,8 +119,8 @@ impl Scene {
         what: &str,
         is: impl Fn(&VersionedConfigStatus) -> bool,
     ) -> Result<VersionedConfigStatus> {
-        let found = async || self.status().await.ok().filter(&is);
-        match eventually(WAIT_TIMEOUT, what, found).await {
+        let find = async || self.status().await.ok().filter(&is);
+        match eventually(WAIT_TIMEOUT, what, find).await {
             Ok(status) => Ok(status),
             Err(error) => {
                 let measured = self.space.api::<RolloutAnalysis>().get_opt("shop").await?;
@@ -130,11 +130,11 @@ impl Scene {
     }
 
     pub(crate) async fn wait_until_current(&self, version: &str) -> Result<VersionedConfigStatus> {
-        let what = format!("version {version} is current");
+        let description = format!("version {version} is current");
         let current = |status: &VersionedConfigStatus| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         };
-        self.wait_for_status(&what, current).await
+        self.wait_for_status(&description, current).await
     }
 
     /// Waits until the analysis holds the version because of this. What it says.
@@ -161,7 +161,7 @@ impl Scene {
         let all = |object: &RolloutAnalysis| {
             let round = &object.spec.round;
             let status = object.status.as_ref().filter(|status| status.round == *round && !is_rehearsal(round));
-            names.iter().all(|name| status.is_some_and(|status| status.queries.iter().any(|one| one.name == *name)))
+            names.iter().all(|name| status.is_some_and(|status| status.queries.iter().any(|query| query.name == *name)))
         };
         self.wait_for_measurement("all are measured", all).await
     }
@@ -178,6 +178,6 @@ pub(crate) fn measurable(status: &VersionedConfigStatus) -> Option<(&str, &str)>
 }
 
 fn condition<'a>(status: &'a VersionedConfigStatus, kind: &str) -> Option<(&'a str, &'a str)> {
-    let found = status.conditions.iter().find(|condition| condition.type_ == kind)?;
-    Some((found.reason.as_str(), found.message.as_str()))
+    let entry = status.conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((entry.reason.as_str(), entry.message.as_str()))
 }

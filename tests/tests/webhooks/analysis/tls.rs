@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::analysis::prometheus::Prometheus;
 use crate::analysis::scene::{Scene, ready, shared};
 
-/// In a certificate for another host, whose names are nobody's business.
+/// The host of another certificate, whose names must not be repeated.
 const OTHER_HOST: &str = "hunter2.example.com";
 
 /// Asks a server that has no pods, with a Secret if there is one.
@@ -53,7 +53,7 @@ async fn a_server_is_asked_if_its_certificate_is_good_and_holds_the_version_if_n
     let object = scene.wait_for_answers(&expected.map(|(name, _)| name)).await?;
     for (name, text) in expected {
         let queries = &object.status.as_ref().context("no status")?.queries;
-        let answer = queries.iter().find(|one| one.name == name).and_then(|one| one.answers.last());
+        let answer = queries.iter().find(|query| query.name == name).and_then(|query| query.answers.last());
         let error = answer.context("no answer")?.error.as_deref().unwrap_or("none");
         ensure!(error.contains(text), "{name}: {error}");
     }

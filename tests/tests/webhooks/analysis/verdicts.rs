@@ -73,8 +73,8 @@ async fn nobody_can_say(scene: &Scene, prometheus: &mut Prometheus) -> Result<()
     scene.load.bad(None);
     scene.load.outage(true);
     scene.request_version("3").await?;
-    let said = scene.wait_until_held("an outage holds version 3", "so the version is not the cause").await?;
-    ensure!(said.contains("pods on 3 have 1, those on 1 have 1 (max 0.05)"), "{said}");
+    let message = scene.wait_until_held("an outage holds version 3", "so the version is not the cause").await?;
+    ensure!(message.contains("pods on 3 have 1, those on 1 have 1 (max 0.05)"), "{message}");
     let began = Instant::now();
     scene.change_secret("metrics", &json!({"password": "wrong"})).await?;
     scene.wait_until_held("wrong credentials hold", "the server refuses the credentials (status 401)").await?;

@@ -30,8 +30,8 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
     let run = async |user: &str, words: &[&str]| -> Result<(bool, String)> {
         let mut command = command(user, words)?;
         let output = tokio::task::spawn_blocking(move || command.output()).await??;
-        let said = [output.stdout, output.stderr].concat();
-        Ok((output.status.success(), String::from_utf8(said)?))
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8(text)?))
     };
     let says = async |user: &str, words: &[&str], is: (bool, &str)| -> Result<()> {
         let (success, said) = run(user, words).await?;
@@ -59,8 +59,8 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
          diff shop current 2"
     );
     says("bob", &["approve", "shop", "2", "--reason=x", &format!("--digest={one}")], (false, other.as_str())).await?;
-    let all = shop.space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
-    ensure!(all.is_empty(), "{all:?}");
+    let version_approvals = shop.space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
+    ensure!(version_approvals.is_empty(), "{version_approvals:?}");
     says("bob", &["deny", "shop", "2", "--reason=the limit is too low"], (true, "version 2 denied by bob")).await?;
     says("alice", &["use", "shop", "2"], (true, "spec.version is 2")).await?;
     shop.wait_for_approval_message("bob denies version 2 (the limit is too low)").await?;
@@ -112,24 +112,24 @@ async fn who_has_other_groups_than_when_they_approved_approves_anew() -> Result<
         Ok(String::from_utf8([output.stdout, output.stderr].concat())?)
     };
     let (before, after) = (["devs", "reviewers"], ["devs", "leads"]);
-    let said = approves(&before).await?;
-    ensure!(said.contains("version 2 approved by bob\n"), "{said}");
-    let said = approves(&before).await?;
-    ensure!(said.contains("version 2 is already approved by bob"), "{said}");
+    let message = approves(&before).await?;
+    ensure!(message.contains("version 2 approved by bob\n"), "{message}");
+    let message = approves(&before).await?;
+    ensure!(message.contains("version 2 is already approved by bob"), "{message}");
     shop.space.api::<RoleBinding>().delete("approve-reviewers", &DeleteParams::default()).await?;
     allow(&shop.space, "leads", group("leads")).await?;
     alice.change(json!({"version": "2"})).await?;
     shop.wait_for_approval_message("bob may not approve it any more").await?;
-    let anew = async || approves(&after).await.ok().filter(|said| !said.contains("may not approve or deny"));
-    let said = eventually(WAIT_TIMEOUT, "the role holds", anew).await?;
+    let anew = async || approves(&after).await.ok().filter(|message| !message.contains("may not approve or deny"));
+    let message = eventually(WAIT_TIMEOUT, "the role holds", anew).await?;
     ensure!(
-        said.contains("version 2 approved by bob, with the groups that you have now in place of the earlier ones"),
-        "{said}"
+        message.contains("version 2 approved by bob, with the groups that you have now in place of the earlier ones"),
+        "{message}"
     );
     shop.wait_until_current("2").await?;
-    let said = approves(&after).await?;
-    ensure!(said.contains("already approved by bob"), "{said}");
-    let all = shop.space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
-    ensure!(all.len() == 1, "the one of before is withdrawn: {all:?}");
+    let message = approves(&after).await?;
+    ensure!(message.contains("already approved by bob"), "{message}");
+    let version_approvals = shop.space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
+    ensure!(version_approvals.len() == 1, "the one of before is withdrawn: {version_approvals:?}");
     Ok(())
 }

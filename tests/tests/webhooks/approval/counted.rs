@@ -32,10 +32,13 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
         user.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(object)?).await?;
     }
     dora.change(json!({"version": "2"})).await?;
-    let said = shop.wait_for_approval_message("has 0 of 1 approval that it needs").await?;
+    let message = shop.wait_for_approval_message("has 0 of 1 approval that it needs").await?;
     let config = shop.config().await?;
     let sealed = config.status.as_ref().and_then(|status| status.version("2")).context("not sealed")?;
-    ensure!(said.contains(&format!("kubectl nudge approve shop 2 --digest={} --reason=TEXT", sealed.digest)), "{said}");
+    ensure!(
+        message.contains(&format!("kubectl nudge approve shop 2 --digest={} --reason=TEXT", sealed.digest)),
+        "{message}"
+    );
 
     // Without the right, in the name of another, of other content, by an author, and by who asked for it.
     assert_refused(
@@ -68,7 +71,7 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
     let status = shop.wait_until_current("2").await?;
     shop.approval_says(&counted, "Counted").await?;
     let release = status.releases.last().context("no release")?;
-    let users: Vec<&str> = release.approvals.iter().map(|one| one.user.as_str()).collect();
+    let users: Vec<&str> = release.approvals.iter().map(|approval| approval.user.as_str()).collect();
     ensure!(users == ["bob"] && release.requested_by.as_deref() == Some("dora"), "{release:?}");
     let log = replica.log();
     let lines = |what: &str| {
@@ -110,7 +113,7 @@ async fn two_approvals_are_by_two_users_one_of_which_is_a_service_account() -> R
     let approves = async || shop.decide(&ci, "2", "Approve").await.ok();
     nudge_tests::eventually(WAIT_TIMEOUT, "the role holds", approves).await?;
     let release = shop.wait_until_current("2").await?.releases.pop().context("no release")?;
-    let users: Vec<&str> = release.approvals.iter().map(|one| one.user.as_str()).collect();
+    let users: Vec<&str> = release.approvals.iter().map(|approval| approval.user.as_str()).collect();
     ensure!(users == ["bob", &format!("system:serviceaccount:{}:ci", shop.space.name)], "{users:?}");
     Ok(())
 }
@@ -138,8 +141,8 @@ async fn a_right_that_is_gone_counts_for_nothing_nor_does_a_denial_by_it() -> Re
     let bindings = shop.space.api::<RoleBinding>();
     bindings.delete("approve-reviewers", &DeleteParams::default()).await?;
     // Asked again now and then, although nothing is observed to change. Until then her denial holds.
-    let said = shop.wait_for_approval_message("bob may not approve it any more").await?;
-    ensure!(!said.contains("carol"), "{said}");
+    let message = shop.wait_for_approval_message("bob may not approve it any more").await?;
+    ensure!(!message.contains("carol"), "{message}");
     ensure!(shop.config().await?.status.and_then(|status| status.current_version).as_deref() == Some("1"));
     allow(&shop.space, "bob", user("bob")).await?;
     shop.wait_until_current("2").await?;
@@ -198,8 +201,8 @@ async fn who_set_a_source_approves_no_version_that_it_makes() -> Result<()> {
         "spec": {"from": {"configMap": {"name": "live"}}, "activate": "Manual", "debounceSeconds": 0, "minPeriodSeconds": 0}
     });
     let source: ConfigSource = serde_json::from_value(source)?;
-    let made = async || alice.api::<ConfigSource>().create(&PostParams::default(), &source).await.ok();
-    nudge_tests::eventually(WAIT_TIMEOUT, "the role holds", made).await?;
+    let try_to_create = async || alice.api::<ConfigSource>().create(&PostParams::default(), &source).await.ok();
+    nudge_tests::eventually(WAIT_TIMEOUT, "the role holds", try_to_create).await?;
     let status = sources::until(&shop.space, "shop", "a version is made", sources::is("Made")).await?;
     let version = status.version.context("no version")?;
     // What changes nothing of its content makes nobody an author.

@@ -48,7 +48,7 @@ async fn asks_on_hold(shop: &Shop, user: &User) -> Result<()> {
     let waits = |config: &VersionedConfig| {
         let mut conditions = config.status.iter().flat_map(|status| &status.conditions);
         // What needs approval says that first.
-        conditions.any(|one| ["OnHold", "AwaitingApproval"].contains(&one.reason.as_str()))
+        conditions.any(|condition| ["OnHold", "AwaitingApproval"].contains(&condition.reason.as_str()))
     };
     shop.wait_for_status("it waits", waits).await?;
     user.change(json!({"rollout": {"hold": null}})).await?;
@@ -77,16 +77,18 @@ async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
     // The config's own rule is added to it, also where authors may approve by it.
     alice.change(json!({"rollout": {"approval": {"required": 1, "notAuthor": false}}})).await?;
     shop.decide(&alice, "2", "Approve").await?;
-    let said = shop.wait_for_approval_message("alice has created a part of it").await?;
-    ensure!(said.contains(&asks), "{said}");
+    let message = shop.wait_for_approval_message("alice has created a part of it").await?;
+    ensure!(message.contains(&asks), "{message}");
     shop.decide(&bob, "2", "Approve").await?;
-    let said = shop.wait_for_approval_message("; so far: bob approves it; ").await?;
-    ensure!(said.contains(&format!("has 1 of 2 approvals that RolloutPolicy {policy} asks for; ")), "{said}");
+    let message = shop.wait_for_approval_message("; so far: bob approves it; ").await?;
+    ensure!(message.contains(&format!("has 1 of 2 approvals that RolloutPolicy {policy} asks for; ")), "{message}");
     let withheld = shop.config().await?.status.and_then(|status| status.rollout.withheld);
     ensure!(withheld.is_some_and(|it| it.reason.as_str() == "AwaitingApproval" && it.until_time.is_none()));
     shop.decide(&carol, "2", "Approve").await?;
     let status = shop.wait_until_current("2").await?;
-    ensure!(status.rollout.withheld.is_none() && status.releases.last().is_some_and(|it| it.approvals.len() == 2));
+    ensure!(
+        status.rollout.withheld.is_none() && status.releases.last().is_some_and(|release| release.approvals.len() == 2)
+    );
 
     // Without the policy the config's own rule stays.
     alice.change(json!({"version": "3"})).await?;

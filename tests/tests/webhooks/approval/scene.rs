@@ -13,7 +13,7 @@ use nudge_tests::cluster::{Cluster, Space};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
-/// For a machine that has much else to do.
+/// How long anything may take on a busy machine.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A config `shop` at version 1, in a namespace with these users: alice, bob, carol and dora may do all with configs, versions and approvals
@@ -29,7 +29,7 @@ pub(crate) async fn allow(space: &Space, user: &str, subject: Value) -> Result<(
 }
 
 impl Shop {
-    /// With an agent-less config at version 1, which then needs approvals.
+    /// Creates a config without agents at version 1, which then needs approvals.
     pub(crate) async fn new(installation: &Installation<'_>, approval: Value) -> Result<Self> {
         Self::with(installation, approval, json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0}))
             .await
@@ -199,8 +199,8 @@ impl User {
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"generateName": "one-"}, "spec": spec
         });
         let object: VersionApproval = serde_json::from_value(object).expect("a VersionApproval");
-        let made = self.api::<VersionApproval>().create(&PostParams::default(), &object).await?;
-        Ok(made.metadata.name.unwrap_or_default())
+        let result = self.api::<VersionApproval>().create(&PostParams::default(), &object).await?;
+        Ok(result.metadata.name.unwrap_or_default())
     }
 
     pub(crate) async fn withdraw(&self, name: &str) -> Result<(), kube::Error> {

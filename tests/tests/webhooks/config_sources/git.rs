@@ -178,21 +178,21 @@ async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
         json!({"git": {"url": "https://git.example.com/a", "secretRef": secret}}),
         json!({"oci": {"url": "oci://registry.example.com/a", "tag": "1", "secretRef": secret}}),
     ] {
-        let said =
+        let message =
             sources.create(&parameters, &of("shop", from)?).await.err().context("a Secret was lent")?.to_string();
-        ensure!(said.contains("the right to get Secret deploy"), "{said}");
+        ensure!(message.contains("the right to get Secret deploy"), "{message}");
     }
     // Without the Secret it is theirs to make, and may not be given one later.
     let open = of("open", json!({"git": {"url": "https://git.example.com/a"}}))?;
-    let made =
+    let result =
         nudge_tests::eventually(crate::config_sources::scene::WAIT_TIMEOUT, "eve may create a source", async || {
             sources.create(&parameters, &open).await.ok()
         });
-    made.await?;
+    result.await?;
     let patch = json!({"spec": {"from": {"git": {"secretRef": secret}}}});
     let changed = sources.patch("open", &PatchParams::default(), &Patch::Merge(patch)).await;
-    let said = changed.err().context("a Secret was lent to a source that is there")?.to_string();
-    ensure!(said.contains("the right to get Secret deploy"), "{said}");
+    let text = changed.err().context("a Secret was lent to a source that is there")?.to_string();
+    ensure!(text.contains("the right to get Secret deploy"), "{text}");
     for url in [
         "https://eve:hunter2@git.example.com/a",
         "http://git.example.com/a",
@@ -200,9 +200,9 @@ async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
         "--upload-pack=a",
         "ext::sh -c a",
     ] {
-        let made = sources.create(&parameters, &of("bad", json!({"git": {"url": url}}))?).await;
-        let said = made.err().with_context(|| format!("{url} was taken"))?.to_string();
-        ensure!(said.contains("spec.from.git.url"), "{said}");
+        let result = sources.create(&parameters, &of("bad", json!({"git": {"url": url}}))?).await;
+        let text = result.err().with_context(|| format!("{url} was taken"))?.to_string();
+        ensure!(text.contains("spec.from.git.url"), "{text}");
     }
     Ok(())
 }

@@ -81,8 +81,8 @@ async fn a_secret_becomes_versions_that_say_nothing_of_its_values() -> Result<()
     // Another config has other names for it.
     create_quick_source(&space, "other", &json!({"secret": {"name": "tls-live"}})).await?;
     ensure!(wait_until_current(&space, "other", None).await? != first);
-    let all = secrets.list(&ListParams::default().labels("nudge.dev/config=tls")).await?;
-    ensure!(all.items.len() == 2, "{}", all.items.len());
+    let listed_secrets = secrets.list(&ListParams::default().labels("nudge.dev/config=tls")).await?;
+    ensure!(listed_secrets.items.len() == 2, "{}", listed_secrets.items.len());
     let config = serde_json::to_string(&space.api::<VersionedConfig>().get("tls").await?)?;
     ensure!(!config.contains("hunter"), "{config}");
     Ok(())

@@ -32,8 +32,8 @@ pub(crate) fn nudge(folder: &Path, registry: &Registry, password: &str, argument
     fs::write(&config, registry.docker_config(password).to_string())?;
     let mut command = Command::new(binary::kubectl_nudge()?);
     let output = command.args(arguments).env("SSL_CERT_FILE", ca).env("DOCKER_CONFIG", folder).output()?;
-    let said = [output.stdout, output.stderr].concat();
-    Ok((output.status.success(), String::from_utf8(said)?.trim().to_owned()))
+    let text = [output.stdout, output.stderr].concat();
+    Ok((output.status.success(), String::from_utf8(text)?.trim().to_owned()))
 }
 
 #[tokio::test]

@@ -33,8 +33,8 @@ async fn a_published_secret_follows_the_living_one_where_the_account_may_update_
     let object = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "tls"}, "spec": {"from": from}
     });
-    let made = jane.create(&PostParams::default(), &serde_json::from_value(object)?).await;
-    let error = made.err().context("it is not refused")?.to_string();
+    let result = jane.create(&PostParams::default(), &serde_json::from_value(object)?).await;
+    let error = result.err().context("it is not refused")?.to_string();
     ensure!(error.contains("this needs the right to update Secret tls"), "{error}");
     // What is published is no source.
     let error = create_quick_source(&space, "own", &json!({"secret": {"name": "tls"}}))

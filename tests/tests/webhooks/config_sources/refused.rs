@@ -120,7 +120,7 @@ async fn a_secret_may_change_its_type_but_not_to_one_of_kubernetes() -> Result<(
     Ok(())
 }
 
-/// As whom a user's requests go.
+/// Returns the API of sources as this user.
 pub(crate) async fn sources_of(space: &Space, user: &str, rules: Value) -> Result<Api<ConfigSource>> {
     let Some(installation) = shared().await? else { anyhow::bail!("no cluster") };
     space.service_account(user).await?;
@@ -170,8 +170,8 @@ async fn a_source_lends_no_right_that_its_maker_lacks() -> Result<()> {
             "delete Secrets",
         ),
     ] {
-        let made = sources_of(&space, user, rules).await?.create(&PostParams::default(), &source(from)?).await;
-        let error = made.err().context("it is not refused")?.to_string();
+        let result = sources_of(&space, user, rules).await?.create(&PostParams::default(), &source(from)?).await;
+        let error = result.err().context("it is not refused")?.to_string();
         ensure!(error.contains(&format!("this needs the right to {missing} in namespace")), "{user}: {error}");
     }
     // A user who has all of them may, and one who changes it needs them, too.

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-/// How long things may take, on a machine that has much else to do.
+/// How long things may take, on a busy machine.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The most bytes of the mirrors of the role sources that tests share.
@@ -53,7 +53,7 @@ pub(crate) async fn nowhere_logged(credentials: &[&str]) -> Result<()> {
     let (installation, control) = Installation::shared_with_webhooks().await?.context("no control plane")?;
     let logs = [sources(installation).await?.log(), control.log()];
     ensure!(logs.iter().all(|log| !log.is_empty()), "a log is empty");
-    let found = credentials.iter().filter(|one| logs.iter().any(|log| log.contains(**one)));
+    let found = credentials.iter().filter(|credential| logs.iter().any(|log| log.contains(**credential)));
     let found: Vec<_> = found.map(|one| one.len()).collect();
     ensure!(found.is_empty(), "credentials of these lengths are in a log: {found:?}");
     Ok(())
@@ -125,14 +125,14 @@ pub(crate) async fn until(
     what: &str,
     expected: impl Fn(&ConfigSourceStatus) -> bool,
 ) -> Result<ConfigSourceStatus> {
-    let is = |source: &ConfigSource| source.status.as_ref().is_some_and(&expected);
-    space.object_until(WAIT_TIMEOUT, name, what, is).await?.status.context("no status")
+    let is_expected = |source: &ConfigSource| source.status.as_ref().is_some_and(&expected);
+    space.object_until(WAIT_TIMEOUT, name, what, is_expected).await?.status.context("no status")
 }
 
 /// Reason and message of a condition.
 pub(crate) fn condition(status: &ConfigSourceStatus, kind: &str) -> (String, String, String) {
-    let found = status.conditions.iter().find(|condition| condition.type_ == kind);
-    found.map(|it| (it.status.clone(), it.reason.clone(), it.message.clone())).unwrap_or_default()
+    let entry = status.conditions.iter().find(|condition| condition.type_ == kind);
+    entry.map(|it| (it.status.clone(), it.reason.clone(), it.message.clone())).unwrap_or_default()
 }
 
 pub(crate) fn is(reason: &'static str) -> impl Fn(&ConfigSourceStatus) -> bool {
@@ -146,8 +146,8 @@ pub(crate) async fn config_until(
     what: &str,
     expected: impl Fn(&VersionedConfig, &VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfig> {
-    let is = |config: &VersionedConfig| expected(config, &config.status.clone().unwrap_or_default());
-    space.object_until(WAIT_TIMEOUT, name, what, is).await
+    let is_expected = |config: &VersionedConfig| expected(config, &config.status.clone().unwrap_or_default());
+    space.object_until(WAIT_TIMEOUT, name, what, is_expected).await
 }
 
 /// Waits until the version of the source's newest content is current, and returns its name.

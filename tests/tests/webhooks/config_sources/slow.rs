@@ -39,12 +39,12 @@ async fn slow_servers_of_one_namespace_do_not_take_the_turns_of_others() -> Resu
         let git = json!({"url": format!("{url}-{number}")});
         source(&slow, &format!("shop-{number}"), &json!({"git": git}), &json!({})).await?;
     }
-    let asked = || taken.lock().len();
-    eventually(Duration::from_mins(1), "a slow server is asked", async || (asked() > 0).then_some(())).await?;
+    let ask = || taken.lock().len();
+    eventually(Duration::from_mins(1), "a slow server is asked", async || (ask() > 0).then_some(())).await?;
     let git = json!({"url": server.url("open/shop"), "path": "config/prod", "ca": server.ca()});
     source(&quick, "shop", &json!({"git": git}), &json!({"debounceSeconds": 0, "minPeriodSeconds": 0})).await?;
     wait_until_current(&quick, "shop", None).await?;
     // One at a time: the second only where this machine is so busy that the first was given up meanwhile.
-    ensure!(asked() <= 2, "{} of the slow servers had a turn before", asked());
+    ensure!(ask() <= 2, "{} of the slow servers had a turn before", ask());
     Ok(())
 }

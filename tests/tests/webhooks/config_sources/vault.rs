@@ -45,8 +45,8 @@ pub(crate) async fn may_have_tokens(space: &Space, account: &str) -> Result<()> 
 
 async fn value(space: &Space, config: &str, version: &str, key: &str) -> Result<String> {
     let labels = format!("nudge.dev/config={config},nudge.dev/version={version}");
-    let found = space.api::<Secret>().list(&ListParams::default().labels(&labels)).await?;
-    let data = found.items.into_iter().find_map(|secret| secret.data?.remove(key)).context("no such key")?;
+    let secrets = space.api::<Secret>().list(&ListParams::default().labels(&labels)).await?;
+    let data = secrets.items.into_iter().find_map(|secret| secret.data?.remove(key)).context("no such key")?;
     Ok(String::from_utf8(data.0)?)
 }
 
@@ -197,23 +197,23 @@ async fn a_source_lends_nobody_the_rights_of_a_service_account() -> Result<()> {
             "address": address, "kv": {"path": "pay"}, "auth": {"kubernetes": {"role": "pay", "serviceAccount": "payment"}}}}}})
     };
     let parameters = PostParams::default();
-    let made = sources.create(&parameters, &serde_json::from_value(vault("https://vault.example.com"))?).await;
-    let said = made.err().context("a source was lent an account")?.to_string();
-    ensure!(said.contains("create tokens of ServiceAccount payment"), "{said}");
+    let result = sources.create(&parameters, &serde_json::from_value(vault("https://vault.example.com"))?).await;
+    let message = result.err().context("a source was lent an account")?.to_string();
+    ensure!(message.contains("create tokens of ServiceAccount payment"), "{message}");
     // What would stand in a URL, or go in the clear.
     for address in ["https://a:hunter2@vault.example.com", "http://vault.example.com", "https://vault.example.com?a"] {
-        let made = sources.create(&parameters, &serde_json::from_value(vault(address))?).await;
-        let said = made.err().with_context(|| format!("{address} was taken"))?.to_string();
-        ensure!(said.contains("spec.from.vault.address"), "{said}");
+        let result = sources.create(&parameters, &serde_json::from_value(vault(address))?).await;
+        let message = result.err().with_context(|| format!("{address} was taken"))?.to_string();
+        ensure!(message.contains("spec.from.vault.address"), "{message}");
     }
     let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["payment"], "verbs": ["create"]}]);
     space.grant("pays", rules, user("eve")).await?;
-    let made =
+    let result =
         nudge_tests::eventually(crate::config_sources::scene::WAIT_TIMEOUT, "who has the right may", async || {
             sources.create(&parameters, &serde_json::from_value(vault("https://vault.example.com")).ok()?).await.ok()
         });
-    let made = made.await?;
-    sources.delete(&made.name_any(), &DeleteParams::default()).await.ok();
+    let result = result.await?;
+    sources.delete(&result.name_any(), &DeleteParams::default()).await.ok();
     space.api::<ServiceAccount>().delete("payment", &DeleteParams::default()).await?;
     Ok(())
 }

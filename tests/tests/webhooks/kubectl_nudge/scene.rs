@@ -56,8 +56,8 @@ pub(crate) async fn status(
     what: &str,
     expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<()> {
-    let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
-    space.object_until(WAIT_TIMEOUT, name, what, is).await.map(drop)
+    let is_expected = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
+    space.object_until(WAIT_TIMEOUT, name, what, is_expected).await.map(drop)
 }
 
 pub(crate) async fn becomes_current(space: &Space, name: &str, version: &str) -> Result<()> {

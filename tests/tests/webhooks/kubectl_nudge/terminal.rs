@@ -163,8 +163,8 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
         let bar: Vec<&str> = screen.iter().map(String::as_str).skip_while(|line| !line.starts_with('[')).collect();
         bar.concat().contains("unhold")
     };
-    let said = terminal.shows("it is on hold", is_held).await?;
-    ensure!(said.iter().all(|line| line.chars().count() <= 40) && said.len() > 3, "{said:#?}");
+    let message = terminal.shows("it is on hold", is_held).await?;
+    ensure!(message.iter().all(|line| line.chars().count() <= 40) && message.len() > 3, "{message:#?}");
     terminal.process.signal(nix::sys::signal::Signal::SIGINT)?;
     let (status, screens, _) = terminal.ends().await?;
     assert_eq!(status.code(), Some(130));

@@ -46,12 +46,13 @@ async fn a_deployments_pods_come_out_injected() -> Result<()> {
     });
     space.create_object::<Deployment>(object).await?;
     let pods = space.api::<Pod>();
-    let made = async || {
+    let create = async || {
         let pods = pods.list(&ListParams::default().labels("app=web")).await.ok()?.items;
         (pods.len() == 2).then_some(pods)
     };
-    let made = eventually(WAIT_TIMEOUT, "the pods are made", made).await.with_context(|| injecting.replica.log())?;
-    for pod in &made {
+    let create =
+        eventually(WAIT_TIMEOUT, "the pods are made", create).await.with_context(|| injecting.replica.log())?;
+    for pod in &create {
         assert!(has_agent(pod));
         let (container, is_sidecar) = agent(pod);
         let modern = injecting.cluster.version().minor >= 29;
@@ -187,12 +188,12 @@ async fn the_version_that_is_current_at_admission_is_mounted() -> Result<()> {
         "immutable": true, "data": {"lives": "7"},
     });
     space.create_object::<k8s_openapi::api::core::v1::ConfigMap>(version).await?;
-    let seen = async || {
+    let read = async || {
         let pod = dry(&space, &opted_in("web")).await.ok()?;
         let text = serde_json::to_string(&pod.spec?.volumes).ok()?;
         text.contains("shop-7-abc").then_some(())
     };
-    eventually(WAIT_TIMEOUT, "a new pod mounts the current version", seen).await
+    eventually(WAIT_TIMEOUT, "a new pod mounts the current version", read).await
 }
 
 #[tokio::test]

@@ -50,25 +50,25 @@ async fn what_admission_decides_is_in_the_audit_trail() -> Result<()> {
     let eve = cluster.client(&cluster.user(&user, &["system:serviceaccounts"])).await?;
     let object = serde_json::from_value(json!({"metadata": {"name": "eves"}, "spec": {}}))?;
     let refused = async || {
-        let made =
+        let result =
             Api::<VersionedConfig>::namespaced(eve.clone(), &space.name).create(&PostParams::default(), &object).await;
-        made.err()?.to_string().contains("may not create it").then_some(())
+        result.err()?.to_string().contains("may not create it").then_some(())
     };
     eventually(WAIT_TIMEOUT, "she is refused", refused).await?;
 
     let log = replica.log();
     let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let found = |message: &str, fields: Value| {
+    let find = |message: &str, fields: Value| {
         let mut of_target = lines.iter().filter(|line| line["target"] == "audit" && line["message"] == message);
         let holds = |line: &Value| fields.as_object().unwrap().iter().all(|(field, value)| line[field] == *value);
         assert!(of_target.any(|line| holds(line) && line["namespace"] == *space.name), "{message} {fields}: {log}");
     };
     let mounted = json!({"pod": "web", "service_account": "default", "config": "shop", "version": "1", "peer": "127.0.0.1", "dry_run": false});
-    found("version mounted at admission", mounted);
-    found("version chosen", json!({"config": "shop", "to": "1", "claimed_user": "admin", "peer": "127.0.0.1"}));
+    find("version mounted at admission", mounted);
+    find("version chosen", json!({"config": "shop", "to": "1", "claimed_user": "admin", "peer": "127.0.0.1"}));
     let right =
         json!({"config": "eves", "action": "create it", "right": "update ConfigMap eves", "claimed_user": user});
-    found("right refused", right);
+    find("right refused", right);
     assert!(!log.contains("hidden-8c4"), "content stays out of the log");
     Ok(())
 }

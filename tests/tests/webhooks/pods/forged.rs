@@ -180,19 +180,19 @@ async fn a_made_up_pod_learns_names_and_no_value() -> Result<()> {
     assert_eq!(here.more_than(&there), disclosed);
 
     // Whether the service account is among the subscribers, and only then the name of a Secret.
-    let seen = async || {
+    let read = async || {
         review_pod("keys", &[], "owner").await.ok().filter(|(here, _)| here.texts.contains("keys-1")).map(drop)
     };
-    eventually(WAIT_TIMEOUT, "the webhook knows that Secrets are allowed", seen).await?;
+    eventually(WAIT_TIMEOUT, "the webhook knows that Secrets are allowed", read).await?;
     let (stranger, _) = review_pod("keys", &[], "stranger").await?;
     ensure!(!stranger.allowed && !stranger.texts.iter().any(|text| text.contains("keys-1")), "{stranger:?}");
 
     // Whether a ConfigMap exists, by its name, and nothing of it.
     let (here, there) = review_pod("", &["plain"], "any").await?;
     ensure!(!here.allowed && !there.allowed, "{here:?} {there:?}");
-    let said = |answer: &Answer, part: &str| answer.texts.iter().any(|text| text.contains(part));
-    ensure!(said(&here, "if a ConfigMap of theirs (plain) is to become one"), "{here:?}");
-    ensure!(said(&there, "its containers use ConfigMap plain, which does not exist"), "{there:?}");
+    let says_it = |answer: &Answer, part: &str| answer.texts.iter().any(|text| text.contains(part));
+    ensure!(says_it(&here, "if a ConfigMap of theirs (plain) is to become one"), "{here:?}");
+    ensure!(says_it(&there, "its containers use ConfigMap plain, which does not exist"), "{there:?}");
     let (here, there) = review_pod("", &["base", "plain"], "any").await?;
     ensure!(here.allowed && !there.allowed, "{here:?} {there:?}");
     let shop = review_pod("shop", &[], "any").await?.0;

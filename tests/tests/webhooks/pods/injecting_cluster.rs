@@ -12,7 +12,7 @@ use nudge_tests::{Cluster, Installation, Replica, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-/// How long something may take that should be there at once, on a machine that has much else to do.
+/// How long something may take that should be there at once, on a busy machine.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The shared cluster, where pods that opt in are injected.

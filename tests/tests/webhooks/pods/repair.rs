@@ -13,7 +13,7 @@ use crate::pods::injecting_cluster::{WAIT_TIMEOUT, create, events, opted_in, pod
 
 const FAST: [&str; 2] = ["--repair-seconds=1", "--repair-age-seconds=0"];
 
-/// As a controller makes it; none runs here that would mind.
+/// Returns a pod as a controller creates it; no controller runs here that would delete it.
 fn owned_pod(name: &str, owner: &str) -> Value {
     let mut pod = opted_in(name);
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true});

@@ -14,7 +14,7 @@ use crate::pods::injecting_cluster::{
 };
 
 const REASON: &str = "InjectionWarning";
-/// Of a pod whose containers have no resources.
+/// The warning for a pod whose containers have no resources.
 const MESSAGE: &str = "nudge.dev/agent-cpu and nudge.dev/agent-memory give the agent requests, so this pod's QoS class is Burstable and no \
                        longer BestEffort";
 
@@ -36,12 +36,13 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
     let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template});
     space.create_object::<Deployment>(json!({"metadata": {"name": "web"}, "spec": spec})).await?;
     let pods = space.api::<Pod>();
-    let made = async || {
+    let try_to_create = async || {
         let pods = pods.list(&ListParams::default().labels("app=web")).await.ok()?.items;
         (pods.len() == 3).then_some(pods)
     };
-    let made = eventually(WAIT_TIMEOUT, "the pods are made", made).await.with_context(|| injecting.replica.log())?;
-    for pod in &made {
+    let try_to_create =
+        eventually(WAIT_TIMEOUT, "the pods are made", try_to_create).await.with_context(|| injecting.replica.log())?;
+    for pod in &try_to_create {
         ensure!(warnings(pod) == Some(MESSAGE), "{:?}", pod.annotations());
     }
     let written = async || events(&space, REASON).await.ok().filter(|written| !written.is_empty());
@@ -55,7 +56,7 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
         .with_context(|| injecting.replica.log())?;
     let of_web: Vec<_> = written.iter().filter(|(pod, _)| pod.starts_with("web-")).collect();
     ensure!(of_web.len() == 1 && of_web[0].1 == MESSAGE, "{written:?}");
-    ensure!(made.iter().any(|pod| pod.name_any() == of_web[0].0), "{written:?}");
+    ensure!(try_to_create.iter().any(|pod| pod.name_any() == of_web[0].0), "{written:?}");
     Ok(())
 }
 

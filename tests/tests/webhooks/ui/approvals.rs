@@ -29,8 +29,10 @@ async fn open_awaiting_config(
     let approval = Patch::Merge(json!({"spec": {"rollout": {"approval": {}}}}));
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &approval).await?;
     nudge(installation, &space, &["use", "shop", "1.0.1"]).await?;
-    until(&space, "it awaits approval", |status| status.conditions.iter().any(|it| it.reason == "AwaitingApproval"))
-        .await?;
+    until(&space, "it awaits approval", |status| {
+        status.conditions.iter().any(|condition| condition.reason == "AwaitingApproval")
+    })
+    .await?;
     let file = kubeconfig(installation, &installation.cluster.user("bob", &[]), &space.name)?;
     let page = Page::start(&file, &["-n", &space.name]).await?;
     let tab = browser.tab().await?;
@@ -43,8 +45,11 @@ async fn open_awaiting_config(
 
 /// Returns all that users have decided, as the API server says.
 async fn stored_decisions(space: &Space) -> Result<Vec<(String, ApprovalDecision, String)>> {
-    let all = space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
-    Ok(all.into_iter().map(|one| (one.spec.approver, one.spec.decision, one.spec.reason)).collect())
+    let version_approvals = space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
+    Ok(version_approvals
+        .into_iter()
+        .map(|approval| (approval.spec.approver, approval.spec.decision, approval.spec.reason))
+        .collect())
 }
 
 #[tokio::test]
@@ -70,8 +75,8 @@ async fn a_version_is_approved_by_who_may_do_nothing_else() -> Result<()> {
     tab.click("#go").await?;
     tab.wait_for_text("#said", "config shop: version 1.0.1 approved by bob").await?;
     until(&space, "1.0.1 is current", |status| status.current_version.as_deref() == Some("1.0.1")).await?;
-    let said = stored_decisions(&space).await?;
-    ensure!(said == [("bob".to_owned(), ApprovalDecision::Approve, "read it".to_owned())], "{said:?}");
+    let message = stored_decisions(&space).await?;
+    ensure!(message == [("bob".to_owned(), ApprovalDecision::Approve, "read it".to_owned())], "{message:?}");
     tab.wait_for_text("#approvals", "✓ approved by bob").await?;
     tab.until("!document.querySelector('#approvals [data-act]')").await?;
     // The release names who approved it, as the command does.
@@ -94,8 +99,8 @@ async fn a_version_is_denied_and_the_reason_is_a_text() -> Result<()> {
     ensure!(command.contains(r"deny shop 1.0.1 '--reason=<img src=x onerror=pwned=1> it'\''s too low"), "{command}");
     tab.click("#go").await?;
     tab.wait_for_text("#said", "config shop: version 1.0.1 denied by bob").await?;
-    let said = stored_decisions(&space).await?;
-    ensure!(said == [("bob".to_owned(), ApprovalDecision::Deny, reason.to_owned())], "{said:?}");
+    let message = stored_decisions(&space).await?;
+    ensure!(message == [("bob".to_owned(), ApprovalDecision::Deny, reason.to_owned())], "{message:?}");
     tab.wait_for_text("#approvals", "■ DENIED by bob").await?;
     tab.wait_for_text("#approvals", shown).await?;
     tab.wait_for_text("#why", "bob denies version 1.0.1").await?;

@@ -95,10 +95,10 @@ async fn what_was_not_shown_is_not_run() -> Result<()> {
     let session = page.session().await?;
     let of = json!({"namespace": space.name, "config": "shop"});
     // The watch has seen the config.
-    let seen =
+    let read =
         async || page.post("/api/acts", &session, &of.to_string()).await.ok().filter(|answer| answer.status == 200);
-    nudge_tests::eventually(std::time::Duration::from_secs(30), "the config is seen", seen).await?;
-    let asked = |more: &Value| {
+    nudge_tests::eventually(std::time::Duration::from_secs(30), "the config is seen", read).await?;
+    let ask = |more: &Value| {
         let mut doing = of.clone();
         if let (Some(doing), Some(more)) = (doing.as_object_mut(), more.as_object()) {
             doing.extend(more.clone());
@@ -115,7 +115,7 @@ async fn what_was_not_shown_is_not_run() -> Result<()> {
         (json!({"act": "approve", "version": "1.0.1", "reason": "x", "command": ""}), 422),
         (json!({"act": "approve", "version": "1.0.1", "digest": "--undo", "reason": "x", "command": ""}), 400),
     ] {
-        let answer = page.post("/api/act", &session, &asked(&more)).await?;
+        let answer = page.post("/api/act", &session, &ask(&more)).await?;
         ensure!(answer.status == status, "{more}: {answer:?}");
     }
     ensure!(space.api::<nudge_api::VersionedConfig>().get("shop").await?.spec.rollout.hold.is_none());
@@ -207,7 +207,7 @@ async fn the_browser_keeps_the_session_to_the_tab() -> Result<()> {
     let framed = async || {
         let targets = browser.call(None, "Target.getTargets", json!({})).await.ok()?;
         let mut frames = targets["targetInfos"].as_array()?.iter();
-        Some(frames.find(|one| one["type"] == "iframe" && one["url"] == page.top())?["targetId"].clone())
+        Some(frames.find(|frame| frame["type"] == "iframe" && frame["url"] == page.top())?["targetId"].clone())
     };
     let frame = nudge_tests::eventually(WAIT_TIMEOUT, "the frame is there", framed).await?;
     let frame = browser.call(None, "Target.attachToTarget", json!({"targetId": frame, "flatten": true})).await?;

@@ -134,21 +134,21 @@ async fn windows_share_one_watch_of_each_kind() -> Result<()> {
     }
     show_config(&tab, &space, "shop").await?;
     tab.wait_for_text("#pod-summary", "No pod with an agent uses the config.").await?;
-    let asked = async || {
+    let ask = async || {
         let mine = installation.cluster.audit(&name).ok()?;
         let mine = mine.iter().filter(|event| event["impersonatedUser"]["username"] == *name);
-        let asked: Vec<String> =
+        let ask: Vec<String> =
             mine.map(|event| format!("{} {}", event["verb"], event["objectRef"]["resource"])).collect();
         // The last thing that a window asks.
-        let reviewed = asked.iter().any(|one| one.contains("selfsubjectaccessreviews"));
-        (reviewed && asked.iter().any(|one| one == r#""list" "secrets""#)).then_some(asked)
+        let reviewed = ask.iter().any(|one| one.contains("selfsubjectaccessreviews"));
+        (reviewed && ask.iter().any(|one| one == r#""list" "secrets""#)).then_some(ask)
     };
-    let asked = nudge_tests::eventually(crate::ui::bounds::WAIT_TIMEOUT, "the audit log has it", asked).await?;
+    let ask = nudge_tests::eventually(crate::ui::bounds::WAIT_TIMEOUT, "the audit log has it", ask).await?;
     // One list says whether they may be listed, and each watch begins with another.
-    let lists = asked.iter().filter(|one| *one == r#""list" "pods""#).count();
-    ensure!(lists == 2, "{asked:?}");
+    let lists = ask.iter().filter(|one| *one == r#""list" "pods""#).count();
+    ensure!(lists == 2, "{ask:?}");
     // What shows a config asks for no content: neither of its ConfigMaps nor of its Secrets.
-    ensure!(!asked.iter().any(|one| one.starts_with(r#""get""#)), "{asked:?}");
+    ensure!(!ask.iter().any(|one| one.starts_with(r#""get""#)), "{ask:?}");
     drop(open);
     page.process.signal(Signal::SIGINT).context("the command has ended before")
 }

@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use crate::ui::page::Page;
 use crate::ui::scene::stage;
 
-/// For a machine that has much else to do.
+/// How long anything may take on a busy machine.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
-/// As many windows as may be open, and connections.
+/// The maximum number of open windows, and below it of connections.
 const WINDOWS: usize = 16;
 const CONNECTIONS: usize = 128;
 

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::ui::tab::Tab;
 
-/// How long an answer may take, on a machine that has much else to do.
+/// How long an answer may take, on a busy machine.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Chromium runs without its own sandbox, which root can't have: it shows one page, of this project.
@@ -51,7 +51,7 @@ struct Inbox {
     complaints: HashMap<String, Vec<String>>,
 }
 
-/// The browser.
+/// A browser without a window.
 pub(crate) struct Browser {
     to: Mutex<PipeWriter>,
     inbox: Arc<Mutex<Inbox>>,

@@ -42,8 +42,8 @@ async fn reload(tab: &Tab, text: &str) -> Result<(u128, f64)> {
 async fn script(tab: &Tab) -> Result<f64> {
     let metrics = tab.call("Performance.getMetrics", json!({})).await?;
     let all = metrics["metrics"].as_array().into_iter().flatten();
-    let found = all.into_iter().find(|one| one["name"] == "ScriptDuration");
-    Ok(found.and_then(|one| one["value"].as_f64()).context("not measured")? * 1000.0)
+    let entry = all.into_iter().find(|one| one["name"] == "ScriptDuration");
+    Ok(entry.and_then(|one| one["value"].as_f64()).context("not measured")? * 1000.0)
 }
 
 #[tokio::test]

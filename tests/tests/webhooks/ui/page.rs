@@ -19,7 +19,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// A running `kubectl nudge ui`.
 pub(crate) struct Page {
     pub(crate) process: Process,
-    /// With the token.
+    /// The address, with the token.
     pub(crate) address: String,
     pub(crate) port: u16,
     folder: TempDir,
@@ -29,7 +29,7 @@ pub(crate) struct Page {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// In small letters.
+    /// The head of the answer, in small letters.
     pub(crate) head: String,
     pub(crate) body: String,
 }

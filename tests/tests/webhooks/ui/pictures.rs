@@ -54,7 +54,7 @@ pub(crate) async fn take_pictures(tab: &Tab, view: &str) -> Result<()> {
     Ok(())
 }
 
-/// This many seconds ago.
+/// Returns the time this many seconds ago.
 fn ago(seconds: i64) -> String {
     let at = Timestamp::now().checked_sub(SignedDuration::from_secs(seconds)).unwrap_or_default();
     format!("{}Z", &at.to_string()[..19])
@@ -69,8 +69,8 @@ fn condition(kind: &str, is: bool, reason: &str, message: &str, since: i64) -> V
 async fn version(space: &Space, name: &str, state: &str, data: Value, age: i64) -> Result<Value> {
     let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": name});
     let object = json!({"metadata": {"name": format!("shop-{name}"), "labels": labels}, "data": data});
-    let made = space.create_object::<ConfigMap>(object).await?;
-    let part = json!({"kind": "ConfigMap", "name": made.name_any(), "uid": made.uid(), "digest": format!("sha256:{}", "0".repeat(64))});
+    let result = space.create_object::<ConfigMap>(object).await?;
+    let part = json!({"kind": "ConfigMap", "name": result.name_any(), "uid": result.uid(), "digest": format!("sha256:{}", "0".repeat(64))});
     let keys = data.as_object().map_or(0, serde_json::Map::len);
     Ok(
         json!({"version": name, "state": state, "keys": keys, "bytes": data.to_string().len(), "parts": [part], "sealTime": ago(age)}),
@@ -290,7 +290,7 @@ async fn create_gated_configs(space: &Space) -> Result<()> {
         release("5.0.1", "5.0.0", "joe@example.com", (90_000, 190), Some("Current"), &past),
         release("5.1.0", "5.0.1", "joe@example.com", (70, 65), None, &json!({"evidence": evidence})),
     ];
-    let said = "version 5.1.0 is assigned to 5 of 20 pods";
+    let text = "version 5.1.0 is assigned to 5 of 20 pods";
     paint(
         space,
         "checkout",
@@ -298,7 +298,7 @@ async fn create_gated_configs(space: &Space) -> Result<()> {
         json!({"currentVersion": "5.0.1", "targetVersion": "5.1.0", "previousVersion": "5.0.0", "pods": counts(20, 20), "releases": releases,
             "versions": [version_status("5.0.0", "Available"), version_status("5.0.1", "Current"), version_status("5.1.0", "Target")],
             "rollout": {"stage": "Moving", "step": 1, "stepTime": ago(40), "startTime": ago(70), "watch": {"seconds": 96, "reason": "spec.rollout.minReadySeconds says so"}, "evidence": evidence},
-            "conditions": [condition("Ready", false, "Progressing", said, 70), condition("Reconciling", true, "Progressing", said, 70)]}),
+            "conditions": [condition("Ready", false, "Progressing", text, 70), condition("Reconciling", true, "Progressing", text, 70)]}),
     )
     .await
 }

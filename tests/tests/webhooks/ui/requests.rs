@@ -51,8 +51,8 @@ async fn nothing_but_the_page_and_its_endpoints_is_answered() -> Result<()> {
     }
     for method in ["HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"] {
         for path in ["/", "/api/session", "/api/overview", "/api/act"] {
-            let asked = format!("{method} {path} HTTP/1.1\r\n{host}\r\n{bearer}\r\ncontent-length: 0\r\n\r\n");
-            let answer = sent(&page, asked.as_bytes()).await?;
+            let description = format!("{method} {path} HTTP/1.1\r\n{host}\r\n{bearer}\r\ncontent-length: 0\r\n\r\n");
+            let answer = sent(&page, description.as_bytes()).await?;
             ensure!(answer.starts_with("HTTP/1.1 405 "), "{method} {path}: {answer}");
         }
     }

@@ -16,7 +16,7 @@ use crate::ui::browser::Browser;
 use crate::ui::page::Page;
 use crate::ui::tab::Tab;
 
-/// For a machine that has much else to do.
+/// How long anything may take on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Returns the cluster with the control plane, and the browser; `None` where one is missing and so the test is to be

@@ -15,7 +15,7 @@ use crate::ui::browser::Browser;
 /// How long the page may take. Longer than the 65 seconds after which it notices that the connection of a watch died silently.
 const PAGE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// A tab.
+/// A tab of the browser.
 pub(crate) struct Tab {
     pub(crate) browser: &'static Browser,
     pub(crate) session: String,
@@ -43,7 +43,7 @@ impl Tab {
         Ok(serde_json::from_value(answer["result"]["value"].clone())?)
     }
 
-    /// Runs statements.
+    /// Runs statements in the tab.
     pub(crate) async fn run(&self, statements: &str) -> Result<()> {
         self.value::<Value>(&format!("(async () => {{ {statements} }})()")).await.map(drop)
     }
@@ -135,7 +135,7 @@ impl Tab {
     /// Errors of scripts, and what the content security policy forbade.
     pub(crate) fn complaints(&self) -> Vec<String> {
         // Refusals of the server are answers that the page shows.
-        let own = |text: &String| !text.contains("Failed to load resource");
-        self.browser.complaints(&self.session).into_iter().filter(own).collect()
+        let is_own = |text: &String| !text.contains("Failed to load resource");
+        self.browser.complaints(&self.session).into_iter().filter(is_own).collect()
     }
 }

@@ -67,8 +67,8 @@ async fn what_the_page_shows_is_what_kubectl_says() -> Result<()> {
     // Each row says what the command says of the release.
     for (row, release) in rows.iter().zip(history.as_array().into_iter().flatten().rev()) {
         for (field, unknown) in [("version", ""), ("outcome", "Open"), ("requestedBy", "<unknown>")] {
-            let said = release[field].as_str().unwrap_or(unknown);
-            ensure!(row.contains(said), "{said}: {row}");
+            let message = release[field].as_str().unwrap_or(unknown);
+            ensure!(row.contains(message), "{message}: {row}");
         }
         let began = release["startTime"].as_str().unwrap_or_default().replace('T', " ").replace('Z', " UTC");
         ensure!(row.contains(&began), "{began}: {row}");
