@@ -1,8 +1,8 @@
 //! One measurement: the query for both sides, at the same time.
 
 use nudge_api::{Analysis, RolloutAnalysisSpec};
-use nudge_cluster::guarded::Unguarded;
-use nudge_cluster::tasks::caught;
+use nudge_cluster::guarded::GuardedReadError;
+use nudge_cluster::tasks::catch_panic;
 use nudge_core::analysis::{Fault, fill, is_answered, is_rehearsal, server};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
@@ -23,7 +23,7 @@ enum MeasureError {
     #[error(transparent)]
     Meaningless(#[from] Fault),
     #[error(transparent)]
-    Guard(#[from] Unguarded),
+    GuardedReader(#[from] GuardedReadError),
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     #[error(transparent)]
@@ -55,7 +55,7 @@ pub(crate) fn internal() -> String {
 
 /// What there is to say of a measurement, whatever comes of it.
 async fn with_message(measured: impl Future<Output = Result<Numbers, MeasureError>>) -> Result<Numbers, String> {
-    let measured = caught(measured).await.unwrap_or(Err(MeasureError::Internal));
+    let measured = catch_panic(measured).await.unwrap_or(Err(MeasureError::Internal));
     measured.map_err(|error| chain(&error).chars().filter(|it| !it.is_control()).take(MAX_MESSAGE_BYTES).collect())
 }
 
@@ -67,7 +67,7 @@ async fn measured(
 ) -> Result<Numbers, MeasureError> {
     let prometheus = &analysis.prometheus;
     let address = server(analysis)?;
-    let reach = Reach::Outside(analyses.guard.now().await?);
+    let reach = Reach::Outside(analyses.guarded.read().await?);
     let credentials = match &prometheus.secret_ref {
         Some(secret) => credentials(&analyses.client, &analyses.account, (namespace, &secret.name), &address).await?,
         None => Credentials::default(),

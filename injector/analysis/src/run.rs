@@ -39,7 +39,7 @@ pub async fn run(analyses: Arc<Analyses>) {
                 }
             }
             Some(Err(error)) => {
-                supervisor.interrupted();
+                supervisor.note_interruption();
                 failures = failures.saturating_add(1);
                 if failures == 3 {
                     tracing::warn!(error = chain(&error), "rollout analyses can't be read; retrying");

@@ -1,7 +1,7 @@
 //! What all tasks need.
 
 use kube::Client;
-use nudge_cluster::guarded::Guard;
+use nudge_cluster::guarded::GuardedReader;
 use nudge_cluster::turns::Turns;
 use nudge_outbound::{Authorities, of_image};
 
@@ -23,7 +23,7 @@ pub struct Analyses {
     /// How long one watch lasts, in seconds.
     pub(crate) watch_seconds: u32,
     /// What no query is sent to.
-    pub(crate) guard: Guard,
+    pub(crate) guarded: GuardedReader,
     /// Who may ask now.
     pub(crate) turns: Turns,
     /// Who may rehearse now.
@@ -33,10 +33,10 @@ pub struct Analyses {
 }
 
 impl Analyses {
-    /// `guard`: what no query is sent to.
-    pub fn new(client: Client, guard: Guard, account: String, watch_seconds: u32) -> Self {
+    /// `guarded` is the reader of addresses that no query is sent to.
+    pub fn new(client: Client, guarded: GuardedReader, account: String, watch_seconds: u32) -> Self {
         let turns = Turns::new(QUERIES, QUERIES_OF_ONE);
         let rehearsals = Turns::new(REHEARSALS, REHEARSALS_OF_ONE);
-        Self { client, account, watch_seconds, guard, turns, rehearsals, roots: of_image() }
+        Self { client, account, watch_seconds, guarded, turns, rehearsals, roots: of_image() }
     }
 }

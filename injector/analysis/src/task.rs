@@ -173,7 +173,7 @@ mod tests {
     use hyper::{Request, Response};
     use kube::Client;
     use kube::client::Body;
-    use nudge_cluster::guarded::Guard;
+    use nudge_cluster::guarded::GuardedReader;
     use tokio::sync::watch;
     use tokio::time::sleep;
     use tower::service_fn;
@@ -196,7 +196,7 @@ mod tests {
             pending::<Result<Response<Body>, Infallible>>()
         });
         let client = Client::new(service, "ns");
-        let guard = Guard::new(client.clone(), "https://192.0.2.1", Vec::new());
+        let guard = GuardedReader::new(client.clone(), "https://192.0.2.1", Vec::new());
         let analyses = Arc::new(Analyses::new(client, guard, "account".to_owned(), 60));
         let (sender, receiver) = watch::channel(object("rehearsal-000000000000"));
         let task = tokio::spawn(Task { analyses, namespace: "ns".to_owned(), receiver }.run());
@@ -236,7 +236,7 @@ mod tests {
             }
         });
         let client = Client::new(service, "ns");
-        let guard = Guard::new(client.clone(), "https://192.0.2.1", Vec::new());
+        let guard = GuardedReader::new(client.clone(), "https://192.0.2.1", Vec::new());
         let analyses = Arc::new(Analyses::new(client, guard, "account".to_owned(), 60));
         let (_sender, receiver) = watch::channel(object);
         let began = Instant::now();

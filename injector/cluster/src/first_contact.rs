@@ -116,7 +116,7 @@ impl Contact {
     }
 
     /// Why it is not made yet.
-    pub fn missing(&self) -> Option<&str> {
+    pub fn missing_cause(&self) -> Option<&str> {
         match self {
             Self::Made => None,
             Self::Missing { cause, .. } => Some(cause),
@@ -180,11 +180,11 @@ mod tests {
         assert_eq!(after(&[]).wait(), Some(RETRY_BACKOFF.first));
         assert_eq!(after(&[Answered, Answered]).wait(), Some(PAUSE_AFTER_ANSWER));
         let broken = after(&[Answered, Answered, failed()]);
-        assert_eq!((broken.wait(), broken.missing()), (Some(RETRY_BACKOFF.first), Some("unknown authority")));
-        assert_eq!(after(&[failed(), Answered, Answered]).missing(), Some("unknown authority"));
-        assert!(after(&[Answered, NotAsked, Answered, Answered]).missing().is_some());
+        assert_eq!((broken.wait(), broken.missing_cause()), (Some(RETRY_BACKOFF.first), Some("unknown authority")));
+        assert_eq!(after(&[failed(), Answered, Answered]).missing_cause(), Some("unknown authority"));
+        assert!(after(&[Answered, NotAsked, Answered, Answered]).missing_cause().is_some());
         let made = after(&[failed(), Answered, Answered, Answered]);
-        assert_eq!((made.wait(), made.missing()), (None, None));
+        assert_eq!((made.wait(), made.missing_cause()), (None, None));
         assert_eq!(made.after(failed()), Contact::Made);
     }
 
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_cause_is_bounded() {
         let contact = after(&[Reply::Failed("é".repeat(10_000))]);
-        assert!(contact.missing().is_some_and(|cause| !cause.is_empty() && cause.len() <= MAX_CAUSE_BYTES));
+        assert!(contact.missing_cause().is_some_and(|cause| !cause.is_empty() && cause.len() <= MAX_CAUSE_BYTES));
     }
 
     #[test]

@@ -40,7 +40,7 @@ const SERVER_SLICES: &str = "kubernetes.io/service-name=kubernetes";
     "Nudge does not know the addresses of the API server, of kube-system and of nodes; apply the component again, with its ClusterRole, \
      and its Roles in kube-system and default"
 )]
-pub struct Unguarded(#[source] GuardError);
+pub struct GuardedReadError(#[source] GuardError);
 
 /// Why the guarded addresses can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ enum GuardError {
 }
 
 /// What was read last.
-pub struct Guard {
+pub struct GuardedReader {
     client: Client,
     server: Option<SocketAddr>,
     lent: Vec<Range>,
@@ -60,7 +60,7 @@ pub struct Guard {
     nodes: Mutex<Option<(Instant, HashSet<IpAddr>)>>,
 }
 
-impl Guard {
+impl GuardedReader {
     /// `server`: where the API server is, as this process reaches it. `lent`: where nodes may be asked.
     pub fn new(client: Client, server: &str, lent: Vec<Range>) -> Self {
         let authority = server.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
@@ -70,7 +70,7 @@ impl Guard {
     }
 
     /// The addresses.
-    pub async fn now(&self) -> Result<Arc<Guarded>, Unguarded> {
+    pub async fn read(&self) -> Result<Arc<Guarded>, GuardedReadError> {
         // One reads for all.
         let mut known = self.known.lock().await;
         let age = known.as_ref().map(|(at, _)| at.elapsed());
@@ -78,7 +78,7 @@ impl Guard {
             return Ok(Arc::clone(guarded));
         }
         let now = Instant::now();
-        match self.read().await {
+        match self.read_all().await {
             Ok(guarded) => {
                 let guarded = Arc::new(guarded);
                 *known = Some((now, Arc::clone(&guarded)));
@@ -90,12 +90,12 @@ impl Guard {
                     "addresses of the API server, of kube-system and of nodes not read"
                 );
                 let old = known.as_ref().filter(|_| age.is_some_and(|age| age < UNUSABLE_AFTER));
-                old.map(|(_, guarded)| Arc::clone(guarded)).ok_or(Unguarded(error))
+                old.map(|(_, guarded)| Arc::clone(guarded)).ok_or(GuardedReadError(error))
             }
         }
     }
 
-    async fn read(&self) -> Result<Guarded, GuardError> {
+    async fn read_all(&self) -> Result<Guarded, GuardError> {
         let mut guarded = Guarded { nodes: self.nodes().await?, lent: self.lent.clone(), ..Guarded::default() };
         guarded.endpoints.extend(self.server);
         let services = |namespace: &str| Api::<Service>::namespaced(self.client.clone(), namespace);
@@ -242,7 +242,7 @@ mod tests {
         })))
     }
 
-    fn guard(answers: &Answers) -> Guard {
+    fn guard(answers: &Answers) -> GuardedReader {
         let answers = Arc::clone(answers);
         let service = service_fn(move |request: http::Request<Body>| {
             let found = answers.lock().unwrap().get(request.uri().path()).map(Value::to_string);
@@ -252,7 +252,7 @@ mod tests {
                 response.map_err(Box::<dyn std::error::Error + Send + Sync>::from)
             }
         });
-        Guard::new(Client::new(service, "ns"), "https://10.0.0.1", Vec::new())
+        GuardedReader::new(Client::new(service, "ns"), "https://10.0.0.1", Vec::new())
     }
 
     fn refuses(guarded: &Guarded, address: &str) -> bool {
@@ -262,7 +262,7 @@ mod tests {
     #[tokio::test]
     async fn slices_of_every_family_say_what_stands_behind_services_and_on_old_servers_endpoints() {
         let answers = answers();
-        let old = guard(&answers).now().await.unwrap();
+        let old = guard(&answers).read().await.unwrap();
         assert!(refuses(&old, "10.9.0.1:6443") && !refuses(&old, "10.1.0.1:6443"));
         for (namespace, network) in [("default", 1), ("kube-system", 2)] {
             let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
@@ -270,7 +270,7 @@ mod tests {
             let slices = [of("IPv4", format!("10.{network}.0.1")), of("IPv6", format!("fd00:{network}::1"))];
             answers.lock().unwrap()[path] = json!({"items": slices});
         }
-        let new = guard(&answers).now().await.unwrap();
+        let new = guard(&answers).read().await.unwrap();
         for behind in ["10.1.0.1:6443", "[fd00:1::1]:6443", "10.2.0.1:6443", "[fd00:2::1]:6443"] {
             assert!(refuses(&new, behind), "{behind}");
         }
@@ -281,14 +281,14 @@ mod tests {
     async fn a_new_node_is_known_within_90_s() {
         let answers = answers();
         let guard = guard(&answers);
-        assert!(!refuses(&guard.now().await.unwrap(), "10.3.0.1:10250"));
+        assert!(!refuses(&guard.read().await.unwrap(), "10.3.0.1:10250"));
         let node = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.3.0.1"}]}});
         answers.lock().unwrap()["/api/v1/nodes"] = json!({"items": [node]});
         for _ in 0..9 {
             tokio::time::sleep(Duration::from_secs(10)).await;
-            guard.now().await.unwrap();
+            guard.read().await.unwrap();
         }
-        assert!(refuses(&guard.now().await.unwrap(), "10.3.0.1:10250"));
+        assert!(refuses(&guard.read().await.unwrap(), "10.3.0.1:10250"));
     }
 
     #[test]

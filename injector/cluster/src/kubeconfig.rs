@@ -5,13 +5,13 @@ use kube::config::{InferConfigError, KubeconfigError};
 use nudge_protocol::error_chain::{message, without_os_code};
 
 /// No cluster was found. Reports what the kubeconfig lacks, the likelier mistake than the pod's own account.
-pub fn none_found(error: &InferConfigError) -> String {
+pub fn not_found_message(error: &InferConfigError) -> String {
     let source = std::error::Error::source(error).and_then(|error| error.downcast_ref());
-    format!("no cluster is known: {}", source.map_or_else(|| message(error), unusable))
+    format!("no cluster is known: {}", source.map_or_else(|| message(error), kubeconfig_fault))
 }
 
 /// Why a kubeconfig says of no cluster where it is.
-pub fn unusable(error: &KubeconfigError) -> String {
+pub fn kubeconfig_fault(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, file) => {
             format!("{}: {}", file.display(), without_os_code(&error.to_string()))
@@ -31,7 +31,7 @@ pub fn unusable(error: &KubeconfigError) -> String {
 }
 
 /// Why no client comes of a kubeconfig that could be read.
-pub fn no_client(error: &kube::Error) -> String {
+pub fn client_fault(error: &kube::Error) -> String {
     let program = "the program that the kubeconfig names for credentials";
     match error {
         // The library shows what it has printed, and what it was given.
@@ -53,7 +53,7 @@ mod tests {
     fn a_fault_is_named_and_what_stands_around_it_is_not() {
         let error = Kubeconfig::from_yaml("users:\n- token: hunter2\n  name: [\n").unwrap_err();
         assert!(error.to_string().contains("hunter2"), "the library keeps it to itself: {error}");
-        let said = unusable(&error);
+        let said = kubeconfig_fault(&error);
         assert!(said.starts_with("it is not a kubeconfig: line ") && !said.contains("hunter2"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
@@ -75,7 +75,7 @@ mod tests {
             config.auth_info = serde_json::from_value(user).unwrap();
             let error = kube::Client::try_from(config).err().unwrap();
             assert!(error.to_string().contains("hunter2") || format!("{error:?}").contains("hunter2"), "{error:?}");
-            assert_eq!(no_client(&error), what);
+            assert_eq!(client_fault(&error), what);
         }
     }
 }

@@ -107,7 +107,7 @@ impl Lease {
 
     /// Writes what `note` says as an annotation, each time that the lease is looked at.
     #[must_use]
-    pub fn noting(self, note: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+    pub fn with_note(self, note: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         Self { note: Some(Box::new(note)), ..self }
     }
 
@@ -416,7 +416,7 @@ mod tests {
         };
         let count = AtomicU32::new(0);
         let note = move || Some(format!("{} s at some time", count.fetch_add(1, Ordering::Relaxed) + 4));
-        Lease::new(stores(stored), settings).noting(note)
+        Lease::new(stores(stored), settings).with_note(note)
     }
 
     fn noted(stored: &Stored) -> BTreeMap<String, String> {

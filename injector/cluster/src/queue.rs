@@ -16,7 +16,7 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: D
 
 /// Which keys are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Take {
+pub enum Priority {
     /// Urgent ones alone.
     Urgent,
     /// Any, the urgent ones first.
@@ -85,12 +85,12 @@ impl Queue {
     }
 
     /// Waits for the next key that is due. Call [`Self::done`] when its work is done.
-    pub async fn next(&self, which: Take) -> ConfigKey {
+    pub async fn next(&self, priority: Priority) -> ConfigKey {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // What is added from now on wakes this, even before it waits.
             changed.as_mut().enable();
-            let wake = match self.lock().take(which, Instant::now()) {
+            let wake = match self.lock().take(priority, Instant::now()) {
                 Ok(key) => return key,
                 Err(wake) => wake,
             };
@@ -170,10 +170,10 @@ impl Inner {
     }
 
     /// Takes a key that is due at `now`; else returns when the next one is.
-    fn take(&mut self, which: Take, now: Instant) -> Result<ConfigKey, Option<Instant>> {
+    fn take(&mut self, priority: Priority, now: Instant) -> Result<ConfigKey, Option<Instant>> {
         let mut wake = None;
         for urgent in [true, false] {
-            if !urgent && which == Take::Urgent {
+            if !urgent && priority == Priority::Urgent {
                 break;
             }
             while let Some(Reverse((at, key))) = self.heap(urgent).peek().cloned() {
@@ -216,8 +216,8 @@ mod tests {
         queue.add(key("late"), Duration::from_secs(2));
         queue.add(key("late"), Duration::from_secs(90));
         let began = Instant::now();
-        assert_eq!(queue.next(Take::Any).await, key("soon"));
-        assert_eq!(queue.next(Take::Any).await, key("late"));
+        assert_eq!(queue.next(Priority::Any).await, key("soon"));
+        assert_eq!(queue.next(Priority::Any).await, key("late"));
         assert_eq!(began.elapsed().as_secs(), 2);
         assert!(queue.is_empty());
     }
@@ -226,13 +226,13 @@ mod tests {
     async fn a_key_that_becomes_due_while_it_is_worked_on_comes_afterwards() {
         let queue = Queue::default();
         queue.add(key("a"), Duration::ZERO);
-        assert_eq!(queue.next(Take::Any).await, key("a"));
+        assert_eq!(queue.next(Priority::Any).await, key("a"));
         queue.add(key("a"), Duration::ZERO);
         queue.add(key("b"), Duration::ZERO);
-        assert_eq!(queue.next(Take::Any).await, key("b"));
-        assert!(tokio::time::timeout(Duration::from_secs(5), queue.next(Take::Any)).await.is_err());
+        assert_eq!(queue.next(Priority::Any).await, key("b"));
+        assert!(tokio::time::timeout(Duration::from_secs(5), queue.next(Priority::Any)).await.is_err());
         queue.done(&key("a"), true, 0.5);
-        assert_eq!(queue.next(Take::Any).await, key("a"));
+        assert_eq!(queue.next(Priority::Any).await, key("a"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -242,7 +242,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..4 {
             let began = Instant::now();
-            queue.next(Take::Any).await;
+            queue.next(Priority::Any).await;
             waits.push(began.elapsed().as_millis());
             queue.done(&key("a"), false, 1.0);
         }
@@ -254,35 +254,35 @@ mod tests {
         let queue = Queue::new(|key| key.name.as_str() == "back-by-spec");
         (0..1000).for_each(|number| queue.add(key(&format!("config-{number}")), Duration::ZERO));
         queue.add(key("back-by-spec"), Duration::ZERO);
-        assert_eq!(queue.next(Take::Any).await, key("back-by-spec"));
+        assert_eq!(queue.next(Priority::Any).await, key("back-by-spec"));
         // One that waits already overtakes when its pods are harmed.
         queue.add_urgent(key("config-999"), Duration::ZERO);
-        assert_eq!(queue.next(Take::Urgent).await, key("config-999"));
+        assert_eq!(queue.next(Priority::Urgent).await, key("config-999"));
         assert_eq!(queue.len(), 999);
-        let none = tokio::time::timeout(Duration::from_mins(1), queue.next(Take::Urgent)).await;
+        let none = tokio::time::timeout(Duration::from_mins(1), queue.next(Priority::Urgent)).await;
         assert!(none.is_err(), "the others are left to other workers");
         // It is being worked on, and comes again as soon as it is done.
         queue.add(key("back-by-spec"), Duration::ZERO);
         queue.add_urgent(key("config-999"), Duration::ZERO);
-        let first = queue.next(Take::Any).await;
+        let first = queue.next(Priority::Any).await;
         assert!(!["config-999", "back-by-spec"].contains(&first.name.as_str()));
         queue.done(&key("config-999"), true, 0.5);
-        assert_eq!(queue.next(Take::Any).await, key("config-999"));
+        assert_eq!(queue.next(Priority::Any).await, key("config-999"));
         // After a failure it is urgent again, but for the wait.
         queue.done(&key("back-by-spec"), false, 1.0);
-        assert_ne!(queue.next(Take::Any).await, key("back-by-spec"));
+        assert_ne!(queue.next(Priority::Any).await, key("back-by-spec"));
         tokio::time::advance(Duration::from_millis(200)).await;
-        assert_eq!(queue.next(Take::Any).await, key("back-by-spec"));
+        assert_eq!(queue.next(Priority::Any).await, key("back-by-spec"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_waits_for_urgent_keys_wakes_for_them() {
         let queue = std::sync::Arc::new(Queue::default());
-        let take = |which| {
+        let take = |priority| {
             let queue = std::sync::Arc::clone(&queue);
-            tokio::spawn(async move { queue.next(which).await })
+            tokio::spawn(async move { queue.next(priority).await })
         };
-        let (urgent, any) = (take(Take::Urgent), take(Take::Any));
+        let (urgent, any) = (take(Priority::Urgent), take(Priority::Any));
         tokio::task::yield_now().await;
         queue.add(key("a"), Duration::from_secs(1));
         assert_eq!(any.await.unwrap(), key("a"));

@@ -4,6 +4,6 @@ use nudge_core::keys::ConfigKey;
 use tracing::{Span, error_span};
 
 /// The span of one reconcile of a config, enabled at every log level.
-pub fn reconcile(config: &ConfigKey) -> Span {
+pub fn reconcile_span(config: &ConfigKey) -> Span {
     error_span!("reconcile", namespace = config.namespace, config = %config.name)
 }

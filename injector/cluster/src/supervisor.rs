@@ -11,7 +11,7 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use crate::tasks::{caught, propagate};
+use crate::tasks::{catch_panic, propagate};
 
 /// Waits after panics of one task in a row.
 const RESTART: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(10) };
@@ -64,7 +64,7 @@ impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
     }
 
     /// Notes that the watch failed: a list that was under way begins anew.
-    pub fn interrupted(&mut self) {
+    pub fn note_interruption(&mut self) {
         self.listed.clear();
     }
 
@@ -126,13 +126,13 @@ async fn isolated<T: Future<Output = ()>, R: Future<Output = ()>>(
     let mut panics = 0_u32;
     loop {
         let began = Instant::now();
-        if caught(async { begin(panics).await }).await.is_some() {
+        if catch_panic(async { begin(panics).await }).await.is_some() {
             return;
         }
         panics = if began.elapsed() > RESTART.longest { 1 } else { panics.saturating_add(1) };
         let pause = RESTART.jittered_wait(panics, rand::random());
         tracing::error!(task = name, panics, ?pause, "task panicked; restarting it alone");
-        if caught(async { rest(pause).await }).await.is_none() {
+        if catch_panic(async { rest(pause).await }).await.is_none() {
             sleep(pause).await;
         }
     }
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((supervisor.senders().count(), supervisor.tasks.len()), (2, 2));
         // A list that fails is not the end of those that were not in it yet, and no part of the next.
         apply(&mut supervisor, Event::InitApply("b"));
-        supervisor.interrupted();
+        supervisor.note_interruption();
         apply(&mut supervisor, Event::InitApply("c"));
         apply(&mut supervisor, Event::InitDone);
         log.after(&mut supervisor, 1).await;

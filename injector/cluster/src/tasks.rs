@@ -6,7 +6,7 @@ use futures::FutureExt as _;
 use tokio::task::JoinError;
 
 /// Returns what a future returns, and `None` where it panics.
-pub async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
+pub async fn catch_panic<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.ok()
 }
 

@@ -1,178 +1,169 @@
-//! When the server last confirmed what is known of one kind, and whether something may have been missed since.
+//! The health of a watch: when the server last confirmed what is known of one kind, and whether something may have been missed since.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-/// How long an interruption may last that does not matter: proxies cut streams every now and then.
+/// The maximum length of an interruption that does not matter: proxies cut streams every now and then.
 const MAX_BRIEF_INTERRUPTION: Duration = Duration::from_secs(5);
-/// Failures in a row after which nothing waits for a list any more: enough that an API server that is away for some seconds does not count.
-const HOPELESS_FAILURES: u32 = 10;
-/// How often a watch that namespaces share is listed again at most, because one of them has room for what was left out.
+/// The number of failures in a row from which on nothing waits for a list: more than an API server causes that is away for some seconds.
+const MIN_HOPELESS_FAILURES: u32 = 10;
+/// The minimum time between two lists of a watch that namespaces share, because one of them has room for what was left out.
 const SHARED_RELIST_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The health of one watch.
 #[derive(Clone, Debug)]
 pub struct WatchHealth {
-    /// What is followed.
+    /// The kind that is watched.
     pub what: &'static str,
-    /// Time between two lists that are not urgent.
-    relist: Duration,
+    /// The minimum time between two lists that are not urgent.
+    relist_interval: Duration,
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
-    began: Instant,
-    /// Milliseconds after `began`, plus one; 0 is never.
-    last: AtomicU64,
-    sight: Mutex<Sight>,
-    /// Whether the last answer was that Nudge has no right.
-    forbidden: AtomicBool,
-    /// Failures since the server last confirmed anything.
-    failures: AtomicU32,
-    /// All objects are to be listed again, now or when it is time.
-    relist_now: AtomicBool,
-    relist_later: AtomicBool,
-    ask: Notify,
+    state: Mutex<State>,
+    request: Notify,
+}
+
+/// Whether all objects are to be listed again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Relist {
+    #[default]
+    No,
+    /// After the minimum time.
+    Later,
+    Now,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sight {
-    /// Since when something may have been missed.
-    doubted: Option<Instant>,
-    /// All until then is known.
-    confirmed: Option<Instant>,
-    /// When the last doubt ended that was not brief.
-    blind: Option<Instant>,
-    /// When the last list began.
-    listed: Option<Instant>,
+struct State {
+    /// The time at which the server last sent something.
+    answered_at: Option<Instant>,
+    /// Whether the last answer was that Nudge has no right.
+    forbidden: bool,
+    /// The number of failures since the server last confirmed anything.
+    failures: u32,
+    relist: Relist,
+    /// The time since which something may have been missed.
+    doubted_since: Option<Instant>,
+    /// The time until which everything is known.
+    confirmed_until: Option<Instant>,
+    /// The end of the last doubt that was not brief.
+    blind_until: Option<Instant>,
+    /// The beginning of the last list.
+    listed_at: Option<Instant>,
 }
 
-impl Sight {
+impl State {
     fn confirm(&mut self, until: Instant, now: Instant) {
-        self.blind = self.last_blind(now);
-        self.doubted = None;
-        self.confirmed = self.confirmed.max(Some(until));
+        self.blind_until = self.last_blind(now);
+        self.doubted_since = None;
+        self.confirmed_until = self.confirmed_until.max(Some(until));
+        self.failures = 0;
     }
 
     fn last_blind(&self, now: Instant) -> Option<Instant> {
-        let blind = self.doubted.is_some_and(|since| now.saturating_duration_since(since) > MAX_BRIEF_INTERRUPTION);
-        if blind { Some(now) } else { self.blind }
+        let is_blind =
+            self.doubted_since.is_some_and(|since| now.saturating_duration_since(since) > MAX_BRIEF_INTERRUPTION);
+        if is_blind { Some(now) } else { self.blind_until }
     }
 }
 
 impl WatchHealth {
-    /// The health of a watch that has not heard from the server yet.
+    /// Returns the health of a watch that has not heard from the server yet.
     pub fn new(what: &'static str) -> Self {
-        let shared = Shared {
-            began: Instant::now(),
-            last: AtomicU64::default(),
-            sight: Mutex::default(),
-            forbidden: AtomicBool::default(),
-            failures: AtomicU32::default(),
-            relist_now: AtomicBool::default(),
-            relist_later: AtomicBool::default(),
-            ask: Notify::new(),
-        };
-        Self { what, relist: Duration::ZERO, shared: Arc::new(shared) }
+        Self { what, relist_interval: Duration::ZERO, shared: Arc::default() }
     }
 
-    /// The health of a watch that namespaces share: none of them may have all of them listed again and again.
-    pub(crate) fn of_all(what: &'static str) -> Self {
-        Self { relist: SHARED_RELIST_INTERVAL, ..Self::new(what) }
+    /// Returns the health of a watch that namespaces share: none of them may have all of them listed again and again.
+    pub(crate) fn shared(what: &'static str) -> Self {
+        Self { relist_interval: SHARED_RELIST_INTERVAL, ..Self::new(what) }
     }
 
-    fn sight(&self) -> MutexGuard<'_, Sight> {
-        self.shared.sight.lock()
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock()
     }
 
-    /// The server has sent something.
-    pub(crate) fn beat(&self) {
-        let millis = u64::try_from(self.shared.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.shared.last.store(millis + 1, Ordering::Relaxed);
-        self.allow();
+    /// Notes that the server has sent something.
+    pub(crate) fn note_answer(&self) {
+        let mut state = self.state();
+        (state.answered_at, state.forbidden) = (Some(Instant::now()), false);
     }
 
-    /// How long ago the server sent something; `None` before the first time.
+    /// Returns how long ago the server sent something; `None` before the first time.
     pub fn age(&self) -> Option<Duration> {
-        let last = self.shared.last.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(self.shared.began.elapsed().saturating_sub(Duration::from_millis(last)))
+        Some(self.state().answered_at?.elapsed())
     }
 
-    /// The server has answered that Nudge has no right.
-    pub(crate) fn forbid(&self) {
-        self.shared.forbidden.store(true, Ordering::Relaxed);
+    /// Notes whether the server has answered that Nudge has no right.
+    pub(crate) fn set_forbidden(&self, forbidden: bool) {
+        self.state().forbidden = forbidden;
     }
 
-    /// The server has shown it.
-    pub(crate) fn allow(&self) {
-        self.shared.forbidden.store(false, Ordering::Relaxed);
-    }
-
-    /// Nudge has no right to watch this, by the server's last answer.
+    /// Returns whether Nudge has no right to watch this, by the server's last answer.
     pub fn is_forbidden(&self) -> bool {
-        self.shared.forbidden.load(Ordering::Relaxed)
+        self.state().forbidden
     }
 
-    /// Records how many times in a row the watch has failed.
-    pub(crate) fn record_failures(&self, times: u32) {
-        self.shared.failures.store(times, Ordering::Relaxed);
+    /// Notes how many times in a row the watch has failed.
+    pub(crate) fn note_failures(&self, failures: u32) {
+        self.state().failures = failures;
     }
 
-    /// Whether the watch has failed so often in a row that others must not wait for it.
+    /// Returns whether the watch has failed so often in a row that others must not wait for it.
     pub(crate) fn is_hopeless(&self) -> bool {
-        self.shared.failures.load(Ordering::Relaxed) >= HOPELESS_FAILURES
+        self.state().failures >= MIN_HOPELESS_FAILURES
     }
 
-    /// From now on something may be missed.
+    /// Notes that from now on something may be missed.
     pub(crate) fn doubt(&self) {
-        self.sight().doubted.get_or_insert_with(Instant::now);
+        self.state().doubted_since.get_or_insert_with(Instant::now);
     }
 
-    /// The server has confirmed that all until then is known. An event alone does not: there may be more behind it.
+    /// Notes that the server has confirmed everything until then. An event alone does not confirm, since more may follow.
     pub(crate) fn confirm(&self, until: Instant) {
-        self.shared.failures.store(0, Ordering::Relaxed);
-        self.sight().confirm(until, Instant::now());
+        self.state().confirm(until, Instant::now());
     }
 
-    /// Something may have been missed.
+    /// Returns whether something may have been missed.
     pub fn is_doubted(&self) -> bool {
-        self.sight().doubted.is_some()
+        self.state().doubted_since.is_some()
     }
 
-    /// All until then is known.
+    /// Returns whether everything until then is known.
     pub fn is_confirmed(&self, until: Instant) -> bool {
-        let sight = *self.sight();
-        sight.doubted.is_none() && sight.confirmed.is_some_and(|confirmed| confirmed >= until)
+        let state = *self.state();
+        state.doubted_since.is_none() && state.confirmed_until.is_some_and(|confirmed| confirmed >= until)
     }
 
-    /// When it was last in doubt for longer than a moment.
+    /// Returns when the watch was last in doubt for longer than a moment.
     pub(crate) fn last_blind(&self) -> Option<Instant> {
-        self.sight().last_blind(Instant::now())
+        self.state().last_blind(Instant::now())
     }
 
-    /// Asks the server to confirm what is known, also while waiting after a failure.
-    pub(crate) fn ask(&self) {
-        self.shared.ask.notify_one();
+    /// Asks the server to confirm what is known, also while the watch waits after a failure.
+    pub(crate) fn request_answer(&self) {
+        self.shared.request.notify_one();
     }
 
-    pub(crate) async fn wait_for_ask(&self) {
-        self.shared.ask.notified().await;
+    pub(crate) async fn wait_for_request(&self) {
+        self.shared.request.notified().await;
     }
 
     /// Has all objects listed again at once.
     pub(crate) fn request_relist(&self) {
-        self.shared.relist_now.store(true, Ordering::Relaxed);
-        self.ask();
+        self.state().relist = Relist::Now;
+        self.request_answer();
     }
 
-    /// Has all objects listed again when a watch ends, once it is time.
+    /// Has all objects listed again when a watch ends, after the minimum time.
     pub(crate) fn request_relist_later(&self) {
-        self.shared.relist_later.store(true, Ordering::Relaxed);
+        let mut state = self.state();
+        state.relist = state.relist.max(Relist::Later);
     }
 
     pub(crate) fn needs_relist(&self) -> bool {
@@ -180,16 +171,19 @@ impl WatchHealth {
     }
 
     fn needs_relist_at(&self, now: Instant) -> bool {
-        let later = || self.shared.relist_later.load(Ordering::Relaxed);
-        let is_time = || self.sight().listed.is_none_or(|at| now.saturating_duration_since(at) >= self.relist);
-        self.shared.relist_now.load(Ordering::Relaxed) || later() && is_time()
+        let state = *self.state();
+        let is_old = |at: Instant| now.saturating_duration_since(at) >= self.relist_interval;
+        match state.relist {
+            Relist::No => false,
+            Relist::Later => state.listed_at.is_none_or(is_old),
+            Relist::Now => true,
+        }
     }
 
-    /// A list begins.
-    pub(crate) fn list_started(&self) {
-        self.shared.relist_now.store(false, Ordering::Relaxed);
-        self.shared.relist_later.store(false, Ordering::Relaxed);
-        self.sight().listed = Some(Instant::now());
+    /// Notes that a list begins.
+    pub(crate) fn begin_list(&self) {
+        let mut state = self.state();
+        (state.relist, state.listed_at) = (Relist::No, Some(Instant::now()));
     }
 }
 
@@ -198,10 +192,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_has_an_age_from_its_first_beat_on() {
+    fn a_watch_has_an_age_from_its_first_answer_on() {
         let health = WatchHealth::new("tests");
         assert_eq!(health.age(), None);
-        health.beat();
+        health.note_answer();
         assert!(health.age().unwrap() < Duration::from_mins(1));
     }
 
@@ -211,7 +205,7 @@ mod tests {
         health.confirm(start);
         assert!(health.is_confirmed(start) && !health.is_confirmed(start + Duration::from_secs(1)));
         health.doubt();
-        health.beat();
+        health.note_answer();
         assert!(health.is_doubted() && !health.is_confirmed(start), "an event may be one of many");
         health.confirm(Instant::now());
         assert!(!health.is_doubted() && health.is_confirmed(start) && health.last_blind().is_none());
@@ -219,9 +213,9 @@ mod tests {
 
     #[test]
     fn one_namespace_does_not_have_all_of_them_listed_again_and_again() {
-        let (own, shared) = (WatchHealth::new("tests"), WatchHealth::of_all("tests"));
+        let (own, shared) = (WatchHealth::new("tests"), WatchHealth::shared("tests"));
         for health in [&own, &shared] {
-            health.list_started();
+            health.begin_list();
             assert!(!health.needs_relist());
             health.request_relist_later();
         }
@@ -229,20 +223,20 @@ mod tests {
         assert!(shared.needs_relist_at(Instant::now() + SHARED_RELIST_INTERVAL));
         shared.request_relist();
         assert!(shared.needs_relist(), "this is urgent");
-        shared.list_started();
+        shared.begin_list();
         assert!(!shared.needs_relist_at(Instant::now() + SHARED_RELIST_INTERVAL));
     }
 
     #[test]
     fn only_a_long_doubt_is_blindness() {
         let start = Instant::now();
-        let mut sight = Sight { doubted: Some(start), ..Sight::default() };
-        sight.confirm(start + MAX_BRIEF_INTERRUPTION, start + MAX_BRIEF_INTERRUPTION);
-        assert_eq!(sight.blind, None);
-        sight.doubted = Some(start);
+        let mut state = State { doubted_since: Some(start), ..State::default() };
+        state.confirm(start + MAX_BRIEF_INTERRUPTION, start + MAX_BRIEF_INTERRUPTION);
+        assert_eq!(state.blind_until, None);
+        state.doubted_since = Some(start);
         let late = start + MAX_BRIEF_INTERRUPTION * 2;
-        assert_eq!(sight.last_blind(late), Some(late), "it still is");
-        sight.confirm(late, late);
-        assert_eq!((sight.doubted, sight.last_blind(late + MAX_BRIEF_INTERRUPTION)), (None, Some(late)));
+        assert_eq!(state.last_blind(late), Some(late), "it still is");
+        state.confirm(late, late);
+        assert_eq!((state.doubted_since, state.last_blind(late + MAX_BRIEF_INTERRUPTION)), (None, Some(late)));
     }
 }

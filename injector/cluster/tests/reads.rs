@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use nudge_api::{VersionedConfig, crd};
-use nudge_cluster::index::{Index, Namespaces};
+use nudge_cluster::index::{Index, NamespaceCounts};
 use nudge_cluster::lenient::Lenient;
 use nudge_cluster::watch::{ReadScope, WatchSettings, watch_cluster};
 use nudge_core::keys::{ConfigKey, PodKey};
@@ -104,13 +104,13 @@ async fn account(space: &Space) -> Result<String> {
 fn known(index: &Index, space: &Space) -> ([bool; 3], usize) {
     let Ok(key) = ConfigKey::parse(&*space.name, "shop") else { return ([false; 3], 0) };
     let pod = index.pod(&PodKey::new(&*space.name, "web")).is_some();
-    ([index.config(&key).is_some(), index.published(&key).is_some(), pod], index.parts(&key).len())
+    ([index.config(&key).is_some(), index.published_meta(&key).is_some(), pod], index.parts(&key).len())
 }
 
 async fn knows(index: &Index, space: &Space, parts: usize) -> Result<()> {
     let what = format!("{} is known with {parts} parts", space.name);
     let all = async || {
-        let complete = index.is_complete(&space.name) && index.doubted(&space.name).is_none();
+        let complete = index.is_complete(&space.name) && index.doubted_watch(&space.name).is_none();
         (complete && known(index, space) == ([true; 3], parts)).then_some(())
     };
     eventually(SOON, &what, all).await.with_context(|| format!("{:?}", known(index, space)))
@@ -171,15 +171,15 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     let index = &watching.index;
 
     // A namespace without rights holds nobody but itself. Others that tests have enabled have none either.
-    tokio::time::timeout(SOON, index.synced()).await.context("not synced")?;
+    tokio::time::timeout(SOON, index.wait_until_synced()).await.context("not synced")?;
     knows(index, &bound, 2).await?;
     assert!(index.has_account(&bound.name, "app", &account(&bound).await?));
     assert!(!index.has_account(&unbound.name, "app", &account(&unbound).await?));
-    assert!(index.silent(Duration::from_mins(1)).is_none());
-    assert!(index.secrets_allowed(&bound.name) && !index.secrets_allowed(&unbound.name));
-    assert!(!index.is_complete(&unbound.name) && index.doubted(&unbound.name).is_some());
+    assert!(index.silent_watch(Duration::from_mins(1)).is_none());
+    assert!(index.may_read_secrets(&bound.name) && !index.may_read_secrets(&unbound.name));
+    assert!(!index.is_complete(&unbound.name) && index.doubted_watch(&unbound.name).is_some());
     assert_eq!(known(index, &unbound), ([false; 3], 0));
-    let forbidden = async || index.forbidden(&unbound.name);
+    let forbidden = async || index.forbidden_kind(&unbound.name);
     eventually(SOON, "the namespace is known as forbidden", forbidden).await?;
     let confirmed = index.confirm(Instant::now(), Duration::from_secs(20)).await;
     assert_eq!(confirmed, Ok(()), "what can't be read is not waited for");
@@ -191,7 +191,7 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     // Enabled at run time: Secrets are not allowed there.
     enable(&later, true).await?;
     knows(index, &later, 1).await?;
-    assert!(!index.secrets_allowed(&later.name) && index.is_synced());
+    assert!(!index.may_read_secrets(&later.name) && index.is_synced());
 
     // And no longer: all of it is forgotten, and its watches end.
     enable(&later, false).await?;
@@ -220,10 +220,11 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     for role in ["test-reads", "test-secrets"] {
         unbound.api::<RoleBinding>().delete(role, &DeleteParams::default()).await?;
     }
-    let held =
-        async || (index.forbidden(&unbound.name).is_some() && !index.secrets_allowed(&unbound.name)).then_some(());
+    let held = async || {
+        (index.forbidden_kind(&unbound.name).is_some() && !index.may_read_secrets(&unbound.name)).then_some(())
+    };
     eventually(SOON, "the namespace is held", held).await?;
-    assert!(index.doubted(&unbound.name).is_some() && index.doubted(&bound.name).is_none());
+    assert!(index.doubted_watch(&unbound.name).is_some() && index.doubted_watch(&bound.name).is_none());
     assert_eq!(known(index, &unbound), ([true; 3], 1));
     // An object that is deleted meanwhile is not there when the rights are back.
     unbound.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
@@ -233,7 +234,7 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     unbound.service_account("app").await?;
     bind(&unbound, "test-reads", user).await?;
     let gone = async || {
-        let complete = index.doubted(&unbound.name).is_none();
+        let complete = index.doubted_watch(&unbound.name).is_none();
         (complete && !known(index, &unbound).0[0]).then_some(())
     };
     eventually(SOON, "the config is gone", gone).await?;
@@ -273,7 +274,7 @@ async fn with_rights_for_the_cluster_nothing_is_kept_of_namespaces_that_are_not_
     enable(&second, true).await?;
     knows(index, &second, 2).await?;
     assert!(index.has_account(&second.name, "app", &account(&second).await?));
-    let confirmed = async || index.doubted(&first.name).is_none().then_some(());
+    let confirmed = async || index.doubted_watch(&first.name).is_none().then_some(());
     eventually(SOON, "the list is confirmed", confirmed).await?;
     enable(&second, false).await?;
     let forgotten = async || (known(index, &second) == ([false; 3], 0)).then_some(());
@@ -294,7 +295,7 @@ async fn rights_for_the_cluster_that_are_missing_keep_the_replica_from_being_rea
     let enabled = async || watching.index.is_enabled(&space.name).then_some(());
     eventually(SOON, "the namespace is enabled", enabled).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert!(!watching.index.is_synced() && watching.index.silent(Duration::from_mins(1)).is_some());
+    assert!(!watching.index.is_synced() && watching.index.silent_watch(Duration::from_mins(1)).is_some());
     Ok(())
 }
 
@@ -319,7 +320,7 @@ async fn a_namespace_with_more_objects_than_a_page_is_known_whole() -> Result<()
     let config = index.config(&ConfigKey::parse(&*space.name, "c7")?).context("c7")?;
     assert!(config.metadata.annotations.is_none() && config.metadata.managed_fields.is_none());
 
-    let Namespaces { complete, .. } = index.namespaces();
+    let NamespaceCounts { complete, .. } = index.count_namespaces();
     assert_eq!(complete, 1, "others have no rights for this user");
     Ok(())
 }
@@ -364,7 +365,7 @@ async fn objects_that_cannot_be_parsed_hold_nobody() -> Result<()> {
     all(&before).await?;
     let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, ReadScope::Namespaces);
     let index = &watching.index;
-    tokio::time::timeout(SOON, index.synced()).await.context("not synced")?;
+    tokio::time::timeout(SOON, index.wait_until_synced()).await.context("not synced")?;
     knows(index, &before, 2).await?;
     knows(index, &after, 2).await?;
     // The same while they are watched, and a change after it.
@@ -376,6 +377,6 @@ async fn objects_that_cannot_be_parsed_hold_nobody() -> Result<()> {
     let changed = async || index.config(&key).filter(|config| config.spec.history_limit == 7).map(drop);
     eventually(SOON, "the change is known", changed).await?;
     knows(index, &after, 2).await?;
-    assert!(index.left_out().iter().all(|(_, count)| *count == 0), "all of them are known");
+    assert!(index.count_left_out().iter().all(|(_, count)| *count == 0), "all of them are known");
     Ok(())
 }

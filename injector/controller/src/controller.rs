@@ -121,7 +121,7 @@ impl Controller {
 
     /// Returns whether what is known of the namespace is recent enough to delete something because of it.
     pub(super) fn may_delete_in(&self, namespace: &str) -> bool {
-        self.index.silent_in(namespace, self.silence).is_none()
+        self.index.silent_watch_in(namespace, self.silence).is_none()
     }
 
     /// Returns the current time of the steady clock, with which evidence is measured.

@@ -101,7 +101,7 @@ impl RecordedWarnings {
 /// Runs for ever, and records warnings.
 pub async fn record_warnings(controller: Arc<Controller>) {
     let index = &controller.index;
-    index.synced().await;
+    index.wait_until_synced().await;
     let mut recorded = RecordedWarnings::default();
     loop {
         let mut pods = index.pods();

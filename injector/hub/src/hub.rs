@@ -142,7 +142,7 @@ impl Hub {
         let assignable = [&config.spec.version, &status.target_version, &status.current_version];
         for version in assignable.into_iter().flatten().filter_map(|version| status.version(version)) {
             let secret = version.parts.iter().any(|part| part.kind == PartKind::Secret);
-            if !secret || index.secrets_allowed(&key.namespace) {
+            if !secret || index.may_read_secrets(&key.namespace) {
                 drop(contents.look(key, uid, Identity::of(&config), version));
             }
         }
@@ -168,7 +168,7 @@ impl Hub {
         let Polling { index, confirmations, contents, .. } = &self.polling;
         loop {
             sleep(CHORES_INTERVAL).await;
-            let configs = index.subscribed().into_iter().filter_map(|key| index.config(&key));
+            let configs = index.subscribed_configs().into_iter().filter_map(|key| index.config(&key));
             let versions = |config: Arc<VersionedConfig>| {
                 let (status, uid) = (config.status.as_ref()?, config.metadata.uid.as_ref()?);
                 let versions = [&status.current_version, &status.target_version].into_iter().flatten();

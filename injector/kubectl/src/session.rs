@@ -12,7 +12,7 @@ use kube::client::ClientBuilder;
 use kube::core::Status;
 use kube::{Api, Client, Resource};
 use nudge_api::VersionedConfig;
-use nudge_cluster::kubeconfig::no_client;
+use nudge_cluster::kubeconfig::client_fault;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -69,7 +69,7 @@ impl Session {
         let namespace = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let warnings_out = out.clone();
         let client = ClientBuilder::try_from(config)
-            .map_err(|error| Failure::new(format!("connecting to the API server: {}", no_client(&error))))?
+            .map_err(|error| Failure::new(format!("connecting to the API server: {}", client_fault(&error))))?
             .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
                 for text in warnings(response.headers()) {
                     warnings_out.warn(&text);

@@ -44,7 +44,7 @@ impl Git {
             }
             None => Credential::Anonymous,
         };
-        let guarded = self.sources.guard.now().await.map_err(|error| fetch_failure(&self.from.url, error))?;
+        let guarded = self.sources.guarded.read().await.map_err(|error| fetch_failure(&self.from.url, error))?;
         let request = Request {
             url: &url,
             revision: &revision,

@@ -55,7 +55,7 @@ pub(crate) async fn follow_namespace(sources: Arc<Sources>, namespace: String) {
                 }
             }
             Some(Err(error)) => {
-                supervisor.interrupted();
+                supervisor.note_interruption();
                 failures = failures.saturating_add(1);
                 let code = status_code(&error);
                 // A server that has just started refuses for a moment what it allows.

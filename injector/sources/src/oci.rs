@@ -50,7 +50,7 @@ impl Oci {
                 .ok_or_else(|| Reason::SourceRefused.explained("spec.from.oci.ca holds no certificate"))?,
             None => Arc::clone(&self.sources.roots),
         };
-        let guarded = self.sources.guard.now().await.map_err(|error| fetch_failure(&self.from.url, error))?;
+        let guarded = self.sources.guarded.read().await.map_err(|error| fetch_failure(&self.from.url, error))?;
         let request = Request {
             reference: &reference,
             pick: &pick,

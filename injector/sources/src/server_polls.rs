@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, unfold};
 use nudge_api::{Explanation, OriginKind, Reason};
-use nudge_cluster::tasks::caught;
+use nudge_cluster::tasks::catch_panic;
 use nudge_protocol::backoff::Backoff;
 use tokio::time::{Instant, sleep};
 
@@ -53,7 +53,7 @@ impl<R: Remote> Poll<R> {
         loop {
             sleep(self.wait).await;
             let began = Instant::now();
-            let result = caught(self.remote.read()).await.unwrap_or_else(|| Err(panic_explanation()));
+            let result = catch_panic(self.remote.read()).await.unwrap_or_else(|| Err(panic_explanation()));
             let outcome = match &result {
                 Ok(Some(_)) => FetchOutcome::Changed,
                 Ok(None) => FetchOutcome::Unchanged,

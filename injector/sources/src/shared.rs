@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::Client;
-use nudge_cluster::guarded::Guard;
+use nudge_cluster::guarded::GuardedReader;
 use nudge_core::derived_keys::ContentKey;
 use nudge_git::Mirrors;
 use nudge_outbound::Authorities;
@@ -22,8 +22,8 @@ pub struct Sources {
     pub account: String,
     /// The length of one watch, in seconds.
     pub watch_seconds: u32,
-    /// The guard of addresses that nothing is sent to.
-    pub guard: Guard,
+    /// The reader of addresses that nothing is sent to.
+    pub guarded: GuardedReader,
     /// The authorities that this image trusts.
     pub roots: Authorities,
     /// The mirrors of git repositories.

@@ -141,8 +141,8 @@ impl Vault {
         };
         let guarded = self
             .sources
-            .guard
-            .now()
+            .guarded
+            .read()
             .await
             .map_err(|error| VaultError::Explained(fetch_failure(&self.spec.address, error)))?;
         let reach = Reach::Outside(guarded);

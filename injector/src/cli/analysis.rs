@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::Config;
 use nudge_analysis::{Analyses, run};
-use nudge_cluster::guarded::Guard;
+use nudge_cluster::guarded::GuardedReader;
 use nudge_cluster::lease::Lease;
 
 use super::cluster;
@@ -27,7 +27,7 @@ pub(super) fn start(config: &Config, options: &Options, tasks: &mut Tasks) -> Re
     let mut config = config.clone();
     config.read_timeout = Some(Duration::from_secs(seconds.into()) + GRACE);
     let (server, account) = (config.cluster_url.to_string(), options.analysis_account.clone());
-    let guard = Guard::new(cluster::client(&config)?, &server, options.lent.clone());
+    let guard = GuardedReader::new(cluster::client(&config)?, &server, options.lent.clone());
     let analyses = Arc::new(Analyses::new(cluster::client(&config)?, guard, account, seconds));
     tasks.spawn_restarted("analysis", move || {
         let analyses = Arc::clone(&analyses);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::config::{InClusterError, InferConfigError};
 use kube::{Client, Config};
-use nudge_cluster::kubeconfig::{no_client, none_found};
+use nudge_cluster::kubeconfig::{client_fault, not_found_message};
 use nudge_protocol::error_chain::message;
 
 /// How long connecting to the API server may take.
@@ -46,14 +46,14 @@ pub(super) async fn find() -> Result<(Config, Client), ClusterError> {
 
 /// A client, which does its work on the runtime that this is called on.
 pub(super) fn client(config: &Config) -> Result<Client, ClusterError> {
-    Client::try_from(config.clone()).map_err(|error| ClusterError::Unusable(no_client(&error)))
+    Client::try_from(config.clone()).map_err(|error| ClusterError::Unusable(client_fault(&error)))
 }
 
 /// The error to show, given why the pod's account can't be used.
 fn explain(error: &InferConfigError, account: Option<&InClusterError>) -> ClusterError {
     match account {
         // Without the kubelet's variables it is no pod, so the kubeconfig is what was meant.
-        None | Some(InClusterError::ReadEnvironmentVariable(_)) => ClusterError::Unknown(none_found(error)),
+        None | Some(InClusterError::ReadEnvironmentVariable(_)) => ClusterError::Unknown(not_found_message(error)),
         Some(account) => ClusterError::Account(message(account)),
     }
 }

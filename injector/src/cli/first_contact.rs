@@ -35,7 +35,7 @@ async fn make(config: &Config, namespace: &str, contact: &watch::Sender<Contact>
             tracing::info!("the API server asks and trusts the webhooks");
             return;
         };
-        let cause = now.missing().map(str::to_owned);
+        let cause = now.missing_cause().map(str::to_owned);
         if logged != cause {
             tracing::info!(cause, "waiting until the API server asks and trusts the webhooks");
             logged = cause;

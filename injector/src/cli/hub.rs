@@ -38,7 +38,7 @@ pub(super) fn start(plane: &mut ControlPlane, certificates: &Certificates) -> Re
     })?;
     tracing::info!(hub = %address(&listener), "listening for agents");
     let noting = Arc::downgrade(&hub);
-    let lease = lease.noting(move || noting.upgrade()?.note());
+    let lease = lease.with_note(move || noting.upgrade()?.note());
     let leadership = plane.lead("lease of the hub", lease);
     let ControlPlane { index, tasks, .. } = plane;
     let (swept, leads) = (Arc::clone(&hub), leadership.clone());
@@ -67,7 +67,7 @@ async fn serve_when_synced(
     stopping: Stopping,
 ) {
     tokio::select! {
-        () = index.synced() => {}
+        () = index.wait_until_synced() => {}
         () = stopped(stopping.clone()) => return,
     }
     serve(listener, tls, hub, stopped(stopping)).await;

@@ -1,6 +1,6 @@
 //! Metrics of enabled namespaces, counted when `/metrics` is read. No label holds a namespace.
 
-use nudge_cluster::index::{Index, Namespaces};
+use nudge_cluster::index::{Index, NamespaceCounts};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -32,11 +32,11 @@ impl NamespaceMetrics {
     }
 
     pub(super) fn update(&self, index: &Index) {
-        let Namespaces { complete, incomplete, forbidden } = index.namespaces();
+        let NamespaceCounts { complete, incomplete, forbidden } = index.count_namespaces();
         for (state, count) in [("complete", complete), ("incomplete", incomplete), ("forbidden", forbidden)] {
             self.states.get_or_create(&StateLabel { state }).set(gauge(count));
         }
-        for (kind, count) in index.left_out() {
+        for (kind, count) in index.count_left_out() {
             self.left_out.get_or_create(&KindLabel { kind: kind.as_str() }).set(gauge(count));
         }
     }

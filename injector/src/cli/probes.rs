@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nudge_certs::Certificates;
 use nudge_cluster::first_contact::Contact;
-use nudge_cluster::index::Index;
+use nudge_cluster::index::{Index, WatchAge};
 use nudge_core::injection::Features;
 use parking_lot::RwLock;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -58,10 +58,12 @@ impl ProbeInputs {
         if self.features.as_ref().is_some_and(|features| features.borrow().is_none()) {
             return Err("the versions of the API server and the nodes are not known yet".to_owned());
         }
-        match self.index.silent(self.stale) {
+        match self.index.silent_watch(self.stale) {
             None => Ok(()),
-            Some((what, None)) => Err(format!("{what} are not listed yet")),
-            Some((what, Some(age))) => Err(format!("the watch of {what} was last confirmed {} s ago", age.as_secs())),
+            Some(WatchAge { watch, age: None }) => Err(format!("{watch} are not listed yet")),
+            Some(WatchAge { watch, age: Some(age) }) => {
+                Err(format!("the watch of {watch} was last confirmed {} s ago", age.as_secs()))
+            }
         }
     }
 
@@ -93,7 +95,7 @@ impl ProbeInputs {
                 let count = i64::try_from(handle.metrics().num_alive_tasks()).unwrap_or(i64::MAX);
                 tasks.get_or_create(&RuntimeLabel { runtime }).set(count);
             }
-            for (watch, age) in known.index.ages() {
+            for WatchAge { watch, age } in known.index.watch_ages() {
                 ages.get_or_create(&WatchLabel { watch }).set(age.map_or(-1.0, |age| age.as_secs_f64()));
             }
         })
@@ -115,7 +117,9 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
             if *stopping.borrow() {
                 return Err("the replica is shutting down".to_owned());
             }
-            if let Some(cause) = contact.as_ref().and_then(|contact| contact.borrow().missing().map(str::to_owned)) {
+            if let Some(cause) =
+                contact.as_ref().and_then(|contact| contact.borrow().missing_cause().map(str::to_owned))
+            {
                 return Err(format!("the API server does not ask and trust the webhooks yet: {cause}"));
             }
             known.as_ref().map_or(Ok(()), |known| known.ready())

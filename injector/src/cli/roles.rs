@@ -3,7 +3,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use nudge_cluster::index::Kind;
+use nudge_cluster::index::WatchedKind;
 
 /// One part of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -44,11 +44,11 @@ impl Roles {
     }
 
     /// What is watched of enabled namespaces.
-    pub(super) fn watches(self) -> &'static [Kind] {
+    pub(super) fn watches(self) -> &'static [WatchedKind] {
         match (self.control, self.hub) {
-            (true, true) => &Kind::ALL,
-            (true, false) => &Kind::OF_CONTROL,
-            (false, true) => &Kind::OF_HUB,
+            (true, true) => &WatchedKind::ALL,
+            (true, false) => &WatchedKind::OF_CONTROL,
+            (false, true) => &WatchedKind::OF_HUB,
             (false, false) => &[],
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nudge_cluster::guarded::Guard;
+use nudge_cluster::guarded::GuardedReader;
 use nudge_git::Mirrors;
 use nudge_outbound::of_image;
 use nudge_sources::{Budget, FetchMetrics, Sources, run};
@@ -30,7 +30,7 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
         content_key: Arc::clone(content_key),
         account: options.sources_account.clone(),
         watch_seconds: seconds,
-        guard: Guard::new(cluster::client(&config)?, &config.cluster_url.to_string(), options.lent.clone()),
+        guarded: GuardedReader::new(cluster::client(&config)?, &config.cluster_url.to_string(), options.lent.clone()),
         roots: of_image(),
         mirrors: Mirrors::new(options.mirrors.0.clone(), options.mirrors.1),
         metrics,
@@ -40,7 +40,7 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
     let index = Arc::clone(index);
     tasks.spawn_restarted("sources", move || {
         let (sources, index) = (Arc::clone(&sources), Arc::clone(&index));
-        while_leading(leadership.clone(), move || run(Arc::clone(&sources), index.enabled()))
+        while_leading(leadership.clone(), move || run(Arc::clone(&sources), index.enabled_namespaces()))
     });
     Ok(())
 }

@@ -52,7 +52,7 @@ impl IndexLookups for Index {
     }
 
     fn may_have_secrets(&self, namespace: &str) -> bool {
-        self.secrets_allowed(namespace)
+        self.may_read_secrets(namespace)
     }
 
     fn subscribers(&self, namespace: &str, config: &str) -> Option<usize> {

@@ -114,7 +114,7 @@ impl PodLookups for KubePodLookups {
         if !config.spec.admits(account) {
             return Some(ResolvedConfig { closed: true, ..ResolvedConfig::default() });
         }
-        Some(resolve(&config, pod, index.secrets_allowed(namespace)))
+        Some(resolve(&config, pod, index.may_read_secrets(namespace)))
     }
 
     async fn config_map(

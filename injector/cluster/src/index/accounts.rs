@@ -1,57 +1,54 @@
-//! Service accounts: a token counts only as long as the account is there that it was made for.
+//! The service accounts: a token counts only while the account that it was made for exists.
 
-use super::{Index, Kind, PodEntry};
+use super::{Index, PodEntry, WatchedKind};
 
 impl Index {
-    /// Returns whether the namespace has this service account. One that is deleted and made again has another uid.
+    /// Returns whether the namespace has this service account. An account that is deleted and created again has another uid.
     pub fn has_account(&self, namespace: &str, name: &str, uid: &str) -> bool {
-        let inner = self.lock();
-        let known = inner.spaces.get(namespace).and_then(|space| space.accounts.get(name));
-        known.is_some_and(|known| **known == *uid)
+        let state = self.lock_namespace(namespace);
+        state.is_some_and(|state| state.accounts.get(name).is_some_and(|known| **known == *uid))
     }
 
     /// Adds a service account, or replaces it.
     pub fn put_account(&self, namespace: &str, name: &str, uid: &str) {
         let replaced = {
-            let mut inner = self.lock();
-            let Some(space) = inner.spaces.get_mut(namespace) else { return };
-            let known = space.accounts.get(name);
+            let Some(mut state) = self.lock_namespace(namespace) else { return };
+            let known = state.accounts.get(name);
             if known.is_some_and(|known| **known == *uid) {
                 return;
             }
-            if !space.takes(Kind::Accounts, namespace, name, known.is_some()) {
+            let is_known = known.is_some();
+            if !state.has_room(WatchedKind::Accounts, namespace, name, is_known) {
                 return;
             }
-            space.accounts.insert(name.into(), uid.into())
+            state.accounts.insert(name.into(), uid.into())
         };
-        // Requests wait for accounts that are new, as they do for pods.
-        self.pod_added.send_replace(());
-        self.account_is_gone(namespace, name, replaced.as_deref());
+        // Requests wait for new accounts, as they do for pods.
+        self.additions.send_replace(());
+        self.notify_account_gone(namespace, name, replaced.as_deref());
     }
 
     /// Removes a service account.
     pub fn remove_account(&self, namespace: &str, name: &str) {
         let removed = {
-            let mut inner = self.lock();
-            let Some(space) = inner.spaces.get_mut(namespace) else { return };
-            space.unkept.remove(Kind::Accounts, name);
-            let removed = space.accounts.remove(name);
+            let Some(mut state) = self.lock_namespace(namespace) else { return };
+            state.left_out.remove(WatchedKind::Accounts, name);
+            let removed = state.accounts.remove(name);
             if removed.is_some() {
-                space.removed(Kind::Accounts);
+                state.relist_left_out(WatchedKind::Accounts);
             }
             removed
         };
-        self.account_is_gone(namespace, name, removed.as_deref());
+        self.notify_account_gone(namespace, name, removed.as_deref());
     }
 
-    /// The listener hears of one that is gone, and its pods are woken.
-    fn account_is_gone(&self, namespace: &str, name: &str, uid: Option<&str>) {
+    /// Notifies the listener of an account that is gone, and wakes its pods.
+    fn notify_account_gone(&self, namespace: &str, name: &str, uid: Option<&str>) {
         let Some(uid) = uid else { return };
         if let Some(listener) = self.account_gone.get() {
             listener(uid);
         }
-        let inner = self.lock();
-        let pods = inner.spaces.get(namespace).into_iter().flat_map(|space| space.pods.values());
-        pods.filter(|entry| entry.state.service_account == name).for_each(PodEntry::wake);
+        let Some(state) = self.lock_namespace(namespace) else { return };
+        state.pods.values().filter(|entry| entry.state.service_account == name).for_each(PodEntry::wake);
     }
 }

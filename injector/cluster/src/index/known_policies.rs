@@ -1,4 +1,4 @@
-//! What the watch has shown of the policies of the cluster.
+//! The policies of the cluster, as far as the watch has shown them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use nudge_api::RolloutPolicy;
 use nudge_core::governance::{MOST_POLICIES, Policies};
 
-use super::space::Labels;
+use super::namespace_state::Labels;
 use crate::watch_health::WatchHealth;
 
 /// Why policies can't be read.
@@ -15,14 +15,14 @@ use crate::watch_health::WatchHealth;
 pub(crate) enum ReadFault {
     /// The cluster does not have the kind.
     Missing,
-    /// Nudge has no right.
+    /// Nudge has no right to read them.
     Forbidden,
-    /// For another reason, which the log has.
+    /// The log has the reason.
     Other,
 }
 
 impl ReadFault {
-    /// The message for users, who can't read the log.
+    /// Returns the message for users, who can't read the log.
     fn message(self) -> &'static str {
         match self {
             Self::Forbidden => {
@@ -35,61 +35,80 @@ impl ReadFault {
     }
 }
 
-/// One policy; `Err` for one that this release can't parse, with the reason.
+/// A policy, or the reason why this release can't parse it.
 pub(super) type Policy = Result<Arc<RolloutPolicy>, String>;
 
-/// What a list that has begun has shown.
+/// A list of policies.
 #[derive(Default)]
-pub(super) struct PartialList {
-    pub(super) all: BTreeMap<String, Policy>,
+pub(super) struct PolicyList {
+    pub(super) by_name: BTreeMap<String, Policy>,
+    /// Whether there are more than are kept.
     pub(super) too_many: bool,
 }
 
-/// What is known of the policies.
+/// What the API server has shown of the policies.
+pub(super) enum PolicyState {
+    /// The first list is not complete yet.
+    Unlisted,
+    /// The cluster does not have the kind, so there are no policies.
+    Absent,
+    /// A list was complete, and the watch has kept it up to date.
+    Listed(PolicyList),
+}
+
+/// What is known of the policies of the cluster.
 pub(super) struct KnownPolicies {
     pub(super) health: WatchHealth,
-    /// By name. Absent before they were listed once.
-    pub(super) all: Option<BTreeMap<String, Policy>>,
-    /// Whether there are more than are kept.
-    pub(super) too_many: bool,
-    /// What a list that has begun has shown.
-    pub(super) listing: Option<PartialList>,
-    /// Whether the cluster does not have the kind, so there are none.
-    pub(super) absent: bool,
-    /// Why they can't be read, after some failures in a row.
+    pub(super) state: PolicyState,
+    /// The list that has begun.
+    pub(super) listing: Option<PolicyList>,
+    /// Why the policies can't be read, after some failures in a row.
     pub(super) fault: Option<ReadFault>,
-    /// When the API server was last asked because somebody waits.
-    pub(super) asked: Option<Instant>,
+    /// The time at which the API server was last asked because configs wait.
+    pub(super) asked_at: Option<Instant>,
 }
 
 impl KnownPolicies {
     pub(super) fn new(health: WatchHealth) -> Self {
-        Self { health, all: None, too_many: false, listing: None, absent: false, fault: None, asked: None }
+        Self { health, state: PolicyState::Unlisted, listing: None, fault: None, asked_at: None }
     }
 
-    /// Their watch, where the cluster has the kind.
+    /// Returns the health of the watch, where the cluster has the kind.
     pub(super) fn watch(&self) -> Option<&WatchHealth> {
-        (!self.absent).then_some(&self.health)
+        (!matches!(self.state, PolicyState::Absent)).then_some(&self.health)
     }
 
-    /// Returns whether all is known, as far as the API server has said.
+    /// Returns whether all policies are known, as far as the API server has said.
     pub(super) fn is_current(&self) -> bool {
-        self.absent || (self.all.is_some() && !self.health.is_doubted())
+        match self.state {
+            PolicyState::Unlisted => false,
+            PolicyState::Absent => true,
+            PolicyState::Listed(_) => !self.health.is_doubted(),
+        }
     }
 
-    /// The policies that select a namespace with these labels.
+    /// Returns the list, if there is one.
+    pub(super) fn list(&self) -> Option<&PolicyList> {
+        match &self.state {
+            PolicyState::Listed(list) => Some(list),
+            PolicyState::Unlisted | PolicyState::Absent => None,
+        }
+    }
+
+    /// Returns the policies that select a namespace with these labels.
     pub(super) fn selecting(&self, labels: &Labels) -> Policies {
         if !self.is_current() {
             let why = self.fault.map_or("RolloutPolicies have not been read yet", ReadFault::message);
             return Policies::Unknown(why.to_owned());
         }
-        if self.too_many {
+        let Some(list) = self.list() else { return Policies::default() };
+        if list.too_many {
             return Policies::Unknown(format!("there are more than {MOST_POLICIES} RolloutPolicies; delete some"));
         }
-        let mut known = Vec::new();
-        for (name, policy) in self.all.iter().flatten() {
+        let mut selecting = Vec::new();
+        for (name, policy) in &list.by_name {
             match policy {
-                Ok(policy) if policy.spec.namespace_selector.selects(labels) => known.push(Arc::clone(policy)),
+                Ok(policy) if policy.spec.namespace_selector.selects(labels) => selecting.push(Arc::clone(policy)),
                 Ok(_) => {}
                 Err(reason) => {
                     let why = format!("this release of Nudge can't read RolloutPolicy {name}: {reason}");
@@ -97,6 +116,6 @@ impl KnownPolicies {
                 }
             }
         }
-        Policies::Known(known)
+        Policies::Known(selecting)
     }
 }

@@ -1,4 +1,4 @@
-//! The objects with the labels of versions: each belongs to the one config that its labels name now.
+//! The objects with the labels of versions, each of which belongs to the one config that its labels name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta};
 #[derive(Default)]
 pub(super) struct Parts {
     by_config: HashMap<ConfigKey, BTreeMap<ObjectKey, Arc<PartMeta>>>,
-    /// The config that each object's labels name.
+    /// The config that the labels of each object name.
     configs: HashMap<ObjectKey, ConfigKey>,
-    /// How many of the objects are Secrets.
+    /// The number of Secrets.
     secrets: usize,
 }
 
-/// What [`Parts::put`] has changed.
+/// The effect of [`Parts::put`].
 pub(super) enum PutChange {
     Nothing,
     /// The object is new or has changed.
@@ -26,12 +26,12 @@ pub(super) enum PutChange {
 }
 
 impl Parts {
-    /// Returns the configs that the objects name, also those that are not there.
+    /// Returns the configs that the objects name, also those that do not exist.
     pub(super) fn configs(&self) -> impl Iterator<Item = &ConfigKey> {
         self.by_config.keys()
     }
 
-    /// The objects of a config.
+    /// Returns the objects of a config.
     pub(super) fn of_config(&self, config: &ConfigKey) -> Vec<Arc<PartMeta>> {
         self.by_config.get(config).into_iter().flat_map(|parts| parts.values().cloned()).collect()
     }
@@ -39,8 +39,8 @@ impl Parts {
     /// Adds an object of the config, or replaces it.
     pub(super) fn put(&mut self, config: ConfigKey, part: PartMeta) -> PutChange {
         let object = object_key(&config, &part);
-        let from = self.configs.get(&object).filter(|known| **known != config).cloned();
-        if from.is_some() {
+        let other = self.configs.get(&object).filter(|known| **known != config).cloned();
+        if other.is_some() {
             self.remove(&object);
         }
         let parts = self.by_config.entry(config.clone()).or_default();
@@ -50,7 +50,7 @@ impl Parts {
         self.secrets += usize::from(part.kind == PartKind::Secret && !self.configs.contains_key(&object));
         parts.insert(object.clone(), Arc::new(part));
         self.configs.insert(object, config);
-        from.map_or(PutChange::Changed, PutChange::MovedFrom)
+        other.map_or(PutChange::Changed, PutChange::MovedFrom)
     }
 
     /// Removes an object; returns the config that it belonged to.
@@ -66,7 +66,7 @@ impl Parts {
         Some(config)
     }
 
-    /// How many objects of a kind there are.
+    /// Returns the number of objects of a kind.
     pub(super) fn count(&self, kind: PartKind) -> usize {
         match kind {
             PartKind::ConfigMap => self.configs.len() - self.secrets,
@@ -78,20 +78,20 @@ impl Parts {
         self.configs.contains_key(object)
     }
 
-    /// The objects of a kind.
-    pub(super) fn all(&self, kind: PartKind) -> impl Iterator<Item = &ObjectKey> {
+    /// Returns the objects of a kind.
+    pub(super) fn of_kind(&self, kind: PartKind) -> impl Iterator<Item = &ObjectKey> {
         self.configs.keys().filter(move |object| object.kind == kind)
     }
 
     /// Removes all objects of a kind.
     pub(super) fn clear(&mut self, kind: PartKind) {
-        for object in self.all(kind).cloned().collect::<Vec<_>>() {
+        for object in self.of_kind(kind).cloned().collect::<Vec<_>>() {
             self.remove(&object);
         }
     }
 }
 
-/// A part is in the namespace of its config.
+/// Returns the key of a part, which is in the namespace of its config.
 pub(super) fn object_key(config: &ConfigKey, part: &PartMeta) -> ObjectKey {
     ObjectKey::new(part.kind, &*config.namespace, &*part.name)
 }

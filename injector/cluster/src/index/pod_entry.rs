@@ -1,4 +1,4 @@
-//! A pod in the index.
+//! A pod of the index.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,19 +6,19 @@ use std::time::Instant;
 use nudge_core::pods::PodState;
 use tokio::sync::watch;
 
-/// A pod, and who waits for a change that concerns it.
+/// A pod, and the channel of the changes that concern it.
 #[derive(Clone, Debug)]
 pub struct PodEntry {
-    /// What is known of it.
+    /// The state of the pod.
     pub state: Arc<PodState>,
-    /// When its containers last became unready or restarted.
-    pub(super) fell: Option<Instant>,
+    /// The time at which containers last became unready or restarted.
+    pub(super) fell_at: Option<Instant>,
     pub(super) wake: Arc<watch::Sender<()>>,
 }
 
 impl PodEntry {
-    /// Changes with the pod, with each config that it uses, and when its service account is gone. Subscribe first, then look.
-    pub fn woken(&self) -> watch::Receiver<()> {
+    /// Returns a receiver of changes of the pod, of each config that it uses, and of the end of its service account. Subscribe before you read.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
         self.wake.subscribe()
     }
 

@@ -1,4 +1,4 @@
-//! Pods with an agent, and who is woken by their changes.
+//! The pods with an agent, and the notifications of their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,129 +8,126 @@ use nudge_core::keys::{ConfigKey, PodKey};
 use nudge_core::pods::{PodState, ReportState};
 use tokio::sync::watch;
 
+use super::namespace_state::NamespaceState;
 use super::pod_entry::PodEntry;
-use super::space::Space;
-use super::{Index, IndexEvent, Kind};
+use super::{Index, IndexEvent, WatchedKind};
 
 impl Index {
-    /// The pod.
+    /// Returns the pod.
     pub fn pod(&self, key: &PodKey) -> Option<PodEntry> {
-        self.lock().spaces.get(&key.namespace)?.pods.get(key).cloned()
+        self.lock_namespace(&key.namespace)?.pods.get(key).cloned()
     }
 
-    /// Changes with every new pod or service account, and with every namespace that becomes complete.
-    pub fn pod_added(&self) -> watch::Receiver<()> {
-        self.pod_added.subscribe()
+    /// Returns a receiver of new pods and service accounts, and of namespaces that become complete.
+    pub fn additions(&self) -> watch::Receiver<()> {
+        self.additions.subscribe()
     }
 
-    /// The pods that use the config and may have it, by name: nothing is assigned to others, and nothing waits for them.
+    /// Returns the pods that use the config and may have it, by name: nothing is assigned to others, and nothing waits for them.
     pub fn subscribers(&self, key: &ConfigKey) -> Vec<Arc<PodState>> {
-        let inner = self.lock();
-        let Some(space) = inner.spaces.get(&key.namespace) else { return Vec::new() };
-        let config = space.configs.get(key);
-        let pods = space.users(key);
+        let Some(state) = self.lock_namespace(&key.namespace) else { return Vec::new() };
+        let config = state.configs.get(key);
+        let pods = state.users(key);
         let admitted =
             pods.filter(|entry| config.is_none_or(|kept| kept.config.spec.admits(&entry.state.service_account)));
         admitted.map(|entry| Arc::clone(&entry.state)).collect()
     }
 
-    /// How many pods use the config.
+    /// Returns the number of pods that use the config.
     pub fn count_users(&self, key: &ConfigKey) -> usize {
-        self.lock().spaces.get(&key.namespace).map_or(0, |space| space.pods_by_config.get(key).map_or(0, BTreeMap::len))
+        self.lock_namespace(&key.namespace).map_or(0, |state| state.pods_by_config.get(key).map_or(0, BTreeMap::len))
     }
 
-    /// All pods that use the config, whether they may have it or not: one that may not any more still has what it was given. `None` while
-    /// pods of the namespace are left out.
+    /// Returns all pods that use the config, even if they may not have it: a pod that no longer may still has its last version. Returns `None`
+    /// while pods of the namespace are left out.
     pub fn users(&self, key: &ConfigKey) -> Option<Vec<Arc<PodState>>> {
-        let inner = self.lock();
-        let Some(space) = inner.spaces.get(&key.namespace) else { return Some(Vec::new()) };
-        if space.unkept.count(Kind::Pods) > 0 {
+        let Some(state) = self.lock_namespace(&key.namespace) else { return Some(Vec::new()) };
+        if state.left_out.count(WatchedKind::Pods) > 0 {
             return None;
         }
-        Some(space.users(key).map(|entry| Arc::clone(&entry.state)).collect())
+        Some(state.users(key).map(|entry| Arc::clone(&entry.state)).collect())
     }
 
-    /// The configs that pods use.
-    pub fn subscribed(&self) -> Vec<ConfigKey> {
-        self.lock().spaces.values().flat_map(|space| space.pods_by_config.keys().cloned()).collect()
+    /// Returns the configs that pods use.
+    pub fn subscribed_configs(&self) -> Vec<ConfigKey> {
+        self.lock().namespaces.values().flat_map(|state| state.pods_by_config.keys().cloned()).collect()
     }
 
-    /// All pods.
+    /// Returns all pods.
     pub fn pods(&self) -> Vec<Arc<PodState>> {
         let inner = self.lock();
-        let pods = inner.spaces.values().flat_map(|space| space.pods.values());
+        let pods = inner.namespaces.values().flat_map(|state| state.pods.values());
         pods.map(|entry| Arc::clone(&entry.state)).collect()
     }
 
-    /// The pods on these nodes, and when the containers of each last became unready or restarted.
+    /// Returns the pods on these nodes, and when the containers of each last became unready or restarted.
     pub fn pods_on(&self, nodes: &BTreeSet<&str>) -> Vec<(Arc<PodState>, Option<Instant>)> {
         let inner = self.lock();
-        let there = |space: &Space, node: &&str| {
-            let keys = space.pods_by_node.get(*node).into_iter().flatten();
-            let pods = keys.filter_map(|key| space.pods.get(key));
-            pods.map(|entry| (Arc::clone(&entry.state), entry.fell)).collect::<Vec<_>>()
+        let pods_on = |state: &NamespaceState, node: &&str| {
+            let keys = state.pods_by_node.get(*node).into_iter().flatten();
+            let pods = keys.filter_map(|key| state.pods.get(key));
+            pods.map(|entry| (Arc::clone(&entry.state), entry.fell_at)).collect::<Vec<_>>()
         };
-        inner.spaces.values().flat_map(|space| nodes.iter().flat_map(|node| there(space, node))).collect()
+        inner.namespaces.values().flat_map(|state| nodes.iter().flat_map(|node| pods_on(state, node))).collect()
     }
 
-    /// When the report of any pod, or of any in this namespace, was last seen to change.
-    pub fn reported(&self, namespace: Option<&str>) -> Option<Instant> {
+    /// Returns when the report of any pod, or of any pod of a namespace, was last seen to change.
+    pub fn last_report_change(&self, namespace: Option<&str>) -> Option<Instant> {
         let inner = self.lock();
         match namespace {
-            Some(namespace) => inner.spaces.get(namespace)?.reported,
-            None => inner.spaces.values().filter_map(|space| space.reported).max(),
+            Some(namespace) => inner.namespaces.get(namespace)?.reported_at,
+            None => inner.namespaces.values().filter_map(|state| state.reported_at).max(),
         }
     }
 
     /// Adds a pod, or replaces it.
-    pub fn put_pod(&self, state: PodState) {
-        let key = state.key();
-        let (state, configs, is_new, harmed) = {
-            let mut inner = self.lock();
-            let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
-            let same = space.pods.get(&key).filter(|entry| entry.state.uid == state.uid);
-            let state = Arc::new(if let Some(same) = same { state.after(&same.state) } else { state });
-            if let Some(entry) = space.pods.get(&key).filter(|entry| entry.state == state) {
-                // Nothing that matters has changed but the resourceVersion.
-                let entry = PodEntry { state, ..entry.clone() };
-                return space.keep_pod(key, entry);
+    pub fn put_pod(&self, pod: PodState) {
+        let key = pod.key();
+        let (pod, configs, is_new, harmed) = {
+            let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
+            let same = state.pods.get(&key).filter(|entry| entry.state.uid == pod.uid);
+            let pod = Arc::new(if let Some(same) = same { pod.after(&same.state) } else { pod });
+            if let Some(entry) = state.pods.get(&key).filter(|entry| entry.state == pod) {
+                // Only the resourceVersion has changed.
+                let entry = PodEntry { state: pod, ..entry.clone() };
+                return state.keep_pod(key, entry);
             }
-            let known = space.pods.contains_key(&key);
-            if !space.takes(Kind::Pods, &key.namespace, &key.name, known) {
+            let is_known = state.pods.contains_key(&key);
+            if !state.has_room(WatchedKind::Pods, &key.namespace, &key.name, is_known) {
                 return;
             }
-            let before = space.pods.get(&key);
-            let same = before.filter(|entry| entry.state.uid == state.uid);
+            let before = state.pods.get(&key);
+            let same = before.filter(|entry| entry.state.uid == pod.uid);
             let wake = same.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
             let is_new = same.is_none();
-            let falls = same.is_some_and(|entry| falls(&entry.state, &state));
-            let reports = same.is_some_and(|entry| entry.state.report != state.report);
-            let harmed = falls || same.is_some_and(|entry| fails(&entry.state, &state));
-            let fell = if falls { Some(Instant::now()) } else { same.and_then(|entry| entry.fell) };
-            let entry = PodEntry { state: Arc::clone(&state), fell, wake: Arc::clone(&wake) };
+            let falls = same.is_some_and(|entry| has_fallen(&entry.state, &pod));
+            let reports = same.is_some_and(|entry| entry.state.report != pod.report);
+            let harmed = falls || same.is_some_and(|entry| reports_failure(&entry.state, &pod));
+            let fell_at = if falls { Some(Instant::now()) } else { same.and_then(|entry| entry.fell_at) };
+            let entry = PodEntry { state: Arc::clone(&pod), fell_at, wake: Arc::clone(&wake) };
             if let Some(replaced) = before.cloned() {
-                space.leave_node(&replaced.state);
+                state.leave_node(&replaced.state);
                 if is_new {
-                    space.unsubscribe(&replaced.state);
+                    state.unsubscribe(&replaced.state);
                     replaced.wake.send_replace(());
                 }
             }
-            space.enter_node(&state);
-            space.keep_pod(key, entry);
+            state.enter_node(&pod);
+            state.keep_pod(key, entry);
             if reports {
-                space.reported = Some(Instant::now());
+                state.reported_at = Some(Instant::now());
             }
             wake.send_replace(());
-            let configs = configs_of(&state);
-            (state, configs, is_new, harmed)
+            let configs = configs_of(&pod);
+            (pod, configs, is_new, harmed)
         };
         if is_new {
-            self.pod_added.send_replace(());
+            self.additions.send_replace(());
         }
-        if state.terminating
+        if pod.terminating
             && let Some(listener) = self.pod_gone.get()
         {
-            listener(&state);
+            listener(&pod);
         }
         for config in configs {
             self.notify(&IndexEvent::Pods { config, harmed });
@@ -139,48 +136,46 @@ impl Index {
 
     /// Removes a pod.
     pub fn remove_pod(&self, key: &PodKey) {
-        let state = {
-            let mut inner = self.lock();
-            let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
-            space.unkept.remove(Kind::Pods, &key.name);
-            let Some(entry) = space.pods.remove(key) else { return };
-            space.unsubscribe(&entry.state);
-            space.leave_node(&entry.state);
-            space.removed(Kind::Pods);
+        let pod = {
+            let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
+            state.left_out.remove(WatchedKind::Pods, &key.name);
+            let Some(entry) = state.pods.remove(key) else { return };
+            state.unsubscribe(&entry.state);
+            state.leave_node(&entry.state);
+            state.relist_left_out(WatchedKind::Pods);
             entry.wake.send_replace(());
             entry.state
         };
         if let Some(listener) = self.pod_gone.get() {
-            listener(&state);
+            listener(&pod);
         }
-        for config in configs_of(&state) {
+        for config in configs_of(&pod) {
             self.notify(&IndexEvent::Pods { config, harmed: false });
         }
     }
 
     pub(super) fn wake(&self, key: &ConfigKey) {
-        let inner = self.lock();
-        let Some(space) = inner.spaces.get(&key.namespace) else { return };
-        space.users(key).for_each(PodEntry::wake);
+        let Some(state) = self.lock_namespace(&key.namespace) else { return };
+        state.users(key).for_each(PodEntry::wake);
     }
 }
 
-/// Returns whether its containers crashed, or became unready although the API ordered no restart.
-fn falls(before: &PodState, now: &PodState) -> bool {
+/// Returns whether containers crashed, or became unready although the API ordered no restart.
+fn has_fallen(before: &PodState, now: &PodState) -> bool {
     let is_ordered = |pod: &PodState| pod.restarting || pod.is_resizing();
     let ordered = is_ordered(now) || is_ordered(before) || now.ordered_restarts > before.ordered_restarts;
     now.restarts > before.restarts || (before.containers_ready && !now.containers_ready && !ordered)
 }
 
-/// Returns whether it reports a failure that it did not report before.
-fn fails(before: &PodState, now: &PodState) -> bool {
+/// Returns whether the pod reports a failure that it did not report before.
+fn reports_failure(before: &PodState, now: &PodState) -> bool {
     let (before, now) = (before.report.as_ref(), now.report.as_ref());
     let failed = now.map(|now| &now.state).filter(|state| matches!(state, ReportState::Failed(_)));
     failed.is_some_and(|failed| before.is_none_or(|before| before.state != *failed))
 }
 
-impl Space {
-    /// The pods that use the config.
+impl NamespaceState {
+    /// Returns the pods that use the config.
     fn users(&self, config: &ConfigKey) -> impl Iterator<Item = &PodEntry> {
         self.pods_by_config.get(config).into_iter().flat_map(BTreeMap::values)
     }

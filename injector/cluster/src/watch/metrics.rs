@@ -1,10 +1,10 @@
-//! Metrics of the watches.
+//! The metrics of the watches.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Metrics of the watches.
+/// The metrics of the watches.
 #[derive(Clone, Debug, Default)]
 pub struct WatchMetrics {
     open: Gauge,
@@ -26,17 +26,17 @@ impl WatchMetrics {
         registry.register("watch_failures", "Lists and watches that failed", self.failures.clone());
     }
 
-    /// One more is open, until this is dropped.
-    pub(super) fn opened(&self) -> Open {
+    /// Counts one more open watch, until the value is dropped.
+    pub(super) fn count_open(&self) -> OpenWatch {
         self.open.inc();
-        Open(self.open.clone())
+        OpenWatch(self.open.clone())
     }
 }
 
 /// An open watch.
-pub(super) struct Open(Gauge);
+pub(super) struct OpenWatch(Gauge);
 
-impl Drop for Open {
+impl Drop for OpenWatch {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -1,4 +1,4 @@
-//! Spreads the beginnings of watches: hundreds of namespaces, or an API server that is back, must not mean as many requests at once.
+//! The pace of watches, whose beginnings are spread: hundreds of namespaces, or an API server that is back, must not mean as many requests at once.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::jitter::with_jitter;
 
-/// Time between two beginnings, each of which is a list and a watch.
+/// The time between two beginnings, each of which is a list and a watch.
 const START_INTERVAL: Duration = Duration::from_millis(10);
-/// Beginnings that do not wait after a time without any: a small cluster is known at once.
-const BURST: u32 = 50;
-/// Pages of lists at the same time, each of which is in memory.
-const PAGES: usize = 4;
+/// The maximum number of beginnings that do not wait after a time without any, so that a small cluster is known at once.
+const MAX_BURST: u32 = 50;
+/// The maximum number of pages of lists at the same time, each of which is in memory.
+const MAX_PAGES: usize = 4;
 
 /// The pace of all watches of a process.
 #[derive(Debug)]
@@ -24,35 +24,35 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { next: Mutex::default(), pages: Semaphore::new(PAGES) }
+        Self { next: Mutex::default(), pages: Semaphore::new(MAX_PAGES) }
     }
 }
 
 impl Pace {
     /// Waits until one more watch may begin.
-    pub(super) async fn turn(&self) {
+    pub(super) async fn wait_for_turn(&self) {
         let now = Instant::now();
         let at = {
             let mut next = self.next.lock();
-            turn_at(&mut next, now, with_jitter(START_INTERVAL))
+            next_turn(&mut next, now, with_jitter(START_INTERVAL))
         };
         if at > now {
             sleep_until(at).await;
         }
     }
 
-    /// Waits until one more page may be asked for; it is done with when what this returns ends. Each page of a long list waits for its turn.
-    pub(super) async fn page(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+    /// Waits until one more page may be read, until the permit is dropped. Each page of a long list waits for its turn.
+    pub(super) async fn wait_for_page(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
         self.pages.acquire().await.ok()
     }
 }
 
-/// When the next one may begin. The turns that were not taken before are kept, up to [`BURST`].
-fn turn_at(next: &mut Option<Instant>, now: Instant, every: Duration) -> Instant {
-    let oldest = now.checked_sub(START_INTERVAL * BURST).unwrap_or(now);
+/// Returns when the next watch may begin. Turns that were not taken are kept, up to [`MAX_BURST`].
+fn next_turn(next: &mut Option<Instant>, now: Instant, interval: Duration) -> Instant {
+    let oldest = now.checked_sub(START_INTERVAL * MAX_BURST).unwrap_or(now);
     let at = next.unwrap_or(oldest).max(oldest);
-    *next = Some(at + every);
+    *next = Some(at + interval);
     at
 }
 
@@ -64,14 +64,14 @@ mod tests {
     fn a_few_begin_at_once_and_many_are_spread() {
         let (mut next, start) = (None, Instant::now() + Duration::from_mins(1));
         let waits: Vec<_> =
-            (0..1000).map(|_| turn_at(&mut next, start, START_INTERVAL).saturating_duration_since(start)).collect();
-        assert_eq!(waits.iter().filter(|wait| wait.is_zero()).count(), usize::try_from(BURST).unwrap() + 1);
+            (0..1000).map(|_| next_turn(&mut next, start, START_INTERVAL).saturating_duration_since(start)).collect();
+        assert_eq!(waits.iter().filter(|wait| wait.is_zero()).count(), usize::try_from(MAX_BURST).unwrap() + 1);
         for second in 0..9 {
             let from = Duration::from_secs(second);
             let begun = waits.iter().filter(|wait| **wait >= from && **wait < from + Duration::from_secs(1)).count();
             assert!(begun <= 152, "{begun} in second {second}");
         }
         let later = start + Duration::from_mins(1);
-        assert!(turn_at(&mut next, later, START_INTERVAL) <= later, "turns that were not taken are kept");
+        assert!(next_turn(&mut next, later, START_INTERVAL) <= later, "turns that were not taken are kept");
     }
 }

@@ -1,4 +1,4 @@
-//! What each change of a watched object does to the index.
+//! The changes of the index that follow from changes of watched objects.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,39 +16,39 @@ use nudge_protocol::{NameError, labels};
 
 use super::Change;
 use super::follow::{HasMeta, Unparsed, label, names};
-use crate::index::{Index, Kind, Scope};
+use crate::index::{Index, Scope, WatchedKind};
 
-/// Longest annotation with a number of parts that is kept, in bytes.
-const PARTS_BYTES: usize = 64;
-/// Longest reason why a policy can't be parsed that is kept, in bytes.
-const REASON_BYTES: usize = 256;
+/// The maximum size of the annotation with the number of parts that is kept.
+const MAX_PARTS_BYTES: usize = 64;
+/// The maximum size of the reason why a policy can't be parsed that is kept.
+const MAX_REASON_BYTES: usize = 256;
 
-/// Keeps the enabled namespaces.
-pub(super) fn namespaces(
+/// Returns a sink that keeps the enabled namespaces.
+pub(super) fn namespace_sink(
     index: Arc<Index>,
-    which: NamespaceRule,
+    rule: NamespaceRule,
 ) -> impl FnMut(Change<PartialObjectMeta<Namespace>>) + Send {
     let (mut enabled, mut listed) = (BTreeMap::new(), BTreeMap::new());
-    let taken = move |namespace: PartialObjectMeta<Namespace>| {
+    let enabled_namespace = move |namespace: PartialObjectMeta<Namespace>| {
         let (name, labels) = (namespace.name_any(), namespace.metadata.labels.unwrap_or_default());
-        which.takes(&name).then(|| (name, Arc::new(labels)))
+        rule.takes(&name).then(|| (name, Arc::new(labels)))
     };
     move |change| {
         match change {
             Change::Listing => return listed.clear(),
-            Change::Found(namespace) => return listed.extend(taken(namespace)),
+            Change::Found(namespace) => return listed.extend(enabled_namespace(namespace)),
             Change::Listed(_) => enabled = std::mem::take(&mut listed),
             Change::Put(namespace) => {
-                let Some((name, labels)) = taken(namespace) else { return };
-                // Most changes of a namespace are about something else; but who gives Nudge a right there may change it, too.
+                let Some((name, labels)) = enabled_namespace(namespace) else { return };
+                // Who gives Nudge a right in the namespace may change the namespace, too.
                 if enabled.get(&name) == Some(&labels) {
-                    return index.ask_forbidden(&name);
+                    return index.retry_forbidden(&name);
                 }
                 enabled.insert(name, labels);
             }
             Change::Gone(namespace) if enabled.remove(&namespace.name_any()).is_some() => {}
             Change::Gone(_) => return,
-            // Namespaces are written by administrators alone.
+            // Only administrators write namespaces.
             Change::Unparsed(Unparsed { name, reason, .. }) => {
                 return tracing::error!(namespace = name, reason, "namespace not parsed");
             }
@@ -57,59 +57,63 @@ pub(super) fn namespaces(
     }
 }
 
-/// Keeps the policies of the cluster. Each is parsed on its own: one that this release can't parse is there all the same.
-pub(super) fn policies(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>) + Send {
-    let parsed = |object: DynamicObject| {
+/// Returns a sink that keeps the policies of the cluster. A policy that this release can't parse counts, too.
+pub(super) fn policy_sink(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>) + Send {
+    let parse = |object: DynamicObject| {
         let name = object.name_any();
         let policy = object.try_parse::<RolloutPolicy>().map(Arc::new);
-        (name, policy.map_err(|error| clip(chain(&error), REASON_BYTES)))
+        (name, policy.map_err(|error| clip(chain(&error), MAX_REASON_BYTES)))
     };
     move |change| match change {
-        Change::Listing => index.list_policies(),
+        Change::Listing => index.begin_policy_list(),
         Change::Found(object) => {
-            let (name, policy) = parsed(object);
-            index.found_policy(name, policy);
+            let (name, policy) = parse(object);
+            index.add_listed_policy(name, policy);
         }
-        Change::Listed(_) => index.listed_policies(),
+        Change::Listed(_) => index.complete_policy_list(),
         Change::Put(object) => {
-            let (name, policy) = parsed(object);
+            let (name, policy) = parse(object);
             index.put_policy(name, policy);
         }
         Change::Gone(object) => index.remove_policy(&object.name_any()),
         Change::Unparsed(Unparsed { name, gone: true, .. }) => index.remove_policy(&name),
-        Change::Unparsed(Unparsed { name, reason, .. }) => index.unparsed_policy(name, clip(reason, REASON_BYTES)),
+        Change::Unparsed(Unparsed { name, reason, .. }) => {
+            index.note_unparsed_policy(name, clip(reason, MAX_REASON_BYTES))
+        }
     }
 }
 
-/// Keeps the objects of a kind in the scope, each by `put`, whose last argument says whether it is from a list. Those of namespaces that are not
-/// enabled are not even looked at.
-pub(super) fn keep<T: HasMeta>(
+/// Where a change of an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChangeOrigin {
+    List,
+    Watch,
+}
+
+/// Returns a sink that keeps the objects of a kind in the scope, each by `put`. Objects of namespaces that are not enabled are ignored.
+pub(super) fn object_sink<T: HasMeta>(
     index: Arc<Index>,
     scope: Scope,
-    kind: Kind,
-    put: impl Fn(&Index, T, bool) + Send,
+    kind: WatchedKind,
+    put: impl Fn(&Index, T, ChangeOrigin) + Send,
 ) -> impl FnMut(Change<T>) + Send {
-    // What a list has shown, as far as the index knows it: that has bounds.
-    let mut seen = HashSet::new();
-    let mut listing = false;
+    // The objects that the list has shown and the index keeps, so that their number is bounded; `None` between lists.
+    let mut listed: Option<HashSet<(String, String)>> = None;
     move |change| match change {
-        Change::Listing => (seen, listing) = (HashSet::new(), true),
+        Change::Listing => listed = Some(HashSet::new()),
         Change::Found(object) => {
             let (namespace, name) = names(object.object_meta());
             if index.is_enabled(&namespace) {
-                put(&index, object, true);
+                put(&index, object, ChangeOrigin::List);
                 if index.has(kind, &namespace, &name) {
-                    seen.insert((namespace, name));
+                    listed.get_or_insert_default().insert((namespace, name));
                 }
             }
         }
-        Change::Listed(began) => {
-            listing = false;
-            index.listed(&scope, kind, began, &std::mem::take(&mut seen));
-        }
+        Change::Listed(began) => index.complete_list(&scope, kind, began, &listed.take().unwrap_or_default()),
         Change::Put(object) => {
             if index.is_enabled(object.object_meta().namespace.as_deref().unwrap_or_default()) {
-                put(&index, object, false);
+                put(&index, object, ChangeOrigin::Watch);
             }
         }
         Change::Gone(object) => {
@@ -118,30 +122,30 @@ pub(super) fn keep<T: HasMeta>(
         }
         Change::Unparsed(Unparsed { namespace, name, gone: true, .. }) => index.remove(kind, &namespace, &name),
         Change::Unparsed(Unparsed { namespace, name, reason, .. }) => {
-            index.unparsed(kind, &namespace, &name, &reason);
-            if listing && index.has(kind, &namespace, &name) {
-                seen.insert((namespace, name));
+            index.note_unparsed(kind, &namespace, &name, &reason);
+            if let Some(listed) = listed.as_mut().filter(|_| index.has(kind, &namespace, &name)) {
+                listed.insert((namespace, name));
             }
         }
     }
 }
 
-/// One that can't be parsed stays as it was known last.
-pub(super) fn put_config(index: &Index, object: DynamicObject, listed: bool) {
+/// Adds a config. One that can't be parsed stays as it was known last.
+pub(super) fn put_config(index: &Index, object: DynamicObject, origin: ChangeOrigin) {
     let (namespace, name) = names(&object.metadata);
     match object.try_parse::<VersionedConfig>() {
-        Ok(config) if listed => index.replace_config(config),
+        Ok(config) if origin == ChangeOrigin::List => index.replace_config(config),
         Ok(config) => index.put_config(config),
-        Err(error) => index.unparsed(Kind::Configs, &namespace, &name, &chain(&error)),
+        Err(error) => index.note_unparsed(WatchedKind::Configs, &namespace, &name, &chain(&error)),
     }
 }
 
-/// One that can't be parsed may be a denial: it is left out, and counts as one that is not known.
+/// Adds an approval. One that can't be parsed may be a denial: it is left out, and counts as not known.
 pub(super) fn put_approval(index: &Index, object: DynamicObject) {
     let (namespace, name) = names(&object.metadata);
     match object.try_parse::<VersionApproval>() {
         Ok(approval) => index.put_approval(approval),
-        Err(error) => index.unparsed(Kind::Approvals, &namespace, &name, &chain(&error)),
+        Err(error) => index.note_unparsed(WatchedKind::Approvals, &namespace, &name, &chain(&error)),
     }
 }
 
@@ -154,7 +158,7 @@ pub(super) fn put_part(index: &Index, object: &impl ResourceExt, kind: PartKind)
     }
 }
 
-/// What matters of a part's metadata; `None` for an object that belongs to no config.
+/// Returns the metadata of a part that matters; `None` for an object that belongs to no config.
 fn part_meta(object: &impl ResourceExt, kind: PartKind) -> Option<(ConfigKey, PartMeta)> {
     let config = label(object, labels::CONFIG)?;
     let version = label(object, labels::VERSION)?;
@@ -170,39 +174,39 @@ fn part_meta(object: &impl ResourceExt, kind: PartKind) -> Option<(ConfigKey, Pa
         resource_version: object.resource_version().unwrap_or_default(),
         version: version.to_owned(),
         part: label(object, labels::PART).map(str::to_owned),
-        parts: object.annotations().get(labels::PARTS).cloned().map(|text| clip(text, PARTS_BYTES)),
-        prune: label(object, labels::PRUNE).is_some_and(|value| value == "true" || kept(value).is_some()),
-        keep: label(object, labels::PRUNE).and_then(kept),
+        parts: object.annotations().get(labels::PARTS).cloned().map(|text| clip(text, MAX_PARTS_BYTES)),
+        prune: label(object, labels::PRUNE).is_some_and(|value| value == "true" || kept_versions(value).is_some()),
+        keep: label(object, labels::PRUNE).and_then(kept_versions),
         created: object.creation_timestamp().map_or(0, |time| time.0.as_second()),
         terminating: object.meta().deletion_timestamp.is_some(),
     };
     Some((config, part))
 }
 
-/// How many versions like its own are kept, by the label of a version that a source has made.
-fn kept(label: &str) -> Option<u32> {
+/// Returns how many versions of a source are kept, by the label of a version that the source has made.
+fn kept_versions(label: &str) -> Option<u32> {
     label.parse().ok().filter(|versions: &u32| versions.to_string() == label)
 }
 
 pub(super) fn put_published(index: &Index, object: &PartialObjectMeta<ConfigMap>) {
-    // No config has a name that is not allowed, and no ConfigMap of that name is published.
+    // A ConfigMap whose name no config can have is not published.
     if let Ok(key) = ConfigKey::of(&object.metadata) {
         let meta = PublishedMeta {
             uid: object.uid().unwrap_or_default(),
             resource_version: object.resource_version().unwrap_or_default(),
         };
-        index.set_published(key, Some(meta));
+        index.set_published_meta(key, Some(meta));
     }
 }
 
 pub(super) fn put_pod(index: &Index, pod: &Pod) {
     match pod_state(pod) {
         Some(state) => index.put_pod(state),
-        None => index.remove(Kind::Pods, &pod.namespace().unwrap_or_default(), &pod.name_any()),
+        None => index.remove(WatchedKind::Pods, &pod.namespace().unwrap_or_default(), &pod.name_any()),
     }
 }
 
-/// One that is being deleted counts as deleted, even while a finalizer holds it.
+/// Adds an account. One that is being deleted counts as deleted, even while a finalizer holds it.
 pub(super) fn put_account(index: &Index, account: &PartialObjectMeta<ServiceAccount>) {
     let (namespace, name) = names(&account.metadata);
     match &account.metadata.uid {
@@ -228,31 +232,30 @@ mod tests {
         .unwrap()
     }
 
-    /// One list of all these.
-    fn list<T>(take: &mut impl FnMut(Change<T>), all: impl IntoIterator<Item = T>) {
+    /// Lists these objects.
+    fn list<T>(take: &mut impl FnMut(Change<T>), objects: impl IntoIterator<Item = T>) {
         take(Change::Listing);
-        all.into_iter().for_each(|object| take(Change::Found(object)));
+        objects.into_iter().for_each(|object| take(Change::Found(object)));
         take(Change::Listed(Instant::now()));
     }
 
     #[tokio::test]
     async fn a_change_of_a_namespace_has_the_api_server_asked_for_what_it_refused() {
         let index = Arc::new(Index::default());
-        let mut take = namespaces(Arc::clone(&index), NamespaceRule::default());
+        let mut take = namespace_sink(Arc::clone(&index), NamespaceRule::default());
         let namespace = || {
             let labels = json!({"nudge.dev/enabled": "true"});
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns", "labels": labels}});
             serde_json::from_value::<PartialObjectMeta<Namespace>>(object).unwrap()
         };
         take(Change::Put(namespace()));
-        let (secrets, pods) = (WatchHealth::new("secrets"), WatchHealth::new("pods"));
-        for (kind, health) in [(Kind::Secrets, &secrets), (Kind::Pods, &pods)] {
-            index.add_health_of("ns", index.enabled_since("ns"), kind, health.clone());
-        }
-        secrets.forbid();
+        let since = index.enabled_since(&Scope::Namespace("ns".to_owned()));
+        let [secrets, pods] =
+            [WatchedKind::Secrets, WatchedKind::Pods].map(|kind| index.add_health_of("ns", since, kind));
+        secrets.set_forbidden(true);
         take(Change::Put(namespace()));
         let asked = async |health: &WatchHealth| {
-            tokio::time::timeout(std::time::Duration::ZERO, health.wait_for_ask()).await.is_ok()
+            tokio::time::timeout(std::time::Duration::ZERO, health.wait_for_request()).await.is_ok()
         };
         assert!(asked(&secrets).await && !asked(&pods).await);
     }
@@ -261,7 +264,7 @@ mod tests {
     fn an_object_that_cannot_be_parsed_hides_no_other_and_stays_as_it_was() {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
-        let mut take = keep(Arc::clone(&index), Scope::Cluster, Kind::Configs, put_config);
+        let mut take = object_sink(Arc::clone(&index), Scope::Cluster, WatchedKind::Configs, put_config);
         list(&mut take, [object("good", &json!({})), object("bad", &json!({"rollout": {"steps": {"later": 1}}}))]);
         let known = |name: &str| index.config(&ConfigKey::parse("ns", name).unwrap()).is_some();
         assert!(known("good") && !known("bad"));
@@ -278,7 +281,7 @@ mod tests {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
         let put = |index: &Index, object, _| put_part(index, &object, PartKind::ConfigMap);
-        let mut take = keep(Arc::clone(&index), Scope::Namespace("ns".to_owned()), Kind::ConfigMaps, put);
+        let mut take = object_sink(Arc::clone(&index), Scope::Namespace("ns".to_owned()), WatchedKind::ConfigMaps, put);
         let part = |name: &str| -> PartialObjectMeta<ConfigMap> {
             let meta =
                 json!({"name": name, "namespace": "ns", "labels": {labels::CONFIG: "shop", labels::VERSION: "1"}});
@@ -291,7 +294,7 @@ mod tests {
         let key = ConfigKey::parse("ns", "shop").unwrap();
         let known = |parts: usize, others: bool| {
             assert_eq!(index.parts(&key).len(), parts);
-            assert_eq!(index.left_out().iter().any(|(_, count)| *count > 0), others);
+            assert_eq!(index.count_left_out().iter().any(|(_, count)| *count > 0), others);
         };
         list(&mut take, [part("a")]);
         known(1, false);
@@ -318,7 +321,8 @@ mod tests {
     fn a_list_that_breaks_off_removes_nothing() {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
-        let mut take = keep(Arc::clone(&index), Scope::Namespace("ns".to_owned()), Kind::Configs, put_config);
+        let mut take =
+            object_sink(Arc::clone(&index), Scope::Namespace("ns".to_owned()), WatchedKind::Configs, put_config);
         let known = |name: &str| index.config(&ConfigKey::parse("ns", name).unwrap()).is_some();
         list(&mut take, [object("a", &json!({})), object("b", &json!({}))]);
         take(Change::Listing);
@@ -332,7 +336,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_a_namespace_that_is_not_enabled() {
         let index = Arc::new(Index::default());
-        let mut take = keep(Arc::clone(&index), Scope::Cluster, Kind::Configs, put_config);
+        let mut take = object_sink(Arc::clone(&index), Scope::Cluster, WatchedKind::Configs, put_config);
         list(&mut take, [object("a", &json!({}))]);
         take(Change::Put(object("b", &json!({}))));
         index.set_enabled(["ns".to_owned()].into());
@@ -346,12 +350,12 @@ mod tests {
     #[test]
     fn namespaces_are_those_of_the_last_complete_list_and_of_what_came_after() {
         let index = Arc::new(Index::default());
-        let mut take = namespaces(Arc::clone(&index), NamespaceRule::all_but("nudge-system"));
+        let mut take = namespace_sink(Arc::clone(&index), NamespaceRule::all_but("nudge-system"));
         let namespace = |name: &str| serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         list(&mut take, ["a", "b", "nudge-system", "kube-system"].map(namespace));
-        let enabled = || index.enabled().borrow().iter().cloned().collect::<Vec<_>>().join(" ");
+        let enabled = || index.enabled_namespaces().borrow().iter().cloned().collect::<Vec<_>>().join(" ");
         assert_eq!(enabled(), "a b");
-        let mut changes = index.enabled();
+        let mut changes = index.enabled_namespaces();
         changes.borrow_and_update();
         take(Change::Put(namespace("a")));
         assert!(!changes.has_changed().unwrap());
@@ -369,7 +373,7 @@ mod tests {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
         let put = |index: &Index, account, _| put_account(index, &account);
-        let mut take = keep(Arc::clone(&index), Scope::Cluster, Kind::Accounts, put);
+        let mut take = object_sink(Arc::clone(&index), Scope::Cluster, WatchedKind::Accounts, put);
         let account = |uid: &str, deleted: Option<&str>| -> PartialObjectMeta<ServiceAccount> {
             let meta = json!({"name": "app", "namespace": "ns", "uid": uid, "deletionTimestamp": deleted});
             serde_json::from_value(json!({"metadata": meta})).unwrap()

@@ -20,42 +20,44 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::follow::{Following, Metadata, Source, Whole, follow};
 use super::pace::Pace;
 use super::update_index::{
-    keep, namespaces, policies, put_account, put_approval, put_config, put_part, put_pod, put_published,
+    ChangeOrigin, namespace_sink, object_sink, policy_sink, put_account, put_approval, put_config, put_part, put_pod,
+    put_published,
 };
-use super::{Change, FollowError, WatchHealth, WatchMetrics};
-use crate::index::{Index, Kind, ReadFault, Scope};
+use super::{FollowError, WatchHealth, WatchMetrics};
+use crate::index::{Index, ReadFault, Scope, WatchedKind};
 use crate::tasks::propagate;
 
-/// How many refusals in a row mean that there is no right: a server that has just started refuses for a moment what it allows.
-const REFUSALS: u32 = 3;
+/// The number of objects in one page of a list: of whole objects only a few, since one can have a megabyte.
+const WHOLE_PAGE_SIZE: u32 = 50;
+const POD_PAGE_SIZE: u32 = 200;
+const METADATA_PAGE_SIZE: u32 = 500;
 
-/// Objects in one page of a list: of whole objects only a few, since one can have a megabyte.
-const CONFIGS: u32 = 50;
-const POLICIES: u32 = 50;
-const PODS: u32 = 200;
-const METADATA: u32 = 500;
-
-/// With which rights the objects of namespaces are read.
+/// The rights with which the objects of namespaces are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadScope {
-    /// With those that are bound in each enabled namespace.
+    /// The rights that are bound in each enabled namespace.
     #[default]
     Namespaces,
-    /// With those that are bound for the whole cluster. Secrets are read as above all the same.
+    /// The rights that are bound for the whole cluster. Secrets are read with those of each namespace all the same.
     Cluster,
 }
 
 impl ReadScope {
-    /// The kinds that are watched in this scope.
-    fn kinds(self, scope: &Scope) -> &'static [Kind] {
+    /// Returns the kinds that are watched in this scope.
+    fn kinds(self, scope: &Scope) -> &'static [WatchedKind] {
         match (self, scope) {
-            (Self::Namespaces, Scope::Namespace(_)) => &Kind::ALL,
+            (Self::Namespaces, Scope::Namespace(_)) => &WatchedKind::ALL,
             (Self::Namespaces, Scope::Cluster) => &[],
             // Nudge must never have the right to read the Secrets of all namespaces.
-            (Self::Cluster, Scope::Namespace(_)) => &[Kind::Secrets],
-            (Self::Cluster, Scope::Cluster) => {
-                &[Kind::Configs, Kind::ConfigMaps, Kind::Published, Kind::Pods, Kind::Accounts, Kind::Approvals]
-            }
+            (Self::Cluster, Scope::Namespace(_)) => &[WatchedKind::Secrets],
+            (Self::Cluster, Scope::Cluster) => &[
+                WatchedKind::Configs,
+                WatchedKind::ConfigMaps,
+                WatchedKind::Published,
+                WatchedKind::Pods,
+                WatchedKind::Accounts,
+                WatchedKind::Approvals,
+            ],
         }
     }
 }
@@ -81,20 +83,20 @@ impl FromStr for ReadScope {
     }
 }
 
-/// How the watches are kept.
+/// The settings of the watches.
 #[derive(Clone, Debug)]
 pub struct WatchSettings {
-    /// How long a watch may be silent, in seconds: how soon a dead one is noticed.
+    /// The number of seconds for which a watch may be silent, after which a dead one is noticed.
     pub seconds: u32,
-    /// Which namespaces are enabled.
+    /// The rule by which namespaces are enabled.
     pub enabled: NamespaceRule,
-    /// With which rights they are read.
+    /// The rights with which they are read.
     pub reads: ReadScope,
-    /// What is watched of them.
-    pub kinds: &'static [Kind],
+    /// The kinds that are watched in them.
+    pub kinds: &'static [WatchedKind],
     /// Whether the policies of the cluster are watched.
     pub policies: bool,
-    /// Counts the watches.
+    /// The metrics of the watches.
     pub metrics: WatchMetrics,
 }
 
@@ -104,7 +106,7 @@ impl Default for WatchSettings {
             seconds: 30,
             enabled: NamespaceRule::default(),
             reads: ReadScope::default(),
-            kinds: &Kind::ALL,
+            kinds: &WatchedKind::ALL,
             policies: false,
             metrics: WatchMetrics::default(),
         }
@@ -114,19 +116,19 @@ impl Default for WatchSettings {
 /// Keeps `index` up to date until dropped. Ends only when a watch does, and panics where that panicked.
 pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSettings) {
     index.expect(settings.kinds);
-    let enabled = index.enabled();
+    let enabled = index.enabled_namespaces();
     let policies = settings.policies;
     let watches = Watches { client, index, pace: Arc::default(), settings };
-    let policies = if policies { watches.policies() } else { Box::pin(pending()) };
+    let policies = if policies { watches.watch_policies() } else { Box::pin(pending()) };
     let health = WatchHealth::new("namespaces");
     watches.index.add_health(health.clone());
     let source = Metadata(Api::<Namespace>::all(watches.client.clone()));
-    let sink = namespaces(Arc::clone(&watches.index), watches.settings.enabled.clone());
-    let following = watches.following(source, watches.settings.enabled.selector(), METADATA, health);
+    let sink = namespace_sink(Arc::clone(&watches.index), watches.settings.enabled.clone());
+    let following = watches.following(source, watches.settings.enabled.selector(), METADATA_PAGE_SIZE, health);
     tokio::select! {
         () = follow(following, sink, |error, failures| log(None, error, failures)) => {}
         () = policies => {}
-        () = watches.keep(enabled) => {}
+        () = watches.keep_all(enabled) => {}
     }
 }
 
@@ -140,7 +142,7 @@ struct Watches {
 impl Watches {
     /// Keeps a set of watches for the cluster where there is one, and one for each enabled namespace: it begins when the namespace is
     /// enabled and ends when it no longer is.
-    async fn keep(&self, mut enabled: Receiver<Arc<BTreeSet<String>>>) {
+    async fn keep_all(&self, mut enabled: Receiver<Arc<BTreeSet<String>>>) {
         // What is listed before the namespaces are known would not be kept.
         if enabled.changed().await.is_err() {
             return;
@@ -148,38 +150,39 @@ impl Watches {
         let mut tasks = JoinSet::new();
         let shared = self.begin(&Scope::Cluster, None, &mut tasks).1;
         let mut running: BTreeMap<String, (Instant, AbortHandle)> = BTreeMap::new();
-        let mut first = true;
+        let mut is_first = true;
         loop {
             let namespaces = enabled.borrow_and_update().clone();
             running.retain(|namespace, (since, task)| {
-                // One that was disabled and enabled again since then was forgotten meanwhile.
-                let stays = self.index.enabled_since(namespace) == Some(*since);
+                // A namespace that was disabled and enabled again was forgotten meanwhile.
+                let stays = self.index.enabled_since(&Scope::Namespace(namespace.clone())) == Some(*since);
                 if !stays {
                     task.abort();
                 }
                 stays
             });
-            let mut news = false;
+            let mut has_new = false;
             for namespace in namespaces.iter() {
+                let scope = Scope::Namespace(namespace.clone());
                 if !running.contains_key(namespace)
-                    && let Some(since) = self.index.enabled_since(namespace)
+                    && let Some(since) = self.index.enabled_since(&scope)
                 {
-                    let (task, _) = self.begin(&Scope::Namespace(namespace.clone()), Some(since), &mut tasks);
+                    let (task, _) = self.begin(&scope, Some(since), &mut tasks);
                     running.insert(namespace.clone(), (since, task));
-                    news = true;
+                    has_new = true;
                 }
             }
-            if news && !first {
-                // Their objects were left out so far.
+            if has_new && !is_first {
+                // Shared watches have left out the objects of the new namespaces so far.
                 shared.iter().for_each(WatchHealth::request_relist);
             }
-            first = false;
+            is_first = false;
             tokio::select! {
                 changed = enabled.changed() => if changed.is_err() {
                     return;
                 },
                 Some(ended) = tasks.join_next() => match ended {
-                    // Its namespace is no longer enabled.
+                    // The namespace of the task is no longer enabled.
                     Err(error) if error.is_cancelled() => {}
                     ended => return propagate(ended),
                 },
@@ -187,45 +190,41 @@ impl Watches {
         }
     }
 
-    /// Begins the watches of a scope, in one task. `since`: when the namespace was enabled.
+    /// Begins the watches of a scope, in one task. `since` is the time at which the namespace was enabled.
     fn begin(&self, scope: &Scope, since: Option<Instant>, tasks: &mut JoinSet<()>) -> (AbortHandle, Vec<WatchHealth>) {
         let mut healths = Vec::new();
         let mut watches = Vec::new();
         let kinds = self.settings.reads.kinds(scope).iter();
         for &kind in kinds.filter(|kind| self.settings.kinds.contains(kind)) {
             let health = match scope {
-                Scope::Cluster => WatchHealth::of_all(kind.as_str()),
-                Scope::Namespace(_) => WatchHealth::new(kind.as_str()),
+                Scope::Cluster => self.index.add_shared_health(kind),
+                Scope::Namespace(namespace) => self.index.add_health_of(namespace, since, kind),
             };
-            match scope {
-                Scope::Cluster => self.index.add_shared_health(kind, &health),
-                Scope::Namespace(namespace) => self.index.add_health_of(namespace, since, kind, health.clone()),
-            }
             watches.push(self.watch(kind, scope, health.clone()));
             healths.push(health);
         }
-        let all = async move {
+        let run_all = async move {
             if watches.is_empty() {
                 pending::<()>().await;
             }
             join_all(watches).await;
         };
-        (tasks.spawn(all), healths)
+        (tasks.spawn(run_all), healths)
     }
 
-    /// Follows the policies of the cluster. That they can't be read holds versions, but makes no replica useless.
-    fn policies(&self) -> BoxFuture<'static, ()> {
+    /// Follows the policies of the cluster. Where they can't be read versions wait, but the replica is not useless.
+    fn watch_policies(&self) -> BoxFuture<'static, ()> {
         let health = WatchHealth::new("rolloutpolicies");
         self.index.expect_policies(health.clone());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<RolloutPolicy>(&()));
-        let (index, sink) = (Arc::clone(&self.index), policies(Arc::clone(&self.index)));
-        let failed = move |error: &FollowError, failures: u32| {
+        let (index, sink) = (Arc::clone(&self.index), policy_sink(Arc::clone(&self.index)));
+        let on_failure = move |error: &FollowError, failures: u32| {
             let why = match error {
                 error if error.is_not_found() => ReadFault::Missing,
                 error if error.is_forbidden() => ReadFault::Forbidden,
                 _ => ReadFault::Other,
             };
-            if index.policies_failed(why, failures) {
+            if index.note_policy_failures(why, failures) {
                 tracing::error!(
                     error = chain(error),
                     "RolloutPolicies can't be read; no version goes on until they can"
@@ -234,57 +233,46 @@ impl Watches {
                 log(None, error, failures);
             }
         };
-        Box::pin(follow(self.following(Whole(api), "", POLICIES, health), sink, failed))
+        Box::pin(follow(self.following(Whole(api), "", WHOLE_PAGE_SIZE, health), sink, on_failure))
     }
 
-    fn watch(&self, kind: Kind, scope: &Scope, health: WatchHealth) -> BoxFuture<'static, ()> {
-        let index = Arc::clone(&self.index);
+    /// Watches a kind in the scope.
+    fn watch(&self, kind: WatchedKind, scope: &Scope, health: WatchHealth) -> BoxFuture<'static, ()> {
         match kind {
-            Kind::Configs => {
-                let following = self.following(Whole(self.unparsed::<VersionedConfig>(scope)), "", CONFIGS, health);
-                self.run(following, scope, kind, keep(index, scope.clone(), kind, put_config))
+            WatchedKind::Configs => {
+                let source = Whole(self.dynamic_api::<VersionedConfig>(scope));
+                self.run(self.following(source, "", WHOLE_PAGE_SIZE, health), scope, kind, put_config)
             }
-            Kind::ConfigMaps => {
-                let source = Metadata(self.api::<ConfigMap>(scope));
-                let following = self.following(source, labels::CONFIG, METADATA, health);
-                let put = |index: &Index, object, _| put_part(index, &object, PartKind::ConfigMap);
-                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            WatchedKind::Approvals => {
+                let source = Whole(self.dynamic_api::<VersionApproval>(scope));
+                let following = self.following(source, "", WHOLE_PAGE_SIZE, health);
+                self.run(following, scope, kind, |index, approval, _| put_approval(index, approval))
             }
-            Kind::Secrets => {
-                let source = Metadata(self.api::<Secret>(scope));
-                let following = self.following(source, labels::CONFIG, METADATA, health);
-                let put = |index: &Index, object, _| put_part(index, &object, PartKind::Secret);
-                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            WatchedKind::ConfigMaps => {
+                let following = self.following_metadata::<ConfigMap>(scope, labels::CONFIG, health);
+                self.run(following, scope, kind, |index, object, _| put_part(index, &object, PartKind::ConfigMap))
             }
-            Kind::Published => {
-                let source = Metadata(self.api::<ConfigMap>(scope));
-                let following = self.following(source, labels::PUBLISHED, METADATA, health);
-                let put = |index: &Index, object, _| put_published(index, &object);
-                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            WatchedKind::Secrets => {
+                let following = self.following_metadata::<Secret>(scope, labels::CONFIG, health);
+                self.run(following, scope, kind, |index, object, _| put_part(index, &object, PartKind::Secret))
             }
-            Kind::Pods => {
-                let source = Whole(self.api::<Pod>(scope));
-                let following = self.following(source, labels::AGENT, PODS, health);
-                let put = |index: &Index, pod, _| put_pod(index, &pod);
-                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            WatchedKind::Published => {
+                let following = self.following_metadata::<ConfigMap>(scope, labels::PUBLISHED, health);
+                self.run(following, scope, kind, |index, object, _| put_published(index, &object))
             }
-            Kind::Approvals => {
-                let source = Whole(self.unparsed::<VersionApproval>(scope));
-                let following = self.following(source, "", CONFIGS, health);
-                let put = |index: &Index, approval, _| put_approval(index, approval);
-                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            WatchedKind::Accounts => {
+                let following = self.following_metadata::<ServiceAccount>(scope, "", health);
+                self.run(following, scope, kind, |index, account, _| put_account(index, &account))
             }
-            Kind::Accounts => {
-                let source = Metadata(self.api::<ServiceAccount>(scope));
-                let following = self.following(source, "", METADATA, health);
-                let put = |index: &Index, account, _| put_account(index, &account);
-                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            WatchedKind::Pods => {
+                let following = self.following(Whole(self.api::<Pod>(scope)), labels::AGENT, POD_PAGE_SIZE, health);
+                self.run(following, scope, kind, |index, pod, _| put_pod(index, &pod))
             }
         }
     }
 
-    /// Parsed one by one: a single object that this release can't parse must not hide all others.
-    fn unparsed<K: Resource<DynamicType = ()>>(&self, scope: &Scope) -> Api<DynamicObject> {
+    /// Returns an API of objects that are parsed one by one, since one that this release can't parse must not hide the others.
+    fn dynamic_api<K: Resource<DynamicType = ()>>(&self, scope: &Scope) -> Api<DynamicObject> {
         let resource = ApiResource::erase::<K>(&());
         match scope {
             Scope::Cluster => Api::all_with(self.client.clone(), &resource),
@@ -302,55 +290,57 @@ impl Watches {
         }
     }
 
-    fn following<S>(&self, source: S, labels: &'static str, page: u32, health: WatchHealth) -> Following<S> {
+    fn following_metadata<K>(&self, scope: &Scope, labels: &'static str, health: WatchHealth) -> Following<Metadata<K>>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        self.following(Metadata(self.api::<K>(scope)), labels, METADATA_PAGE_SIZE, health)
+    }
+
+    fn following<S>(&self, source: S, labels: &'static str, page_size: u32, health: WatchHealth) -> Following<S> {
         let (pace, metrics) = (Arc::clone(&self.pace), self.settings.metrics.clone());
-        Following { source, labels, page, seconds: self.settings.seconds, health, pace, metrics }
+        Following { source, labels, page_size, seconds: self.settings.seconds, health, pace, metrics }
     }
 
     fn run<S>(
         &self,
         following: Following<S>,
         scope: &Scope,
-        kind: Kind,
-        mut sink: impl FnMut(Change<S::Item>) + Send + 'static,
+        kind: WatchedKind,
+        put: impl Fn(&Index, S::Item, ChangeOrigin) + Send + 'static,
     ) -> BoxFuture<'static, ()>
     where
         S: Source + 'static,
         S::Item: 'static,
     {
         let (index, scope) = (Arc::clone(&self.index), scope.clone());
-        let since = |index: &Index, scope: &Scope| match scope {
-            Scope::Cluster => None,
-            Scope::Namespace(namespace) => index.enabled_since(namespace),
-        };
-        // One that is about to end must not write into a namespace that was enabled again.
-        let (own, known, of) = (since(&index, &scope), Arc::clone(&index), scope.clone());
+        let mut put_change = object_sink(Arc::clone(&index), scope.clone(), kind, put);
+        let (enabled_at, current, sink_scope) = (index.enabled_since(&scope), Arc::clone(&index), scope.clone());
+        // A watch that is about to end must not write into a namespace that was enabled again.
         let sink = move |change| {
-            if since(&known, &of) == own {
-                sink(change);
+            if current.enabled_since(&sink_scope) == enabled_at {
+                put_change(change);
             }
         };
         let health = following.health.clone();
-        let failed = move |error: &FollowError, failures: u32| {
-            if kind == Kind::Approvals && error.is_refusal() {
-                health.forbid();
-                index.refused_approvals(&scope);
-                let Scope::Namespace(namespace) = &scope else { return log(None, error, failures) };
-                return log(Some(namespace), error, failures);
+        let on_failure = move |error: &FollowError, failures: u32| {
+            if kind == WatchedKind::Approvals && error.is_refusal() {
+                health.set_forbidden(true);
+                index.note_refused_approvals(&scope);
+                return log(scope.namespace(), error, failures);
             }
-            failed(&index, &scope, kind, error, failures);
+            report_failure(&index, &scope, kind, error, failures);
         };
-        Box::pin(follow(following, sink, failed))
+        Box::pin(follow(following, sink, on_failure))
     }
 }
 
 /// Reports a failed watch.
-fn failed(index: &Index, scope: &Scope, kind: Kind, error: &FollowError, failures: u32) {
-    let Scope::Namespace(namespace) = scope else { return log(None, error, failures) };
-    if !error.is_forbidden() {
-        return log(Some(namespace), error, failures);
-    }
-    if index.refused(namespace, kind, failures >= REFUSALS) {
+fn report_failure(index: &Index, scope: &Scope, kind: WatchedKind, error: &FollowError, failures: u32) {
+    let Some(namespace) = scope.namespace().filter(|_| error.is_forbidden()) else {
+        return log(scope.namespace(), error, failures);
+    };
+    if index.note_refusals(namespace, kind, failures) {
         tracing::error!(
             namespace,
             error = chain(error),
@@ -360,7 +350,7 @@ fn failed(index: &Index, scope: &Scope, kind: Kind, error: &FollowError, failure
 }
 
 fn log(namespace: Option<&str>, error: &FollowError, failures: u32) {
-    // An expired or broken watch is an everyday event; one that stays broken is not.
+    // A watch that expires or breaks is an everyday event; one that stays broken is not.
     if failures == 1 {
         tracing::debug!(namespace, error = chain(error), "watch interrupted");
     } else {

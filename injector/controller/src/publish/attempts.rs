@@ -98,7 +98,7 @@ impl Controller {
             version: version.version.clone(),
             generation: config.metadata.generation,
             publishes,
-            meta: self.index.published(key).filter(|_| kind.is_watched()),
+            meta: self.index.published_meta(key).filter(|_| kind.is_watched()),
         };
         let now = Instant::now();
         if !publishes {

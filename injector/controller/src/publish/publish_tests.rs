@@ -53,7 +53,7 @@ fn scene(config: &Value) -> Scene {
                 object["metadata"]["resourceVersion"] = json!(resource_version);
                 if path.ends_with("/configmaps/shop") {
                     let meta = PublishedMeta { uid: "shop".to_owned(), resource_version };
-                    watched.set_published(watched_key.clone(), Some(meta));
+                    watched.set_published_meta(watched_key.clone(), Some(meta));
                 }
                 (200, object)
             }

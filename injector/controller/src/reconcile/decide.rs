@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::CallError;
+use nudge_cluster::index::VisibleParts;
 use nudge_core::config::{Decision, Observed, decide};
 use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
@@ -90,14 +91,14 @@ impl Controller {
         config: &VersionedConfig,
         inputs: &ReconcileInputs,
     ) -> (Decision, Evidence) {
-        let (parts, secrets_known, left_out) = self.index.seen_parts(key);
+        let VisibleParts { parts, secrets, left_out } = self.index.visible_parts(key);
         let published = self.publish_attempt(key);
         let now = Time(Timestamp::now());
         let observed = Observed {
             config,
             parts: &parts,
             facts: &inputs.facts,
-            secrets_known,
+            secrets_known: secrets,
             left_out: &left_out,
             pods: &inputs.subjects,
             neighbours: &inputs.neighbours,

@@ -43,14 +43,14 @@ impl Controller {
         // Pods may have crashed, and spec may have changed, without being seen.
         if is_moved(&config)
             && brake.is_none()
-            && let Some(what) = self.index.doubted(&key.namespace)
+            && let Some(what) = self.index.doubted_watch(&key.namespace)
         {
             tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
             return Ok(NextReconcile::Within(MISSED_CHANGES_RETRY));
         }
         // A hold may have been missed; the first version may need approval.
         let has_no_version = config.status.as_ref().is_none_or(|status| status.current_version.is_none());
-        if (is_moved(&config) || has_no_version) && brake.is_none() && self.index.doubts_policies() {
+        if (is_moved(&config) || has_no_version) && brake.is_none() && self.index.has_doubted_policies() {
             tracing::debug!(config = %key, "reconcile postponed: policies may have been missed");
             return Ok(NextReconcile::Within(MISSED_CHANGES_RETRY));
         }

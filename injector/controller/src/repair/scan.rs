@@ -76,8 +76,8 @@ impl Drop for RepairLoop<'_> {
 impl RepairLoop<'_> {
     async fn run(&mut self) {
         let index = &self.controller.index;
-        index.synced().await;
-        let enabled = index.enabled();
+        index.wait_until_synced().await;
+        let enabled = index.enabled_namespaces();
         loop {
             let namespaces = Arc::clone(&enabled.borrow());
             self.forbidden.retain(|namespace, _| namespaces.contains(namespace));

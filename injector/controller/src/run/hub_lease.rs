@@ -26,7 +26,7 @@ impl Controller {
         let outage = {
             let mut notes = self.hub_notes.lock();
             notes.observe(&metadata.annotations.unwrap_or_default(), now);
-            Outage::new(overdue, &notes, |namespace| self.index.reported(namespace), now)
+            Outage::new(overdue, &notes, |namespace| self.index.last_report_change(namespace), now)
         };
         match self.set_outage(&outage) {
             Some(before) if outage == Outage::default() => tracing::info!(?before, "the hub is back; rollouts go on"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nudge_cluster::call::CallError;
 use nudge_cluster::lease::Leadership;
-use nudge_cluster::queue::Take;
+use nudge_cluster::queue::Priority;
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::Semaphore;
@@ -77,7 +77,7 @@ impl Leader {
         let (led, index) = (std::time::Instant::now(), &self.controller.index);
         // Objects that are not listed yet would count as deleted, and the previous leader may have done more than the index shows.
         let confirmed = async {
-            index.synced().await;
+            index.wait_until_synced().await;
             index.confirm(led, CONFIRM_TIMEOUT).await
         };
         tokio::select! {
@@ -88,7 +88,7 @@ impl Leader {
         }
         self.controller.begin_to_lead();
         self.controller.queue.clear();
-        let keys = index.configs().into_iter().chain(index.subscribed()).chain(index.configs_with_approvals());
+        let keys = index.configs().into_iter().chain(index.subscribed_configs()).chain(index.configs_with_approvals());
         for key in keys.chain(self.deleted.keys()) {
             self.controller.queue.add(key, Duration::ZERO);
         }
@@ -102,17 +102,17 @@ impl Leader {
     async fn work(&self, leadership: &mut Leadership) {
         let (workers, urgent) = (Arc::new(Semaphore::new(MAX_WORKERS)), Arc::new(Semaphore::new(MAX_URGENT_WORKERS)));
         let queue = &self.controller.queue;
-        let next = async |workers: &Arc<Semaphore>, which: Take| {
+        let next = async |workers: &Arc<Semaphore>, priority: Priority| {
             let permit = Arc::clone(workers).acquire_owned().await;
-            (queue.next(which).await, permit)
+            (queue.next(priority).await, permit)
         };
         // Cancels the reconciles under way when this replica no longer leads.
         let mut tasks = JoinSet::new();
         loop {
             let (key, permit) = tokio::select! {
                 biased;
-                next = next(&workers, Take::Any) => next,
-                next = next(&urgent, Take::Urgent) => next,
+                next = next(&workers, Priority::Any) => next,
+                next = next(&urgent, Priority::Urgent) => next,
                 _ = leadership.wait_for(|leads| !*leads) => return,
             };
             self.metrics.waiting.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
@@ -122,7 +122,7 @@ impl Leader {
                     tracing::error!(error = chain(&error), "reconcile panicked; retrying");
                 }
             }
-            let (leader, span) = (self.clone(), nudge_cluster::spans::reconcile(&key));
+            let (leader, span) = (self.clone(), nudge_cluster::spans::reconcile_span(&key));
             let reconcile = async move {
                 leader.reconcile(&key).await;
                 drop(permit);

@@ -34,7 +34,7 @@ pub(super) async fn delete_parts_of(controller: &Controller, mut keys: BTreeSet<
         }
         sleep(wait).await;
         for key in std::mem::take(&mut keys) {
-            let deletion = controller.delete_orphans(&key).instrument(nudge_cluster::spans::reconcile(&key));
+            let deletion = controller.delete_orphans(&key).instrument(nudge_cluster::spans::reconcile_span(&key));
             if let Err(error) = deletion.await {
                 tracing::warn!(config = %key, error = chain(&error), "versions of a deleted config not deleted; retrying");
                 keys.insert(key);

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use nudge_api::VersionApproval;
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::queue::Take;
+use nudge_cluster::queue::Priority;
 use nudge_core::config::{ApprovalScene, Provenance, approval_status};
 use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
@@ -26,11 +26,11 @@ const MAX_WRITES_AT_ONCE: usize = 16;
 /// Runs for ever, and writes the status of each approval where it is to change, of one config after the other.
 pub async fn keep_approval_statuses(controller: Arc<Controller>) {
     let queue = &controller.approval_queue;
-    controller.index.synced().await;
+    controller.index.wait_until_synced().await;
     // Configs that do not exist are not reconciled.
     controller.index.configs_with_approvals().into_iter().for_each(|key| queue.add(key, WRITE_DELAY));
     loop {
-        let key = queue.next(Take::Any).await;
+        let key = queue.next(Priority::Any).await;
         let mut item = WorkItem { queue, key: &key, success: false };
         item.success = controller.write_approval_statuses(&key).await;
     }

@@ -35,7 +35,7 @@ type Failures = HashMap<String, WriteFailures>;
 pub async fn keep_policy_statuses(controller: Arc<Controller>) {
     let api: Api<RolloutPolicy> = Api::all(controller.client.clone());
     let mut failures = Failures::new();
-    controller.index.synced().await;
+    controller.index.wait_until_synced().await;
     loop {
         failures = controller.write_policy_statuses(&api, &failures).await;
         sleep(COMPARE_INTERVAL).await;

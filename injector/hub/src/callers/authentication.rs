@@ -99,7 +99,7 @@ impl Authentication {
     /// Waits for a pod, or a service account, that is new here.
     pub(super) async fn await_pod(&self, caller: &Caller) -> Result<PodEntry, Refusal> {
         let until = Instant::now() + self.settings.behind;
-        let mut added = self.index.pod_added();
+        let mut added = self.index.additions();
         loop {
             added.borrow_and_update();
             let unknown = match self.pod(caller) {

@@ -91,7 +91,7 @@ pub(crate) fn config_views<'a>(
     copy: impl Fn(&ConfigName) -> Option<AgentCopy<'a>>,
 ) -> ConfigViews {
     let mut views = ConfigViews { views: Vec::with_capacity(pod.configs.len()), fetching: Vec::new(), again: None };
-    let secrets_allowed = index.secrets_allowed(&pod.namespace);
+    let secrets_allowed = index.may_read_secrets(&pod.namespace);
     for name in &pod.configs {
         let key = ConfigKey::new(&*pod.namespace, name.clone());
         let view = match index.config_since(&key) {

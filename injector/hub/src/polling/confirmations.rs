@@ -122,7 +122,7 @@ impl Confirmations {
             let slot = self.slots.acquire().await;
             let began = Instant::now();
             let confirmed = match timeout(READ_TIMEOUT, self.source.read(&key)).await {
-                Ok(Ok(config)) => self.index.take_read_config(&key, config),
+                Ok(Ok(config)) => self.index.put_read_config(&key, config),
                 Ok(Err(error)) => {
                     tracing::debug!(config = %key, error = chain(&error), "config not confirmed");
                     if matches!(error, ConfigError::Busy) {

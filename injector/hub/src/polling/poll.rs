@@ -84,7 +84,7 @@ impl Polling {
             Err(refusal) => return refused(refusal),
         };
         bound(&mut request, &entry.state);
-        let mut changes = entry.woken();
+        let mut changes = entry.subscribe();
         drop(entry);
         let poll_slot = self.poll_slots.take(session.caller.uid.as_str());
         let _held = self.metrics.held_poll();
@@ -175,7 +175,7 @@ impl Polling {
 
     /// Returns whether this replica may not know the newest of the pod's namespace, because a watch is silent.
     fn is_stale(&self, pod: &PodState) -> bool {
-        self.index.silent_in(&pod.namespace, self.settings.stale).is_some()
+        self.index.silent_watch_in(&pod.namespace, self.settings.stale).is_some()
     }
 
     /// Has the condition say what only a restart brings to the pod: it is no change for the agent, so no report follows.

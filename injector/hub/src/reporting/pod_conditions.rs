@@ -67,7 +67,7 @@ impl PodConditions {
         let key = pod.key();
         let report = self.reports.get(&key, &pod.uid)?;
         // A replica whose watch is silent may not know the newest.
-        if self.index.silent_in(&pod.namespace, self.settings.stale).is_some() {
+        if self.index.silent_watch_in(&pod.namespace, self.settings.stale).is_some() {
             return None;
         }
         let copy = |name: &_| AgentCopy::reported(&report.report, name);

@@ -167,7 +167,7 @@ impl HubOnCluster {
         let known = async || {
             let there = ["shop", "keys"].map(|name| self.index.config(&ConfigKey::parse(&space.name, name).ok()?));
             let sealed = there.iter().all(|config| config.as_ref().is_some_and(|config| config.status.is_some()));
-            (sealed && self.index.is_enabled(&space.name) && self.index.secrets_allowed(&space.name) == secrets)
+            (sealed && self.index.is_enabled(&space.name) && self.index.may_read_secrets(&space.name) == secrets)
                 .then_some(())
         };
         eventually(SOON, "the index knows the namespace", known).await?;

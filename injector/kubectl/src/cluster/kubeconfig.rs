@@ -11,7 +11,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hyper::Uri;
 use kube::Config;
 use kube::config::{Cluster, Kubeconfig, KubeconfigError, LoadDataError};
-use nudge_cluster::kubeconfig::unusable;
+use nudge_cluster::kubeconfig::kubeconfig_fault;
 use zeroize::Zeroizing;
 
 use super::credentials;
@@ -53,7 +53,7 @@ pub(crate) fn config(file: Option<&Path>, context: Option<&str>) -> Result<Confi
 
 fn failure(file: Option<&Path>, context: Option<&str>, fault: &Fault) -> Failure {
     let why = match fault {
-        Fault::Kubeconfig(error) => unusable(error),
+        Fault::Kubeconfig(error) => kubeconfig_fault(error),
         // The kubeconfig itself is usable.
         Fault::Proxy(why) => return Failure::new(why.as_str()),
     };
@@ -186,12 +186,12 @@ mod tests {
         fs::write(at("odd"), "[").unwrap();
         let server = |names: &[&str], context: Option<&str>| {
             let files: Vec<PathBuf> = names.iter().map(|name| at(name)).collect();
-            let merged = merge(&files).map_err(|error| unusable(&error))?;
+            let merged = merge(&files).map_err(|error| kubeconfig_fault(&error))?;
             if let Some(missing) = merged.missing {
-                return Err(unusable(&missing));
+                return Err(kubeconfig_fault(&missing));
             }
             let config = config_of_context(merged.kubeconfig, context).map_err(|fault| match fault {
-                Fault::Kubeconfig(error) => unusable(&error),
+                Fault::Kubeconfig(error) => kubeconfig_fault(&error),
                 Fault::Proxy(why) => why,
             })?;
             Ok(format!("{} {}", config.cluster_url, config.default_namespace))

@@ -150,7 +150,7 @@ async fn wait_for_webhooks(session: &Session, command: &Enable) -> Result<(), Fa
         let Some(wait) = contact.wait() else { return Ok(()) };
         let remaining = WEBHOOKS_TIMEOUT.saturating_sub(began.elapsed());
         if remaining.is_zero() {
-            let cause = contact.missing().unwrap_or_default();
+            let cause = contact.missing_cause().unwrap_or_default();
             return Err(Failure::new(format!(
                 "the webhooks of Nudge did not answer the API server within {} s: {cause}; see kubectl -n {} get pods, and \
                  run the command again",

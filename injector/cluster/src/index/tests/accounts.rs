@@ -25,12 +25,12 @@ fn one_that_is_removed_or_replaced_is_gone_and_its_pods_alone_are_woken() {
     let remove = |index: &Index| index.remove_account("ns", "app");
     let list = |index: &Index| {
         let seen = HashSet::from([("ns".to_owned(), "other".to_owned())]);
-        index.listed(&Scope::Namespace("ns".to_owned()), Kind::Accounts, Instant::now(), &seen);
+        index.complete_list(&Scope::Namespace("ns".to_owned()), WatchedKind::Accounts, Instant::now(), &seen);
     };
     let ends: [&dyn Fn(&Index); 3] = [&replace, &remove, &list];
     for (number, end) in ends.into_iter().enumerate() {
         let (index, gone) = with_two();
-        let woken = ["app", "other"].map(|name| index.pod(&PodKey::new("ns", name)).unwrap().woken());
+        let woken = ["app", "other"].map(|name| index.pod(&PodKey::new("ns", name)).unwrap().subscribe());
         // The same again, and what is not there: nothing happens.
         index.put_account("ns", "app", "a");
         index.remove_account("ns", "nobody");
@@ -48,7 +48,7 @@ fn one_that_is_removed_or_replaced_is_gone_and_its_pods_alone_are_woken() {
 #[test]
 fn a_new_one_wakes_those_who_wait_for_it() {
     let index = enabled();
-    let mut added = index.pod_added();
+    let mut added = index.additions();
     added.mark_unchanged();
     index.put_account("ns", "app", "a");
     assert!(added.has_changed().unwrap());
@@ -63,10 +63,10 @@ fn a_namespace_that_is_no_longer_enabled_ends_none_and_says_none() {
 
 #[test]
 fn those_beyond_the_bound_are_counted() {
-    let (index, most) = (enabled(), Kind::Accounts.most());
+    let (index, most) = (enabled(), WatchedKind::Accounts.max_objects());
     (0..=most).for_each(|number| index.put_account("ns", &format!("a{number}"), "u"));
-    let left_out = index.left_out().into_iter().find(|(kind, _)| *kind == Kind::Accounts);
-    assert_eq!(left_out, Some((Kind::Accounts, 1)));
+    let left_out = index.count_left_out().into_iter().find(|(kind, _)| *kind == WatchedKind::Accounts);
+    assert_eq!(left_out, Some((WatchedKind::Accounts, 1)));
     index.put_account("ns", "a0", "another");
     assert!(index.has_account("ns", "a0", "another") && !index.has_account("ns", &format!("a{most}"), "u"));
 }

@@ -8,7 +8,7 @@ use nudge_api::VersionApproval;
 use serde_json::{Value, json};
 
 use super::{config_key, enabled};
-use crate::index::{Index, IndexEvent, Kind, Scope};
+use crate::index::{Index, IndexEvent, Scope, WatchedKind};
 
 fn approval(revision: &str, uid: &str, status: &Value) -> VersionApproval {
     let spec = json!({"configName": "shop", "version": "2", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
@@ -47,7 +47,7 @@ fn a_decision_wakes_its_config_and_its_status_nobody() {
 #[test]
 fn a_namespace_that_becomes_complete_wakes_configs_that_are_not_there_too() {
     let index = Index::default();
-    index.expect(&Kind::ALL);
+    index.expect(&WatchedKind::ALL);
     index.set_enabled(["ns".to_owned()].into());
     index.put_approval(approval("1", "u", &Value::Null));
     let woken = Arc::new(Mutex::new(0));
@@ -57,9 +57,10 @@ fn a_namespace_that_becomes_complete_wakes_configs_that_are_not_there_too() {
             *count.lock().unwrap() += 1;
         }
     });
-    for kind in Kind::ALL {
-        let seen = if kind == Kind::Approvals { [("ns".to_owned(), "one".to_owned())].into() } else { HashSet::new() };
-        index.listed(&Scope::Namespace("ns".to_owned()), kind, Instant::now(), &seen);
+    for kind in WatchedKind::ALL {
+        let seen =
+            if kind == WatchedKind::Approvals { [("ns".to_owned(), "one".to_owned())].into() } else { HashSet::new() };
+        index.complete_list(&Scope::Namespace("ns".to_owned()), kind, Instant::now(), &seen);
     }
     assert!(index.is_complete("ns"));
     assert_ne!(*woken.lock().unwrap(), 0);

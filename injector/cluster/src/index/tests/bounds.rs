@@ -14,21 +14,20 @@ fn named(namespace: &str, name: &str) -> VersionedConfig {
     config
 }
 
-fn left_out(index: &Index, kind: Kind) -> usize {
-    index.left_out().into_iter().find(|(other, _)| *other == kind).unwrap().1
+fn left_out(index: &Index, kind: WatchedKind) -> usize {
+    index.count_left_out().into_iter().find(|(other, _)| *other == kind).unwrap().1
 }
 
 #[test]
 fn configs_beyond_the_bound_are_counted_and_have_their_turn_when_there_is_room() {
-    let (index, most) = (enabled(), Kind::Configs.most());
+    let (index, most) = (enabled(), WatchedKind::Configs.max_objects());
     index.set_enabled(["ns".to_owned(), "other".to_owned()].into());
-    let health = WatchHealth::new("tests");
-    index.add_health_of("ns", index.enabled_since("ns"), Kind::Configs, health.clone());
+    let health = index.add_health_of("ns", since(&index, "ns"), WatchedKind::Configs);
     for number in 0..most + 5 {
         index.put_config(named("ns", &format!("c{number}")));
     }
     index.put_config(named("other", "c"));
-    assert_eq!((index.configs().len(), left_out(&index, Kind::Configs)), (most + 1, 5));
+    assert_eq!((index.configs().len(), left_out(&index, WatchedKind::Configs)), (most + 1, 5));
     assert!(index.is_left_out(&config_key(&format!("c{most}"))) && !index.is_left_out(&config_key("c0")));
     // One that is known changes as before.
     let mut changed = named("ns", "c0");
@@ -43,10 +42,10 @@ fn configs_beyond_the_bound_are_counted_and_have_their_turn_when_there_is_room()
         index.replace_config(named("ns", name));
     }
     let seen: HashSet<_> = all.iter().map(|name| ("ns".to_owned(), name.clone())).collect();
-    index.listed(&Scope::Namespace("ns".to_owned()), Kind::Configs, Instant::now(), &seen);
-    assert_eq!((index.configs().len(), left_out(&index, Kind::Configs)), (most + 1, 2));
+    index.complete_list(&Scope::Namespace("ns".to_owned()), WatchedKind::Configs, Instant::now(), &seen);
+    assert_eq!((index.configs().len(), left_out(&index, WatchedKind::Configs)), (most + 1, 2));
     index.set_enabled(["other".to_owned()].into());
-    assert_eq!((index.configs().len(), left_out(&index, Kind::Configs)), (1, 0));
+    assert_eq!((index.configs().len(), left_out(&index, WatchedKind::Configs)), (1, 0));
 }
 
 #[test]
@@ -60,12 +59,11 @@ fn large_configs_are_bounded_together_and_one_that_grows_stays_as_it_was() {
     };
     let mib = 1024 * 1024;
     (0..70).for_each(|number| index.put_config(large(&format!("c{number}"), "1", mib)));
-    assert_eq!((index.configs().len(), left_out(&index, Kind::Configs)), (63, 7));
+    assert_eq!((index.configs().len(), left_out(&index, WatchedKind::Configs)), (63, 7));
     index.put_config(large("c0", "2", 3 * mib));
     let version = |name: &str| index.config(&config_key(name)).unwrap().metadata.resource_version.clone();
     assert_eq!(version("c0").as_deref(), Some("1"));
-    let health = WatchHealth::new("tests");
-    index.add_health_of("ns", index.enabled_since("ns"), Kind::Configs, health.clone());
+    let health = index.add_health_of("ns", since(&index, "ns"), WatchedKind::Configs);
     // The answer to an own write is the truth.
     index.put_written_config(large("c1", "2", 2 * mib));
     assert!(version("c1").as_deref() == Some("2") && !health.needs_relist());
@@ -103,21 +101,25 @@ fn what_users_write_into_the_metadata_of_a_config_is_not_kept() {
 #[test]
 fn parts_and_pods_beyond_the_bounds_are_counted() {
     let index = enabled();
-    let most = Kind::ConfigMaps.most();
+    let most = WatchedKind::ConfigMaps.max_objects();
     for number in 0..most + 3 {
         index.put_part(config_key("shop"), part(PartKind::ConfigMap, &format!("p{number}")));
     }
     index.put_part(config_key("shop"), part(PartKind::Secret, "p0"));
-    assert_eq!((left_out(&index, Kind::ConfigMaps), left_out(&index, Kind::Secrets)), (3, 0));
+    assert_eq!((left_out(&index, WatchedKind::ConfigMaps), left_out(&index, WatchedKind::Secrets)), (3, 0));
     assert_eq!(index.parts(&config_key("shop")).len(), most);
-    assert_eq!(index.seen_parts(&config_key("other")).2, [PartKind::ConfigMap], "what is missing may be one of them");
+    assert_eq!(
+        index.visible_parts(&config_key("other")).left_out,
+        [PartKind::ConfigMap],
+        "what is missing may be one of them"
+    );
     index.remove_part(&ObjectKey::new(PartKind::ConfigMap, "ns", format!("p{most}")));
-    assert_eq!(left_out(&index, Kind::ConfigMaps), 2);
-    let most = Kind::Pods.most();
+    assert_eq!(left_out(&index, WatchedKind::ConfigMaps), 2);
+    let most = WatchedKind::Pods.max_objects();
     for number in 0..=most {
         index.put_pod(PodState { name: format!("web-{number}"), ..pod("u", &["shop"]) });
     }
-    assert_eq!((index.pods().len(), left_out(&index, Kind::Pods)), (most, 1));
+    assert_eq!((index.pods().len(), left_out(&index, WatchedKind::Pods)), (most, 1));
     assert!(index.pod(&PodKey::new("ns", "web-0")).is_some());
     assert!(index.users(&config_key("other")).is_none(), "one that is left out may use it");
     index.remove_pod(&PodKey::new("ns", format!("web-{most}")));

@@ -35,7 +35,7 @@ fn the_answer_to_a_write_adds_no_config() {
 #[test]
 fn a_consistent_read_brings_what_the_watch_has_not_and_adds_and_removes_nothing() {
     let (index, key) = (enabled(), config_key("shop"));
-    let read = |found: Option<VersionedConfig>| index.take_read_config(&key, found);
+    let read = |found: Option<VersionedConfig>| index.put_read_config(&key, found);
     assert!(read(None), "there is none, as is known here");
     assert!(!read(Some(config("a", "5"))), "it may be gone again");
     assert!(index.config(&key).is_none());
@@ -56,7 +56,7 @@ fn evidence_wakes_no_pod_and_a_step_does() {
         let mut status = VersionedConfigStatus::default();
         change(&mut status);
         config.status = Some(status);
-        let woken = index.pod(&PodKey::new("ns", "web")).unwrap().woken();
+        let woken = index.pod(&PodKey::new("ns", "web")).unwrap().subscribe();
         index.put_config(config);
         woken.has_changed().unwrap()
     };

@@ -24,6 +24,11 @@ pub(super) fn enabled() -> Index {
     index
 }
 
+/// Returns when the namespace was enabled.
+pub(super) fn since(index: &Index, namespace: &str) -> Option<std::time::Instant> {
+    index.enabled_since(&Scope::Namespace(namespace.to_owned()))
+}
+
 pub(super) fn config(uid: &str, version: &str) -> VersionedConfig {
     let mut config = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
     config.metadata.namespace = Some("ns".to_owned());

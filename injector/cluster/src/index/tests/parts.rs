@@ -25,8 +25,8 @@ fn a_new_list_removes_what_it_does_not_hold_in_its_scope() {
     let index = Index::default();
     let key = |namespace: &str| ConfigKey::parse(namespace, "shop").unwrap();
     let list = |scope: Scope, kind, names: &[(&str, &str)]| {
-        let seen = names.iter().map(|(space, name)| ((*space).to_owned(), (*name).to_owned())).collect();
-        index.listed(&scope, kind, Instant::now(), &seen);
+        let seen = names.iter().map(|(state, name)| ((*state).to_owned(), (*name).to_owned())).collect();
+        index.complete_list(&scope, kind, Instant::now(), &seen);
     };
     let of = |namespace: &str| Scope::Namespace(namespace.to_owned());
     index.set_enabled(["a".to_owned(), "b".to_owned()].into());
@@ -36,18 +36,18 @@ fn a_new_list_removes_what_it_does_not_hold_in_its_scope() {
     }
     let names = |namespace| index.parts(&key(namespace)).iter().map(|part| part.name.clone()).collect::<Vec<_>>();
     assert_eq!(names("a"), ["one"], "Secrets are shown when all are known");
-    list(of("a"), Kind::Secrets, &[("a", "two")]);
-    assert!(index.seen_parts(&key("a")).1 && !index.secrets_allowed("b"));
+    list(of("a"), WatchedKind::Secrets, &[("a", "two")]);
+    assert!(index.visible_parts(&key("a")).secrets && !index.may_read_secrets("b"));
     assert_eq!((names("a").join(" "), names("b").join(" ")), ("one two".to_owned(), "one".to_owned()));
-    list(of("a"), Kind::ConfigMaps, &[("b", "one")]);
+    list(of("a"), WatchedKind::ConfigMaps, &[("b", "one")]);
     assert_eq!((names("a").join(" "), names("b").join(" ")), ("two".to_owned(), "one".to_owned()));
-    list(Scope::Cluster, Kind::ConfigMaps, &[]);
+    list(Scope::Cluster, WatchedKind::ConfigMaps, &[]);
     assert!(names("b").is_empty());
     index.forget_secrets("a");
-    assert!(names("a").is_empty() && !index.secrets_allowed("a"));
+    assert!(names("a").is_empty() && !index.may_read_secrets("a"));
     index.put_part(key("c"), part(PartKind::Secret, "five"));
-    list(of("c"), Kind::Secrets, &[("c", "five")]);
-    assert!(names("c").is_empty() && !index.secrets_allowed("c"), "it is not enabled");
+    list(of("c"), WatchedKind::Secrets, &[("c", "five")]);
+    assert!(names("c").is_empty() && !index.may_read_secrets("c"), "it is not enabled");
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn pods_are_woken_by_their_configs_and_by_themselves() {
     let index = enabled();
     index.put_pod(pod("u", &["shop"]));
     let key = PodKey::new("ns", "web");
-    let mut woken = index.pod(&key).unwrap().woken();
+    let mut woken = index.pod(&key).unwrap().subscribe();
     index.put_config(config("a", "1"));
     assert!(woken.has_changed().unwrap());
     woken.mark_unchanged();
@@ -27,7 +27,7 @@ fn another_version_of_a_pod_that_is_the_same_wakes_nobody_and_is_known() {
     let of = |version: &str| PodState { version: ObjectVersion(Some(version.into())), ..pod("u", &["shop"]) };
     index.put_pod(of("1"));
     let entry = index.pod(&PodKey::new("ns", "web")).unwrap();
-    let mut woken = entry.woken();
+    let mut woken = entry.subscribe();
     woken.borrow_and_update();
     index.put_pod(of("2"));
     assert!(!woken.has_changed().unwrap());
@@ -45,17 +45,17 @@ fn that_the_report_of_a_pod_changes_is_noted() {
     };
     index.put_pod(of(false, &ReportState::Acknowledged));
     index.put_pod(of(true, &ReportState::Acknowledged));
-    assert_eq!(index.reported(None), None, "a pod that is new to the index says nothing new");
+    assert_eq!(index.last_report_change(None), None, "a pod that is new to the index says nothing new");
     index.put_pod(of(true, &ReportState::Pending(nudge_api::Reason::Pending.explained("not yet"))));
-    assert!(index.reported(None).is_some() && index.reported(Some("ns")).is_some());
-    assert_eq!(index.reported(Some("another")), None);
+    assert!(index.last_report_change(None).is_some() && index.last_report_change(Some("ns")).is_some());
+    assert_eq!(index.last_report_change(Some("another")), None);
 }
 
 #[test]
 fn a_pod_of_the_same_name_with_another_uid_is_another_pod() {
     let index = enabled();
     index.put_pod(pod("u", &["shop"]));
-    let mut old = index.pod(&PodKey::new("ns", "web")).unwrap().woken();
+    let mut old = index.pod(&PodKey::new("ns", "web")).unwrap().subscribe();
     index.put_pod(pod("v", &["keys"]));
     assert!(old.has_changed().is_ok_and(|changed| changed) || old.has_changed().is_err());
     assert!(index.subscribers(&config_key("shop")).is_empty());
@@ -76,7 +76,7 @@ fn pods_of_other_service_accounts_are_no_subscribers_and_are_woken_when_that_cha
     let names = || index.subscribers(&config_key("shop")).iter().map(|pod| pod.name.clone()).collect::<Vec<_>>();
     index.put_config(config("a", "1"));
     assert_eq!(names(), ["stranger", "web"]);
-    let mut woken = index.pod(&PodKey::new("ns", "stranger")).unwrap().woken();
+    let mut woken = index.pod(&PodKey::new("ns", "stranger")).unwrap().subscribe();
     woken.mark_unchanged();
     let mut limited = config("a", "2");
     limited.spec.allowed_service_accounts = Some(vec!["app".to_owned()]);
@@ -102,7 +102,7 @@ fn the_pods_of_a_node_are_those_that_are_there_now() {
     assert_eq!((on("a"), on("b")), (Vec::new(), vec!["u2".to_owned()]));
     index.remove_pod(&there("u2", "b").key());
     assert!(on("b").is_empty());
-    assert!(index.lock().spaces["ns"].pods_by_node.is_empty(), "nothing is left of nodes without pods");
+    assert!(index.lock().namespaces["ns"].pods_by_node.is_empty(), "nothing is left of nodes without pods");
 }
 
 #[test]

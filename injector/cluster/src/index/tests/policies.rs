@@ -35,11 +35,11 @@ fn label(index: &Index, team: &str) {
 
 /// One list of these, which the API server confirms.
 fn list(index: &Index, health: &WatchHealth, names: &[(&str, &str)]) {
-    index.list_policies();
+    index.begin_policy_list();
     for (name, team) in names {
-        index.found_policy((*name).to_owned(), Ok(policy(name, team)));
+        index.add_listed_policy((*name).to_owned(), Ok(policy(name, team)));
     }
-    index.listed_policies();
+    index.complete_policy_list();
     health.confirm(Instant::now());
 }
 
@@ -56,7 +56,7 @@ fn known(index: &Index) -> Result<String, String> {
 #[test]
 fn who_expects_none_has_none() {
     assert_eq!(known(&enabled()), Ok(String::new()));
-    assert!(!enabled().doubts_policies());
+    assert!(!enabled().has_doubted_policies());
 }
 
 #[test]
@@ -78,23 +78,23 @@ fn those_hold_whose_selector_takes_the_labels() {
 #[test]
 fn before_they_are_listed_and_while_that_is_in_doubt_they_are_not_known() {
     let (index, health) = expecting();
-    assert!(index.doubts_policies() && known(&index).unwrap_err().contains("have not been read yet"));
+    assert!(index.has_doubted_policies() && known(&index).unwrap_err().contains("have not been read yet"));
     list(&index, &health, &[("one", "a")]);
-    assert!(!index.doubts_policies() && known(&index).is_ok());
+    assert!(!index.has_doubted_policies() && known(&index).is_ok());
     health.doubt();
-    assert!(index.doubts_policies() && known(&index).is_err());
+    assert!(index.has_doubted_policies() && known(&index).is_err());
     // It lasts: this is worth saying, and no config waits for it in silence.
-    index.policies_failed(ReadFault::Other, 2);
-    assert!(index.doubts_policies());
-    index.policies_failed(ReadFault::Other, 3);
-    assert!(!index.doubts_policies());
+    index.note_policy_failures(ReadFault::Other, 2);
+    assert!(index.has_doubted_policies());
+    index.note_policy_failures(ReadFault::Other, 3);
+    assert!(!index.has_doubted_policies());
     assert!(known(&index).unwrap_err().contains("can't read RolloutPolicies at the moment"));
     // The watch goes on where it was.
     health.confirm(Instant::now());
     assert_eq!(known(&index).as_deref(), Ok("one"));
     health.doubt();
-    assert!(index.doubts_policies(), "it is a new doubt");
-    index.policies_failed(ReadFault::Forbidden, 3);
+    assert!(index.has_doubted_policies(), "it is a new doubt");
+    index.note_policy_failures(ReadFault::Forbidden, 3);
     assert!(known(&index).unwrap_err().contains("has no right to read RolloutPolicies"));
     list(&index, &health, &[("two", "a")]);
     assert_eq!(known(&index).as_deref(), Ok("two"));
@@ -103,14 +103,14 @@ fn before_they_are_listed_and_while_that_is_in_doubt_they_are_not_known() {
 #[test]
 fn a_cluster_without_the_kind_has_no_policies_until_it_has() {
     let (index, health) = expecting();
-    index.policies_failed(ReadFault::Missing, 2);
+    index.note_policy_failures(ReadFault::Missing, 2);
     assert!(known(&index).is_err(), "a server that starts does not know it yet");
-    index.policies_failed(ReadFault::Missing, 3);
-    assert_eq!((known(&index).as_deref(), index.doubts_policies()), (Ok(""), false));
-    index.policies_failed(ReadFault::Forbidden, 3);
+    index.note_policy_failures(ReadFault::Missing, 3);
+    assert_eq!((known(&index).as_deref(), index.has_doubted_policies()), (Ok(""), false));
+    index.note_policy_failures(ReadFault::Forbidden, 3);
     assert!(known(&index).is_err(), "now it is there, and can't be read");
-    index.policies_failed(ReadFault::Missing, 3);
-    index.list_policies();
+    index.note_policy_failures(ReadFault::Missing, 3);
+    index.begin_policy_list();
     assert!(known(&index).is_ok(), "a list that has begun says nothing yet");
     list(&index, &health, &[("one", "a")]);
     assert_eq!(known(&index).as_deref(), Ok("one"));
@@ -132,7 +132,7 @@ fn one_too_many_and_one_that_is_not_understood_hold_everything() {
     list(&index, &health, &all[1..]);
     assert!(known(&index).is_ok());
     index.remove_policy("p01");
-    index.unparsed_policy("odd".to_owned(), "unknown variant `Someday`".to_owned());
+    index.note_unparsed_policy("odd".to_owned(), "unknown variant `Someday`".to_owned());
     assert!(known(&index).unwrap_err().starts_with("this release of Nudge can't read RolloutPolicy odd: unknown"));
     index.put_policy("odd".to_owned(), Ok(policy("odd", "a")));
     assert_eq!(known(&index).as_deref(), Ok("odd"));
@@ -162,9 +162,9 @@ fn a_change_wakes_the_configs() {
     wakes(1, "other labels");
     label(&index, "b");
     wakes(0, "the same labels");
-    index.policies_failed(ReadFault::Forbidden, 3);
+    index.note_policy_failures(ReadFault::Forbidden, 3);
     wakes(1, "they can't be read");
-    index.policies_failed(ReadFault::Forbidden, 4);
+    index.note_policy_failures(ReadFault::Forbidden, 4);
     wakes(0, "that is known");
     index.remove_policy("one");
     wakes(1, "it is gone");

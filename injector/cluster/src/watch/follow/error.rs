@@ -1,4 +1,4 @@
-//! Why following was interrupted.
+//! The causes that interrupt following.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ pub enum FollowError {
         source: kube::Error,
     },
     /// An object is larger than a page may be.
-    #[error("{what} can't be listed: the answer for one object has more than {most} bytes")]
+    #[error("{what} can't be listed: the answer for one object has more than {max_bytes} bytes")]
     TooLarge {
         /// The kind.
         what: &'static str,
-        /// The maximum of bytes of a page.
-        most: u64,
+        /// The maximum size of a page.
+        max_bytes: u64,
     },
     /// The watch failed.
     #[error("{what} can't be watched")]
@@ -31,23 +31,23 @@ pub enum FollowError {
         #[source]
         source: kube::Error,
     },
-    /// The stream was cut, by a proxy or a server that ends. This looks like the end of a watch, but for the time.
+    /// A proxy, or a server that ends, cut the stream. It differs from the end of a watch only by the time.
     #[error("the watch of {what} ended after {} ms; it was to last {} ms", after.as_millis(), lasts.as_millis())]
     Cut {
         /// The kind.
         what: &'static str,
-        /// How long it has lasted.
+        /// The time that the watch has lasted.
         after: Duration,
-        /// How long it was to last.
+        /// The time that it was to last.
         lasts: Duration,
     },
-    /// The server has forgotten the changes since the last one known (compaction): all are listed again.
+    /// The server has forgotten the changes since the last known one (compaction), so all objects are listed again.
     #[error("the API server has forgotten older changes of {what}")]
     Expired {
         /// The kind.
         what: &'static str,
     },
-    /// Nothing came for longer than the server promised to stay silent.
+    /// Nothing came for longer than the server promised.
     #[error("the watch of {what} is dead: neither an event nor a bookmark nor its end came in time")]
     Silent {
         /// The kind.
@@ -56,22 +56,22 @@ pub enum FollowError {
 }
 
 impl FollowError {
-    /// Nudge has no right to it.
+    /// Returns whether Nudge has no right to the kind.
     pub fn is_forbidden(&self) -> bool {
         self.code() == 403
     }
 
-    /// The kind is not there.
+    /// Returns whether the cluster does not have the kind.
     pub fn is_not_found(&self) -> bool {
         self.code() == 404
     }
 
-    /// Nudge's role does not allow it, or the kind is not there.
+    /// Returns whether the credentials are refused, Nudge has no right, or the cluster does not have the kind.
     pub fn is_refusal(&self) -> bool {
         matches!(self.code(), 401 | 403 | 404)
     }
 
-    /// The HTTP status of the answer, or 0 where there was none.
+    /// Returns the HTTP status of the answer, or 0 where there was none.
     fn code(&self) -> u16 {
         match self {
             Self::List { source: kube::Error::Api(status), .. }

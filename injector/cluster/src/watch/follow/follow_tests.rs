@@ -74,7 +74,8 @@ async fn what_may_have_been_missed_is_confirmed_by_a_short_watch() {
     let health = WatchHealth::new("tests");
     let source = Scripted { watches, asked };
     let (pace, metrics) = (Arc::default(), WatchMetrics::default());
-    let following = Following { source, labels: "", page: 100, seconds: 30, health: health.clone(), pace, metrics };
+    let following =
+        Following { source, labels: "", page_size: 100, seconds: 30, health: health.clone(), pace, metrics };
     let following = tokio::spawn(follow(following, |_| {}, |_, _| {}));
     let mut asked = async || lasts.recv().await.flatten().unwrap();
     for confirming in [false, true, true, false] {
@@ -84,7 +85,7 @@ async fn what_may_have_been_missed_is_confirmed_by_a_short_watch() {
     assert!(!health.is_doubted());
     let now = Instant::now();
     assert!(!health.is_confirmed(now));
-    health.ask();
+    health.request_answer();
     assert_eq!(asked().await, 1, "the watch that was held is ended");
     assert_eq!(asked().await, 1, "one that is cut confirms nothing");
     assert!(health.is_doubted());
@@ -127,7 +128,7 @@ fn followed<S: Source<Item = Item> + 'static>(
     health: &WatchHealth,
 ) -> (JoinHandle<()>, mpsc::UnboundedReceiver<String>) {
     let (pace, metrics, health) = (Arc::default(), WatchMetrics::default(), health.clone());
-    let following = Following { source, labels: "", page: 8, seconds: 30, health, pace, metrics };
+    let following = Following { source, labels: "", page_size: 8, seconds: 30, health, pace, metrics };
     let (seen, changes) = mpsc::unbounded_channel();
     let sink = move |change: Change<Item>| seen.send(text(change)).unwrap();
     (tokio::spawn(follow(following, sink, |_, _| {})), changes)

@@ -1,8 +1,8 @@
-//! Follows one kind of objects: lists them, watches them, and begins anew when the watch is lost.
+//! The following of one kind of objects: they are listed and watched, and all begins anew when the watch is lost.
 //!
 //! A list goes page by page, so that no more than a page of whole objects is in memory, and object by object, so that one that can't be
-//! parsed hides no other. Not `kube::runtime::watcher`, because that keeps bookmarks to itself. A watch can die silently; this shows in the
-//! time since the server last confirmed it, by an event, a bookmark, or an end in good order.
+//! parsed hides no other. `kube::runtime::watcher` is not used, because it keeps bookmarks to itself. A watch can die silently; this shows in
+//! the time since the server last confirmed it, by an event, a bookmark, or an end in good order.
 
 mod error;
 mod paged_list;
@@ -26,72 +26,72 @@ pub use error::FollowError;
 use paged_list::list;
 pub(super) use source::{HasMeta, Metadata, Source, Whole};
 
-/// How much longer than it was asked to a watch may last.
-const WATCH_OVERRUN: Duration = Duration::from_secs(5);
-/// How long a watch lasts that is to confirm what is known, in seconds: it brings what was missed, and its end says that this was all.
+/// The time that a watch may last beyond the requested time.
+const MAX_WATCH_OVERRUN: Duration = Duration::from_secs(5);
+/// The length of a watch that is to confirm what is known, in seconds: it brings what was missed, and its end shows that this was all.
 const CONFIRMING_WATCH_SECONDS: u32 = 1;
 /// The share of the requested time after which the end of a watch is normal; an earlier end is a cut.
 const MIN_WATCH_SHARE: f64 = 0.9;
-/// Waits after failures: short at first, since a restarting server is back in seconds.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
-/// Waits after refusals: the credentials, or the kind, may be there soon.
-const REFUSED_BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), ..BACKOFF };
-/// Waits where a right is missing, which only an administrator can give: Secrets are not for Nudge in most namespaces.
+/// The waits after failures: short at first, since a restarting server is back in seconds.
+const FAILURE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
+/// The waits after refusals: the credentials, or the kind, may exist soon.
+const REFUSED_BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), ..FAILURE_BACKOFF };
+/// The waits where a right is missing, which only an administrator can give: Secrets are not for Nudge in most namespaces.
 const FORBIDDEN_BACKOFF: Backoff = Backoff { longest: Duration::from_mins(10), ..REFUSED_BACKOFF };
 
-/// What has happened to the followed objects.
+/// A change of the followed objects.
 #[derive(Debug)]
 pub enum Change<T> {
     /// A list begins. It may break off, and begin anew.
     Listing,
-    /// This is on the list.
+    /// An object is on the list.
     Found(T),
     /// The list that began then is complete: what it does not hold is gone.
     Listed(Instant),
-    /// One is new or changed.
+    /// An object is new or changed.
     Put(T),
-    /// One is gone; this was its last state.
+    /// An object, of which this was the last state, is gone.
     Gone(T),
-    /// One is on the list, new, changed or gone, and can't be parsed.
+    /// An object is on the list, new, changed or gone, and can't be parsed.
     Unparsed(Unparsed),
 }
 
 /// An object that can't be parsed.
 #[derive(Debug)]
 pub struct Unparsed {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The object was deleted.
+    /// Whether the object was deleted.
     pub gone: bool,
-    /// Why it can't be parsed.
+    /// The reason why it can't be parsed.
     pub reason: String,
 }
 
-/// What to follow.
+/// The objects to follow, and how.
 pub struct Following<S> {
-    /// How objects are read.
+    /// The source of the objects.
     pub source: S,
-    /// Which: a label selector, or empty.
+    /// The label selector; empty for all objects.
     pub labels: &'static str,
-    /// Objects in one page of a list.
-    pub page: u32,
-    /// How long the server keeps one watch at most, in seconds: the longest silence.
+    /// The number of objects in one page of a list.
+    pub page_size: u32,
+    /// The maximum length of one watch, in seconds, which is the longest silence.
     pub seconds: u32,
     /// The health of the watch, which names the kind.
     pub health: WatchHealth,
-    /// When watches begin.
+    /// The pace at which watches begin.
     pub pace: Arc<Pace>,
-    /// Counts them.
+    /// The metrics of watches.
     pub metrics: WatchMetrics,
 }
 
-/// Follows until dropped. `sink` gets every change in order; `failed` gets every interruption and how many of its kind there were in a row.
+/// Follows until dropped. `sink` gets every change in order; `on_failure` gets every interruption, and the number of its kind in a row.
 pub async fn follow<S>(
     following: Following<S>,
     mut sink: impl FnMut(Change<S::Item>) + Send,
-    mut failed: impl FnMut(&FollowError, u32) + Send,
+    mut on_failure: impl FnMut(&FollowError, u32) + Send,
 ) where
     S: Source,
     S::Item: 'static,
@@ -99,24 +99,24 @@ pub async fn follow<S>(
     let Following { health, pace, metrics, .. } = &following;
     let mut version: Option<String> = None;
     let mut failures = 0;
-    // The last failure waits like this, and so many in a row did: an API server that was away for long, and refuses while it starts, is asked
-    // again soon.
-    let mut alike = (BACKOFF, 0);
+    // The backoff of the last failures, and how many in a row had it. An API server that was away for long, and refuses while it starts, is
+    // asked again soon.
+    let (mut backoff, mut with_backoff) = (FAILURE_BACKOFF, 0);
     let mut goes_on = false;
     loop {
         if !goes_on {
-            pace.turn().await;
+            pace.wait_for_turn().await;
         }
         let mut confirmed = false;
-        let ended = round(&following, &mut version, &mut sink, &mut confirmed).await;
+        let end = list_and_watch(&following, &mut version, &mut sink, &mut confirmed).await;
         if confirmed {
-            // Something that cuts streams from time to time must not make the waits longer and longer.
-            (failures, alike.1) = (0, 0);
+            // A proxy that cuts streams from time to time must not make the waits longer and longer.
+            (failures, with_backoff) = (0, 0);
         }
-        goes_on = matches!(ended, Ok(WatchEnd::InGoodOrder));
-        match ended {
-            Ok(WatchEnd::InGoodOrder) => (failures, alike.1) = (0, 0),
-            Ok(WatchEnd::Asked) => {
+        goes_on = matches!(end, Ok(WatchEnd::InGoodOrder));
+        match end {
+            Ok(WatchEnd::InGoodOrder) => (failures, with_backoff) = (0, 0),
+            Ok(WatchEnd::Requested) => {
                 if health.needs_relist() {
                     version = None;
                 } else {
@@ -126,41 +126,46 @@ pub async fn follow<S>(
             Err(error) => {
                 health.doubt();
                 if error.is_forbidden() {
-                    health.forbid();
+                    health.set_forbidden(true);
                 }
-                // Much may have happened until a right that was taken is given again.
+                // Much may happen until a right that was taken is given again.
                 if matches!(error, FollowError::Expired { .. } | FollowError::List { .. }) || error.is_forbidden() {
                     version = None;
                 }
                 failures += 1;
-                health.record_failures(failures);
+                health.note_failures(failures);
                 metrics.failures.inc();
-                let backoff = match () {
-                    () if error.is_forbidden() => FORBIDDEN_BACKOFF,
-                    () if error.is_refusal() => REFUSED_BACKOFF,
-                    () => BACKOFF,
-                };
-                alike = (backoff, if backoff == alike.0 { alike.1 + 1 } else { 1 });
-                failed(&error, alike.1);
+                let last = std::mem::replace(&mut backoff, backoff_after(&error));
+                with_backoff = if backoff == last { with_backoff + 1 } else { 1 };
+                on_failure(&error, with_backoff);
                 tokio::select! {
-                    () = tokio::time::sleep(backoff.jittered_wait(alike.1, rand::random())) => {}
-                    () = health.wait_for_ask() => {}
+                    () = tokio::time::sleep(backoff.jittered_wait(with_backoff, rand::random())) => {}
+                    () = health.wait_for_request() => {}
                 }
             }
         }
     }
 }
 
-/// How a watch has ended.
-enum WatchEnd {
-    /// The server has kept it as long as it was asked to.
-    InGoodOrder,
-    /// Somebody has asked for what the server knows now.
-    Asked,
+/// Returns the backoff of an error.
+fn backoff_after(error: &FollowError) -> Backoff {
+    match error {
+        error if error.is_forbidden() => FORBIDDEN_BACKOFF,
+        error if error.is_refusal() => REFUSED_BACKOFF,
+        _ => FAILURE_BACKOFF,
+    }
 }
 
-/// One list, where needed, and one watch to its end.
-async fn round<S>(
+/// The end of a watch.
+enum WatchEnd {
+    /// The server has kept the watch for the requested time.
+    InGoodOrder,
+    /// A caller needs what the server knows now.
+    Requested,
+}
+
+/// Lists where that is needed, and watches until the end of the watch.
+async fn list_and_watch<S>(
     following: &Following<S>,
     version: &mut Option<String>,
     sink: &mut (impl FnMut(Change<S::Item>) + Send),
@@ -174,32 +179,32 @@ where
     let since = match &*version {
         Some(since) if !health.needs_relist() => since.clone(),
         _ => {
-            // Until it has succeeded.
+            // There is no version until the list has succeeded.
             *version = None;
-            health.list_started();
-            // Nothing that changes meanwhile is seen before the list and the watch after it show it.
+            health.begin_list();
+            // Changes during a list are not seen before the list and the watch after it show them.
             health.doubt();
             metrics.lists.inc();
             let began = Instant::now();
             let since = list(following, sink).await?;
-            health.allow();
-            // What is not there any more goes before this is confirmed.
+            health.set_forbidden(false);
+            // Objects that are gone are removed before the list counts as confirmed.
             sink(Change::Listed(began));
-            health.beat();
+            health.note_answer();
             health.confirm(began);
             version.insert(since).clone()
         }
     };
     metrics.watches.inc();
-    let _open = metrics.opened();
-    // Also while a list was made somebody may have asked.
+    let _open = metrics.count_open();
+    // The request may also have come during the list.
     tokio::select! {
-        ended = watch(following, version, &since, sink, confirmed) => ended.map(|()| WatchEnd::InGoodOrder),
-        () = health.wait_for_ask() => Ok(WatchEnd::Asked),
+        end = watch(following, version, &since, sink, confirmed) => end.map(|()| WatchEnd::InGoodOrder),
+        () = health.wait_for_request() => Ok(WatchEnd::Requested),
     }
 }
 
-/// One watch to its end.
+/// Watches until the end of the watch.
 async fn watch<S>(
     following: &Following<S>,
     version: &mut Option<String>,
@@ -220,7 +225,7 @@ where
     if !labels.is_empty() {
         params = params.labels(labels);
     }
-    let longest = Duration::from_secs(u64::from(seconds)) + WATCH_OVERRUN;
+    let longest = Duration::from_secs(u64::from(seconds)) + MAX_WATCH_OVERRUN;
     let began = tokio::time::Instant::now();
     let begin = tokio::time::timeout(longest, source.changes(&params, since));
     let mut changes = match begin.await {
@@ -229,7 +234,7 @@ where
         Ok(changes) => changes.map_err(|source| FollowError::Watch { what, source })?,
     };
     let lasts = Duration::from_secs(u64::from(lasts));
-    let longest = lasts + WATCH_OVERRUN;
+    let longest = lasts + MAX_WATCH_OVERRUN;
     loop {
         let next = tokio::time::timeout(longest, changes.try_next()).await;
         let event = match next {
@@ -240,10 +245,10 @@ where
         if event.is_none() && began.elapsed() < lasts.mul_f64(MIN_WATCH_SHARE) {
             return Err(FollowError::Cut { what, after: began.elapsed(), lasts });
         }
-        health.beat();
+        health.note_answer();
         *confirmed |= !matches!(event, Some(WatchEvent::Error(_)));
         match event {
-            // The server has kept the watch as long as it was asked to.
+            // The server has kept the watch for the requested time.
             None => {
                 health.confirm(Instant::now());
                 return Ok(());
@@ -265,7 +270,7 @@ where
     }
 }
 
-/// Parses an object and hands it on. Returns its version, if it has one that can be read.
+/// Parses an object, and passes it on. Returns its version, if it has one that can be read.
 fn read<T: DeserializeOwned + HasMeta>(
     object: &RawValue,
     sink: &mut impl FnMut(Change<T>),
@@ -286,12 +291,12 @@ fn read<T: DeserializeOwned + HasMeta>(
     }
 }
 
-/// Name and namespace of any object.
+/// Returns the namespace and the name of an object.
 pub(super) fn names(meta: &ObjectMeta) -> (String, String) {
     (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
 
-/// Labels of any object.
+/// Returns the value of an object's label.
 pub(super) fn label<'a>(object: &'a impl ResourceExt, name: &str) -> Option<&'a str> {
     object.labels().get(name).map(String::as_str)
 }

@@ -1,4 +1,4 @@
-//! Lists go by pages, and by smaller pages where the answer is too large for memory.
+//! Lists by pages, and by smaller pages where the answer is too large for memory.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use kube::api::ListParams;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::source::{PAGE_BYTES, Source};
+use super::source::{MAX_PAGE_BYTES, Source};
 use super::{Change, FollowError, Following, read};
 
-/// How long a page of a list may take.
+/// The time that a page of a list may take.
 const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Lists all objects. Returns the version of the list.
@@ -20,7 +20,7 @@ pub(super) async fn list<S>(
 where
     S: Source,
 {
-    let Following { source, labels, page: page_size, health, pace, .. } = following;
+    let Following { source, labels, page_size, health, pace, .. } = following;
     let (what, mut page_size) = (health.what, *page_size);
     let mut params = ListParams::default().limit(page_size);
     if !labels.is_empty() {
@@ -28,13 +28,13 @@ where
     }
     sink(Change::Listing);
     loop {
-        // Until what has come is parsed.
-        let _turn = pace.page().await;
+        // The permit is held until the page is parsed.
+        let _permit = pace.wait_for_page().await;
         let page = tokio::time::timeout(PAGE_TIMEOUT, source.page(&params)).await;
         let page = page.map_err(|_| FollowError::Silent { what })?;
         let Some(bytes) = page.map_err(|source| FollowError::List { what, source })? else {
             if page_size == 1 {
-                return Err(FollowError::TooLarge { what, most: PAGE_BYTES });
+                return Err(FollowError::TooLarge { what, max_bytes: MAX_PAGE_BYTES });
             }
             page_size = (page_size / 4).max(1);
             params = params.limit(page_size);
@@ -57,7 +57,7 @@ where
 struct Page<'a> {
     #[serde(default)]
     metadata: PageMeta,
-    /// Absent, or null, where there are none: the API server writes an empty list of metadata so.
+    /// The objects; absent, or null, where there are none: the API server writes an empty list of metadata so.
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
 }

@@ -1,4 +1,4 @@
-//! How objects are read: whole, or their metadata only. What comes is not parsed here, since users may write what no type takes.
+//! The sources of objects: whole ones, or their metadata only. Objects are not parsed here, since users may write what no type takes.
 
 use std::fmt::Debug;
 
@@ -10,25 +10,25 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// The maximum of bytes of a page: more than any one object has, whatever its characters become in JSON.
-pub(super) const PAGE_BYTES: u64 = 16 * 1024 * 1024;
+/// The maximum size of a page: more than any one object has, whatever its characters become in JSON.
+pub(super) const MAX_PAGE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The events of a watch.
 pub(super) type Events = BoxStream<'static, kube::Result<WatchEvent<Box<RawValue>>>>;
 
-/// Where objects are read.
+/// A source of objects.
 pub trait Source: Send + Sync {
-    /// What comes out.
+    /// The type of the objects.
     type Item: Send + HasMeta + DeserializeOwned;
-    /// One page, as text; `None` if it has more than [`PAGE_BYTES`].
+    /// Reads a page, as text; `None` if it has more than [`MAX_PAGE_BYTES`].
     fn page(&self, params: &ListParams) -> impl Future<Output = kube::Result<Option<Vec<u8>>>> + Send;
-    /// The changes since a version.
+    /// Watches the changes since a version.
     fn changes(&self, params: &WatchParams, version: &str) -> impl Future<Output = kube::Result<Events>> + Send;
 }
 
-/// Anything with metadata.
+/// An object with metadata.
 pub trait HasMeta {
-    /// The metadata.
+    /// Returns the metadata.
     fn object_meta(&self) -> &ObjectMeta;
 }
 
@@ -38,12 +38,12 @@ impl<T: Resource> HasMeta for T {
     }
 }
 
-/// Whole objects.
+/// A source of whole objects.
 pub(in crate::watch) struct Whole<K>(pub(in crate::watch) Api<K>);
-/// Metadata only.
+/// A source of metadata only.
 pub(in crate::watch) struct Metadata<K>(pub(in crate::watch) Api<K>);
 
-fn asks<K: Resource + Clone>(api: &Api<K>) -> (Client, Request) {
+fn client_and_request<K: Resource + Clone>(api: &Api<K>) -> (Client, Request) {
     (api.clone().into_client(), Request::new(api.resource_url()))
 }
 
@@ -53,12 +53,12 @@ where
 {
     type Item = K;
     async fn page(&self, params: &ListParams) -> kube::Result<Option<Vec<u8>>> {
-        let (client, request) = asks(&self.0);
+        let (client, request) = client_and_request(&self.0);
         let request = request.list(params).map_err(kube::Error::BuildRequest)?;
-        bounded(client.request_stream(request).await?).await
+        read_bounded(client.request_stream(request).await?).await
     }
     async fn changes(&self, params: &WatchParams, version: &str) -> kube::Result<Events> {
-        let (client, request) = asks(&self.0);
+        let (client, request) = client_and_request(&self.0);
         let request = request.watch(params, version).map_err(kube::Error::BuildRequest)?;
         Ok(client.request_events(request).await?.boxed())
     }
@@ -70,22 +70,22 @@ where
 {
     type Item = PartialObjectMeta<K>;
     async fn page(&self, params: &ListParams) -> kube::Result<Option<Vec<u8>>> {
-        let (client, request) = asks(&self.0);
+        let (client, request) = client_and_request(&self.0);
         let request = request.list_metadata(params).map_err(kube::Error::BuildRequest)?;
-        bounded(client.request_stream(request).await?).await
+        read_bounded(client.request_stream(request).await?).await
     }
     async fn changes(&self, params: &WatchParams, version: &str) -> kube::Result<Events> {
-        let (client, request) = asks(&self.0);
+        let (client, request) = client_and_request(&self.0);
         let request = request.watch_metadata(params, version).map_err(kube::Error::BuildRequest)?;
         Ok(client.request_events(request).await?.boxed())
     }
 }
 
-/// All of it, if it is not too large.
-async fn bounded(body: impl AsyncBufRead + Send) -> kube::Result<Option<Vec<u8>>> {
+/// Reads a body, if it is not too large.
+async fn read_bounded(body: impl AsyncBufRead + Send) -> kube::Result<Option<Vec<u8>>> {
     let (body, mut bytes) = (std::pin::pin!(body), Vec::new());
-    body.take(PAGE_BYTES + 1).read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
-    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= PAGE_BYTES))
+    body.take(MAX_PAGE_BYTES + 1).read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
+    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= MAX_PAGE_BYTES))
 }
 
 #[cfg(test)]
@@ -94,8 +94,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_is_too_large_is_not_kept() {
-        let most = usize::try_from(PAGE_BYTES).unwrap();
-        let page = async |bytes: usize| bounded(&*vec![b'x'; bytes]).await.unwrap().map(|page| page.len());
+        let most = usize::try_from(MAX_PAGE_BYTES).unwrap();
+        let page = async |bytes: usize| read_bounded(&*vec![b'x'; bytes]).await.unwrap().map(|page| page.len());
         assert_eq!((page(most).await, page(most + 1).await), (Some(most), None));
     }
 }

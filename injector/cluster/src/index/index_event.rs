@@ -1,11 +1,11 @@
-//! What the index notifies its listeners of.
+//! The events that listeners of the index get.
 
 use std::sync::Arc;
 
 use nudge_api::VersionedConfig;
 use nudge_core::keys::ConfigKey;
 
-/// A change.
+/// A change of the index.
 #[derive(Clone, Debug)]
 pub enum IndexEvent {
     /// The config, its parts or its published ConfigMap have changed.
@@ -14,9 +14,9 @@ pub enum IndexEvent {
     Pods {
         /// The config.
         config: ConfigKey,
-        /// Whether its containers became unready or restarted, or it reports that the version failed.
+        /// Whether the pod's containers became unready or restarted, or the pod reports that the version failed.
         harmed: bool,
     },
-    /// The config is gone; this is its last state.
+    /// The config, of which this was the last state, is gone.
     ConfigGone(ConfigKey, Arc<VersionedConfig>),
 }

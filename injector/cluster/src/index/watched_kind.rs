@@ -1,10 +1,10 @@
-//! What is watched in a namespace.
+//! The kinds of objects that are watched in a namespace.
 
 use nudge_api::PartKind;
 
-/// A kind of objects of a namespace.
+/// A kind of objects that is watched in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum WatchedKind {
     /// `VersionedConfig`s.
     Configs,
     /// ConfigMaps of versions.
@@ -17,23 +17,23 @@ pub enum Kind {
     Pods,
     /// Service accounts.
     Accounts,
-    /// What users have decided about versions.
+    /// `VersionApproval`s.
     Approvals,
 }
 
-impl Kind {
+impl WatchedKind {
     /// All kinds.
     pub const ALL: [Self; 7] =
         [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods, Self::Accounts, Self::Approvals];
 
-    /// What admission and the controllers need to know.
+    /// The kinds that admission and the controllers need.
     pub const OF_CONTROL: [Self; 6] =
         [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods, Self::Approvals];
 
-    /// What the hub needs to know. The ConfigMaps of a version it reads when it serves them.
+    /// The kinds that the hub needs. It reads the ConfigMaps of a version when it serves them.
     pub const OF_HUB: [Self; 4] = [Self::Configs, Self::Secrets, Self::Pods, Self::Accounts];
 
-    /// The name in logs and metrics.
+    /// Returns the name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Configs => "versionedconfigs",
@@ -46,20 +46,20 @@ impl Kind {
         }
     }
 
-    /// Returns whether nothing can be done in a namespace without it. Without Secrets their versions are missing, and without approvals no version
-    /// goes on that needs them.
+    /// Returns whether nothing can be done in a namespace without the kind. Without Secrets, only their versions are missing. Without approvals,
+    /// only versions that need them wait.
     pub(super) fn is_needed(self) -> bool {
         !matches!(self, Self::Secrets | Self::Approvals)
     }
 
-    /// The maximum of objects that are kept of a namespace.
-    pub fn most(self) -> usize {
+    /// Returns the maximum number of objects that are kept of a namespace.
+    pub fn max_objects(self) -> usize {
         match self {
             // The parts of twenty versions of each config.
             Self::ConfigMaps | Self::Secrets => 20_000,
             Self::Configs | Self::Published => 1_000,
             Self::Accounts => 10_000,
-            // Each may have 16 KiB of groups.
+            // Each approval may have 16 KiB of groups.
             Self::Approvals => 2_000,
             Self::Pods => 50_000,
         }
