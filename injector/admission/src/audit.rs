@@ -1,4 +1,5 @@
-//! The lines of the audit trail about requests that admission allows or refuses: they have the target `audit`, which no log level switches off.
+//! The lines of the audit trail about requests that admission allows or refuses: they have the target `audit`, which no
+//! log level switches off.
 
 use nudge_api::Override;
 use nudge_protocol::bounded_text::one_line;

@@ -34,7 +34,8 @@ impl<'a> NeededRight<'a> {
     }
 }
 
-/// Returns the denial for the first of these rights to change a config that the user lacks. They are looked up at the same time.
+/// Returns the denial for the first of these rights to change a config that the user lacks. They are looked up at the
+/// same time.
 pub(crate) async fn find_denial(
     lookups: &impl Lookups,
     request: &Request,

@@ -90,15 +90,15 @@ impl Outline {
         self.operation == OutlinedOperation::Delete
     }
 
-    /// Returns the answer that denies the request because it is too large: a failure would let it pass where the failure policy is Ignore, and
-    /// its author decides how large it is. `None` where it must be able to pass: what is emptied with its namespace, and a deletion that the
-    /// webhook does not guard.
+    /// Returns the answer that denies the request because it is too large: a failure would let it pass where the
+    /// failure policy is Ignore, and its author decides how large it is. `None` where it must be able to pass: what is
+    /// emptied with its namespace, and a deletion that the webhook does not guard.
     pub fn deny_too_large(&self, deletions: UndecidedDeletions, message: &str) -> Option<Vec<u8>> {
         self.may_be_denied(deletions).then(|| self.deny(413, "RequestEntityTooLarge", message, &Value::Null))
     }
 
-    /// Returns the answer that denies the request because its namespace or its user has too many requests at this moment. Clients of the API
-    /// server try again by themselves.
+    /// Returns the answer that denies the request because its namespace or its user has too many requests at this
+    /// moment. Clients of the API server try again by themselves.
     pub fn deny_too_many(&self, deletions: UndecidedDeletions, message: &str) -> Option<Vec<u8>> {
         self.may_be_denied(deletions)
             .then(|| self.deny(429, "TooManyRequests", message, &json!({"retryAfterSeconds": 1})))
@@ -113,12 +113,14 @@ impl Outline {
         }
     }
 
-    /// Returns the answer that denies the request because it could not be decided about. Clients of the API server try again by themselves.
+    /// Returns the answer that denies the request because it could not be decided about. Clients of the API server try
+    /// again by themselves.
     pub fn deny_undecided(&self, message: &str) -> Vec<u8> {
         self.deny(503, "ServiceUnavailable", message, &json!({"retryAfterSeconds": 1}))
     }
 
-    /// Returns the answer that denies a creation or an update because of a text that can't be stored; `None` for other operations.
+    /// Returns the answer that denies a creation or an update because of a text that can't be stored; `None` for other
+    /// operations.
     pub fn deny_invalid(&self, message: &str) -> Option<Vec<u8>> {
         let is_change = self.operation == OutlinedOperation::Change;
         is_change.then(|| self.deny(422, "Invalid", message, &Value::Null))

@@ -14,7 +14,8 @@ pub(crate) fn set_annotations<'a>(
     set_entries("annotations", stored, annotations)
 }
 
-/// Returns the operations after which `field` of the metadata has exactly these entries: each with its text, or not at all.
+/// Returns the operations after which `field` of the metadata has exactly these entries: each with its text, or not at
+/// all.
 pub(crate) fn set_entries<'a>(
     field: &str,
     stored: Option<&BTreeMap<String, String>>,

@@ -51,8 +51,8 @@ impl DerefMut for Request {
 }
 
 impl Request {
-    /// Returns the user whose request the review says it is, in one line of bounded length. It is certain only where the caller is
-    /// authenticated.
+    /// Returns the user whose request the review says it is, in one line of bounded length. It is certain only where
+    /// the caller is authenticated.
     pub fn user(&self) -> &str {
         &self.user
     }
@@ -151,8 +151,8 @@ pub enum AnswerError {
     Json(#[from] serde_json::Error),
 }
 
-/// The memory that an object of JSON takes however short its text is, with the copies that webhooks make: measured and rounded up
-/// (`tests/memory.rs`).
+/// The memory that an object of JSON takes however short its text is, with the copies that webhooks make: measured and
+/// rounded up (`tests/memory.rs`).
 const OBJECT_BYTES: usize = 2048;
 /// The memory that any other value of JSON takes, measured in the same way.
 const VALUE_BYTES: usize = 384;
@@ -163,7 +163,8 @@ const MAX_USER_BYTES: usize = 64 * 1024;
 /// The memory that every review takes.
 const REVIEW_BYTES: usize = 16 * 1024;
 
-/// Returns an upper bound of the memory that the review of a body takes. `[{"a":0},{"a":0}]` takes two hundred times its length.
+/// Returns an upper bound of the memory that the review of a body takes. `[{"a":0},{"a":0}]` takes two hundred times
+/// its length.
 pub fn weight(body: &[u8]) -> usize {
     measure(body).weight
 }
@@ -224,7 +225,8 @@ pub fn parse(body: &[u8], caller: Caller) -> Result<Request, ReviewError> {
     Ok(Request { inner: request, user, caller })
 }
 
-/// Refuses names that nothing stored can have, and texts that are too long. Names become parts of paths that the API server is asked for, and of lines of the log.
+/// Refuses names that nothing stored can have, and texts that are too long. Names become parts of paths that the API
+/// server is asked for, and of lines of the log.
 fn check_texts(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewError> {
     let require = |holds: bool, fault| if holds { Ok(()) } else { Err(ReviewError::Request(fault)) };
     let is_name = |name: &str| name.is_empty() || is_object_name(name);
@@ -248,7 +250,8 @@ fn check_texts(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewEr
     Ok(())
 }
 
-/// Returns the number of bytes of the texts of a user. They go on to the API server, when it is asked what the user may do.
+/// Returns the number of bytes of the texts of a user. They go on to the API server, when it is asked what the user may
+/// do.
 fn user_bytes(user: &UserInfo) -> usize {
     let extra = user.extra.iter().flatten().flat_map(|(key, values)| values.iter().chain([key]));
     let groups = user.groups.iter().flatten();

@@ -1,11 +1,13 @@
-//! The shares of tenants, who all come by way of one client, the API server. Of what a client may have, one namespace has half at most, and one
-//! user three quarters. So a namespace leaves room for another also where one user, such as a controller, makes the requests of both.
+//! The shares of tenants, who all come by way of one client, the API server. Of what a client may have, one namespace
+//! has half at most, and one user three quarters. So a namespace leaves room for another also where one user, such as a
+//! controller, makes the requests of both.
 
 use nudge_server::shares::{Queues, SharePermit, Shares};
 use nudge_server::slots::Peer;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// The namespace and the user whose request it is. A client that is not the API server may name any namespace and user, and has no more by that.
+/// The namespace and the user whose request it is. A client that is not the API server may name any namespace and user,
+/// and has no more by that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tenant {
     peer: Peer,
@@ -73,7 +75,8 @@ pub(super) struct TenantPermit {
 }
 
 impl TenantShares {
-    /// Creates shares of `units`. A request may need `largest` at once. One that needs more than the share of its tenant waits for the whole share.
+    /// Creates shares of `units`. A request may need `largest` at once. One that needs more than the share of its
+    /// tenant waits for the whole share.
     pub(super) fn new(units: usize, largest: usize) -> Self {
         let clients = Shares::new(units, largest);
         let queues = TenantQueues::new(clients.share());

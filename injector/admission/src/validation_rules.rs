@@ -1,5 +1,5 @@
-//! The rules of `spec.validation`, as far as admission applies them. Rules that can't be used are refused. A version that consists of one object
-//! is judged at once: a courtesy, since sealing decides.
+//! The rules of `spec.validation`, as far as admission applies them. Rules that can't be used are refused. A version
+//! that consists of one object is judged at once: a courtesy, since sealing decides.
 
 use std::sync::Arc;
 
@@ -36,7 +36,8 @@ pub(super) fn new_rules<'a>(
     (is_changed && !new.validation.is_empty()).then_some(&new.validation[..])
 }
 
-/// Returns the rights that a change of rules needs where versions may have parts of these kinds: the verdicts show their author what values are.
+/// Returns the rights that a change of rules needs where versions may have parts of these kinds: the verdicts show
+/// their author what values are.
 pub(super) fn rule_rights<'a>(kinds: impl IntoIterator<Item = PartKind>) -> impl Iterator<Item = NeededRight<'a>> {
     kinds.into_iter().map(|kind| {
         NeededRight::new(Right::Get(kind, ""), "change its spec.validation", "rules can show what values are")

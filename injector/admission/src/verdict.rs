@@ -3,8 +3,8 @@
 use json_patch::{Patch, PatchOperation};
 use nudge_protocol::bounded_text::one_line;
 
-/// The maximum number of warnings in one answer: together they have no more than the 4096 characters that the API server passes on whole. It
-/// cuts each at 256 beyond that.
+/// The maximum number of warnings in one answer: together they have no more than the 4096 characters that the API
+/// server passes on whole. It cuts each at 256 beyond that.
 const MAX_WARNINGS: usize = 8;
 /// The maximum length of a warning.
 const MAX_WARNING_BYTES: usize = 512;
@@ -29,8 +29,8 @@ impl Verdict {
         Self::Allow { warnings: Vec::new(), patch: None }
     }
 
-    /// Allows the request with these changes of the object, if there are any. Because of an empty patch the API server would call webhooks
-    /// again.
+    /// Allows the request with these changes of the object, if there are any. Because of an empty patch the API server
+    /// would call webhooks again.
     pub fn patch(operations: Vec<PatchOperation>) -> Self {
         Self::Allow { warnings: Vec::new(), patch: (!operations.is_empty()).then_some(Patch(operations)) }
     }
@@ -113,7 +113,8 @@ impl Denial {
 
 /// The reasons of a `Status` that Nudge uses.
 ///
-/// A denied change of a version is `Forbidden`, not `Invalid` or `Conflict`: for these two GitOps tools delete and create the object.
+/// A denied change of a version is `Forbidden`, not `Invalid` or `Conflict`: for these two GitOps tools delete and
+/// create the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DenialReason {
     /// 403: the request is not allowed.

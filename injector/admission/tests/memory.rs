@@ -1,4 +1,5 @@
-//! How much memory a review takes, measured: at most what the server reserves for it, which is at most four times its largest body.
+//! How much memory a review takes, measured: at most what the server reserves for it, which is at most four times its
+//! largest body.
 
 // What is measured is the whole of the test.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]

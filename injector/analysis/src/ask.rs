@@ -14,7 +14,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::credentials::Credentials;
 
 /// What one query may cost.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), bytes: 1024 * 1024 };
+const BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(10), max_bytes: 1024 * 1024 };
 
 /// Why there is no number. Nothing of the answer is repeated.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use hyper::header::HeaderValue;
 use kube::Client;
 use nudge_cluster::credential_secret::{CredentialSecret, CredentialSecretError};
 use nudge_core::outbound::Address;
-use nudge_outbound::{Authorities, of_pem};
+use nudge_outbound::{Authorities, authorities_from_pem};
 use zeroize::Zeroizing;
 
 /// Why the Secret is not used. No value of it is repeated.
@@ -49,7 +49,8 @@ fn of_secret(secret: &CredentialSecret, name: &str, address: &Address) -> Result
     secret.check(address)?;
     let value = |key: &str| secret.value(key);
     let unusable = || CredentialsError::Unusable(name.to_owned());
-    let roots = value("ca.crt").map(|text| of_pem(text).ok_or_else(|| CredentialsError::Certificate(name.to_owned())));
+    let roots = value("ca.crt")
+        .map(|text| authorities_from_pem(text).ok_or_else(|| CredentialsError::Certificate(name.to_owned())));
     let roots = roots.transpose()?;
     let text = match (value("token"), value("username"), value("password")) {
         (Some(token), ..) => Some([b"Bearer ", token.trim_ascii()].concat()),

@@ -3,7 +3,7 @@
 use kube::Client;
 use nudge_cluster::guarded::GuardedReader;
 use nudge_cluster::turns::Turns;
-use nudge_outbound::{Authorities, of_image};
+use nudge_outbound::{Authorities, system_authorities};
 
 /// Pairs of queries at the same time.
 const QUERIES: usize = 32;
@@ -37,6 +37,6 @@ impl Analyses {
     pub fn new(client: Client, guarded: GuardedReader, account: String, watch_seconds: u32) -> Self {
         let turns = Turns::new(QUERIES, QUERIES_OF_ONE);
         let rehearsals = Turns::new(REHEARSALS, REHEARSALS_OF_ONE);
-        Self { client, account, watch_seconds, guarded, turns, rehearsals, roots: of_image() }
+        Self { client, account, watch_seconds, guarded, turns, rehearsals, roots: system_authorities() }
     }
 }

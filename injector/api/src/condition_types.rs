@@ -1,4 +1,5 @@
-//! Conditions by the conventions of the Kubernetes API and of kstatus: positive `Ready`, abnormal `Reconciling` and `Stalled`.
+//! Conditions by the conventions of the Kubernetes API and of kstatus: positive `Ready`, abnormal `Reconciling` and
+//! `Stalled`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_protocol::bounded_text;
@@ -43,7 +44,7 @@ pub enum ConditionType {
 }
 
 impl ConditionType {
-    /// The name of the type, as objects have it.
+    /// Returns the name of the type, as objects have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "Ready",
@@ -66,15 +67,15 @@ impl ConditionType {
     }
 }
 
-/// Longest message, in bytes. The API allows 32768; all of a status is to have no more than 64 KiB.
+/// The maximum length of a message. The API allows 32768; all of a status is to have no more than 64 KiB.
 const MAX_MESSAGE_BYTES: usize = 512;
 
-/// The message as a condition can hold it.
+/// Returns the message as a condition can hold it.
 pub fn clipped(message: String) -> String {
     bounded_text::clip(message, MAX_MESSAGE_BYTES)
 }
 
-/// A condition that becomes true or false at `now`; [`set_condition`] keeps the old time where nothing changes.
+/// Returns a condition that becomes true or false at `now`; [`set_condition`] keeps the old time where nothing changes.
 pub fn condition(
     kind: ConditionType,
     status: bool,

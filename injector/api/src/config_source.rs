@@ -1,4 +1,4 @@
-//! `ConfigSource`: content that is kept somewhere else becomes versions of a config.
+//! `ConfigSource`: the versions of a config are made from content that is kept elsewhere.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube_derive::CustomResource;
@@ -39,13 +39,14 @@ pub struct ConfigSourceSpec {
     /// Where the content is. Set exactly one of the fields.
     pub from: SourceFrom,
 
-    /// How often git, a registry or Vault is asked, in seconds, from 10 to 86400. Defaults to 60. Up to a tenth is added by chance. A ConfigMap or
-    /// Secret is watched instead.
+    /// How often git, a registry or Vault is asked, in seconds, from 10 to 86400. Defaults to 60. Up to a tenth is
+    /// added by chance. A ConfigMap or Secret is watched instead.
     #[serde(default = "default_period")]
     #[schemars(range(min = 10, max = 86400))]
     pub period_seconds: u32,
 
-    /// Keys to take, at most 64. `*` stands for any characters. The key of a file is its path with . for each /. Defaults to all keys.
+    /// Keys to take, at most 64. `*` stands for any characters. The key of a file is its path with . for each /.
+    /// Defaults to all keys.
     #[serde(default = "all_keys")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub include: Vec<String>,
@@ -60,13 +61,13 @@ pub struct ConfigSourceSpec {
     #[schemars(length(max = 63), regex(pattern = r"^[-._A-Za-z0-9]*$"))]
     pub prefix: String,
 
-    /// Who makes a new version current: with `Automatic` the source, when no rollout of the config is under way; with `Manual` a user, by `kubectl
-    /// nudge use`. Defaults to Automatic.
+    /// Who makes a new version current: with `Automatic` the source, when no rollout of the config is under way; with
+    /// `Manual` a user, by `kubectl nudge use`. Defaults to Automatic.
     #[serde(default)]
     pub activate: Activate,
 
-    /// How many seconds the content must stay as it is before it becomes a version, from 0 to 3600. Defaults to 2. Content that goes on changing
-    /// becomes a version after ten times as long.
+    /// How many seconds the content must stay as it is before it becomes a version, from 0 to 3600. Defaults to 2.
+    /// Content that goes on changing becomes a version after ten times as long.
     #[serde(default = "default_debounce")]
     #[schemars(range(min = 0, max = 3600))]
     pub debounce_seconds: u32,
@@ -76,12 +77,14 @@ pub struct ConfigSourceSpec {
     #[schemars(range(min = 0, max = 86400))]
     pub min_period_seconds: u32,
 
-    /// How many versions made by sources are kept beside those in use, from 0 to 40. Defaults to 3. Older ones are deleted.
+    /// How many versions made by sources are kept beside those in use, from 0 to 40. Defaults to 3. Older ones are
+    /// deleted.
     #[serde(default = "default_history_limit")]
     #[schemars(range(min = 0, max = 40))]
     pub history_limit: u32,
 
-    /// How many seconds older Secret versions made by sources are kept after the Secret of this source is gone, from 0 to 31536000. Defaults to
+    /// How many seconds older Secret versions made by sources are kept after the Secret of this source is gone, from 0
+    /// to 31536000. Defaults to
     /// 86400. The last one stays.
     #[serde(default = "default_secret_retention")]
     #[schemars(range(min = 0, max = 31_536_000))]
@@ -170,10 +173,9 @@ pub struct WaitingContent {
 }
 
 impl ConfigSource {
-    /// The name of its config.
+    /// Returns the name of the config of the source.
     pub fn config(&self) -> &str {
-        let own = self.metadata.name.as_deref().unwrap_or_default();
-        self.spec.config_name.as_deref().unwrap_or(own)
+        self.spec.config_name.as_deref().or(self.metadata.name.as_deref()).unwrap_or_default()
     }
 }
 
@@ -182,7 +184,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{FromOne, PartKind};
+    use crate::{PartKind, SourcePlace};
 
     #[test]
     fn a_source_needs_an_object_and_nothing_else() {
@@ -196,8 +198,8 @@ mod tests {
         assert_eq!(source.spec.secret_retention_seconds, 86_400);
         assert_eq!((source.spec.include.as_slice(), source.spec.history_limit), (&["*".to_owned()][..], 3));
         assert_eq!(
-            (source.spec.from.only(), source.spec.period_seconds),
-            (Some(FromOne::Object(PartKind::ConfigMap, "shop-live")), 60)
+            (source.spec.from.place(), source.spec.period_seconds),
+            (Some(SourcePlace::Object(PartKind::ConfigMap, "shop-live")), 60)
         );
     }
 }

@@ -1,8 +1,8 @@
-//! The one word that commands, metrics and the page show for a config.
+//! The state of a config in one word, which commands, metrics and the page show.
 
 use crate::{ConditionType, Reason, RolloutStage, VersionedConfigStatus, find_condition};
 
-/// Where a config stands, in one word for commands, metrics and the page. The object has conditions instead.
+/// The state of a config, in one word for commands, metrics and the page. The object has conditions instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ConfigState {
     /// Nothing moves, and what is asked for is not current; the condition Ready says why.
@@ -32,7 +32,7 @@ impl ConfigState {
 }
 
 impl VersionedConfigStatus {
-    /// Returns where the config stands.
+    /// Returns the state of the config.
     pub fn state(&self) -> ConfigState {
         let ready = find_condition(&self.conditions, ConditionType::Ready);
         match (self.rollout.stage, ready) {

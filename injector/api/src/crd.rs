@@ -1,63 +1,38 @@
-//! The CRD, generated from the types. `deploy/base/crd.yaml` holds its text; a test fails when they differ.
+//! The CRDs, generated from the types. `deploy/` holds their texts; a test fails when they differ.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use kube_core::CustomResourceExt;
 
-use super::{ConfigSource, RolloutAnalysis, RolloutPolicy, VersionApproval, VersionedConfig};
-
-/// The CRD of `VersionedConfig`, as an object.
-pub fn crd() -> CustomResourceDefinition {
-    finished(VersionedConfig::crd())
-}
-
-/// The CRD of `ConfigSource`, as an object.
-pub fn source_crd() -> CustomResourceDefinition {
-    finished(ConfigSource::crd())
-}
-
-/// The CRD of `RolloutPolicy`, as an object.
-pub fn policy_crd() -> CustomResourceDefinition {
-    finished(RolloutPolicy::crd())
-}
-
-/// The CRD of `VersionApproval`, as an object.
-pub fn approval_crd() -> CustomResourceDefinition {
-    finished(VersionApproval::crd())
-}
-
-/// The CRD of `RolloutAnalysis`, as an object.
-pub fn analysis_crd() -> CustomResourceDefinition {
-    finished(RolloutAnalysis::crd())
-}
-
-fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+/// Returns the CRD of a kind.
+pub fn crd<K: CustomResourceExt>() -> CustomResourceDefinition {
+    let mut crd = K::crd();
     let labels = [("app.kubernetes.io/name", "nudge"), ("app.kubernetes.io/component", "crd")];
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
     crd.metadata.labels = Some(labels.into());
     let schemas =
         crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
     for schema in schemas {
-        by_convention(schema);
+        apply_conventions(schema);
         let status = schema.properties.as_mut().and_then(|properties| properties.get_mut("status"));
-        status.into_iter().for_each(without_defaults);
+        status.into_iter().for_each(remove_defaults);
     }
     crd
 }
 
-/// What the status holds is ours alone: nothing is filled in by the server.
-fn without_defaults(schema: &mut JSONSchemaProps) {
+/// Removes the defaults of the status, which only Nudge writes: the API server must fill in nothing.
+fn remove_defaults(schema: &mut JSONSchemaProps) {
     schema.default = None;
-    schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(without_defaults);
+    schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(remove_defaults);
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        without_defaults(items);
+        remove_defaults(items);
     }
 }
 
-/// Integers are signed, as the conventions of the Kubernetes API want them, and `minimum` says that they have no sign. A field without a value is
-/// left out and never null. A list that names no type is replaced as a whole, and says so.
-fn by_convention(schema: &mut JSONSchemaProps) {
+/// Applies the conventions of the Kubernetes API. Integers are signed, and `minimum` says that they are not negative. A
+/// field without a value is left out and never null. A list that names no type is replaced as a whole, and says so.
+fn apply_conventions(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     if schema.type_.as_deref() == Some("array") {
         schema.x_kubernetes_list_type.get_or_insert_with(|| "atomic".to_owned());
@@ -67,40 +42,21 @@ fn by_convention(schema: &mut JSONSchemaProps) {
             schema.format = Some(signed.to_owned());
         }
     }
-    schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(by_convention);
+    schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(apply_conventions);
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        by_convention(items);
+        apply_conventions(items);
     }
 }
 
-/// The CRD of `VersionedConfig`, as `deploy/` has it.
-pub fn crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
-    yaml("nudge-injector crd", &crd())
-}
-
-/// The CRD of `ConfigSource`, as `deploy/` has it.
-pub fn source_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
-    yaml("nudge-injector crd ConfigSource", &source_crd())
-}
-
-/// The CRD of `RolloutPolicy`, as `deploy/` has it.
-pub fn policy_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
-    yaml("nudge-injector crd RolloutPolicy", &policy_crd())
-}
-
-/// The CRD of `VersionApproval`, as `deploy/` has it.
-pub fn approval_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
-    yaml("nudge-injector crd VersionApproval", &approval_crd())
-}
-
-/// The CRD of `RolloutAnalysis`, as `deploy/` has it.
-pub fn analysis_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
-    yaml("nudge-injector crd RolloutAnalysis", &analysis_crd())
-}
-
-fn yaml(command: &str, crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
-    let head = format!("# Generated from the types in injector/api by `{command}`; do not edit.\n");
-    Ok(format!("{head}{}", serde_saphyr::to_string(crd)?))
+/// Returns the CRD of a kind as text, as `deploy/` has it.
+pub fn crd_yaml<K: CustomResourceExt>() -> Result<String, serde_saphyr::ser::Error> {
+    let crd = crd::<K>();
+    let kind = match crd.spec.names.kind.as_str() {
+        "VersionedConfig" => String::new(),
+        kind => format!(" {kind}"),
+    };
+    let head = format!("# Generated from the types in injector/api by `nudge-injector crd{kind}`; do not edit.\n");
+    Ok(head + &serde_saphyr::to_string(&crd)?)
 }
 
 #[cfg(test)]
@@ -108,15 +64,26 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::{ConfigSource, RolloutAnalysis, RolloutPolicy, VersionApproval, VersionedConfig};
+
+    fn all_crds() -> [CustomResourceDefinition; 5] {
+        [
+            crd::<VersionedConfig>(),
+            crd::<VersionApproval>(),
+            crd::<RolloutPolicy>(),
+            crd::<ConfigSource>(),
+            crd::<RolloutAnalysis>(),
+        ]
+    }
 
     #[test]
     fn the_files_in_deploy_are_what_the_types_say() {
         for (file, command, made) in [
-            ("base/crd.yaml", "crd", crd_yaml()),
-            ("base/crd-policies.yaml", "crd RolloutPolicy", policy_crd_yaml()),
-            ("base/crd-approvals.yaml", "crd VersionApproval", approval_crd_yaml()),
-            ("components/sources/crd.yaml", "crd ConfigSource", source_crd_yaml()),
-            ("components/analysis/crd.yaml", "crd RolloutAnalysis", analysis_crd_yaml()),
+            ("base/crd.yaml", "crd", crd_yaml::<VersionedConfig>()),
+            ("base/crd-policies.yaml", "crd RolloutPolicy", crd_yaml::<RolloutPolicy>()),
+            ("base/crd-approvals.yaml", "crd VersionApproval", crd_yaml::<VersionApproval>()),
+            ("components/sources/crd.yaml", "crd ConfigSource", crd_yaml::<ConfigSource>()),
+            ("components/analysis/crd.yaml", "crd RolloutAnalysis", crd_yaml::<RolloutAnalysis>()),
         ] {
             let path = format!("{}/../../deploy/{file}", env!("CARGO_MANIFEST_DIR"));
             let stored = std::fs::read_to_string(path).unwrap_or_default();
@@ -127,7 +94,8 @@ mod tests {
         }
     }
 
-    /// What the conventions of the Kubernetes API ask of a schema (sig-architecture/api-conventions.md), as far as it can be seen.
+    /// What the conventions of the Kubernetes API ask of a schema (sig-architecture/api-conventions.md), as far as it
+    /// can be seen.
     fn faults(path: &str, schema: &Value, faults: &mut Vec<String>) {
         let mut fault = |what: &str| faults.push(format!("{path}: {what}"));
         let name = path.rsplit('.').next().unwrap_or_default();
@@ -171,7 +139,7 @@ mod tests {
     #[test]
     fn schemas_follow_the_conventions() {
         let mut all = Vec::new();
-        for crd in [crd(), approval_crd(), policy_crd(), source_crd(), analysis_crd()] {
+        for crd in all_crds() {
             let crd = serde_json::to_value(crd).unwrap();
             let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
             for part in ["spec", "status"].into_iter().filter(|part| schema[*part].is_object()) {
@@ -185,7 +153,8 @@ mod tests {
         assert!(all.is_empty(), "{}", all.join("\n"));
     }
 
-    /// What `kubectl explain` shows of a field must be of use: what it is, its unit, what it may be, and what it is when it is left out.
+    /// What `kubectl explain` shows of a field must be of use: what it is, its unit, what it may be, and what it is
+    /// when it is left out.
     fn vague(path: &str, schema: &Value, faults: &mut Vec<String>) {
         let mut fault = |what: &str| faults.push(format!("{path}: {what}"));
         let text = schema["description"].as_str().unwrap_or_default();
@@ -228,7 +197,7 @@ mod tests {
     #[test]
     fn every_description_is_of_use() {
         let mut all = Vec::new();
-        for crd in [crd(), approval_crd(), policy_crd(), source_crd(), analysis_crd()] {
+        for crd in all_crds() {
             let crd = serde_json::to_value(crd).unwrap();
             let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
             for part in ["spec", "status"].into_iter().filter(|part| schema[*part].is_object()) {

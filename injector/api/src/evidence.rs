@@ -1,4 +1,4 @@
-//! What is known for and against a version that is being moved to, in numbers.
+//! The evidence for and against a version that pods are being moved to, in numbers.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Reason;
 
-/// What is known for and against the target, in numbers. Only pods count that were healthy when the version was assigned to them.
+/// What is known for and against the target, in numbers. Only pods count that were healthy when the version was
+/// assigned to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EvidenceStatus {
@@ -38,7 +39,8 @@ pub struct EvidenceStatus {
 pub struct AnalysisStatus {
     /// Name of the analysis in spec.rollout.analysis.
     pub name: String,
-    /// What follows from the results: `Pending` (there are too few), `Clear`, `Inconclusive` (they show neither) or `Bad`.
+    /// What follows from the results: `Pending` (there are too few), `Clear`, `Inconclusive` (they show neither) or
+    /// `Bad`.
     pub verdict: AnalysisVerdict,
     /// Result for the pods with the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,8 +74,8 @@ pub struct HarmedPod {
     pub name: String,
     /// How the pod was harmed: PodNotReady, ContainerRestarted, or the reason that it reported.
     pub reason: Reason,
-    /// Seconds from the notification of the pod to the harm. Negative if the pod was harmed before it reported the notification. Absent if another
-    /// leader assigned the version.
+    /// Seconds from the notification of the pod to the harm. Negative if the pod was harmed before it reported the
+    /// notification. Absent if another leader assigned the version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_seconds: Option<i64>,
 }

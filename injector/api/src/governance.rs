@@ -1,5 +1,6 @@
-//! What keeps a version from pods although nothing is wrong with it: approval, windows, a hold; and the metrics that it is judged by. A user who
-//! may not `override` the config can only make these stricter, except for a hold that is not protected.
+//! The gates that keep a version from pods although nothing is wrong with it (approval, windows and a hold), and the
+//! metrics that it is judged by. A user who may not `override` the config can only make these stricter, except for a
+//! hold that is not protected.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
@@ -13,18 +14,18 @@ pub struct Approval {
     /// How many different users must approve a version, from 1 to 8. Defaults to 1.
     #[schemars(range(min = 1, max = 8))]
     pub required: u32,
-    /// Whether approvals by users who created an object of the version, or asked for the version, are ignored. If it is not known who did, all
-    /// approvals are ignored. Defaults to true.
+    /// Whether approvals by users who created an object of the version, or asked for the version, are ignored. If it is
+    /// not known who did, all approvals are ignored. Defaults to true.
     pub not_author: bool,
-    /// For how many seconds an approval counts, from 3600 to 31536000. Defaults to 2592000, which are 30 days. If it runs out while pods get the
-    /// version, the rollout stops where it is until the version is approved again.
+    /// For how many seconds an approval counts, from 3600 to 31536000. Defaults to 2592000, which are 30 days. If it
+    /// runs out while pods get the version, the rollout stops where it is until the version is approved again.
     #[schemars(range(min = 3600, max = 31_536_000))]
     pub valid_seconds: u32,
 }
 
 impl Approval {
-    /// How long one counts at least, whatever the rule says.
-    pub const SHORTEST: SignedDuration = SignedDuration::from_hours(1);
+    /// The minimum time for which an approval counts, whatever the rule says.
+    pub const MIN_VALIDITY: SignedDuration = SignedDuration::from_hours(1);
 }
 
 impl Default for Approval {
@@ -46,7 +47,8 @@ pub struct Window {
     /// Time of day at which the window begins, such as 09:00.
     #[schemars(length(max = 5), regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
     pub from: String,
-    /// Time of day at which the window ends, such as 17:00, or 24:00. If it is not after `from`, the window ends on the next day.
+    /// Time of day at which the window ends, such as 17:00, or 24:00. If it is not after `from`, the window ends on the
+    /// next day.
     #[schemars(length(max = 5), regex(pattern = r"^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"))]
     pub to: String,
     /// Time zone of `from` and `to`, by its name in the IANA database, such as Europe/Berlin or UTC.
@@ -55,8 +57,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// The maximum number in a config.
-    pub const MOST: usize = 16;
+    /// The maximum number of windows in a config.
+    pub const MAX_WINDOWS: usize = 16;
 }
 
 /// A day of the week.
@@ -82,8 +84,8 @@ pub struct Hold {
     /// When the hold ends. When absent, the hold lasts until somebody removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_time: Option<Time>,
-    /// Whether the hold is protected. To protect a hold, and then to remove or shorten it, a user needs the verb `override` on the config. Defaults
-    /// to false.
+    /// Whether the hold is protected. To protect a hold, and then to remove or shorten it, a user needs the verb
+    /// `override` on the config. Defaults to false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub protected: bool,
 }
@@ -100,7 +102,8 @@ pub struct PolicyHold {
     pub until_time: Option<Time>,
 }
 
-/// A query that judges a version in each step and in the bake. Nudge asks it for the pods with the version, and for the pods without it.
+/// A query that judges a version in each step and in the bake. Nudge asks it for the pods with the version, and for the
+/// pods without it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Analysis {
@@ -109,30 +112,32 @@ pub struct Analysis {
     pub name: String,
     /// The Prometheus server, and the query.
     pub prometheus: Prometheus,
-    /// Highest result that is good, such as 0.01. A higher one says nothing about the version while the pods without it are above max, too. Set max,
-    /// maxRatio, or both.
+    /// Highest result that is good, such as 0.01. A higher one says nothing about the version while the pods without it
+    /// are above max, too. Set max, maxRatio, or both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub max: Option<String>,
-    /// Highest result that is good, as a multiple of the result of the pods without the version, such as 1.5. With max, a result is bad only if it is
-    /// above both. Alone, maxRatio says nothing while the pods without the version have 0, or all pods have the version.
+    /// Highest result that is good, as a multiple of the result of the pods without the version, such as 1.5. With max,
+    /// a result is bad only if it is above both. Alone, maxRatio says nothing while the pods without the version have
+    /// 0, or all pods have the version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub max_ratio: Option<String>,
-    /// How often the query is asked, in seconds, from 5 to 3600. Defaults to 30. It is not asked more often than its longest range.
+    /// How often the query is asked, in seconds, from 5 to 3600. Defaults to 30. It is not asked more often than its
+    /// longest range.
     #[serde(default = "default_period")]
     #[schemars(range(min = 5, max = 3600))]
     pub period_seconds: u32,
-    /// How many bad results in a row make the version fail, from 1 to 10. Defaults to 2. Where no pods without the version are left, it takes twice
-    /// as many. The first step also waits for as many good results.
+    /// How many bad results in a row make the version fail, from 1 to 10. Defaults to 2. Where no pods without the
+    /// version are left, it takes twice as many. The first step also waits for as many good results.
     #[serde(default = "default_failures")]
     #[schemars(range(min = 1, max = 10))]
     pub failures: u32,
 }
 
 impl Analysis {
-    /// The maximum number in a config.
-    pub const MOST: usize = 8;
+    /// The maximum number of analyses in a config.
+    pub const MAX_ANALYSES: usize = 8;
     /// The maximum of `failures`.
     pub const MAX_FAILURES: u32 = 10;
 }
@@ -149,16 +154,18 @@ fn default_failures() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Prometheus {
-    /// URL of the server, such as `https://prometheus.monitoring.svc:9090`. Addresses of the node, of the API server and of the namespace kube-system
-    /// are refused.
+    /// URL of the server, such as `https://prometheus.monitoring.svc:9090`. Addresses of the node, of the API server
+    /// and of the namespace kube-system are refused.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^https?://[^\s?#@]+$"))]
     pub address: String,
-    /// PromQL query whose result is one number. {{pods}} stands for a regular expression that matches the names of the pods, and {{namespace}} for
-    /// their namespace: `sum(rate(errors_total{namespace="{{namespace}}",pod=~"{{pods}}"}[1m]))`.
+    /// PromQL query whose result is one number. {{pods}} stands for a regular expression that matches the names of the
+    /// pods, and {{namespace}} for their namespace:
+    /// `sum(rate(errors_total{namespace="{{namespace}}",pod=~"{{pods}}"}[1m]))`.
     #[schemars(length(min = 1, max = 4096))]
     pub query: String,
-    /// Secret of the namespace with the credentials: `token`, or `username` and `password`; and `ca.crt` for the authority of the server, if needed.
-    /// Its annotation nudge.dev/allowed-hosts must name the host. To set this field, a user must be allowed to get the Secret.
+    /// Secret of the namespace with the credentials: `token`, or `username` and `password`; and `ca.crt` for the
+    /// authority of the server, if needed. Its annotation nudge.dev/allowed-hosts must name the host. To set this
+    /// field, a user must be allowed to get the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
 }

@@ -1,5 +1,6 @@
-//! The API that users see: `VersionedConfig`, `VersionApproval`, `ConfigSource` and `RolloutPolicy`, and the `RolloutAnalysis` through which
-//! Nudge's parts work together; their status and conditions, and the CRDs generated from the types.
+//! The API that users see: `VersionedConfig`, `VersionApproval`, `ConfigSource` and `RolloutPolicy`, and the
+//! `RolloutAnalysis` through which Nudge's parts work together; their status and conditions, and the CRDs generated
+//! from the types.
 
 mod condition_types;
 mod config_source;
@@ -23,10 +24,7 @@ mod versioned_config;
 pub use condition_types::{ConditionType, clipped, condition, find_condition, set_condition};
 pub use config_source::{Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, WaitingContent};
 pub use config_state::ConfigState;
-pub use crd::{
-    analysis_crd, analysis_crd_yaml, approval_crd, approval_crd_yaml, crd, crd_yaml, policy_crd, policy_crd_yaml,
-    source_crd, source_crd_yaml,
-};
+pub use crd::{crd, crd_yaml};
 pub use evidence::{AnalysisStatus, AnalysisVerdict, EvidenceStatus, HarmedPod};
 pub use governance::{Analysis, Approval, Day, Hold, PolicyHold, Prometheus, SecretRef, Window};
 pub use origin::{Origin, OriginKind};
@@ -37,8 +35,8 @@ pub use rollout_policy::{
     LabelOperator, LabelRequirement, NamespaceSelector, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
 };
 pub use source_from::{
-    FromOne, GitReference, GitSource, GitVerification, OciSource, SourceFrom, SourceObject, VaultAuth, VaultKubernetes,
-    VaultKv, VaultSource,
+    GitReference, GitSource, GitVerification, OciSource, SourceFrom, SourceObject, SourcePlace, VaultAuth,
+    VaultKubernetes, VaultKv, VaultSource,
 };
 pub use status::{
     BackgroundStatus, Consent, InternalStatus, InvalidVersion, PartKind, PartStatus, PodCounts, RetiredVersion,

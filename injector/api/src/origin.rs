@@ -1,4 +1,5 @@
-//! Where the content of a version came from: the annotation `nudge.dev/origin` of its parts, and `status.versions[].origin`.
+//! The origin of the content of a version: the annotation `nudge.dev/origin` of its parts, and
+//! `status.versions[].origin`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::tz::TimeZone;
@@ -49,7 +50,7 @@ pub enum OriginKind {
 }
 
 impl OriginKind {
-    /// The kind as objects hold it.
+    /// Returns the name of the kind, as objects have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Git => "Git",
@@ -62,12 +63,13 @@ impl OriginKind {
 }
 
 impl Origin {
-    /// The annotation; `None` where it is too long to be one.
+    /// Returns the text of the annotation; `None` where it is too long.
     pub fn annotation(&self) -> Option<String> {
         serde_json::to_string(self).ok().filter(|text| text.len() <= MAX_BYTES)
     }
 
-    /// Reads the annotation. Users may write it, so it is left out where it is none, or too long, or has a time without a year that the API has.
+    /// Reads the annotation. Users may write it, so the origin is left out where the text is malformed or too long, or
+    /// has a year that the API does not allow.
     pub fn read(annotation: &str) -> Option<Self> {
         let origin: Self = serde_json::from_str(annotation).ok().filter(|_| annotation.len() <= MAX_BYTES)?;
         // RFC 3339, section 5.6: four digits.
@@ -82,11 +84,11 @@ impl Origin {
     pub fn line(&self) -> String {
         let Self { kind, url, revision, path, .. } = self;
         let hash = revision.strip_prefix("sha256:").unwrap_or(revision);
-        let is_hash = hash.len() >= 40 && hash.bytes().all(|it| it.is_ascii_hexdigit());
+        let is_hash = hash.len() >= 40 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
         let revision = if is_hash { &hash[..12] } else { &**revision };
-        let at = if revision.is_empty() { String::new() } else { format!("@{revision}") };
+        let revision = if revision.is_empty() { String::new() } else { format!("@{revision}") };
         let path = if path.is_empty() { String::new() } else { format!(" {path}") };
-        format!("{} {url}{at}{path}", kind.as_str())
+        format!("{} {url}{revision}{path}", kind.as_str())
     }
 }
 

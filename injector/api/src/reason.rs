@@ -1,7 +1,8 @@
-//! Every reason that Nudge gives: in conditions, in Events, in `status.rollout`, on pods, and in the output of `kubectl nudge`.
+//! The reasons that Nudge gives: in conditions, in Events, in `status.rollout`, on pods, and in the output of `kubectl
+//! nudge`.
 //!
-//! Reasons are part of the API: programs branch on them. Each has one row in one table, which says who sets it, whether it needs somebody to act,
-//! and what it means. `deploy/TROUBLESHOOTING.md` has each of them with the way out.
+//! Reasons are part of the API: programs branch on them. Each has one row in one table, which says who sets it, whether
+//! it needs somebody to act, and what it means. `deploy/TROUBLESHOOTING.md` has each of them with the way out.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,7 +23,7 @@ pub enum Component {
     Source,
 }
 
-/// One row of the table.
+/// The row of a reason in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonFacts {
     /// The part of Nudge that sets the reason.
@@ -35,7 +36,7 @@ pub struct ReasonFacts {
 
 macro_rules! reasons {
     ($($reason:ident $component:ident $action:literal $meaning:literal)+) => {
-        /// Why something is as it is, in one CamelCase word.
+        /// A reason why something is as it is, in one CamelCase word.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $(#[doc = $meaning] $reason,)+
@@ -45,12 +46,12 @@ macro_rules! reasons {
             /// All reasons.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
 
-            /// The name of the reason, as objects have it.
+            /// Returns the name of the reason, as objects have it.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$reason => stringify!($reason),)+ }
             }
 
-            /// The row of the reason in the table.
+            /// Returns the row of the reason in the table.
             pub fn facts(self) -> ReasonFacts {
                 match self {
                     $(Self::$reason => ReasonFacts {
@@ -201,7 +202,7 @@ reasons! {
 }
 
 impl Reason {
-    /// The reason of this name; [`Reason::Unknown`] where there is none, since an agent may be newer than the control plane.
+    /// Returns the reason of this name, or [`Reason::Unknown`], since an agent may be newer than the control plane.
     pub fn named(name: &str) -> Self {
         Self::ALL.iter().copied().find(|reason| reason.as_str() == name).unwrap_or(Self::Unknown)
     }
@@ -301,7 +302,7 @@ mod tests {
         let missing: Vec<_> = Reason::ALL
             .iter()
             .filter(|reason| !page.contains(&format!("`{reason}`")))
-            .map(|one| one.as_str())
+            .map(|reason| reason.as_str())
             .collect();
         assert!(missing == ["Unknown"], "deploy/TROUBLESHOOTING.md lacks {missing:?}");
     }

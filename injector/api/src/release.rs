@@ -1,4 +1,4 @@
-//! One release: pods were moved to a version, or were to be.
+//! The record of one release, in which pods were moved to a version, or were to be.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -52,12 +52,12 @@ pub struct Release {
 }
 
 impl Release {
-    /// The maximum number in the status.
+    /// The maximum number of releases in the status.
     pub const MAX_RELEASES: usize = 20;
-    /// How many approvals one has: as many as can be required.
-    pub const MOST_APPROVALS: usize = 8;
-    /// How many steps one has: those of the spec, the last one to all pods, and an override.
-    pub const MOST_STEPS: usize = 34;
+    /// The maximum number of approvals of a release: as many as can be required.
+    pub const MAX_APPROVALS: usize = 8;
+    /// The maximum number of steps of a release: those of the spec, the last one to all pods, and an override.
+    pub const MAX_STEPS: usize = 34;
 
     /// Returns a release that begins.
     pub fn new(version: impl Into<String>, from_version: Option<String>, start_time: Time) -> Self {
@@ -119,9 +119,9 @@ pub struct ReleaseApproval {
     pub approval_time: Time,
 }
 
-/// How the release ended. `Current`: the version became current. `RolledBack`: the version failed, and pods returned. `Left`: another version was
-/// asked for before. `Returned`: pods returned to the previous version, as asked. `Held`: the version failed, and pods stay as they are (onFailure:
-/// Hold). Absent until then.
+/// How the release ended. `Current`: the version became current. `RolledBack`: the version failed, and pods returned.
+/// `Left`: another version was asked for before. `Returned`: pods returned to the previous version, as asked. `Held`:
+/// the version failed, and pods stay as they are (onFailure: Hold). Absent until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReleaseOutcome {
     /// The version was proven and became current.
@@ -137,7 +137,7 @@ pub enum ReleaseOutcome {
 }
 
 impl ReleaseOutcome {
-    /// The name of the outcome, as objects have it.
+    /// Returns the name of the outcome, as objects have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Current => "Current",

@@ -1,4 +1,5 @@
-//! `RolloutAnalysis`: what the controller asks of the role `analysis`, and its answers. Nobody else writes either.
+//! `RolloutAnalysis`: the questions of the controller to the role `analysis`, and its answers. Nobody else writes
+//! either.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_derive::CustomResource;
@@ -63,7 +64,7 @@ pub struct QueryAnswers {
 }
 
 impl QueryAnswers {
-    /// How many answers are kept.
+    /// The maximum number of answers that are kept.
     pub const MAX_ANSWERS: usize = 20;
 }
 

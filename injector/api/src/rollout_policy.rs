@@ -1,4 +1,4 @@
-//! `RolloutPolicy`: what keeps versions from pods in many namespaces, for administrators of the cluster.
+//! `RolloutPolicy`: the gates that keep versions from pods in many namespaces, for administrators of the cluster.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::governance::{Approval, PolicyHold, Window};
 
-/// Namespaces that the policy is about, and what the versions of their configs wait for. The rules of the configs count as well: where both have
-/// a rule, the stricter one counts.
+/// Namespaces that the policy is about, and what the versions of their configs wait for. The rules of the configs count
+/// as well: where both have a rule, the stricter one counts.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
@@ -82,8 +82,8 @@ pub struct LabelRequirement {
     /// Key of the label.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// How the label is compared: `In` (it has one of the values), `NotIn` (it has none of them, or is missing), `Exists` or `DoesNotExist` (whatever
-    /// its value).
+    /// How the label is compared: `In` (it has one of the values), `NotIn` (it has none of them, or is missing),
+    /// `Exists` or `DoesNotExist` (whatever its value).
     pub operator: LabelOperator,
     /// Values for In and NotIn, at most 64. Leave them out for Exists and DoesNotExist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -108,7 +108,7 @@ pub enum LabelOperator {
 }
 
 impl NamespaceSelector {
-    /// Returns whether it selects a namespace with these labels.
+    /// Returns whether the selector matches a namespace with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| requirement.is_met(labels))
@@ -118,10 +118,10 @@ impl NamespaceSelector {
 impl LabelRequirement {
     fn is_met(&self, labels: &BTreeMap<String, String>) -> bool {
         let value = labels.get(&self.key);
-        let among = value.is_some_and(|value| self.values.contains(value));
+        let is_listed = value.is_some_and(|value| self.values.contains(value));
         match self.operator {
-            LabelOperator::In => among,
-            LabelOperator::NotIn => !among,
+            LabelOperator::In => is_listed,
+            LabelOperator::NotIn => !is_listed,
             LabelOperator::Exists => value.is_some(),
             LabelOperator::DoesNotExist => value.is_none(),
         }

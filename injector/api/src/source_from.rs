@@ -1,4 +1,5 @@
-//! Where the content of a `ConfigSource` is: a ConfigMap, a Secret, a git repository, an OCI artifact, or a secret of Vault.
+//! The place of the content of a `ConfigSource`: a ConfigMap, a Secret, a git repository, an OCI artifact, or a secret
+//! of Vault.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,10 +27,10 @@ pub struct SourceFrom {
     pub vault: Option<VaultSource>,
 }
 
-/// The one that a source names.
+/// The place that a source names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FromOne<'a> {
-    /// Kind and name of an object of the namespace.
+pub enum SourcePlace<'a> {
+    /// The kind and the name of an object of the namespace.
     Object(PartKind, &'a str),
     /// Files of a git repository.
     Git(&'a GitSource),
@@ -40,24 +41,24 @@ pub enum FromOne<'a> {
 }
 
 impl SourceFrom {
-    /// The one that is named; `None` unless it is exactly one.
-    pub fn only(&self) -> Option<FromOne<'_>> {
+    /// Returns the place that is named; `None` unless it is exactly one.
+    pub fn place(&self) -> Option<SourcePlace<'_>> {
         let Self { config_map, secret, git, oci, vault } = self;
-        let mut all = [
-            config_map.as_ref().map(|map| FromOne::Object(PartKind::ConfigMap, &map.name)),
-            secret.as_ref().map(|secret| FromOne::Object(PartKind::Secret, &secret.name)),
-            git.as_ref().map(FromOne::Git),
-            oci.as_ref().map(FromOne::Oci),
-            vault.as_ref().map(FromOne::Vault),
+        let mut places = [
+            config_map.as_ref().map(|map| SourcePlace::Object(PartKind::ConfigMap, &map.name)),
+            secret.as_ref().map(|secret| SourcePlace::Object(PartKind::Secret, &secret.name)),
+            git.as_ref().map(SourcePlace::Git),
+            oci.as_ref().map(SourcePlace::Oci),
+            vault.as_ref().map(SourcePlace::Vault),
         ]
         .into_iter()
         .flatten();
-        all.next().filter(|_| all.next().is_none())
+        places.next().filter(|_| places.next().is_none())
     }
 }
 
-impl<'a> FromOne<'a> {
-    /// What the content becomes.
+impl<'a> SourcePlace<'a> {
+    /// Returns the kind of the objects that the content becomes.
     pub fn part_kind(self) -> PartKind {
         match self {
             Self::Object(kind, _) => kind,
@@ -66,7 +67,7 @@ impl<'a> FromOne<'a> {
         }
     }
 
-    /// The Secret of the namespace with the credentials that are sent to the server.
+    /// Returns the name of the Secret with the credentials that are sent to the server.
     pub fn credentials(self) -> Option<&'a str> {
         let secret = match self {
             Self::Git(git) => git.secret_ref.as_ref(),
@@ -107,9 +108,10 @@ pub struct GitSource {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 512))]
     pub path: String,
-    /// Secret of the namespace with the credentials. Its annotation nudge.dev/allowed-hosts must name the host. Its keys, of which the first set
-    /// counts: `ssh-privatekey` and `known_hosts`; `token`, with `username` where the server asks for one; `username` and `password`; or
-    /// `github-app-id`, `github-installation-id` and `github-private-key`.
+    /// Secret of the namespace with the credentials. Its annotation nudge.dev/allowed-hosts must name the host. Its
+    /// keys, of which the first set counts: `ssh-privatekey` and `known_hosts`; `token`, with `username` where the
+    /// server asks for one; `username` and `password`; or `github-app-id`, `github-installation-id` and
+    /// `github-private-key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SourceObject>,
     /// Whether files that Git LFS keeps are read. Defaults to false.
@@ -181,8 +183,8 @@ pub struct OciSource {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 512))]
     pub path: String,
-    /// Secret of the namespace with the credentials. Its annotation nudge.dev/allowed-hosts must name the host. Its keys: `.dockerconfigjson`, or
-    /// `username` and `password`.
+    /// Secret of the namespace with the credentials. Its annotation nudge.dev/allowed-hosts must name the host. Its
+    /// keys: `.dockerconfigjson`, or `username` and `password`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SourceObject>,
     /// Certificates, in PEM, of the authorities that the registry is checked by, in place of those of the image.
@@ -271,14 +273,14 @@ mod tests {
     fn a_source_has_one_origin_and_no_other() {
         let from = |value| serde_json::from_value::<SourceFrom>(value).unwrap();
         let one = json!({"name": "a"});
-        assert_eq!(from(json!({"secret": one})).only(), Some(FromOne::Object(PartKind::Secret, "a")));
-        assert_eq!(from(json!({"secret": one, "configMap": one})).only(), None);
-        assert_eq!(from(json!({})).only(), None);
+        assert_eq!(from(json!({"secret": one})).place(), Some(SourcePlace::Object(PartKind::Secret, "a")));
+        assert_eq!(from(json!({"secret": one, "configMap": one})).place(), None);
+        assert_eq!(from(json!({})).place(), None);
         let git = json!({"url": "https://git.example.com/shop", "secretRef": {"name": "deploy-key"}});
         let source = from(json!({"git": git}));
-        let only = source.only().unwrap();
-        assert_eq!((only.part_kind(), only.credentials()), (PartKind::ConfigMap, Some("deploy-key")));
-        assert_eq!(from(json!({"git": git, "secret": one})).only(), None);
+        let place = source.place().unwrap();
+        assert_eq!((place.part_kind(), place.credentials()), (PartKind::ConfigMap, Some("deploy-key")));
+        assert_eq!(from(json!({"git": git, "secret": one})).place(), None);
     }
 
     #[test]

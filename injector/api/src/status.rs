@@ -1,4 +1,5 @@
-//! The status of a `VersionedConfig`: which version is proven, how far pods are moved to another one, and which versions there are.
+//! The status of a `VersionedConfig`: which version is proven, how far pods are moved to another one, and which
+//! versions there are.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
@@ -43,19 +44,21 @@ pub struct VersionedConfigStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
     pub versions: Vec<VersionStatus>,
-    /// Versions that are not sealed because they break a rule of spec.validation, at most 2, newest last. A version is judged again when the rules
-    /// change, or when it is created again with other content.
+    /// Versions that are not sealed because they break a rule of spec.validation, at most 2, newest last. A version is
+    /// judged again when the rules change, or when it is created again with other content.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2))]
     pub invalid: Vec<InvalidVersion>,
     /// How far pods have been moved, and which version failed last.
     pub rollout: RolloutStatus,
-    /// The last 20 releases, newest last, as `kubectl nudge history` shows them. Older ones lose their details when all have more than 16 KiB.
+    /// The last 20 releases, newest last, as `kubectl nudge history` shows them. Older ones lose their details when all
+    /// have more than 16 KiB.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub releases: Vec<Release>,
-    /// Conditions of the config: Ready, Reconciling and Stalled, as kstatus defines them; Published, Drifted, SecretPublished, Restarted, Conflict,
-    /// WeakEvidence, Suspect and Measurable; Impaired while calls beside the rollout fail; and StatusComplete while it is False.
+    /// Conditions of the config: Ready, Reconciling and Stalled, as kstatus defines them; Published, Drifted,
+    /// SecretPublished, Restarted, Conflict, WeakEvidence, Suspect and Measurable; Impaired while calls beside the
+    /// rollout fail; and StatusComplete while it is False.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     #[schemars(length(max = 16))]
@@ -68,14 +71,15 @@ pub struct VersionedConfigStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InternalStatus {
-    /// Identity of the config: 32 hex digits that Nudge sets once. The order of pods and the keys that seal Secrets follow from it.
+    /// Identity of the config: 32 hex digits that Nudge sets once. The order of pods and the keys that seal Secrets
+    /// follow from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[0-9a-f]{32}$"))]
     pub identity: Option<String>,
     /// Number that grows whenever the assignment of any pod changes.
     pub revision: u64,
-    /// Pods whose number, from 0 to 4294967295, is below this run the target; 4294967296 stands for all pods. Workloads that are listed have a
-    /// threshold of their own instead.
+    /// Pods whose number, from 0 to 4294967295, is below this run the target; 4294967296 stands for all pods. Workloads
+    /// that are listed have a threshold of their own instead.
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 4_294_967_296_u64))]
     pub threshold: u64,
@@ -90,15 +94,15 @@ pub struct InternalStatus {
     /// When workloads were restarted with the target, while pods are on the way back. Absent if none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads_restart_time: Option<Time>,
-    /// Whether other configs may move the pods that they share with this one, because its own rollout is stopped until somebody acts or another config
-    /// was moved.
+    /// Whether other configs may move the pods that they share with this one, because its own rollout is stopped until
+    /// somebody acts or another config was moved.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
     /// How often pods are harmed without a new version. Absent until the first hour was watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background: Option<BackgroundStatus>,
-    /// Versions that were deleted or gave way to others, at most 50, newest last. Each can be created again with the same content only. Versions that are
-    /// named by a digest are not listed.
+    /// Versions that were deleted or gave way to others, at most 50, newest last. Each can be created again with the
+    /// same content only. Versions that are named by a digest are not listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub retired: Vec<RetiredVersion>,
@@ -109,7 +113,7 @@ pub struct InternalStatus {
 }
 
 impl VersionedConfigStatus {
-    /// The sealed version of this name.
+    /// Returns the sealed version of this name.
     pub fn version(&self, name: &str) -> Option<&VersionStatus> {
         self.versions.iter().find(|version| version.version == name)
     }
@@ -119,13 +123,13 @@ impl VersionedConfigStatus {
         [&self.current_version, &self.target_version, &self.previous_version]
             .into_iter()
             .flatten()
-            .any(|held| held == version)
+            .any(|name| name == version)
     }
 
     /// Returns whether a rollout holds the version, or a published object has its content.
     pub fn is_in_use(&self, version: &str) -> bool {
         let published = [&self.published_version, &self.published_secret_version];
-        self.holds(version) || published.into_iter().flatten().any(|published| published == version)
+        self.holds(version) || published.into_iter().flatten().any(|name| name == version)
     }
 }
 
@@ -135,8 +139,8 @@ impl VersionedConfigStatus {
 pub struct PodCounts {
     /// Number of pods that use the config.
     pub total: u32,
-    /// Number of pods that run targetVersion, or currentVersion where nothing moves, by the reports of their agents. A pod that takes versions by a
-    /// restart alone has started with it.
+    /// Number of pods that run targetVersion, or currentVersion where nothing moves, by the reports of their agents. A
+    /// pod that takes versions by a restart alone has started with it.
     pub on_target: u32,
     /// Number of pods that run the version assigned to them and are Ready.
     pub ready: u32,
@@ -152,8 +156,8 @@ pub struct PodCounts {
 pub struct VersionStatus {
     /// Name of the version.
     pub version: String,
-    /// What the version is now: `Available` is complete and not in use, `Target` is asked for or moved to, `Current` is proven, `Failed` was tried
-    /// and failed, and of `Broken` an object is gone or changed.
+    /// What the version is now: `Available` is complete and not in use, `Target` is asked for or moved to, `Current` is
+    /// proven, `Failed` was tried and failed, and of `Broken` an object is gone or changed.
     pub state: VersionState,
     /// Digest of the content: the first 32 hex digits of the one that approvals name.
     #[serde(default)]
@@ -168,8 +172,8 @@ pub struct VersionStatus {
     /// When the version was sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal_time: Option<Time>,
-    /// Set if its creator may not update the ConfigMap of the config's name, or if Nudge could not check that. Such a version never
-    /// becomes current by itself.
+    /// Set if its creator may not update the ConfigMap of the config's name, or if Nudge could not check that. Such a
+    /// version never becomes current by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
 }
@@ -191,17 +195,19 @@ pub struct InvalidVersion {
 }
 
 impl InvalidVersion {
-    /// The maximum number in the status.
-    pub const MOST: usize = 2;
+    /// The maximum number of invalid versions in the status.
+    pub const MAX_INVALID: usize = 2;
 }
 
-/// Consent without which the version does not become current, because its creator may not update the published ConfigMap, or Nudge could not check
-/// that. `Needed`: set spec.version to it. `NeededAnew`: set spec.version to another version first, and then to it.
+/// Consent without which the version does not become current, because its creator may not update the published
+/// ConfigMap, or Nudge could not check that. `Needed`: set spec.version to it. `NeededAnew`: set spec.version to
+/// another version first, and then to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Consent {
     /// spec.version must be set to it.
     Needed,
-    /// spec.version must be set to another version, or removed, and then to it: it named the version before the version was complete.
+    /// spec.version must be set to another version, or removed, and then to it: it named the version before the version
+    /// was complete.
     NeededAnew,
 }
 
@@ -230,8 +236,8 @@ pub struct PartStatus {
     pub name: String,
     /// UID of the object.
     pub uid: String,
-    /// Digest of the content of a ConfigMap: `sha256:` and hex digits. Of a Secret, its seal: `seal:` and hex digits, which differ in every config,
-    /// version and part, and can be compared with nothing.
+    /// Digest of the content of a ConfigMap: `sha256:` and hex digits. Of a Secret, its seal: `seal:` and hex digits,
+    /// which differ in every config, version and part, and can be compared with nothing.
     pub digest: String,
 }
 
@@ -245,7 +251,7 @@ pub enum PartKind {
 }
 
 impl PartKind {
-    /// The kind as objects hold it.
+    /// Returns the name of the kind, as objects have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ConfigMap => "ConfigMap",
@@ -318,9 +324,10 @@ pub struct WithheldStatus {
     pub until_time: Option<Time>,
 }
 
-/// What the rollout does. `Moving`: it assigns the target step by step. `Baking`: all pods run the target, and are watched. `Restarting`: the target
-/// is published, and workloads restart for it. `Leaving`: pods leave a target that is not asked for any more. `Returning`: pods return to the
-/// previous version, as asked. `RollingBack`: pods leave a target that failed. Absent while nothing moves.
+/// What the rollout does. `Moving`: it assigns the target step by step. `Baking`: all pods run the target, and are
+/// watched. `Restarting`: the target is published, and workloads restart for it. `Leaving`: pods leave a target that is
+/// not asked for any more. `Returning`: pods return to the previous version, as asked. `RollingBack`: pods leave a
+/// target that failed. Absent while nothing moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RolloutStage {
     /// The target is assigned to pods step by step.
@@ -345,13 +352,14 @@ pub struct Watch {
     pub seconds: u32,
     /// What the time follows from: spec.rollout.minReadySeconds, or a probe.
     pub reason: String,
-    /// Why pods can be bad for longer without being noticed: they have no probe, or one that needs longer. Absent if they can't.
+    /// Why pods can be bad for longer without being noticed: they have no probe, or one that needs longer. Absent if
+    /// they can't.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weak: Option<String>,
 }
 
-/// How often pods of the config were harmed while nothing moved, or where the target was not assigned to them. Both numbers are halved
-/// when they are a week old.
+/// How often pods of the config were harmed while nothing moved, or where the target was not assigned to them. Both
+/// numbers are halved when they are a week old.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackgroundStatus {
@@ -372,11 +380,12 @@ pub struct RolloutFailure {
     /// Digest of the content that failed: `sha256:` and 48 hex digits. Other content has not failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// Last request to retry the version before it failed. A later one, or another value of spec.version in between, tries it again.
+    /// Last request to retry the version before it failed. A later one, or another value of spec.version in between,
+    /// tries it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_time: Option<Time>,
-    /// Reason for programs: PodNotReady, ContainerRestarted, NewPodsFailing, ProgressDeadlineExceeded, RestartFailed, or the reason that a pod
-    /// reported.
+    /// Reason for programs: PodNotReady, ContainerRestarted, NewPodsFailing, ProgressDeadlineExceeded, RestartFailed,
+    /// or the reason that a pod reported.
     pub reason: Reason,
     /// Message for people, which names the pod.
     pub message: String,

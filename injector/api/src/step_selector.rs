@@ -1,4 +1,4 @@
-//! Which pods a step of a rollout is about.
+//! The selector of the pods that a step of a rollout is about.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,6 @@ pub struct StepSelector {
 }
 
 impl StepSelector {
-    /// How many selectors of a config may differ.
+    /// The maximum number of different selectors in the steps of a config.
     pub const MAX_SELECTORS: usize = 8;
 }

@@ -1,4 +1,4 @@
-//! Texts of users in objects whose schema bounds them.
+//! Texts of users in objects, which the schema bounds.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,15 +8,17 @@ use nudge_protocol::bounded_text::{is_hidden, one_line};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Ends a text that was cut.
+/// The end of a text that was cut.
 const CUT: &str = "…";
 
-/// One line of at most `BYTES` bytes of UTF-8. The schema of the CRD has the same bound, so the API server refuses no object because of it.
+/// One line of at most `BYTES` bytes of UTF-8. The schema of the CRD has the same bound, so the API server refuses no
+/// object because of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text<const BYTES: usize>(String);
 
 impl<const BYTES: usize> Text<BYTES> {
-    /// The text. One that is too long ends with `…`; characters that a terminal acts on, or that nobody sees, become spaces.
+    /// Creates a text of one line. A text that is too long is cut and ends with `…`. Characters that a terminal acts
+    /// on, or that nobody sees, become spaces.
     pub fn new(text: impl Into<String>) -> Self {
         let text = text.into();
         if text.len() > BYTES {

@@ -1,32 +1,34 @@
-//! `spec.validation`: what the content of a version must be before the version is sealed.
+//! `spec.validation`: the rules that the content of a version must follow before the version is sealed.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A rule about values (`key` with `format`, `schema` or both), about keys (`required`), or about the whole version (`rule`).
+/// A rule about values (`key` with `format`, `schema` or both), about keys (`required`), or about the whole version
+/// (`rule`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValidationRule {
     /// Name of the rule, unique in the list, for messages.
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// Key whose value must have the format and follow the schema. `*` stands for any characters. A version without such a key does not break the
-    /// rule.
+    /// Key whose value must have the format and follow the schema. `*` stands for any characters. A version without
+    /// such a key does not break the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9*]+$"))]
     pub key: Option<String>,
     /// What the value must be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<ValueFormat>,
-    /// JSON Schema that the value must follow. Without `format`, the value is read by the end of its key: as YAML, as TOML, or else as JSON.
+    /// JSON Schema that the value must follow. Without `format`, the value is read by the end of its key: as YAML, as
+    /// TOML, or else as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<SchemaSource>,
     /// Keys that the version must have, 1 to 256.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$")))]
     pub required: Option<Vec<String>>,
-    /// CEL expression that must be true for the version. `data` has the values by their keys, as texts; `parsed` has the parsed values of the keys
-    /// that have a format.
+    /// CEL expression that must be true for the version. `data` has the values by their keys, as texts; `parsed` has
+    /// the parsed values of the keys that have a format.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048))]
     pub rule: Option<String>,
@@ -36,8 +38,8 @@ pub struct ValidationRule {
     pub message: Option<String>,
 }
 
-/// Format that the value must have: json, yaml, toml, properties, text, int, float, bool, duration (such as 1h30m), timestamp (RFC 3339), url, ip,
-/// cidr, hostname, port, pem or base64.
+/// Format that the value must have: json, yaml, toml, properties, text, int, float, bool, duration (such as 1h30m),
+/// timestamp (RFC 3339), url, ip, cidr, hostname, port, pem or base64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -109,8 +111,8 @@ pub struct SchemaSource {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub inline: Option<serde_json::Value>,
-    /// Key of an immutable ConfigMap of the namespace that holds the schema, as JSON or YAML. Nudge reads it once: to change the schema, name another
-    /// ConfigMap.
+    /// Key of an immutable ConfigMap of the namespace that holds the schema, as JSON or YAML. Nudge reads it once: to
+    /// change the schema, name another ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map_key_ref: Option<ConfigMapKeyRef>,
 }
@@ -126,7 +128,7 @@ pub struct ConfigMapKeyRef {
     pub key: String,
 }
 
-/// What is in it is not the API server's concern.
+/// Returns the schema of an object whose fields the API server does not check.
 fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }

@@ -1,4 +1,4 @@
-//! `VersionApproval`: what one user has decided about one version.
+//! `VersionApproval`: the decision of one user about one version.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::CustomResource;
@@ -38,7 +38,8 @@ pub struct VersionApprovalSpec {
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub version: String,
 
-    /// Digest of the content that the user has read: `sha256:` and 48 hex digits. The decision counts for no other content.
+    /// Digest of the content that the user has read: `sha256:` and 48 hex digits. The decision counts for no other
+    /// content.
     #[schemars(length(max = 64), regex(pattern = r"^sha256:[0-9a-f]{48}$"))]
     pub digest: String,
 
@@ -49,7 +50,8 @@ pub struct VersionApprovalSpec {
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
 
-    /// Name of the user, who must be the one that creates the object. Admission fills it in where it is empty or missing.
+    /// Name of the user, who must be the one that creates the object. Admission fills it in where it is empty or
+    /// missing.
     #[schemars(length(min = 1, max = 512))]
     pub approver: String,
 }
@@ -61,7 +63,8 @@ pub struct VersionApprovalStatus {
     /// The metadata.generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Conditions of the approval: Counted is True if it counts, or did when the version last went on, and else False with the reason.
+    /// Conditions of the approval: Counted is True if it counts, or did when the version last went on, and else False
+    /// with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     #[schemars(length(max = 16))]
@@ -78,7 +81,7 @@ pub enum ApprovalDecision {
 }
 
 impl ApprovalDecision {
-    /// The name of the decision, as objects have it.
+    /// Returns the name of the decision, as objects have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Approve => "Approve",

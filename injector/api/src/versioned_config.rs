@@ -1,4 +1,4 @@
-//! `VersionedConfig`: which version of a config the user wants, and how the move to it is made.
+//! `VersionedConfig`: the version of a config that the user wants, and the way in which pods are moved to it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -11,8 +11,8 @@ use super::status::{PartKind, VersionedConfigStatus};
 use super::step_selector::StepSelector;
 use super::validation::ValidationRule;
 
-/// Which version of the config pods should run, and how they are moved to it. A version is up to 16 immutable ConfigMaps and Secrets of the namespace
-/// with the labels nudge.dev/config and nudge.dev/version.
+/// Which version of the config pods should run, and how they are moved to it. A version is up to 16 immutable
+/// ConfigMaps and Secrets of the namespace with the labels nudge.dev/config and nudge.dev/version.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
@@ -36,8 +36,8 @@ use super::validation::ValidationRule;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VersionedConfigSpec {
-    /// Name of the version that pods should run, such as 1.4.0. It may name a version that does not exist yet: nothing moves until the version is
-    /// complete. When absent, the first complete version becomes current and stays current.
+    /// Name of the version that pods should run, such as 1.4.0. It may name a version that does not exist yet: nothing
+    /// moves until the version is complete. When absent, the first complete version becomes current and stays current.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub version: Option<String>,
@@ -46,20 +46,22 @@ pub struct VersionedConfigSpec {
     #[serde(default)]
     pub rollout: RolloutSpec,
 
-    /// What is kept at the current version, for workloads without an agent. `ConfigMap`: the ConfigMap of the config's name, if it is there.
-    /// `Secret`: the Secret of the config's name, which Nudge creates, with the type of the version's Secrets. When empty, Nudge writes
-    /// neither, and restarts no workload without an agent.
+    /// What is kept at the current version, for workloads without an agent. `ConfigMap`: the ConfigMap of the config's
+    /// name, if it is there. `Secret`: the Secret of the config's name, which Nudge creates, with the type of the
+    /// version's Secrets. When empty, Nudge writes neither, and restarts no workload without an agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub objects: Vec<PartKind>,
 
-    /// What happens to workloads that use the published ConfigMap or Secret without an agent: `Restart` restarts them for each version, one after
-    /// another, by their own rolling update; `Ignore` leaves them alone. Defaults to Restart.
+    /// What happens to workloads that use the published ConfigMap or Secret without an agent: `Restart` restarts them
+    /// for each version, one after another, by their own rolling update; `Ignore` leaves them alone. Defaults to
+    /// Restart.
     #[serde(default)]
     pub agentless_policy: AgentlessPolicy,
 
-    /// Names of the service accounts of this namespace whose pods may get the config, 1 to 64. When absent, every pod of the namespace may get it.
-    /// The list does not hide the config from users who may read the ConfigMaps of the namespace.
+    /// Names of the service accounts of this namespace whose pods may get the config, 1 to 64. When absent, every pod
+    /// of the namespace may get it. The list does not hide the config from users who may read the ConfigMaps of the
+    /// namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 64),
@@ -68,24 +70,25 @@ pub struct VersionedConfigSpec {
     )]
     pub allowed_service_accounts: Option<Vec<String>>,
 
-    /// How many versions made by `kubectl nudge` are kept beside those in use, from 0 to 40. Defaults to 10. Older ones are deleted. Versions made in
-    /// other ways are never deleted.
+    /// How many versions made by `kubectl nudge` are kept beside those in use, from 0 to 40. Defaults to 10. Older ones
+    /// are deleted. Versions made in other ways are never deleted.
     #[serde(default = "default_history_limit")]
     #[schemars(range(min = 0, max = 40))]
     pub history_limit: u32,
 
-    /// Rules for the content of a version, at most 32. A version that breaks a rule is never sealed, so no pod gets it. Versions that are sealed
-    /// already are not judged again when the rules change.
+    /// Rules for the content of a version, at most 32. A version that breaks a rule is never sealed, so no pod gets it.
+    /// Versions that are sealed already are not judged again when the rules change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub validation: Vec<ValidationRule>,
 }
 
 impl VersionedConfigSpec {
-    /// Returns whether pods of this service account may get the config. A pod that names none has the account `default`.
+    /// Returns whether pods of this service account may get the config. A pod that names none has the account
+    /// `default`.
     pub fn admits(&self, service_account: &str) -> bool {
         let name = if service_account.is_empty() { "default" } else { service_account };
-        self.allowed_service_accounts.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == name))
+        self.allowed_service_accounts.as_ref().is_none_or(|allowed| allowed.iter().any(|account| account == name))
     }
 
     /// Returns whether an object of this kind and the config's name is kept at the current version.
@@ -99,7 +102,7 @@ fn default_history_limit() -> u32 {
 }
 
 impl Default for VersionedConfigSpec {
-    /// What the API server makes of an empty spec. (A derived default would keep no history at all.)
+    /// Returns what the API server makes of an empty spec. (A derived default would keep no history at all.)
     fn default() -> Self {
         Self {
             version: None,
@@ -123,30 +126,32 @@ pub struct Override {
     /// Why nobody can wait for the steps, in 1 to 256 characters. Events and status.releases show it.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
-    /// When the override ends, at most a day after it is set. Then it has no effect any more, and pods keep what they run.
+    /// When the override ends, at most a day after it is set. Then it has no effect any more, and pods keep what they
+    /// run.
     pub until_time: Time,
 }
 
 impl Override {
-    /// How far ahead the end may be when it is set.
-    pub const MAX_AHEAD: SignedDuration = SignedDuration::from_hours(24);
+    /// The maximum time from now to the end of an override when it is set.
+    pub const MAX_REMAINING_TIME: SignedDuration = SignedDuration::from_hours(24);
 
-    /// By how much the clocks of those who admit it and of those who read it may differ.
-    pub const CLOCKS: SignedDuration = SignedDuration::from_mins(5);
+    /// The maximum difference between the clocks of a process that admits an override and one that reads it.
+    pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-    /// Returns whether the end is farther ahead than it may be.
+    /// Returns whether the end is farther from now than it may be.
     pub fn ends_too_late(&self, now: Timestamp) -> bool {
-        self.until_time.0.duration_since(now) > Self::MAX_AHEAD
+        self.until_time.0.duration_since(now) > Self::MAX_REMAINING_TIME
     }
 
-    /// Returns whether it assigns this version at this time. One that ends too late was stored while no webhook looked, and assigns nothing.
+    /// Returns whether the override assigns this version at this time. An override that ends too late was stored while
+    /// the webhook was away, and assigns nothing.
     pub fn assigns(&self, version: &str, now: Timestamp) -> bool {
-        self.version == version && now < self.until_time.0 && !self.ends_too_late(Self::when_read(now))
+        self.version == version && now < self.until_time.0 && !self.ends_too_late(Self::reader_time(now))
     }
 
-    /// The time by which those who read it check its end.
-    pub fn when_read(now: Timestamp) -> Timestamp {
-        now.checked_add(Self::CLOCKS).unwrap_or(Timestamp::MAX)
+    /// Returns the time by which a reader checks the end, in favour of the writer whose clock is ahead.
+    pub fn reader_time(now: Timestamp) -> Timestamp {
+        now.checked_add(Self::MAX_CLOCK_SKEW).unwrap_or(Timestamp::MAX)
     }
 }
 
@@ -154,47 +159,50 @@ impl Override {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutSpec {
-    /// How many pods have the new version after each step, 1 to 32 steps. After the last one all pods follow, whether a step says so or not. Defaults
-    /// to 1 pod, 25%, 50% and 100%.
+    /// How many pods have the new version after each step, 1 to 32 steps. After the last one all pods follow, whether a
+    /// step says so or not. Defaults to 1 pod, 25%, 50% and 100%.
     #[schemars(length(min = 1, max = 32))]
     pub steps: Vec<Step>,
-    /// How many seconds every pod of a step must be Ready with the new version before the next step, from 0 to 86400. Defaults to 10. Nudge waits for
-    /// longer where the readiness and liveness probes of these pods need longer to notice a change: after the first step for as long as they need,
-    /// after the others up to 300 seconds.
+    /// How many seconds every pod of a step must be Ready with the new version before the next step, from 0 to 86400.
+    /// Defaults to 10. Nudge waits for longer where the readiness and liveness probes of these pods need longer to
+    /// notice a change: after the first step for as long as they need, after the others up to 300 seconds.
     #[schemars(range(min = 0, max = 86400))]
     pub min_ready_seconds: u32,
-    /// How many seconds all pods run the new version before it is published and becomes current, from 0 to 604800. Defaults to 60.
+    /// How many seconds all pods run the new version before it is published and becomes current, from 0 to 604800.
+    /// Defaults to 60.
     #[schemars(range(min = 0, max = 604_800))]
     pub bake_seconds: u32,
-    /// Within how many seconds the containers of a pod must acknowledge a new version, from 1 to 86400. Defaults to 30. After that the pod counts as
-    /// silent.
+    /// Within how many seconds the containers of a pod must acknowledge a new version, from 1 to 86400. Defaults to 30.
+    /// After that the pod counts as silent.
     #[schemars(range(min = 1, max = 86400))]
     pub ack_timeout_seconds: u32,
-    /// How many seconds a rollout may make no progress before it fails, from 1 to 604800. Defaults to 600. Time in which pods are only watched, a
-    /// hold, a window or an approval is waited for, or the hub is away, does not count.
+    /// How many seconds a rollout may make no progress before it fails, from 1 to 604800. Defaults to 600. Time in
+    /// which pods are only watched, a hold, a window or an approval is waited for, or the hub is away, does not count.
     #[schemars(range(min = 1, max = 604_800))]
     pub progress_deadline_seconds: u32,
-    /// How many of the pods with the new version may be harmed before the version fails: a number, such as 2, or a share from 0% to 100%, rounded
-    /// down. When absent, Nudge weighs them against the pods without the version, and against how often pods of the config are harmed without cause.
+    /// How many of the pods with the new version may be harmed before the version fails: a number, such as 2, or a
+    /// share from 0% to 100%, rounded down. When absent, Nudge weighs them against the pods without the version, and
+    /// against how often pods of the config are harmed without cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_harmed: Option<MaxHarmed>,
-    /// What happens when the new version fails: `Rollback` returns every pod to the current version; `Hold` leaves pods as they are until somebody
-    /// acts. Defaults to Rollback.
+    /// What happens when the new version fails: `Rollback` returns every pod to the current version; `Hold` leaves pods
+    /// as they are until somebody acts. Defaults to Rollback.
     pub on_failure: OnFailure,
-    /// Over how many seconds the notifications of Ready pods are spread on the way back, from 0 to 600. Other pods are notified at once. When absent,
-    /// 0; for pods that restart in place, 2 for each pod of the config, up to 30.
+    /// Over how many seconds the notifications of Ready pods are spread on the way back, from 0 to 600. Other pods are
+    /// notified at once. When absent, 0; for pods that restart in place, 2 for each pod of the config, up to 30.
     #[schemars(range(min = 0, max = 600))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_spread_seconds: Option<u32>,
-    /// Assigns a version to all pods at once: without steps, and without waiting for a hold, a window or an approval. It has an effect until
-    /// untilTime, while its version is spec.version. To set it, a user needs the verb `override` on the config.
+    /// Assigns a version to all pods at once: without steps, and without waiting for a hold, a window or an approval.
+    /// It has an effect until untilTime, while its version is spec.version. To set it, a user needs the verb `override`
+    /// on the config.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<Override>,
     /// Who must approve a version before any pod gets it. When absent, no approval is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
-    /// Times of the week in which versions may go on, at most 16. Outside of all of them no step goes out and nothing is published; a bad version is
-    /// rolled back all the same. When empty, versions may go on at any time.
+    /// Times of the week in which versions may go on, at most 16. Outside of all of them no step goes out and nothing
+    /// is published; a bad version is rolled back all the same. When empty, versions may go on at any time.
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
@@ -231,26 +239,28 @@ impl Default for RolloutSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// Name of the step, unique among the steps, for messages and the status. Nudge finds the step that went out last by its name, so steps can be
-    /// added or removed before it. When absent, the step goes by its number.
+    /// Name of the step, unique among the steps, for messages and the status. Nudge finds the step that went out last
+    /// by its name, so steps can be added or removed before it. When absent, the step goes by its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: Option<String>,
-    /// How many pods have the new version after the step, with those of the steps before: a number from 1, or a share from 1% to 100%, rounded up. It
-    /// counts all pods of the config or, with a selector, the pods that the selector matches.
+    /// How many pods have the new version after the step, with those of the steps before: a number from 1, or a share
+    /// from 1% to 100%, rounded up. It counts all pods of the config or, with a selector, the pods that the selector
+    /// matches.
     pub pods: Pods,
-    /// The pods that the step is about. A pod counts by the labels that it was created with. At most 8 selectors differ.
+    /// The pods that the step is about. A pod counts by the labels that it was created with. At most 8 selectors
+    /// differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<StepSelector>,
-    /// How many seconds the next step waits in addition to the time for which this one is watched, from 0 to 604800. Defaults to 0. Without effect on
-    /// the last step, which the bake follows.
+    /// How many seconds the next step waits in addition to the time for which this one is watched, from 0 to 604800.
+    /// Defaults to 0. Without effect on the last step, which the bake follows.
     #[serde(default, skip_serializing_if = "crate::status::is_zero")]
     #[schemars(range(min = 0, max = 604_800))]
     pub pause_seconds: u32,
 }
 
 impl Step {
-    /// A step of so many pods of the config.
+    /// Creates a step of this number or share of the config's pods.
     pub fn of(pods: Pods) -> Self {
         Self { name: None, pods, selector: None, pause_seconds: 0 }
     }
@@ -272,7 +282,7 @@ pub enum Pods {
 }
 
 impl Pods {
-    /// The number of pods out of `all`: at least one, if there is any.
+    /// Returns the number of pods out of `all`: at least one, if there is any.
     pub fn count_of(&self, all: usize) -> usize {
         let count = match self {
             Self::Count(count) => usize::try_from(*count).unwrap_or(usize::MAX),
@@ -282,7 +292,7 @@ impl Pods {
     }
 }
 
-/// The API server accepts shares from 0% to 100% only; anything else counts as the smallest.
+/// Returns the number of a share. The API server accepts shares from 0% to 100% only; any other text counts as 0%.
 fn percent(share: &str) -> u8 {
     share.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or(0).min(100)
 }
@@ -297,7 +307,7 @@ impl JsonSchema for Pods {
     }
 }
 
-/// How many harmed pods are no reason to go back.
+/// The number or share of harmed pods that is no reason to go back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum MaxHarmed {
@@ -308,7 +318,7 @@ pub enum MaxHarmed {
 }
 
 impl MaxHarmed {
-    /// The number of pods out of `assigned`, rounded down.
+    /// Returns the number of pods out of `assigned`, rounded down.
     pub fn limit_of(&self, assigned: u64) -> u64 {
         match self {
             Self::Count(count) => u64::from(*count),
@@ -327,7 +337,7 @@ impl JsonSchema for MaxHarmed {
     }
 }
 
-/// As every `IntOrString` of Kubernetes; the pattern is checked for strings only.
+/// Returns a schema such as that of every `IntOrString` of Kubernetes. The pattern is checked for strings only.
 fn int_or_percent(minimum: u32, pattern: &str) -> schemars::Schema {
     schemars::json_schema!({
         "x-kubernetes-int-or-string": true,

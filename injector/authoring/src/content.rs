@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::files::{FilesError, keys_of_files};
 
-/// Why a content can't become a version. No message holds a value.
+/// The reason why a content can't become a version. No message holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
     /// A key breaks the rule of keys.
@@ -23,27 +23,27 @@ pub enum ContentError {
     ValueTooLarge {
         /// The key.
         key: String,
-        /// Its bytes.
+        /// The length of the value.
         bytes: usize,
     },
-    /// A key stands in it twice.
+    /// The content has a key twice.
     #[error("key {0} is given twice; omit one of them")]
     Twice(String),
-    /// Two files would be one key.
+    /// Two files would become the same key.
     #[error(transparent)]
     SameKey(#[from] FilesError),
     /// There is no key.
     #[error("a version needs at least one key")]
     Empty,
-    /// All of it is too much.
+    /// The content is too large.
     #[error(
         "the version has {keys} keys and {bytes} bytes, and the limit is {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes; divide it into \
          several configs"
     )]
     TooLarge {
-        /// Its keys.
+        /// The number of keys.
         keys: usize,
-        /// Its bytes.
+        /// The size of the content.
         bytes: usize,
     },
     /// The version needs too many objects.
@@ -51,12 +51,12 @@ pub enum ContentError {
     TooManyParts(usize),
 }
 
-/// Values by key.
+/// The values of a new version by key.
 #[derive(Default)]
 pub struct Content {
-    /// For ConfigMaps.
+    /// The values for ConfigMaps.
     pub open: Contents,
-    /// For Secrets.
+    /// The values for Secrets.
     pub secret: Contents,
 }
 
@@ -71,8 +71,8 @@ impl Content {
         if self.open.contains_key(&key) || self.secret.contains_key(&key) {
             return Err(ContentError::Twice(key));
         }
-        let into = if secret { &mut self.secret } else { &mut self.open };
-        into.insert(key, value);
+        let contents = if secret { &mut self.secret } else { &mut self.open };
+        contents.insert(key, value);
         Ok(())
     }
 
@@ -86,9 +86,9 @@ impl Content {
 
     /// Checks the limits of a version, which every agent enforces.
     pub fn check(&self) -> Result<(), ContentError> {
-        let all = || self.open.iter().chain(&self.secret);
-        let keys = all().count();
-        let bytes: usize = all().map(|(key, value)| 6 + key.len() + value.len()).sum::<usize>() + 4;
+        let values = || self.open.iter().chain(&self.secret);
+        let keys = values().count();
+        let bytes: usize = values().map(|(key, value)| 6 + key.len() + value.len()).sum::<usize>() + 4;
         if keys == 0 {
             return Err(ContentError::Empty);
         }

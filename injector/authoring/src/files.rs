@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use nudge_core::versions::Contents;
 use zeroize::Zeroizing;
 
-/// Two files that would be the same key.
+/// The error about two files that would become the same key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the files {0} and {1} both become the key {2}; rename one of them, or leave it out")]
 pub struct FilesError(String, String, String);
 
-/// The key of a file.
+/// Returns the key of a file.
 pub fn file_key(path: &str) -> String {
     path.replace('/', ".")
 }
 
-/// Content by key.
+/// Returns the contents of files by their keys.
 pub fn keys_of_files(files: BTreeMap<String, Zeroizing<Vec<u8>>>) -> Result<Contents, FilesError> {
-    let (mut contents, mut owners) = (Contents::new(), BTreeMap::new());
+    let (mut contents, mut paths) = (Contents::new(), BTreeMap::new());
     for (path, content) in files {
         let key = file_key(&path);
-        if let Some(other) = owners.insert(key.clone(), path.clone()) {
+        if let Some(other) = paths.insert(key.clone(), path.clone()) {
             return Err(FilesError(other, path, key));
         }
         contents.insert(key, content);

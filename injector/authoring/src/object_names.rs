@@ -1,42 +1,48 @@
-//! Names of a version's objects: `<config>-<version>`, with a short hash if that is no DNS name or is taken.
+//! The names of a version's objects: `<config>-<version>`, with a short hash if that is not a DNS name or is taken.
 //!
-//! A kubelet may keep the content of a deleted immutable object for long, so a name must not return with other content. Names that a
-//! deleted version may have had count as taken.
+//! A kubelet may keep the content of a deleted immutable object for long, so a name must not return with other content.
+//! Names that a deleted version may have had count as taken.
 
 use nudge_api::VersionedConfig;
 use nudge_protocol::hex::hex;
 use nudge_protocol::{ConfigName, VersionName};
 use ring::digest::{SHA256, digest};
 
-/// The longest name of an object.
+/// The maximum length of the name of an object.
 const MAX_NAME_BYTES: usize = 253;
-/// The longest part between dots.
+/// The maximum length of the text between two dots.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// The name without a hash, absent if it is no DNS name, and the name with a hash.
-pub fn names(config: &ConfigName, version: &VersionName, number: usize, count: usize) -> (Option<String>, String) {
-    let readable = unhashed(config.as_str(), version.as_str(), number, count);
-    let valid = ConfigName::new(&readable).is_ok().then(|| readable.clone());
+/// Returns the name of the part `number` (from 1) of `count` without a hash, if that is a DNS name, and its name with a
+/// hash.
+pub fn object_names(
+    config: &ConfigName,
+    version: &VersionName,
+    number: usize,
+    count: usize,
+) -> (Option<String>, String) {
+    let readable = readable_name(config.as_str(), version.as_str(), number, count);
     // Neither name can contain the separator, so no two versions have the same hash.
     let hash = digest(&SHA256, format!("{config}/{version}/{number}/{count}").as_bytes());
     let suffix = format!("-{}", &hex(hash.as_ref())[..8]);
-    let mut stem: String = readable.to_ascii_lowercase().chars().map(|it| if it == '_' { '-' } else { it }).collect();
+    let mut stem: String =
+        readable.to_ascii_lowercase().chars().map(|letter| if letter == '_' { '-' } else { letter }).collect();
     stem.truncate(MAX_NAME_BYTES - suffix.len());
-    let mut labels: Vec<String> = stem.split('.').map(|text| label(text, MAX_LABEL_BYTES)).collect();
-    let last = labels.pop().map(|last| label(&last, MAX_LABEL_BYTES - suffix.len())).unwrap_or_default();
+    let mut labels: Vec<String> = stem.split('.').map(|text| dns_label(text, MAX_LABEL_BYTES)).collect();
+    let last = labels.pop().map(|last| dns_label(&last, MAX_LABEL_BYTES - suffix.len())).unwrap_or_default();
     labels.push(last);
     labels.retain(|label| !label.is_empty());
-    (valid, format!("{}{suffix}", labels.join(".")))
+    (ConfigName::new(&readable).is_ok().then_some(readable), format!("{}{suffix}", labels.join(".")))
 }
 
-/// The text as one label of a DNS name, which begins and ends with a letter or digit.
-fn label(text: &str, longest: usize) -> String {
+/// Returns the text as one label of a DNS name, which begins and ends with a letter or digit.
+fn dns_label(text: &str, max_bytes: usize) -> String {
     // Config and version are ASCII.
     let text = text.trim_matches('-');
-    text.get(..longest).unwrap_or(text).trim_end_matches('-').to_owned()
+    text.get(..max_bytes).unwrap_or(text).trim_end_matches('-').to_owned()
 }
 
-fn unhashed(config: &str, version: &str, number: usize, count: usize) -> String {
+fn readable_name(config: &str, version: &str, number: usize, count: usize) -> String {
     if count > 1 { format!("{config}-{version}-{number}") } else { format!("{config}-{version}") }
 }
 
@@ -47,7 +53,7 @@ pub fn was_used(name: &str, config: &ConfigName, version: &VersionName, configs:
         let retired = other.status.iter().flat_map(|status| &status.internal.retired);
         retired.filter(|retired| other_name != config.as_str() || retired.version != version.as_str()).any(|retired| {
             let count = retired.digests.len().max(1);
-            (1..=count).any(|number| unhashed(other_name, &retired.version, number, count) == name)
+            (1..=count).any(|number| readable_name(other_name, &retired.version, number, count) == name)
         })
     })
 }
@@ -59,19 +65,19 @@ mod tests {
 
     use super::*;
 
-    fn of(config: &str, version: &str, number: usize, count: usize) -> (Option<String>, String) {
-        names(&ConfigName::new(config).unwrap(), &VersionName::new(version).unwrap(), number, count)
+    fn names_of(config: &str, version: &str, number: usize, count: usize) -> (Option<String>, String) {
+        object_names(&ConfigName::new(config).unwrap(), &VersionName::new(version).unwrap(), number, count)
     }
 
     #[test]
     fn the_name_has_config_and_version() {
-        assert_eq!(of("shop", "1.0.1", 1, 1).0.as_deref(), Some("shop-1.0.1"));
-        assert_eq!(of("shop", "1.0.1", 2, 3).0.as_deref(), Some("shop-1.0.1-2"));
-        assert!(of("shop", "1.0.1", 1, 1).1.starts_with("shop-1.0.1-"));
-        assert_eq!(of("shop", "Blue", 1, 1).0, None);
-        assert!(of("shop", "Blue_1", 1, 1).1.starts_with("shop-blue-1-"));
-        assert_ne!(of("shop", "Blue", 1, 1).1, of("shop", "blue", 1, 1).1);
-        assert_ne!(of("shop", "1-2", 1, 1).1, of("shop", "1", 2, 3).1);
+        assert_eq!(names_of("shop", "1.0.1", 1, 1).0.as_deref(), Some("shop-1.0.1"));
+        assert_eq!(names_of("shop", "1.0.1", 2, 3).0.as_deref(), Some("shop-1.0.1-2"));
+        assert!(names_of("shop", "1.0.1", 1, 1).1.starts_with("shop-1.0.1-"));
+        assert_eq!(names_of("shop", "Blue", 1, 1).0, None);
+        assert!(names_of("shop", "Blue_1", 1, 1).1.starts_with("shop-blue-1-"));
+        assert_ne!(names_of("shop", "Blue", 1, 1).1, names_of("shop", "blue", 1, 1).1);
+        assert_ne!(names_of("shop", "1-2", 1, 1).1, names_of("shop", "1", 2, 3).1);
     }
 
     /// A digest as name of the version does not fit behind every name of a config.
@@ -80,7 +86,7 @@ mod tests {
         let version = |last: char| format!("src-{}{last}", "0".repeat(39));
         for (length, has_room) in [(18, true), (19, false), (63, false)] {
             let config = "s".repeat(length);
-            let [(readable, one), (_, other)] = ['1', '2'].map(|last| of(&config, &version(last), 1, 1));
+            let [(readable, one), (_, other)] = ['1', '2'].map(|last| names_of(&config, &version(last), 1, 1));
             assert_eq!(readable.is_some(), has_room, "{length}");
             assert!(one != other && ConfigName::new(&one).is_ok(), "{one}");
         }
@@ -113,7 +119,7 @@ mod tests {
             number in 1_usize..16,
         ) {
             prop_assume!(version != "current" && ConfigName::new(&config).is_ok());
-            let (readable, hashed) = of(&config, &version, number, 16);
+            let (readable, hashed) = names_of(&config, &version, number, 16);
             prop_assert!(ConfigName::new(&hashed).is_ok(), "{}", hashed);
             prop_assert!(readable.is_none_or(|name| ConfigName::new(&name).is_ok()));
         }

@@ -1,4 +1,4 @@
-//! Divides the content of a version into objects that the API server accepts. The result depends on the content alone.
+//! The division of the content of a version into objects that the API server accepts. It depends on the content alone.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use zeroize::Zeroizing;
 
 use crate::content::{Content, ContentError};
 
-/// The most bytes of keys and values in one part, below the 1 MiB that an object may have.
+/// The maximum size of the keys and values of one part, below the 1 MiB that an object may have.
 const MAX_PART_BYTES: usize = 1_000_000;
 
 /// The content of one object.
 pub struct Part {
-    /// ConfigMap or Secret.
+    /// The kind of the object.
     pub kind: PartKind,
-    /// Its keys and values.
+    /// The keys and values of the object.
     pub content: Contents,
 }
 
 impl Part {
-    /// Returns how many bytes its keys and values have together.
+    /// Returns the size of all keys and values.
     pub fn bytes(&self) -> usize {
         self.content.iter().map(|(key, value)| key.len().saturating_add(value.len())).fold(0, usize::saturating_add)
     }
 }
 
-/// How many versions like this one the history limit keeps.
+/// The number of versions like this one that the history limit keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The history limit of the config applies (`spec.historyLimit`).
@@ -48,7 +48,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// Its metadata.
+    /// Returns the metadata of the object.
     pub fn metadata_mut(&mut self) -> &mut ObjectMeta {
         match self {
             Self::Map(map) => &mut map.metadata,
@@ -70,7 +70,7 @@ pub fn divide(content: Content) -> Result<Vec<Part>, ContentError> {
 fn fill(kind: PartKind, content: Contents) -> Vec<Part> {
     let mut values: Vec<(String, Zeroizing<Vec<u8>>)> = content.into_iter().collect();
     let size = |(key, value): &(String, Zeroizing<Vec<u8>>)| key.len() + value.len();
-    values.sort_by(|one, other| size(other).cmp(&size(one)).then_with(|| one.0.cmp(&other.0)));
+    values.sort_by(|left, right| size(right).cmp(&size(left)).then_with(|| left.0.cmp(&right.0)));
     let mut parts: Vec<(usize, Contents)> = Vec::new();
     for value in values {
         let size = size(&value);
@@ -85,27 +85,27 @@ fn fill(kind: PartKind, content: Contents) -> Vec<Part> {
     parts.into_iter().map(|(_, content)| Part { kind, content }).collect()
 }
 
-/// What the objects of a version have in common.
+/// The facts that the objects of a version have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Common<'a> {
-    /// The config.
+    /// The name of the config.
     pub config: &'a ConfigName,
-    /// The version.
+    /// The name of the version.
     pub version: &'a VersionName,
-    /// What the history limit does with it.
+    /// The number of versions to keep.
     pub keep: Keep,
-    /// The type of its Secrets.
+    /// The type of the Secrets.
     pub secret_type: &'a str,
-    /// Where its content is from: the annotation nudge.dev/origin.
+    /// The origin of the content, for the annotation nudge.dev/origin.
     pub origin: Option<&'a str>,
-    /// Who set the spec of the source that makes it: the annotation nudge.dev/set-by.
+    /// The user who set the spec of the source, for the annotation nudge.dev/set-by.
     pub set_by: Option<&'a str>,
 }
 
 /// The type of a Secret that has none of its own.
 pub const OPAQUE: &str = "Opaque";
 
-/// Metadata of the part `number` (from 1) of `count`.
+/// Returns the metadata of the part `number` (from 1) of `count`.
 fn metadata(common: &Common<'_>, number: usize, count: usize, name: &str) -> ObjectMeta {
     let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
     let keep = match common.keep {
@@ -131,7 +131,7 @@ fn metadata(common: &Common<'_>, number: usize, count: usize, name: &str) -> Obj
     }
 }
 
-/// The object of the part `number` (from 1) of `count`.
+/// Returns the object of the part `number` (from 1) of `count`.
 pub fn object(part: &Part, common: &Common<'_>, (number, count): (usize, usize), name: &str) -> Object {
     let metadata = metadata(common, number, count, name);
     let bytes = |value: &Zeroizing<Vec<u8>>| ByteString(value.to_vec());

@@ -1,4 +1,4 @@
-//! Names of versions that nobody names: digests of their contents.
+//! Names of versions for which no user gives a name: digests of their contents.
 
 use nudge_core::derived_keys::ContentKey;
 use nudge_core::versions::{Seals, digest_of_parts, part_digest};
@@ -6,14 +6,15 @@ use nudge_protocol::{NameError, VersionName};
 
 use crate::parts::Part;
 
-/// The name of a version that `kubectl nudge create` makes without one. With a `key` the name says nothing about the values.
+/// Returns the name of a version that `kubectl nudge create` makes without one. With a `key` the name says nothing
+/// about the values.
 pub fn digest_name(parts: &[Part], key: Option<&ContentKey>) -> Result<VersionName, NameError> {
     let digests = parts.iter().map(|part| (part.kind, part_digest(&part.content, key)));
     let prefix = if key.is_some() { "hmac-" } else { "sha-" };
     VersionName::new(&format!("{prefix}{}", digest_of_parts(digests)))
 }
 
-/// The name of a version that a source makes: the same content has the same name in a config.
+/// Returns the name of a version that a source makes: the same content has the same name in a config.
 pub fn source_name(parts: &[Part], seals: &Seals) -> Result<VersionName, NameError> {
     VersionName::new(&seals.source_version(parts.iter().map(|part| (part.kind, &part.content))))
 }

@@ -34,7 +34,7 @@ async fn cluster() -> Result<Option<&'static Cluster>> {
     let made = MADE.get_or_try_init(async || {
         let admin = cluster.admin().await?;
         let post = PostParams::default();
-        Api::<CustomResourceDefinition>::all(admin.clone()).create(&post, &crd()).await?;
+        Api::<CustomResourceDefinition>::all(admin.clone()).create(&post, &crd::<VersionedConfig>()).await?;
         let read = json!(["get", "list", "watch"]);
         let namespaces = json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": read}]);
         let objects = json!([

@@ -206,7 +206,7 @@ impl Server<'_> {
         if same && let Some(own) = endpoint.headers.get(AUTHORIZATION) {
             asked.headers_mut().entry(AUTHORIZATION).or_insert_with(|| own.clone());
         }
-        let bounds = Bounds { bytes: pointer.size, ..BOUNDS };
+        let bounds = Bounds { max_bytes: pointer.size, ..BOUNDS };
         let answer = match self.ask(&address, asked, bounds).await {
             Err(GitError::LfsLong) => return Err(GitError::LfsContent(path)),
             answer => answer?,

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use nudge_core::remote::Revision;
-use nudge_outbound::{Authorities, ConnectError, connect, of_image, of_pem, resolve};
+use nudge_outbound::{Authorities, ConnectError, authorities_from_pem, connect, resolve, system_authorities};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -135,8 +135,8 @@ impl Mirrors {
     async fn fetch_in_turn(&self, request: &Request<'_>, known: Option<&str>, name: &str) -> Result<Fetched, GitError> {
         make_folder(&self.directory)?;
         let authorities = match request.ca {
-            Some(pem) => of_pem(pem).ok_or(GitError::Ca)?,
-            None => of_image(),
+            Some(pem) => authorities_from_pem(pem).ok_or(GitError::Ca)?,
+            None => system_authorities(),
         };
         let fetched = self.fetch_with(request, known, name, &authorities).await;
         if let Err(GitError::Tls(host)) = fetched {

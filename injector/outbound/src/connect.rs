@@ -1,4 +1,4 @@
-//! A connection to a server that a user has named: to the addresses that were looked at, and to no others.
+//! Connections to servers that users name, only to addresses that were checked.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,39 +12,40 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use crate::authorities::Authorities;
-use crate::fault::fault;
+use crate::tls_fault::describe;
 
-/// The most addresses of a name that are tried.
+/// The maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 4;
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The name has no address.
     #[error("the name {0} has no address")]
     Unknown(String),
-    /// Nothing is sent there.
+    /// The address is one that nothing may be sent to.
     #[error("nothing is sent to {host}: {why}")]
     Refused {
-        /// As the user named it.
+        /// The host as the user named it.
         host: String,
-        /// The rule.
+        /// The rule that refuses the address.
         why: &'static str,
     },
-    /// Nobody answers.
+    /// No address of the host accepts a connection.
     #[error("{host} can't be reached")]
     Unreachable {
-        /// As the user named it.
+        /// The host as the user named it.
         host: String,
-        /// The cause.
+        /// The error of the last attempt.
         source: io::Error,
     },
-    /// TLS.
+    /// The TLS handshake failed.
     #[error("TLS with {host} failed: {why}")]
     Tls {
-        /// As the user named it.
+        /// The host as the user named it.
         host: String,
-        /// What is wrong, in words of our own: what a certificate holds is repeated to nobody who could not ask the server himself.
+        /// The fault, in words of our own: a user who could not ask the server reads nothing that its certificate
+        /// holds.
         why: &'static str,
     },
     /// The host can't have a certificate.
@@ -52,12 +53,12 @@ pub enum ConnectError {
     Name(String),
 }
 
-/// Where requests may go.
+/// The addresses that requests may go to.
 #[derive(Clone, Debug)]
 pub enum Reach {
-    /// Anywhere: on the machine of the user, who could connect there as well.
+    /// Any address: on the machine of the user, who could connect there as well.
     Anywhere,
-    /// Not to the machine itself, nor to these addresses of the cluster.
+    /// Any address but those of the machine itself and these of the cluster.
     Outside(Arc<Guarded>),
 }
 
@@ -70,44 +71,44 @@ impl Reach {
     }
 }
 
-/// Both halves of a connection.
+/// A connection that can be read and written.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Connects. The name is resolved once, all of its addresses are looked at, and only these are connected to.
+/// Connects to a server. The name is resolved once, all of its addresses are checked, and only these are connected to.
 pub async fn connect(address: &Address, reach: &Reach, roots: &Authorities) -> Result<Box<dyn Stream>, ConnectError> {
-    let mut last = None;
-    for one in resolve(address, reach).await? {
-        match TcpStream::connect(one).await {
+    let mut last_error = None;
+    for resolved in resolve(address, reach).await? {
+        match TcpStream::connect(resolved).await {
             Ok(stream) if address.tls => return Ok(Box::new(with_tls(stream, address, roots).await?)),
             Ok(stream) => return Ok(Box::new(stream)),
-            Err(error) => last = Some(error),
+            Err(error) => last_error = Some(error),
         }
     }
-    match last {
+    match last_error {
         Some(source) => Err(ConnectError::Unreachable { host: address.host.clone(), source }),
         None => Err(ConnectError::Unknown(address.host.clone())),
     }
 }
 
-/// The addresses behind the name, a few at most, all of which may be connected to. For programs that connect by themselves: to these, and
-/// not to the name, which may mean others a moment later.
+/// Returns the addresses of the name, a few at most, all of which may be connected to. Programs that connect by
+/// themselves must use these and not the name, which may have others a moment later.
 pub async fn resolve(address: &Address, reach: &Reach) -> Result<Vec<SocketAddr>, ConnectError> {
     let host = || address.host.clone();
-    let mut found = match address.host.parse::<IpAddr>() {
+    let mut addresses = match address.host.parse::<IpAddr>() {
         Ok(ip) => vec![SocketAddr::new(ip, address.port)],
         Err(_) => match lookup_host((address.host.as_str(), address.port)).await {
-            Ok(found) => found.collect(),
+            Ok(addresses) => addresses.collect(),
             Err(_) => return Err(ConnectError::Unknown(host())),
         },
     };
-    // One address that is not allowed is enough: who answers for the name decides which of them is used.
-    if let Some(why) = found.iter().find_map(|one| reach.refusal(*one)) {
+    // One address that is not allowed is enough, because the DNS server decides which of them is used.
+    if let Some(why) = addresses.iter().find_map(|address| reach.refusal(*address)) {
         return Err(ConnectError::Refused { host: host(), why });
     }
-    found.truncate(MAX_ADDRESSES);
-    if found.is_empty() { Err(ConnectError::Unknown(host())) } else { Ok(found) }
+    addresses.truncate(MAX_ADDRESSES);
+    if addresses.is_empty() { Err(ConnectError::Unknown(host())) } else { Ok(addresses) }
 }
 
 async fn with_tls(
@@ -118,13 +119,13 @@ async fn with_tls(
     let host = || address.host.clone();
     let name = ServerName::try_from(host()).map_err(|_| ConnectError::Name(host()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = |error: rustls::Error| ConnectError::Tls { host: host(), why: fault(&error) };
+    let tls = |error: rustls::Error| ConnectError::Tls { host: host(), why: describe(&error) };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(tls)?;
     let config = config.with_root_certificates(Arc::clone(roots)).with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
     connector.connect(name, stream).await.map_err(|error| {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-        ConnectError::Tls { host: host(), why: cause.map_or("the connection ended early", fault) }
+        ConnectError::Tls { host: host(), why: cause.map_or("the connection ended early", describe) }
     })
 }
 

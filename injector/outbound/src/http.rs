@@ -1,4 +1,4 @@
-//! One request over HTTP/1.1 and its whole answer, within bounds.
+//! Requests over HTTP/1.1 and their whole answers, within bounds.
 
 use std::time::Duration;
 
@@ -13,31 +13,31 @@ use tokio::time::timeout;
 use crate::authorities::Authorities;
 use crate::connect::{ConnectError, Reach, Stream, connect};
 
-/// The most bytes of an answer's headers.
+/// The maximum size of an answer's headers.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 
-/// How much one answer may cost.
+/// The bounds of one answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How long it may take, with the connection.
-    pub time: Duration,
-    /// The most bytes of its body.
-    pub bytes: usize,
+    /// The time that the answer may take, with the connection.
+    pub timeout: Duration,
+    /// The maximum length of the body.
+    pub max_bytes: usize,
 }
 
-/// Why there is no answer. Nothing of what came is repeated.
+/// The reason why there is no answer. No message repeats what the server sent.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// No connection.
+    /// There is no connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The answer took too long.
     #[error("the server did not answer within {} s", .0.as_secs())]
     TooSlow(Duration),
-    /// The connection ended, or what came was no HTTP.
+    /// The connection ended, or the server did not speak HTTP.
     #[error("the server's answer is not HTTP, or ended early")]
     Http(#[source] hyper::Error),
-    /// Too long.
+    /// The body is too long.
     #[error("the answer has more than {0} bytes")]
     TooLong(usize),
     /// The body ended early.
@@ -48,7 +48,8 @@ pub enum HttpError {
     Host(String),
 }
 
-/// Sends a request, whose URI is a path, over a connection of its own. An answer of any status is one, a redirect too.
+/// Sends a request, whose URI is a path, over a connection of its own. Returns an answer of any status, also a
+/// redirect.
 pub async fn request(
     address: &Address,
     reach: &Reach,
@@ -56,11 +57,11 @@ pub async fn request(
     request: Request<Full<Bytes>>,
     bounds: Bounds,
 ) -> Result<Response<Bytes>, HttpError> {
-    let answered = async {
+    let answer = async {
         let stream = connect(address, reach, roots).await?;
-        exchange(stream, address, request, bounds.bytes).await
+        exchange(stream, address, request, bounds.max_bytes).await
     };
-    timeout(bounds.time, answered).await.map_err(|_| HttpError::TooSlow(bounds.time))?
+    timeout(bounds.timeout, answer).await.map_err(|_| HttpError::TooSlow(bounds.timeout))?
 }
 
 /// Sends a request over an existing connection, without a time limit.
@@ -68,7 +69,7 @@ pub async fn exchange(
     stream: impl Stream,
     address: &Address,
     mut request: Request<Full<Bytes>>,
-    bytes: usize,
+    max_bytes: usize,
 ) -> Result<Response<Bytes>, HttpError> {
     let host = HeaderValue::try_from(address.authority()).map_err(|_| HttpError::Host(address.host.clone()))?;
     request.headers_mut().insert(HOST, host);
@@ -79,22 +80,22 @@ pub async fn exchange(
         .handshake(TokioIo::new(stream))
         .await
         .map_err(HttpError::Http)?;
-    let answered = async {
+    let answer = async {
         let (parts, body) = sender.send_request(request).await.map_err(HttpError::Http)?.into_parts();
         let too_long = |error: Box<dyn std::error::Error + Send + Sync>| {
-            if error.is::<LengthLimitError>() { HttpError::TooLong(bytes) } else { HttpError::Body }
+            if error.is::<LengthLimitError>() { HttpError::TooLong(max_bytes) } else { HttpError::Body }
         };
-        let body = Limited::new(body, bytes).collect().await.map_err(too_long)?.to_bytes();
+        let body = Limited::new(body, max_bytes).collect().await.map_err(too_long)?.to_bytes();
         Ok(Response::from_parts(parts, body))
     };
     // The connection moves the bytes, and ends with the answer.
     tokio::pin!(connection);
-    tokio::pin!(answered);
+    tokio::pin!(answer);
     tokio::select! {
         biased;
-        answer = &mut answered => answer,
-        ended = &mut connection => match ended {
-            Ok(()) => answered.await,
+        answer = &mut answer => answer,
+        end = &mut connection => match end {
+            Ok(()) => answer.await,
             Err(error) => Err(HttpError::Http(error)),
         },
     }
@@ -106,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), bytes: 1024 * 1024 };
+    const BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(10), max_bytes: 1024 * 1024 };
 
     /// What comes of an answer that this server gives.
     async fn asked<F: Future<Output = ()> + Send + 'static>(
@@ -116,8 +117,8 @@ mod tests {
         tokio::spawn(serve(server));
         let address = Address::parse("http://git.example.com:8080").unwrap();
         let get = Request::get("/info/refs").body(Full::default()).unwrap();
-        let answered = exchange(client, &address, get, BOUNDS.bytes);
-        timeout(BOUNDS.time, answered).await.map_err(|_| HttpError::TooSlow(BOUNDS.time))?
+        let answered = exchange(client, &address, get, BOUNDS.max_bytes);
+        timeout(BOUNDS.timeout, answered).await.map_err(|_| HttpError::TooSlow(BOUNDS.timeout))?
     }
 
     fn answer(status: &str, headers: &str, body: &str) -> String {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, pending};
 use kube::ResourceExt as _;
-use nudge_api::{ConfigSource, FromOne};
+use nudge_api::{ConfigSource, SourcePlace};
 use nudge_core::sources::{interval, source_faults};
 
 use crate::follow::ObjectState;
@@ -25,14 +25,16 @@ pub(crate) fn feed(
     let (interval, metrics, namespace) = (interval(source), sources.metrics.clone(), namespace.to_owned());
     let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
     // The decision about the next act reports what is wrong with the spec.
-    let from = source.spec.from.only().filter(|_| source_faults(&source.name_any(), &source.spec).is_empty());
+    let from = source.spec.from.place().filter(|_| source_faults(&source.name_any(), &source.spec).is_empty());
     match from {
-        Some(FromOne::Object(kind, name)) => watch_object(sources, &namespace, kind, name),
+        Some(SourcePlace::Object(kind, name)) => watch_object(sources, &namespace, kind, name),
         // Nobody uses the content of a suspended source, so no server is asked for it.
         _ if source.spec.suspend => pending().boxed(),
-        Some(FromOne::Git(git)) => poll(Git::new(shared, namespace, spec, git.clone()), interval, metrics),
-        Some(FromOne::Oci(oci)) => poll(Oci::new(shared, namespace, spec, oci.clone()), interval, metrics),
-        Some(FromOne::Vault(vault)) => poll(Vault::new(shared, namespace, source, vault.clone()), interval, metrics),
+        Some(SourcePlace::Git(git)) => poll(Git::new(shared, namespace, spec, git.clone()), interval, metrics),
+        Some(SourcePlace::Oci(oci)) => poll(Oci::new(shared, namespace, spec, oci.clone()), interval, metrics),
+        Some(SourcePlace::Vault(vault)) => {
+            poll(Vault::new(shared, namespace, source, vault.clone()), interval, metrics)
+        }
         None => pending().boxed(),
     }
 }

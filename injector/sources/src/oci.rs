@@ -8,7 +8,7 @@ use nudge_authoring::{file_key, keys_of_files};
 use nudge_core::outbound::Address;
 use nudge_core::sources::{oci_wanted, selects};
 use nudge_oci::{Artifact, Credential, Pulled, Registry, Request};
-use nudge_outbound::{Reach, of_pem};
+use nudge_outbound::{Reach, authorities_from_pem};
 use nudge_protocol::error_chain::chain;
 
 use crate::budget::OCI_MIB;
@@ -46,7 +46,7 @@ impl Oci {
             None => Credential::Anonymous,
         };
         let roots = match &self.from.ca {
-            Some(pem) => of_pem(pem.as_bytes())
+            Some(pem) => authorities_from_pem(pem.as_bytes())
                 .ok_or_else(|| Reason::SourceRefused.explained("spec.from.oci.ca holds no certificate"))?,
             None => Arc::clone(&self.sources.roots),
         };

@@ -22,7 +22,7 @@ use nudge_cluster::call::call;
 use nudge_core::outbound::Address;
 use nudge_core::sources::{selects, vault_address};
 use nudge_core::versions::Contents;
-use nudge_outbound::{Authorities, Bounds, HttpError, Reach, of_pem, request};
+use nudge_outbound::{Authorities, Bounds, HttpError, Reach, authorities_from_pem, request};
 use nudge_protocol::error_chain::chain;
 use serde::Deserialize;
 use serde_json::json;
@@ -36,7 +36,7 @@ use crate::shared::Sources;
 use crate::upstream::Object;
 
 /// The bounds of one answer: a dictionary, with escapes.
-const ANSWER_BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 16 * 1024 * 1024 };
+const ANSWER_BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(30), max_bytes: 16 * 1024 * 1024 };
 /// The lifetime of a token of the account: the shortest that the API server grants.
 const TOKEN_LIFETIME_SECONDS: i64 = 600;
 /// The maximum lifetime of a login, whatever lease Vault gives.
@@ -135,9 +135,8 @@ impl Vault {
         let address = vault_address(&self.spec).map_err(VaultError::Explained)?;
         let roots = match &self.spec.ca {
             None => Arc::clone(&self.sources.roots),
-            Some(pem) => {
-                of_pem(pem.as_bytes()).ok_or_else(|| refuse_field("spec.from.vault.ca", &"it holds no certificate"))?
-            }
+            Some(pem) => authorities_from_pem(pem.as_bytes())
+                .ok_or_else(|| refuse_field("spec.from.vault.ca", &"it holds no certificate"))?,
         };
         let guarded = self
             .sources

@@ -13,7 +13,7 @@ use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Api, Resource};
 use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Origin, PartKind, Reason, VersionedConfig};
-use nudge_authoring::{Common, Keep, Object, names, object};
+use nudge_authoring::{Common, Keep, Object, object, object_names};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::requester::repeated_setter;
 use nudge_core::sources::{FIELD_MANAGER, held_by, holder, unpublishable};
@@ -108,7 +108,7 @@ impl Writes {
         };
         let (count, mut existing) = (draft.parts.len(), None);
         for (part, number) in draft.parts.iter().zip(1..) {
-            let (readable, hashed) = names(config, version, number, count);
+            let (readable, hashed) = object_names(config, version, number, count);
             let name = readable.unwrap_or(hashed);
             let (kind, title) = (part.kind, object_name(part.kind, &name));
             let context = || format!("creating {title} in {}", self.namespace);

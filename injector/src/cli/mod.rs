@@ -28,7 +28,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use nudge_api::{analysis_crd_yaml, approval_crd_yaml, crd_yaml, policy_crd_yaml, source_crd_yaml};
+use nudge_api::{ConfigSource, RolloutAnalysis, RolloutPolicy, VersionApproval, VersionedConfig, crd_yaml};
 use nudge_protocol::error_chain::chain;
 
 pub use health_socket::{HealthSettings, Question};
@@ -86,11 +86,11 @@ pub fn run() -> ExitCode {
         Command::Health(settings) => health_socket::ask(&settings).map_err(|error| chain(&error)),
         Command::Crd { kind } => {
             let text = match kind {
-                Kind::VersionedConfig => crd_yaml(),
-                Kind::ConfigSource => source_crd_yaml(),
-                Kind::RolloutPolicy => policy_crd_yaml(),
-                Kind::VersionApproval => approval_crd_yaml(),
-                Kind::RolloutAnalysis => analysis_crd_yaml(),
+                Kind::VersionedConfig => crd_yaml::<VersionedConfig>(),
+                Kind::ConfigSource => crd_yaml::<ConfigSource>(),
+                Kind::RolloutPolicy => crd_yaml::<RolloutPolicy>(),
+                Kind::VersionApproval => crd_yaml::<VersionApproval>(),
+                Kind::RolloutAnalysis => crd_yaml::<RolloutAnalysis>(),
             };
             text.map_err(|error| chain(&error)).and_then(|text| {
                 std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("standard output: {error}"))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nudge_cluster::guarded::GuardedReader;
 use nudge_git::Mirrors;
-use nudge_outbound::of_image;
+use nudge_outbound::system_authorities;
 use nudge_sources::{Budget, FetchMetrics, Sources, run};
 
 use super::cluster;
@@ -31,7 +31,7 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
         account: options.sources_account.clone(),
         watch_seconds: seconds,
         guarded: GuardedReader::new(cluster::client(&config)?, &config.cluster_url.to_string(), options.lent.clone()),
-        roots: of_image(),
+        roots: system_authorities(),
         mirrors: Mirrors::new(options.mirrors.0.clone(), options.mirrors.1),
         metrics,
         budget: Budget::default(),

@@ -1,4 +1,4 @@
-//! The content to judge: borrowed keys and values, and what their formats make of them, which is wiped.
+//! The content that rules judge: borrowed keys and values, and the values that were parsed, which are wiped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use nudge_api::PartKind;
 use serde_json::Value;
 use zeroize::Zeroize as _;
 
-/// One value.
+/// A value of a version.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// The value.
+    /// The bytes of the value.
     pub value: &'a [u8],
     /// Whether the value is a Secret's: messages then hold nothing of its structure either, beyond what the rules name.
     pub secret: bool,
@@ -25,7 +25,7 @@ impl fmt::Debug for Entry<'_> {
 /// All values of a version by their keys.
 pub type Dictionary<'a> = BTreeMap<&'a str, Entry<'a>>;
 
-/// The dictionary of a version with these parts.
+/// Returns the dictionary of a version with these parts.
 pub fn dictionary_of<'a, V: AsRef<[u8]> + 'a>(
     parts: impl IntoIterator<Item = (PartKind, &'a BTreeMap<String, V>)>,
 ) -> Dictionary<'a> {
@@ -36,7 +36,7 @@ pub fn dictionary_of<'a, V: AsRef<[u8]> + 'a>(
     entries.collect()
 }
 
-/// A value as its format has it. It may be a Secret's, so it is wiped on drop and never shown.
+/// A parsed value. It may be a Secret's, so it is wiped on drop and never shown.
 #[derive(Clone, Default)]
 pub(crate) struct Parsed(pub(crate) Value);
 
@@ -52,7 +52,7 @@ impl Drop for Parsed {
     }
 }
 
-/// Overwrites all text. Names in objects are left: they can't be changed in place.
+/// Overwrites all text but names in objects, which can't be changed in place.
 fn wipe(value: &mut Value) {
     match value {
         Value::String(text) => text.zeroize(),

@@ -1,22 +1,22 @@
-//! What is wrong with a content: key, place and rule, in bounded text that holds no value.
+//! The findings of a check: key, place and rule, in bounded text that holds no value.
 
 use std::fmt;
 
-/// Findings that a report names; the others are counted.
+/// The maximum number of findings that a report names; the others are counted.
 const MAX_NAMED_FINDINGS: usize = 3;
-/// Most findings that one check makes.
+/// The maximum number of findings of one check.
 pub(crate) const MAX_FINDINGS: usize = 16;
-/// Longest name or pointer in a message, in bytes.
+/// The maximum length of a name or pointer in a message.
 const MAX_PLACE_BYTES: usize = 96;
-/// Longest message of one finding, in bytes.
+/// The maximum length of the message of one finding.
 const MAX_RULE_BYTES: usize = 200;
-/// Longest message of a report, in bytes.
+/// The maximum length of the message of a report.
 const MAX_REPORT_BYTES: usize = 300;
 
-/// Where in a value a rule is broken.
+/// The place in a value where a rule is broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Both from 1; a column counts characters.
+    /// A line and a column, both from 1. A column counts characters.
     Line {
         /// The line.
         line: usize,
@@ -27,25 +27,25 @@ pub enum Place {
     Pointer(String),
 }
 
-/// One rule that is broken.
+/// A rule that is broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The key, if the rule is about one.
     pub key: Option<String>,
-    /// Where in its value, if that is known.
+    /// The place in the value, if it is known.
     pub place: Option<Place>,
-    /// What the rule asks for.
+    /// The rule, as it follows after the place.
     pub rule: String,
 }
 
 impl Finding {
-    /// About the version as a whole.
-    pub(crate) fn of_all(rule: impl Into<String>) -> Self {
+    /// Returns a finding about the version as a whole.
+    pub(crate) fn of_version(rule: impl Into<String>) -> Self {
         Self { key: None, place: None, rule: rule.into() }
     }
 
-    /// About the value of a key.
-    pub(crate) fn of(key: &str, place: Option<Place>, rule: impl Into<String>) -> Self {
+    /// Returns a finding about the value of a key.
+    pub(crate) fn of_key(key: &str, place: Option<Place>, rule: impl Into<String>) -> Self {
         Self { key: Some(key.to_owned()), place, rule: rule.into() }
     }
 }
@@ -67,7 +67,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All that is wrong with a content.
+/// All findings about a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The findings, in the order of the rules; at most 16.
@@ -75,27 +75,28 @@ pub struct Report {
 }
 
 impl fmt::Display for Report {
-    /// At most 300 bytes on one line.
+    /// Writes at most 300 bytes on one line.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (named, others) = self.findings.split_at(self.findings.len().min(MAX_NAMED_FINDINGS));
         let mut text = named.iter().map(Finding::to_string).collect::<Vec<_>>().join("; ");
         let count = others.len();
-        let more = if self.findings.len() >= MAX_FINDINGS { " or more" } else { "" };
-        let rest = if count == 0 { String::new() } else { format!("; and {count}{more} others") };
+        let bound = if self.findings.len() >= MAX_FINDINGS { " or more" } else { "" };
+        let rest = if count == 0 { String::new() } else { format!("; and {count}{bound} others") };
         text = clip(&text, MAX_REPORT_BYTES - rest.len());
         write!(out, "{text}{rest}")
     }
 }
 
-/// The text on one line, cut where it is too long. What could hide something from the reader is replaced.
-pub(crate) fn clip(text: &str, most: usize) -> String {
-    let shown = |letter: char| {
+/// Returns the text on one line, cut where it is too long. Characters that could hide something from the reader are
+/// replaced.
+pub(crate) fn clip(text: &str, max_bytes: usize) -> String {
+    let replace_hidden = |letter: char| {
         if letter.is_control() || is_invisible(letter) { ' ' } else { letter }
     };
     let mut clipped = String::new();
-    for letter in text.chars().map(shown) {
-        if clipped.len() + letter.len_utf8() > most.saturating_sub(3) {
-            let fits = text.len() <= most && !text.chars().any(|letter| shown(letter) != letter);
+    for letter in text.chars().map(replace_hidden) {
+        if clipped.len() + letter.len_utf8() > max_bytes.saturating_sub(3) {
+            let fits = text.len() <= max_bytes && !text.chars().any(|letter| replace_hidden(letter) != letter);
             return if fits { text.to_owned() } else { clipped + "..." };
         }
         clipped.push(letter);
@@ -103,7 +104,7 @@ pub(crate) fn clip(text: &str, most: usize) -> String {
     clipped
 }
 
-/// Marks that change the direction of text, and the like.
+/// Returns whether the character has no width, or changes the direction of text.
 fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
@@ -115,20 +116,20 @@ mod tests {
     #[test]
     fn a_finding_names_key_place_and_rule() {
         let line = Some(Place::Line { line: 3, column: 9 });
-        assert_eq!(Finding::of("a.json", line, "no JSON").to_string(), "key a.json, line 3, column 9: no JSON");
+        assert_eq!(Finding::of_key("a.json", line, "no JSON").to_string(), "key a.json, line 3, column 9: no JSON");
         let pointer = Some(Place::Pointer("/lives".to_owned()));
         assert_eq!(
-            Finding::of("a.json", pointer, "must be 1 or more").to_string(),
+            Finding::of_key("a.json", pointer, "must be 1 or more").to_string(),
             "key a.json at /lives: must be 1 or more"
         );
         let root = Some(Place::Pointer(String::new()));
-        assert_eq!(Finding::of("a", root, "must be object").to_string(), "key a: must be object");
-        assert_eq!(Finding::of_all("key b is missing").to_string(), "key b is missing");
+        assert_eq!(Finding::of_key("a", root, "must be object").to_string(), "key a: must be object");
+        assert_eq!(Finding::of_version("key b is missing").to_string(), "key b is missing");
     }
 
     #[test]
     fn a_report_is_bounded_and_says_what_it_leaves_out() {
-        let report = |count: usize, rule: &str| Report { findings: vec![Finding::of("k", None, rule); count] };
+        let report = |count: usize, rule: &str| Report { findings: vec![Finding::of_key("k", None, rule); count] };
         assert_eq!(report(2, "r").to_string(), "key k: r; key k: r");
         assert_eq!(report(5, "r").to_string(), "key k: r; key k: r; key k: r; and 2 others");
         let most = report(MAX_FINDINGS, &"ä".repeat(500)).to_string();

@@ -1,10 +1,10 @@
-//! Whether the content of a version follows `spec.validation` of its config: formats, JSON Schema, required keys, CEL.
+//! The validation of a version's content by `spec.validation` of its config: formats, JSON Schema, required keys, CEL.
 //!
-//! [`Rules::compile`] makes the rules ready or says why they can't be used; [`Rules::check`] judges one dictionary. Both are pure,
-//! bounded in time and memory whatever they are given, and no message holds a value. Sealing, admission, `kubectl nudge` and whatever
-//! else makes versions call the same two functions.
+//! [`Rules::compile`] compiles the rules or says why they can't be used; [`Rules::check`] judges one dictionary. Both
+//! are pure, bounded in time and memory for any input, and no message holds a value. Sealing, admission, `kubectl
+//! nudge` and everything else that makes versions call the same two functions.
 
-mod bounded;
+mod deep_stack;
 mod dictionary;
 mod expression;
 mod finding;
@@ -17,7 +17,7 @@ mod schema;
 
 pub use dictionary::{Dictionary, Entry, dictionary_of};
 pub use finding::{Finding, Place, Report};
-pub use format::behind_document;
+pub use format::line_after_document;
 pub use references::{SchemaTexts, references, schema_of};
 pub use rule_error::RuleError;
 pub use rules::{MAX_RULES, Rules};

@@ -1,11 +1,12 @@
-//! How much work one check may do. Work is counted before it is done, in steps that take some 50 ns each in a release build.
+//! The bound of the work of one check. Work is counted before it is done, in steps that take some 50 ns each in a
+//! release build.
 //!
-//! The count belongs to the thread, because functions of CEL expressions can't carry anything.
+//! The count belongs to the thread, because functions of CEL expressions can't carry any state.
 
 use std::cell::Cell;
 
-/// Steps of one check.
-pub(crate) const STEPS: u64 = 4_000_000;
+/// The maximum number of steps of one check.
+pub(crate) const MAX_STEPS: u64 = 4_000_000;
 
 thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(0) };
@@ -18,11 +19,11 @@ pub(crate) fn begin(steps: u64) {
     EXHAUSTED.set(false);
 }
 
-/// The check needs more steps than it may have.
+/// The error of a check that needs more steps than it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhausted;
 
-/// Counts so many steps. Once there are not enough, there are none any more.
+/// Counts steps. When not enough are left, the count is exhausted until the next check begins.
 pub(crate) fn charge(steps: u64) -> Result<(), Exhausted> {
     let left = LEFT.get().checked_sub(steps).filter(|_| !EXHAUSTED.get());
     let Some(left) = left else {
@@ -33,7 +34,7 @@ pub(crate) fn charge(steps: u64) -> Result<(), Exhausted> {
     Ok(())
 }
 
-/// Returns whether some work was not done.
+/// Returns whether the steps were used up before the work was done.
 pub(crate) fn is_exhausted() -> bool {
     EXHAUSTED.get()
 }

@@ -1,4 +1,4 @@
-//! The schemas that ConfigMaps hold.
+//! The schemas of rules that ConfigMaps hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use nudge_api::{ConfigMapKeyRef, ValidationRule};
 /// The texts of schemas that ConfigMaps hold.
 pub type SchemaTexts = BTreeMap<ConfigMapKeyRef, String>;
 
-/// The schemas that must be read before the rules can be compiled.
+/// Returns where the schemas are that must be read before the rules can be compiled.
 pub fn references(rules: &[ValidationRule]) -> BTreeSet<&ConfigMapKeyRef> {
     rules.iter().filter_map(|rule| rule.schema.as_ref()?.config_map_key_ref.as_ref()).collect()
 }
 
-/// The schema that the ConfigMap holds, or why it can't be used. It must be immutable: rules that change by themselves would judge two
-/// versions differently, and nobody would know why.
+/// Returns the schema that the ConfigMap holds, or why it can't be used. The ConfigMap must be immutable: rules that
+/// change by themselves would judge two versions differently, and no user would know why.
 pub fn schema_of(map: Option<ConfigMap>, reference: &ConfigMapKeyRef) -> Result<String, String> {
     let ConfigMapKeyRef { name, key } = reference;
     let Some(map) = map else {

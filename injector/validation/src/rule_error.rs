@@ -1,54 +1,55 @@
-//! Why rules can't be used.
+//! The reasons why rules can't be used.
 
 use nudge_api::ConfigMapKeyRef;
 
 /// A rule that can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// There are too many.
+    /// There are too many rules.
     #[error("there are {count} rules, and at most {most} are allowed; use fewer")]
     TooMany {
         /// The number of rules.
         count: usize,
-        /// The bound.
+        /// The limit.
         most: usize,
     },
     /// The rules and their schemas are too large.
     #[error("the rules and their schemas have {bytes} bytes, and at most {most} are allowed; make them smaller")]
     TooLarge {
-        /// So large.
+        /// The size of all texts.
         bytes: usize,
-        /// The bound.
+        /// The limit.
         most: usize,
     },
     /// A rule is malformed.
     #[error("rule {name} {why}")]
     Rule {
-        /// Its name.
+        /// The name of the rule.
         name: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
-    /// Its schema, which a ConfigMap holds, can't be used. What is wrong is no part of the message: it may quote the ConfigMap.
+    /// The schema of a rule, which a ConfigMap holds, can't be used. The message leaves out the fault, which may quote
+    /// the ConfigMap.
     #[error(
         "rule {name}: key {} of ConfigMap {} can't be used as a schema; kubectl nudge validate says what is wrong with it",
         .reference.key,
         .reference.name
     )]
     Schema {
-        /// Its name.
+        /// The name of the rule.
         name: String,
-        /// Where its schema is.
+        /// The place of the schema.
         reference: ConfigMapKeyRef,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
-    /// Its schema is not known.
+    /// The schema of a rule is not known.
     #[error("rule {name}: its schema, key {} of ConfigMap {}, is not known", .reference.key, .reference.name)]
     Unknown {
-        /// Its name.
+        /// The name of the rule.
         name: String,
-        /// Where its schema is.
+        /// The place of the schema.
         reference: ConfigMapKeyRef,
     },
     /// Compiling failed for a reason that is not in the rules.
@@ -57,8 +58,8 @@ pub enum RuleError {
 }
 
 impl RuleError {
-    /// With all that is wrong, for who has read the schemas.
-    pub fn detailed(&self) -> String {
+    /// Returns the message with the fault, for a user who may read the schemas.
+    pub fn detailed_message(&self) -> String {
         match self {
             Self::Schema { name, reference: ConfigMapKeyRef { name: object, key }, why } => {
                 format!("rule {name}: key {key} of ConfigMap {object} can't be used as a schema: {why}")

@@ -1,4 +1,4 @@
-//! The rules of a config, ready to judge contents.
+//! The compiled rules of a config, which judge contents.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use nudge_api::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
-use crate::bounded::with_deep_stack;
+use crate::deep_stack::with_deep_stack;
 use crate::dictionary::{Dictionary, Entry, Parsed};
 use crate::expression::Expression;
 use crate::finding::{Finding, MAX_FINDINGS, Place, Report, clip};
@@ -16,15 +16,15 @@ use crate::references::{SchemaTexts, references};
 use crate::rule_error::RuleError;
 use crate::schema::Schema;
 
-/// Most rules of one config.
+/// The maximum number of rules of a config.
 pub const MAX_RULES: usize = 32;
-/// The maximum of bytes of the rules as the spec has them, as JSON: every replica keeps them in memory.
-const MAX_OWN_BYTES: usize = 64 * 1024;
-/// The maximum of bytes of the rules with all their schemas, as JSON.
-const MAX_BYTES: usize = 256 * 1024;
-/// Longest message of a rule.
+/// The maximum length of the rules as the spec has them, as JSON: every replica keeps them in memory.
+const MAX_RULES_BYTES: usize = 64 * 1024;
+/// The maximum length of the rules with all their schemas, as JSON.
+const MAX_TOTAL_BYTES: usize = 256 * 1024;
+/// The maximum length of the message of a rule.
 const MAX_MESSAGE_BYTES: usize = 256;
-/// Bytes of the hash.
+/// The length of the hash.
 const HASH_BYTES: usize = 12;
 
 /// The rules of a config. They can be shared between threads.
@@ -42,30 +42,30 @@ enum Rule {
 }
 
 impl Rules {
-    /// Makes the rules ready. `texts` has the schemas that they refer to.
+    /// Compiles the rules. `texts` has the schemas that they refer to.
     pub fn compile(rules: &[ValidationRule], texts: &SchemaTexts) -> Result<Self, RuleError> {
         if rules.len() > MAX_RULES {
             return Err(RuleError::TooMany { count: rules.len(), most: MAX_RULES });
         }
-        let used: Vec<(&ConfigMapKeyRef, Option<&String>)> =
+        let schemas: Vec<(&ConfigMapKeyRef, Option<&String>)> =
             references(rules).into_iter().map(|reference| (reference, texts.get(reference))).collect();
-        let own = serde_json::to_vec(rules).map_err(|_| RuleError::Failed)?;
-        if own.len() > MAX_OWN_BYTES {
-            return Err(RuleError::TooLarge { bytes: own.len(), most: MAX_OWN_BYTES });
+        let json = serde_json::to_vec(rules).map_err(|_| RuleError::Failed)?;
+        if json.len() > MAX_RULES_BYTES {
+            return Err(RuleError::TooLarge { bytes: json.len(), most: MAX_RULES_BYTES });
         }
-        let all = serde_json::to_vec(&(rules, &used)).map_err(|_| RuleError::Failed)?;
-        if all.len() > MAX_BYTES {
-            return Err(RuleError::TooLarge { bytes: all.len(), most: MAX_BYTES });
+        let json = serde_json::to_vec(&(rules, &schemas)).map_err(|_| RuleError::Failed)?;
+        if json.len() > MAX_TOTAL_BYTES {
+            return Err(RuleError::TooLarge { bytes: json.len(), most: MAX_TOTAL_BYTES });
         }
-        let hash = hex(&digest(&SHA256, &all).as_ref()[..HASH_BYTES]);
+        let hash = hex(&digest(&SHA256, &json).as_ref()[..HASH_BYTES]);
         let compiled = with_deep_stack(|| {
-            meter::begin(meter::STEPS);
-            rules.iter().map(|rule| compiled(rule, texts)).collect::<Result<Vec<_>, _>>()
+            meter::begin(meter::MAX_STEPS);
+            rules.iter().map(|rule| compile_rule(rule, texts)).collect::<Result<Vec<_>, _>>()
         });
         Ok(Self { rules: compiled.ok_or(RuleError::Failed)??, hash })
     }
 
-    /// Stands for the rules with their schemas: 24 hex digits. Equal rules have the same.
+    /// Returns the hash of the rules with their schemas, in 24 hex digits.
     pub fn hash(&self) -> &str {
         &self.hash
     }
@@ -73,94 +73,97 @@ impl Rules {
     /// Judges a content.
     pub fn check(&self, dictionary: &Dictionary<'_>) -> Result<(), Report> {
         let findings = with_deep_stack(|| {
-            meter::begin(meter::STEPS);
+            meter::begin(meter::MAX_STEPS);
             let mut check = Check { dictionary, findings: Vec::new(), parsed: BTreeMap::new() };
-            if check.all(&self.rules).is_err() {
-                check.findings.push(Finding::of_all(
+            if check.check_rules(&self.rules).is_err() {
+                check.findings.push(Finding::of_version(
                     "the rules need more time for this version than they may have; make them, or the version, simpler",
                 ));
             }
             check.findings
         });
-        match findings.unwrap_or_else(|| vec![Finding::of_all("the rules could not be checked")]) {
-            none if none.is_empty() => Ok(()),
+        match findings.unwrap_or_else(|| vec![Finding::of_version("the rules could not be checked")]) {
+            findings if findings.is_empty() => Ok(()),
             findings => Err(Report { findings }),
         }
     }
 }
 
-fn compiled(rule: &ValidationRule, texts: &SchemaTexts) -> Result<Rule, RuleError> {
-    let wrong = |why: String| RuleError::Rule { name: rule.name.clone(), why };
+fn compile_rule(rule: &ValidationRule, texts: &SchemaTexts) -> Result<Rule, RuleError> {
+    let rule_error = |why: String| RuleError::Rule { name: rule.name.clone(), why };
     let ValidationRule { name, key, format, schema, required, rule: expression, message } = rule;
-    let about_key = format.is_some() || schema.is_some();
+    let is_about_key = format.is_some() || schema.is_some();
     match (key, required, expression) {
-        (Some(key), None, None) if about_key && message.is_none() => {
-            let schema = schema.as_ref().map(|schema| compiled_schema(schema, name, texts)).transpose()?;
+        (Some(key), None, None) if is_about_key && message.is_none() => {
+            let schema = schema.as_ref().map(|schema| compile_schema(schema, name, texts)).transpose()?;
             Ok(Rule::Value { key: key.clone(), format: *format, schema: schema.map(Box::new) })
         }
-        (None, Some(keys), None) if !about_key && message.is_none() && !keys.is_empty() => {
+        (None, Some(keys), None) if !is_about_key && message.is_none() && !keys.is_empty() => {
             Ok(Rule::Required(keys.clone()))
         }
-        (None, None, Some(source)) if !about_key => {
+        (None, None, Some(source)) if !is_about_key => {
             if message.as_ref().is_some_and(|message| message.len() > MAX_MESSAGE_BYTES) {
-                return Err(wrong(format!("has a message of more than {MAX_MESSAGE_BYTES} bytes; shorten it")));
+                return Err(rule_error(format!("has a message of more than {MAX_MESSAGE_BYTES} bytes; shorten it")));
             }
-            let expression = Expression::compile(source).map_err(|why| wrong(format!("can't be used: {why}")))?;
+            let expression = Expression::compile(source).map_err(|why| rule_error(format!("can't be used: {why}")))?;
             Ok(Rule::Expression { name: name.clone(), expression, message: message.clone() })
         }
-        (Some(_), None, None) if !about_key => Err(wrong("has a key, but neither format nor schema; add one".into())),
-        (None, None, None) => Err(wrong("is empty; give it key, required or rule".to_owned())),
-        _ => Err(wrong(
+        (Some(_), None, None) if !is_about_key => {
+            Err(rule_error("has a key, but neither format nor schema; add one".into()))
+        }
+        (None, None, None) => Err(rule_error("is empty; give it key, required or rule".to_owned())),
+        _ => Err(rule_error(
             "has fields that do not go together; give it key with format or schema, or required, or rule with message"
                 .to_owned(),
         )),
     }
 }
 
-fn compiled_schema(source: &SchemaSource, name: &str, texts: &SchemaTexts) -> Result<Schema, RuleError> {
+fn compile_schema(source: &SchemaSource, name: &str, texts: &SchemaTexts) -> Result<Schema, RuleError> {
     let name = || name.to_owned();
-    let wrong = |why: String| RuleError::Rule { name: name(), why };
+    let rule_error = |why: String| RuleError::Rule { name: name(), why };
     match (&source.inline, &source.config_map_key_ref) {
         (Some(inline), None) => {
-            Schema::compile(inline.clone()).map_err(|why| wrong(format!("has a schema that can't be used: {why}")))
+            Schema::compile(inline.clone()).map_err(|why| rule_error(format!("has a schema that can't be used: {why}")))
         }
         (None, Some(reference)) => {
             let reference = || reference.clone();
             let unknown = || RuleError::Unknown { name: name(), reference: reference() };
             let text = texts.get(&reference()).ok_or_else(unknown)?;
-            let schema = format::schema_text(text).ok_or_else(|| "it is neither JSON nor YAML".to_owned());
+            let schema = format::parse_schema(text).ok_or_else(|| "it is neither JSON nor YAML".to_owned());
             schema.and_then(Schema::compile).map_err(|why| RuleError::Schema {
                 name: name(),
                 reference: reference(),
                 why,
             })
         }
-        _ => Err(wrong("must have its schema either inline or in a ConfigMap (configMapKeyRef)".to_owned())),
+        _ => Err(rule_error("must have its schema either inline or in a ConfigMap (configMapKeyRef)".to_owned())),
     }
 }
 
-/// One check.
+/// The state of one check.
 struct Check<'a> {
     dictionary: &'a Dictionary<'a>,
     findings: Vec<Finding>,
-    /// The values that have a format, by key.
+    /// The values that were read in a format, by key; `None` where the value does not have it.
     parsed: BTreeMap<&'a str, (ValueFormat, Option<Parsed>)>,
 }
 
 impl<'a> Check<'a> {
-    /// Expressions are about contents whose values have their formats: without those they would only repeat what is wrong.
-    fn all(&mut self, rules: &[Rule]) -> Result<(), Exhausted> {
+    /// Checks all rules, expressions last: on values that do not have their formats they would only repeat the
+    /// findings.
+    fn check_rules(&mut self, rules: &[Rule]) -> Result<(), Exhausted> {
         for rule in rules {
             match rule {
                 Rule::Required(keys) => {
                     let missing = keys.iter().filter(|key| !self.dictionary.contains_key(key.as_str()));
                     let missing: Vec<Finding> =
-                        missing.map(|key| Finding::of_all(format!("key {} is missing", clip(key, 96)))).collect();
+                        missing.map(|key| Finding::of_version(format!("key {} is missing", clip(key, 96)))).collect();
                     for finding in missing {
-                        self.found(finding);
+                        self.add_finding(finding);
                     }
                 }
-                Rule::Value { key, format, schema } => self.value(key, *format, schema.as_deref())?,
+                Rule::Value { key, format, schema } => self.check_values(key, *format, schema.as_deref())?,
                 Rule::Expression { .. } => {}
             }
         }
@@ -176,30 +179,35 @@ impl<'a> Check<'a> {
                 Err(why) => format!(" ({why})"),
             };
             let rule = message.clone().unwrap_or_else(|| format!("rule {name} of spec.validation is not true"));
-            self.found(Finding::of_all(format!("{}{why}", clip(&rule, 150))));
+            self.add_finding(Finding::of_version(format!("{}{why}", clip(&rule, 150))));
         }
         Ok(())
     }
 
-    fn found(&mut self, finding: Finding) {
+    fn add_finding(&mut self, finding: Finding) {
         if self.findings.len() < MAX_FINDINGS && !self.findings.contains(&finding) {
             self.findings.push(finding);
         }
     }
 
     /// Checks all values that the rule is about.
-    fn value(&mut self, pattern: &str, format: Option<ValueFormat>, schema: Option<&Schema>) -> Result<(), Exhausted> {
+    fn check_values(
+        &mut self,
+        pattern: &str,
+        format: Option<ValueFormat>,
+        schema: Option<&Schema>,
+    ) -> Result<(), Exhausted> {
         let dictionary = self.dictionary;
         meter::charge(dictionary.len() as u64 / 8 + 1)?;
         for (&key, &entry) in dictionary.iter().filter(|(key, _)| matches(pattern, key)) {
-            let format = format.unwrap_or_else(|| format::by_name(key));
+            let format = format.unwrap_or_else(|| format::format_of_key(key));
             self.parse(key, format, entry)?;
-            let Some((known, Some(parsed))) = self.parsed.get(key) else { continue };
-            if *known == format
+            let Some((parsed_format, Some(parsed))) = self.parsed.get(key) else { continue };
+            if *parsed_format == format
                 && let Some(schema) = schema
             {
                 for (pointer, rule) in schema.check(&parsed.0, entry.secret)? {
-                    self.found(Finding::of(key, Some(Place::Pointer(pointer)), rule));
+                    self.add_finding(Finding::of_key(key, Some(Place::Pointer(pointer)), rule));
                 }
             }
         }
@@ -208,13 +216,13 @@ impl<'a> Check<'a> {
 
     /// Reads a value in a format, unless it was read in this format before.
     fn parse(&mut self, key: &str, format: ValueFormat, entry: Entry<'a>) -> Result<(), Exhausted> {
-        if self.parsed.get(key).is_some_and(|(known, _)| *known == format) {
+        if self.parsed.get(key).is_some_and(|(parsed_format, _)| *parsed_format == format) {
             return Ok(());
         }
         let parsed = match format::parse(format, entry.value)? {
             Ok(parsed) => Some(parsed),
             Err((place, rule)) => {
-                self.found(Finding::of(key, place, rule));
+                self.add_finding(Finding::of_key(key, place, rule));
                 None
             }
         };
@@ -224,7 +232,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Returns whether a key is one that a pattern means: `*` stands for any characters.
+/// Returns whether a key matches a pattern, in which `*` stands for any characters.
 fn matches(pattern: &str, key: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();

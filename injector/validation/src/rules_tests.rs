@@ -63,7 +63,7 @@ fn a_version_is_judged_by_all_rules() {
 }
 
 #[test]
-fn keys_are_meant_by_name_or_by_pattern() {
+fn keys_are_meant_format_of_key_or_by_pattern() {
     for (pattern, key, holds) in [
         ("a", "a", true),
         ("a", "ab", false),
@@ -139,16 +139,16 @@ fn schemas_of_config_maps_are_json_or_yaml_and_count_for_the_hash() {
     assert!(json.hash() != yaml.hash() && json.hash() == with("{\"type\": \"integer\"}").unwrap().hash());
     assert_eq!(json.hash().len(), 24);
     assert_eq!(
-        with("{").unwrap_err().detailed(),
+        with("{").unwrap_err().detailed_message(),
         "rule r1: key k of ConfigMap s can't be used as a schema: it is neither JSON nor YAML"
     );
     let quoting = with("type: CANARY").unwrap_err();
-    assert!(quoting.detailed().contains("CANARY") && !quoting.to_string().contains("CANARY"), "{quoting}");
+    assert!(quoting.detailed_message().contains("CANARY") && !quoting.to_string().contains("CANARY"), "{quoting}");
 }
 
-/// The worst that was found within all bounds: what the meter allows, in each of the ways to spend it. In a release build this takes
-/// less than a second; the test prints it, and fails where it takes many times as long.
-/// A name, rules, and a dictionary.
+/// The worst that was found within all bounds: what the meter allows, in each of the ways to spend it. In a release
+/// build this takes less than a second; the test prints it, and fails where it takes many times as long. A name, rules,
+/// and a dictionary.
 type Case<'a> = (&'a str, Value, Vec<(&'a str, &'a str)>);
 
 #[test]

@@ -9,8 +9,8 @@ use nudge_protocol::labels::{IMPORTING, RETRY};
 
 use super::deletion::is_forced;
 
-/// Returns the change that can move pods or change what the published objects hold, also by deleting the config and creating it again. The
-/// objects are compared as JSON, so unknown fields count too.
+/// Returns the change that can move pods or change what the published objects hold, also by deleting the config and
+/// creating it again. The objects are compared as JSON, so unknown fields count too.
 pub(crate) fn content_change(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let Some(old) = old else { return Some("create it") };
     if old.data.get("spec") != new.data.get("spec") {
@@ -29,15 +29,15 @@ pub(crate) fn content_change(old: Option<&DynamicObject>, new: &DynamicObject) -
     gets_owner(Some(old), new).then_some("give it an owner")
 }
 
-/// Returns the change of who sets `spec.version`: a source does where nobody else does. `stored` is what the API server holds, because it takes
-/// the managers out of the old object of a review.
+/// Returns the change of who sets `spec.version`: a source does where nobody else does. `stored` is what the API server
+/// holds, because it takes the managers out of the old object of a review.
 pub(crate) fn setter_change(stored: &ObjectMeta, new: &DynamicObject) -> Option<&'static str> {
     let differs = holder(stored).is_some() != holder(&new.metadata).is_some();
     differs.then_some("change who sets its spec.version")
 }
 
-/// Returns the change because of which versions are deleted sooner or later. A config that is created keeps as many versions as one that does
-/// not say how many.
+/// Returns the change because of which versions are deleted sooner or later. A config that is created keeps as many
+/// versions as one that does not say how many.
 pub(crate) fn deleting_change(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let usual = u64::from(VersionedConfigSpec::default().history_limit);
     let limit = |object: &DynamicObject| object.data["spec"]["historyLimit"].as_u64().unwrap_or(usual);
@@ -53,8 +53,8 @@ fn gets_owner(old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
     new.owner_references().iter().any(|owner| !stored.contains(owner))
 }
 
-/// Returns the change of the annotation `nudge.dev/importing`: while a config has it, nothing acts on the config, and somebody else writes its
-/// status.
+/// Returns the change of the annotation `nudge.dev/importing`: while a config has it, nothing acts on the config, and
+/// somebody else writes its status.
 pub(crate) fn import_change(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let (stored, wanted) = (old.and_then(|old| old.annotations().get(IMPORTING)), new.annotations().get(IMPORTING));
     if stored == wanted {

@@ -1,5 +1,5 @@
-//! Changes of a config after which a version waits for less: they need the right to override the config. A label marks the configs that have
-//! guards, so that the API server asks about their deletion whatever happens, and about no other.
+//! Changes of a config after which a version waits for less: they need the right to override the config. A label marks
+//! the configs that have guards, so that the API server asks about their deletion whatever happens, and about no other.
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
@@ -37,7 +37,8 @@ pub(crate) fn removed_guards<'a>(config: &VersionedConfig, name: &'a str) -> Opt
     (!guards.is_empty()).then(|| NeededRight::new(Right::Override(name), "delete it", because))
 }
 
-/// Returns the operations after which the config has the label exactly if it has guards. The schema is checked later, so they may be anything.
+/// Returns the operations after which the config has the label exactly if it has guards. The schema is checked later,
+/// so they may be anything.
 pub(crate) fn mark_guarded(config: &DynamicObject) -> Vec<PatchOperation> {
     let rollout = &config.data["spec"]["rollout"];
     let is_empty = |field: &Value| field.is_null() || field.as_array().is_some_and(Vec::is_empty);

@@ -1,6 +1,6 @@
-//! Signed notes of who asked for what `spec.version` and `spec.rollout.override` say, and for another attempt (see `nudge_core::requester`).
-//! They are written when a request sets these fields, stay as they are when a request changes something else or lacks them, and nobody else's
-//! text stays there.
+//! Signed notes of who asked for what `spec.version` and `spec.rollout.override` say, and for another attempt (see
+//! `nudge_core::requester`). They are written when a request sets these fields, stay as they are when a request changes
+//! something else or lacks them, and nobody else's text stays there.
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
@@ -12,8 +12,8 @@ use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY, RETRY};
 
 use crate::patch::set_annotations;
 
-/// Returns the operations after which the config says who asked, if `user` does so now. Nothing is noted where `name` is empty, because the API
-/// server has yet to generate it.
+/// Returns the operations after which the config says who asked, if `user` does so now. Nothing is noted where `name`
+/// is empty, because the API server has yet to generate it.
 pub(crate) fn note_requester(
     (old, new): (Option<&DynamicObject>, &DynamicObject),
     (namespace, name): (&str, &str),

@@ -1,8 +1,8 @@
 //! A cache of answers of the API server for a few seconds: many pods of one workload cause the same look-ups.
 //!
-//! An answer that is due for renewal is still used while one task renews it, so that requests do not wait; an old one is not. That an object does not
-//! exist is never cached: it may be created the next moment. But requests that wait for their turn share the answer to a query that began after they
-//! came.
+//! An answer that is due for renewal is still used while one task renews it, so that requests do not wait; an old one
+//! is not. That an object does not exist is never cached: it may be created the next moment. But requests that wait for
+//! their turn share the answer to a query that began after they came.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -20,12 +20,13 @@ use crate::tenants::TenantShares;
 
 /// The time limit of one look-up. The shortest webhook has 2 s and makes at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
-/// The time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a version is not marked, and
-/// a user has to make it current.
+/// The time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a
+/// version is not marked, and a user has to make it current.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
-/// The rate at which one address may make Nudge ask the API server about users and unknown namespaces, in each namespace. The API server is one
-/// such address: clients ask it 50 times a second in the long run by default (client-go, Argo CD, Flux), and each of their requests needs one
-/// access review, seldom three. Other clients can't use it up, because each address has a rate of its own.
+/// The rate at which one address may make Nudge ask the API server about users and unknown namespaces, in each
+/// namespace. The API server is one such address: clients ask it 50 times a second in the long run by default
+/// (client-go, Argo CD, Flux), and each of their requests needs one access review, seldom three. Other clients can't
+/// use it up, because each address has a rate of its own.
 const QUERY_RATE: Rate = Rate { per_second: 50, burst: 200 };
 /// The rate of one address over all namespaces, which is that of twenty of them. A user has half of it.
 const TOTAL_QUERY_RATE: Rate = Rate { per_second: 1000, burst: 4000 };
@@ -74,8 +75,8 @@ impl QueryRates {
         })
     }
 
-    /// Counts one query, or returns the rate that is used up. A query that is refused in its namespace does not count for the user, and one that
-    /// is refused to the user does not count for the address.
+    /// Counts one query, or returns the rate that is used up. A query that is refused in its namespace does not count
+    /// for the user, and one that is refused to the user does not count for the address.
     fn take(&self, peer: Peer, user: &str, namespace: &str, now: Instant) -> Result<(), Rate> {
         let check = |is_taken: bool, rate: Rate| if is_taken { Ok(()) } else { Err(rate) };
         check(self.namespaces.take((peer, namespace.to_owned()), now), self.namespaces.rate())?;
@@ -85,8 +86,8 @@ impl QueryRates {
 }
 
 impl KubeLookups {
-    /// Creates look-ups with `client`, which must be created on the runtime of the admission server, where its tasks run. The rule decides about
-    /// namespaces that the index does not know.
+    /// Creates look-ups with `client`, which must be created on the runtime of the admission server, where its tasks
+    /// run. The rule decides about namespaces that the index does not know.
     pub fn new(client: Client, index: Arc<dyn IndexLookups>, namespace_rule: NamespaceRule) -> Self {
         let query_rates = QueryRates::new(QUERY_RATE, TOTAL_QUERY_RATE);
         let reviews = Arc::new(TenantShares::new(MAX_REVIEWS, 1));

@@ -66,7 +66,8 @@ impl LookupError {
     }
 }
 
-/// The look-ups of the webhooks of versions and configs. Each answer must come well within the timeout that the API server gives a webhook.
+/// The look-ups of the webhooks of versions and configs. Each answer must come well within the timeout that the API
+/// server gives a webhook.
 pub trait Lookups: Send + Sync + 'static {
     /// Reads the stored config.
     fn config(
@@ -100,7 +101,8 @@ pub trait Lookups: Send + Sync + 'static {
         right: Right<'_>,
     ) -> impl Future<Output = Result<bool, LookupError>> + Send;
 
-    /// Returns whether a role of Nudge may handle such objects of the namespace. A warning depends on it, and no verdict.
+    /// Returns whether a role of Nudge may handle such objects of the namespace. A warning depends on it, and no
+    /// verdict.
     fn attends(
         &self,
         _request: &Request,

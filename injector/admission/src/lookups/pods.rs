@@ -1,4 +1,5 @@
-//! The look-ups that injection needs beyond the pod: configs and features from this process, ConfigMaps and LimitRanges from the API server.
+//! The look-ups that injection needs beyond the pod: configs and features from this process, ConfigMaps and LimitRanges
+//! from the API server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,8 +33,8 @@ const CONFIG_MAP_CACHE: CacheSettings =
     CacheSettings { renewal_age: Duration::from_secs(2), max_age: Duration::from_secs(10), max_entries: 2048 };
 /// The maximum number of concurrent reads of ConfigMaps. An address has a quarter, which its tenants share.
 const MAX_CONCURRENT_READS: usize = 32;
-/// The rate at which one address may make Nudge read ConfigMaps of one namespace. The API server is one such address. The pods of a workload share an
-/// answer, unless there is no such ConfigMap.
+/// The rate at which one address may make Nudge read ConfigMaps of one namespace. The API server is one such address.
+/// The pods of a workload share an answer, unless there is no such ConfigMap.
 const READ_RATE: Rate = Rate { per_second: 200, burst: 500 };
 /// The maximum number of addresses that are counted apart.
 const MAX_COUNTED_ADDRESSES: usize = 4096;
@@ -56,7 +57,8 @@ pub struct PodLookupState {
 
 /// The look-ups of the pod webhook.
 pub trait PodLookups: Send + Sync + 'static {
-    /// Returns the features of the cluster and the CA bundle that agents trust, or the reason why pods can't be injected yet.
+    /// Returns the features of the cluster and the CA bundle that agents trust, or the reason why pods can't be
+    /// injected yet.
     fn basis(&self) -> Result<(Features, Arc<str>), &'static str>;
 
     /// Returns the config as a new pod of this service account gets it.
@@ -187,7 +189,8 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
     }
 }
 
-/// Returns the config as a new pod gets it. It has no parts where one of them may not be served here: the agent takes the mounted ones for all.
+/// Returns the config as a new pod gets it. It has no parts where one of them may not be served here: the agent takes
+/// the mounted ones for all.
 fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let selects = config.spec.rollout.steps.iter().any(|step| step.selector.is_some());
     let none = ResolvedConfig { selects, ..ResolvedConfig::default() };

@@ -249,8 +249,8 @@ impl Exchange {
     }
 }
 
-/// Takes memory for the objects of a review. A review with a long body does not wait for others of its own tenant, which could keep the memory of
-/// bodies from other tenants in this way.
+/// Takes memory for the objects of a review. A review with a long body does not wait for others of its own tenant,
+/// which could keep the memory of bodies from other tenants in this way.
 async fn take_memory(
     objects: &TenantShares,
     bytes: usize,
@@ -320,7 +320,8 @@ fn refuse_failed(path: &str, request: &review::Request, error: &WebhookError) ->
     }
 }
 
-/// Returns how long a review may take: the API server's timeout (`?timeout=3s`) less the time for the way back, within our own limits.
+/// Returns how long a review may take: the API server's timeout (`?timeout=3s`) less the time for the way back, within
+/// our own limits.
 fn review_timeout(uri: &Uri, settings: &AdmissionSettings) -> Duration {
     let mut parameters = uri.query().unwrap_or_default().split('&');
     let seconds = parameters.find_map(|parameter| parameter.strip_prefix("timeout=")?.strip_suffix('s'));

@@ -1,5 +1,5 @@
-//! The HTTPS server that the API server calls, with its own listener, threads and runtime: nothing else in the process can keep it
-//! waiting.
+//! The HTTPS server that the API server calls, with its own listener, threads and runtime: nothing else in the process
+//! can keep it waiting.
 
 mod client_authority;
 mod exchange;
@@ -20,8 +20,8 @@ pub struct AdmissionSettings {
     pub address: SocketAddr,
     /// The number of threads that answer.
     pub threads: usize,
-    /// The maximum number of connections, with a share for each address: see `nudge_server::slots`. A third as many requests can run at the same
-    /// time, of which a namespace has half at most, and a user three quarters.
+    /// The maximum number of connections, with a share for each address: see `nudge_server::slots`. A third as many
+    /// requests can run at the same time, of which a namespace has half at most, and a user three quarters.
     pub max_connections: usize,
     /// The maximum number of concurrent TLS handshakes, of which an address has a quarter.
     pub max_handshakes: usize,
@@ -29,19 +29,20 @@ pub struct AdmissionSettings {
     pub turn_timeout: Duration,
     /// The time that a TLS handshake may take, without waiting for its turn.
     pub handshake_timeout: Duration,
-    /// The time that a connection may be idle, or take to send the head of a request. It is longer than the 90 s after which the API server closes
-    /// idle connections itself: one that we close just when it is used again would fail a request.
+    /// The time that a connection may be idle, or take to send the head of a request. It is longer than the 90 s after
+    /// which the API server closes idle connections itself: one that we close just when it is used again would fail a
+    /// request.
     pub idle_timeout: Duration,
     /// The time that the body of a request may take.
     pub body_timeout: Duration,
     /// The maximum length of a body. An update holds an object twice, and each byte of it can take six in JSON.
     pub max_body_bytes: usize,
-    /// The memory of all bodies longer than [`SMALL_BODY_BYTES`], of which an address has a quarter at most. A body waits for it, as long as a
-    /// review may take.
+    /// The memory of all bodies longer than [`SMALL_BODY_BYTES`], of which an address has a quarter at most. A body
+    /// waits for it, as long as a review may take.
     pub all_bodies_bytes: usize,
-    /// The memory of the objects parsed from all bodies, until their reviews are over. Of what an address may have, which is a quarter, a namespace
-    /// has half at most, and a user three quarters. A body that takes more than a quarter is refused before it is parsed, so no review takes more
-    /// than four bytes for each that a body may have.
+    /// The memory of the objects parsed from all bodies, until their reviews are over. Of what an address may have,
+    /// which is a quarter, a namespace has half at most, and a user three quarters. A body that takes more than a
+    /// quarter is refused before it is parsed, so no review takes more than four bytes for each that a body may have.
     pub all_objects_bytes: usize,
     /// The memory of all objects that take less than [`SMALL_OBJECT_BYTES`] each. They don't wait for larger ones.
     pub all_small_objects_bytes: usize,

@@ -1,5 +1,5 @@
-//! The refusals that are written to the log. A user reads why a Deployment makes no pods, whatever happens in other namespaces, and a client that
-//! posts reviews can't fill the disk.
+//! The refusals that are written to the log. A user reads why a Deployment makes no pods, whatever happens in other
+//! namespaces, and a client that posts reviews can't fill the disk.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
@@ -13,7 +13,8 @@ use nudge_server::slots::Peer;
 const SUBJECT_RATE: Rate = Rate { per_second: 1, burst: 50 };
 /// The maximum number of kinds in namespaces that are counted at a time. All others share one rate.
 const MAX_SUBJECTS: usize = 1024;
-/// The rate of lines about all that one address posts. Those of all namespaces come from the few addresses of the API servers.
+/// The rate of lines about all that one address posts. Those of all namespaces come from the few addresses of the API
+/// servers.
 const ADDRESS_RATE: Rate = Rate { per_second: 20, burst: 400 };
 /// The maximum number of addresses that are counted. All others share one rate.
 const MAX_ADDRESSES: usize = 1024;
@@ -45,7 +46,8 @@ impl RefusalLog {
         }
     }
 
-    /// Takes a line for a refusal. Returns how many were left out since the last one that was written; `None` where this one is left out, too.
+    /// Takes a line for a refusal. Returns how many were left out since the last one that was written; `None` where
+    /// this one is left out, too.
     pub(super) fn take_line(&self, address: IpAddr, subject: Subject<'_>, now: Instant) -> Option<u64> {
         let peer = Peer::from(address);
         // An address without lines takes none of the subjects. A subject without lines takes none of its address.

@@ -6,8 +6,9 @@ use nudge_protocol::labels;
 use crate::verdict::Denial;
 use crate::version_object::VersionObject;
 
-/// Decides about the deletion of an object with the labels of a version. `config` is the stored config; a deleted or terminating config
-/// needs no versions. Only sealed objects are kept. They are identified by uid, so a client that can't read the object learns nothing.
+/// Decides about the deletion of an object with the labels of a version. `config` is the stored config; a deleted or
+/// terminating config needs no versions. Only sealed objects are kept. They are identified by uid, so a client that
+/// can't read the object learns nothing.
 pub(crate) fn check_deletion(object: &VersionObject, config: Option<&VersionedConfig>) -> Result<(), Denial> {
     let Some(config) = config.filter(|config| config.metadata.deletion_timestamp.is_none()) else { return Ok(()) };
     let Some(version) = object.label(labels::VERSION) else { return Ok(()) };

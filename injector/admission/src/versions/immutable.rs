@@ -5,8 +5,8 @@ use json_patch::PatchOperation;
 use crate::patch::add;
 use crate::version_object::VersionObject;
 
-/// Returns the operation that makes a part immutable. An existing object that gets the label is left alone: it is not a version, and
-/// validation denies the label.
+/// Returns the operation that makes a part immutable. An existing object that gets the label is left alone: it is not a
+/// version, and validation denies the label.
 pub(crate) fn make_immutable(old: Option<&VersionObject>, new: &VersionObject) -> Option<PatchOperation> {
     let was_other = old.is_some_and(|old| !old.is_labelled());
     if !new.is_labelled() || new.immutable || new.is_terminating() || was_other {

@@ -1,5 +1,6 @@
-//! Rules for ConfigMaps and Secrets that are parts of versions: valid when created, never changed, kept while needed. The verdict about a
-//! new part follows from the request alone, because any client that reaches the webhook may pretend to be the API server.
+//! Rules for ConfigMaps and Secrets that are parts of versions: valid when created, never changed, kept while needed.
+//! The verdict about a new part follows from the request alone, because any client that reaches the webhook may pretend
+//! to be the API server.
 
 mod deletion;
 mod immutable;

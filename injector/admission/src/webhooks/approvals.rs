@@ -1,5 +1,5 @@
-//! The webhooks of `VersionApproval`s. An approval is by the user who creates it and has the right to approve, it does not change, and it is
-//! withdrawn by that user or by one who may override the config.
+//! The webhooks of `VersionApproval`s. An approval is by the user who creates it and has the right to approve, it does
+//! not change, and it is withdrawn by that user or by one who may override the config.
 
 use std::sync::Arc;
 

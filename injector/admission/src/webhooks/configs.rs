@@ -175,7 +175,8 @@ impl<L: Lookups> ValidateConfigs<L> {
         let old: VersionedConfig = parse_object(request.required_old_object()?)?;
         let namespace = request.required_namespace()?;
         let name = old.metadata.name.as_deref().unwrap_or(&request.name);
-        // A client that knows the uid has read the config. No other learns from the answer whether it exists and what uses it.
+        // A client that knows the uid has read the config. No other learns from the answer whether it exists and what
+        // uses it.
         let uid = old.metadata.uid.as_ref().filter(|uid| !uid.is_empty());
         let stored = match self.lookups.config(namespace, name).await {
             Ok(Some(stored)) => stored,

@@ -10,7 +10,8 @@ use crate::lookups::Lookups;
 use crate::review::Request;
 use crate::verdict::{Denial, UndecidedDeletions, Verdict};
 
-/// A webhook that refuses reviews of other namespaces. An error instead would let them pass under the failure policy `Ignore`.
+/// A webhook that refuses reviews of other namespaces. An error instead would let them pass under the failure policy
+/// `Ignore`.
 #[derive(Clone, Debug)]
 pub struct OnlyEnabled<W, L> {
     webhook: W,

@@ -15,7 +15,8 @@ use crate::review::{Request, ReviewError};
 use crate::verdict::{Denial, Verdict};
 use crate::webhooks::{Webhook, WebhookError};
 
-/// The error of a replica that can't inject pods yet. The failure policy refuses them, and their controller tries again.
+/// The error of a replica that can't inject pods yet. The failure policy refuses them, and their controller tries
+/// again.
 #[derive(Debug, thiserror::Error)]
 #[error("Nudge can't inject pods at this moment, because {0}; try again")]
 struct NotReady(&'static str);

@@ -1,6 +1,6 @@
-//! The webhook that notes who set the spec of a `ConfigSource`, and signs the note (see `nudge_core::requester`): that user is an author
-//! of its versions. The note stays as it is when a request changes nothing that decides their content, or lacks it, and nobody else's text stays
-//! there.
+//! The webhook that notes who set the spec of a `ConfigSource`, and signs the note (see `nudge_core::requester`): that
+//! user is an author of its versions. The note stays as it is when a request changes nothing that decides their
+//! content, or lacks it, and nobody else's text stays there.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ use crate::patch::set_annotations;
 use crate::review::Request;
 use crate::verdict::Verdict;
 
-/// The fields of a spec that do not decide the content of versions, but when they are made and activated, and how long they stay.
+/// The fields of a spec that do not decide the content of versions, but when they are made and activated, and how long
+/// they stay.
 const TIMING_FIELDS: [&str; 7] = [
     "activate",
     "debounceSeconds",

@@ -1,5 +1,5 @@
-//! The webhook of `ConfigSource`s. A source reads, creates and activates with rights of its own, so a user needs the same rights to create one, to
-//! change its spec, or to start a sync: otherwise the source would lend them.
+//! The webhook of `ConfigSource`s. A source reads, creates and activates with rights of its own, so a user needs the
+//! same rights to create one, to change its spec, or to start a sync: otherwise the source would lend them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, join, try_join, try_join_all};
 use kube::ResourceExt as _;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::{ConfigSource, FromOne, PartKind, VersionedConfig};
+use nudge_api::{ConfigSource, PartKind, SourcePlace, VersionedConfig};
 use nudge_core::sources::{published, source_faults};
 use nudge_protocol::labels;
 
@@ -47,7 +47,8 @@ impl<L: Lookups> ValidateSources<L> {
         let name = request.object_name();
         // The config has the name of the source where the spec names none, and that may still have to be generated.
         let config = source.spec.config_name.as_deref().unwrap_or(name);
-        // The API server asks about every namespace: a source in one that is enabled later must have been authorized, too.
+        // The API server asks about every namespace: a source in one that is enabled later must have been authorized,
+        // too.
         if !self.lookups.is_enabled(request, namespace).await? {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
                 "ConfigSource {name}: namespace {namespace} is not enabled; enable it first: kubectl nudge enable {namespace}"
@@ -58,15 +59,15 @@ impl<L: Lookups> ValidateSources<L> {
         if let Err(denial) = check_faults(&title, &[], &source_faults(name, &source.spec)) {
             return Ok(Verdict::Deny(denial));
         }
-        let from = source.spec.from.only().ok_or(ReviewError::Request("its object is not a ConfigSource"))?;
+        let from = source.spec.from.place().ok_or(ReviewError::Request("its object is not a ConfigSource"))?;
         let namesake = async {
             match from {
-                FromOne::Object(_, object) if object != config => self.lookups.config(namespace, object).await,
+                SourcePlace::Object(_, object) if object != config => self.lookups.config(namespace, object).await,
                 _ => Ok(None),
             }
         };
         let (namesake, config_object) = try_join(namesake, self.lookups.config(namespace, config)).await?;
-        if let FromOne::Object(kind, object) = from {
+        if let SourcePlace::Object(kind, object) = from {
             let namesake = if object == config { &config_object } else { &namesake };
             let publishes = |namesake: &VersionedConfig| kind == PartKind::ConfigMap || namesake.spec.publishes(kind);
             if namesake.as_ref().is_some_and(publishes) {
@@ -90,7 +91,7 @@ impl<L: Lookups> ValidateSources<L> {
 }
 
 /// Returns the rights that the role uses for the source, and that a user needs who has it done.
-fn lent_rights<'a>(from: FromOne<'a>, config: &'a str, publishes_secret: bool) -> Vec<Right<'a>> {
+fn lent_rights<'a>(from: SourcePlace<'a>, config: &'a str, publishes_secret: bool) -> Vec<Right<'a>> {
     let kind = from.part_kind();
     let mut rights: Vec<Right<'a>> = reading_rights(from).collect();
     rights.extend([Right::Create(kind), Right::UpdateConfigMap(config)]);
@@ -101,21 +102,21 @@ fn lent_rights<'a>(from: FromOne<'a>, config: &'a str, publishes_secret: bool) -
 }
 
 /// Returns the rights on what the source reads for its user in the cluster.
-fn reading_rights(from: FromOne<'_>) -> impl Iterator<Item = Right<'_>> {
+fn reading_rights(from: SourcePlace<'_>) -> impl Iterator<Item = Right<'_>> {
     let object = match from {
-        FromOne::Object(kind, object) => Some(Right::Get(kind, object)),
-        FromOne::Vault(vault) => Some(Right::CreateToken(&vault.auth.kubernetes.service_account)),
-        FromOne::Git(_) | FromOne::Oci(_) => None,
+        SourcePlace::Object(kind, object) => Some(Right::Get(kind, object)),
+        SourcePlace::Vault(vault) => Some(Right::CreateToken(&vault.auth.kubernetes.service_account)),
+        SourcePlace::Git(_) | SourcePlace::Oci(_) => None,
     };
     object.into_iter().chain(from.credentials().map(|secret| Right::Get(PartKind::Secret, secret)))
 }
 
-fn describe_origin(from: FromOne<'_>) -> String {
+fn describe_origin(from: SourcePlace<'_>) -> String {
     match from {
-        FromOne::Object(kind, object) => format!("{kind} {object}"),
-        FromOne::Git(git) => git.url.clone(),
-        FromOne::Oci(oci) => oci.url.clone(),
-        FromOne::Vault(vault) => format!("a secret of {}", vault.address),
+        SourcePlace::Object(kind, object) => format!("{kind} {object}"),
+        SourcePlace::Git(git) => git.url.clone(),
+        SourcePlace::Oci(oci) => oci.url.clone(),
+        SourcePlace::Vault(vault) => format!("a secret of {}", vault.address),
     }
 }
 
@@ -212,14 +213,15 @@ mod tests {
         }
     }
 
-    /// The role uses all that it may do, and does nothing else (`tests/tests/servers/rights.rs`). So a call that is new in it is found here.
+    /// The role uses all that it may do, and does nothing else (`tests/tests/servers/rights.rs`). So a call that is new
+    /// in it is found here.
     #[test]
     fn what_the_role_may_do_is_asked_of_who_has_it_done() {
         let sources = [secret(), source(&json!({"configMap": {"name": "live"}}))]
             .map(|source| serde_json::from_value::<ConfigSource>(source).unwrap());
         let asked: BTreeSet<_> = sources
             .iter()
-            .flat_map(|source| lent_rights(source.spec.from.only().unwrap(), "shop", true))
+            .flat_map(|source| lent_rights(source.spec.from.place().unwrap(), "shop", true))
             .map(|right| {
                 let (verb, group, resource, _) = right.rbac();
                 [verb, group, resource].map(str::to_owned)

@@ -23,7 +23,8 @@ use crate::verdict::Verdict;
 use crate::version_object::VersionObject;
 use crate::{audit, versions};
 
-/// The webhook that makes versions immutable, marks those that may become current by themselves, and notes who created each part, and for which config.
+/// The webhook that makes versions immutable, marks those that may become current by themselves, and notes who created
+/// each part, and for which config.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateVersions<L> {
     lookups: Arc<L>,
@@ -97,8 +98,9 @@ impl<L: Lookups> MutateVersions<L> {
         Ok(Verdict::patch(immutable.into_iter().chain(notes).collect()).with_warnings(warnings))
     }
 
-    /// Returns the right that the creator of a part lacks to have it published by itself, and the identity of the config, which is looked up
-    /// live. Only for a Secret it matters whether the config publishes Secrets: a version is marked if all of its parts are.
+    /// Returns the right that the creator of a part lacks to have it published by itself, and the identity of the
+    /// config, which is looked up live. Only for a Secret it matters whether the config publishes Secrets: a version is
+    /// marked if all of its parts are.
     async fn find_lacking_right<'a>(
         &self,
         request: &Request,

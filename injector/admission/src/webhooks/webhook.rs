@@ -23,7 +23,8 @@ pub enum WebhookError {
     Internal(Box<dyn Error + Send + Sync>),
 }
 
-/// A webhook: it decides about the reviews of one path. It has no effect beyond its answer, so a dry run is like any other request.
+/// A webhook: it decides about the reviews of one path. It has no effect beyond its answer, so a dry run is like any
+/// other request.
 pub trait Webhook: Send + Sync + 'static {
     /// Returns the path, such as `/validate/versions`; also its name in metrics and logs.
     fn path(&self) -> &'static str;

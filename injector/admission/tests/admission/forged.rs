@@ -1,4 +1,5 @@
-//! Reviews that no API server has sent: any client that reaches the port can post them in any user's name, and learns nothing.
+//! Reviews that no API server has sent: any client that reaches the port can post them in any user's name, and learns
+//! nothing.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};

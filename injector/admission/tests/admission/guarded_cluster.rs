@@ -18,7 +18,7 @@ use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, IndexLookups, KubeLookups, Webhooks, guards,
 };
-use nudge_api::{RolloutPolicy, VersionApproval, VersionedConfig, approval_crd, crd, policy_crd};
+use nudge_api::{RolloutPolicy, VersionApproval, VersionedConfig, crd};
 use nudge_core::namespaces::NamespaceRule;
 use nudge_server::rates::Rate;
 use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
@@ -155,9 +155,9 @@ pub(crate) fn tls(certified: &Certified) -> Result<Arc<ServerConfig>> {
 /// Installs the CRD and waits until it is served.
 pub(crate) async fn install_crd(admin: &Client) -> Result<()> {
     let crds = Api::<CustomResourceDefinition>::all(admin.clone());
-    crds.create(&PostParams::default(), &crd()).await?;
-    crds.create(&PostParams::default(), &approval_crd()).await?;
-    crds.create(&PostParams::default(), &policy_crd()).await?;
+    crds.create(&PostParams::default(), &crd::<VersionedConfig>()).await?;
+    crds.create(&PostParams::default(), &crd::<VersionApproval>()).await?;
+    crds.create(&PostParams::default(), &crd::<RolloutPolicy>()).await?;
     let configs = Api::<VersionedConfig>::all(admin.clone());
     eventually(SOON, "VersionedConfigs are served", async || configs.list(&ListParams::default()).await.ok()).await?;
     let approvals = Api::<VersionApproval>::all(admin.clone());
@@ -226,7 +226,8 @@ pub(crate) fn sealed(version: &str, parts: &[&ConfigMap]) -> Value {
     json!({"version": version, "state": "Available", "keys": 1, "bytes": 1, "parts": parts})
 }
 
-/// Values of label and annotation that number no part, with the end of the refusal: the webhook and the policies say the same.
+/// Values of label and annotation that number no part, with the end of the refusal: the webhook and the policies say
+/// the same.
 pub(crate) const MISNUMBERED: [(Option<&str>, Option<&str>, &str); 7] = [
     (None, Some("2"), "label nudge.dev/part is missing; it must be a number from 1 to 2; add it"),
     (Some("1"), Some("17"), "annotation nudge.dev/parts must be a number from 1 to 16, not \"17\"; correct it"),
@@ -283,7 +284,8 @@ pub(crate) fn decisive_changes() -> [(Value, &'static str); 4] {
     ]
 }
 
-/// Changes that need that right, and the right to delete versions, and what a refusal for the lack of the one and the other calls each.
+/// Changes that need that right, and the right to delete versions, and what a refusal for the lack of the one and the
+/// other calls each.
 pub(crate) fn deleting_changes() -> [(Value, [&'static str; 2]); 2] {
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
     [

@@ -60,7 +60,8 @@ async fn an_outage_blocks_only_the_choice_of_versions() -> Result<()> {
     let elsewhere = cluster.space("elsewhere").await?;
     config(&elsewhere, "shop", json!({"version": "1"}), json!({"currentVersion": "1"})).await?;
     space.delete(SOON * 2).await?;
-    // Deleted and created without its guards: nobody does that meanwhile, and neither does the deletion of the namespace below 1.28.
+    // Deleted and created without its guards: nobody does that meanwhile, and neither does the deletion of the
+    // namespace below 1.28.
     let refused =
         guarded.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await.map(drop).unwrap_err();
     assert!(refused.to_string().contains("failed calling webhook \"configs-guarded-delete.nudge.dev\""), "{refused}");

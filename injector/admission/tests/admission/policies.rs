@@ -276,7 +276,8 @@ async fn versions_kept(space: &Space) -> Result<()> {
         let patch = Patch::Merge(json!({"status": status}));
         configs.patch_status("shop", &PatchParams::default(), &patch).await?;
         let expected = format!("{title} {because}");
-        // The API server's own view of the configs follows a moment later; until it knows one there is no refusal either.
+        // The API server's own view of the configs follows a moment later; until it knows one there is no refusal
+        // either.
         eventually(SOON, because, async || {
             if let Err(kube::Error::Api(status)) = deleted().await {
                 return status.message.ends_with(&expected).then_some(());

@@ -1,4 +1,5 @@
-//! All tenants of a cluster come by way of one client, the API server: one namespace and one user leave room for the others.
+//! All tenants of a cluster come by way of one client, the API server: one namespace and one user leave room for the
+//! others.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Rules 1, 2 and 4: versions are valid when created, never changed, and kept while needed; and which of them are marked.
+//! Rules 1, 2 and 4: versions are valid when created, never changed, and kept while needed; and which of them are
+//! marked.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{
     ConfigSource, ConfigSourceSpec, Explanation, RolloutPolicy, RolloutPolicySpec, VersionApproval,
-    VersionApprovalSpec, VersionedConfigSpec, approval_crd, crd, policy_crd, source_crd,
+    VersionApprovalSpec, VersionedConfig, VersionedConfigSpec, crd,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -110,10 +110,10 @@ impl Kind {
     }
 }
 
-static CONFIG: LazyLock<Kind> = LazyLock::new(|| Kind::new(&crd()));
-static SOURCE: LazyLock<Kind> = LazyLock::new(|| Kind::new(&source_crd()));
-static POLICY: LazyLock<Kind> = LazyLock::new(|| Kind::new(&policy_crd()));
-static APPROVAL: LazyLock<Kind> = LazyLock::new(|| Kind::new(&approval_crd()));
+static CONFIG: LazyLock<Kind> = LazyLock::new(|| Kind::new(&crd::<VersionedConfig>()));
+static SOURCE: LazyLock<Kind> = LazyLock::new(|| Kind::new(&crd::<ConfigSource>()));
+static POLICY: LazyLock<Kind> = LazyLock::new(|| Kind::new(&crd::<RolloutPolicy>()));
+static APPROVAL: LazyLock<Kind> = LazyLock::new(|| Kind::new(&crd::<VersionApproval>()));
 
 /// Each is one line that names its field, and has no more than a condition can hold.
 fn check(faults: &[Explanation]) -> Result<(), TestCaseError> {

@@ -50,7 +50,7 @@ fn version_fault(field: &str, version: &str) -> Option<Explanation> {
 fn override_faults(overridden: &Override, now: Timestamp) -> impl Iterator<Item = Explanation> {
     const FIELD: &str = "spec.rollout.override";
     let late = overridden.ends_too_late(now).then(|| {
-        let (end, hours) = (overridden.until_time.0, Override::MAX_AHEAD.as_hours());
+        let (end, hours) = (overridden.until_time.0, Override::MAX_REMAINING_TIME.as_hours());
         invalid(
             FIELD,
             format!("its untilTime is {end}, and it may be at most {hours} hours ahead; set an earlier time"),

@@ -170,7 +170,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
 /// Returns why nothing begins or goes on by a spec that no webhook has seen as it is. What runs is judged all the same, and goes back if it is bad.
 fn invalid(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let fault = config_faults(name, &config.spec, Override::when_read(now.time.0)).into_iter().next()?;
+    let fault = config_faults(name, &config.spec, Override::reader_time(now.time.0)).into_iter().next()?;
     let message = clipped(format!("no version begins or goes on until this is corrected: {}", fault.message));
     Some(Withheld { why: fault.reason.explained(message), until: None, ends: None, unsaid: false })
 }

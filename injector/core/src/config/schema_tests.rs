@@ -6,7 +6,9 @@ use std::sync::{Arc, LazyLock};
 use jsonschema::Validator;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{OnFailure, Override, PartStatus, Reason, Step, StepSelector, VersionedConfigStatus, crd};
+use nudge_api::{
+    OnFailure, Override, PartStatus, Reason, Step, StepSelector, VersionedConfig, VersionedConfigStatus, crd,
+};
 use nudge_protocol::{ConfigName, VersionName};
 use proptest::collection::vec;
 use proptest::option;
@@ -21,7 +23,7 @@ use crate::requester::Requester;
 
 /// The schema of the status as the API server reads it: with bounds of integers, which it takes from their formats.
 static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
-    let crd = serde_json::to_value(crd()).unwrap();
+    let crd = serde_json::to_value(crd::<VersionedConfig>()).unwrap();
     let mut schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"].clone();
     bound(&mut schema);
     jsonschema::options().should_validate_formats(true).build(&schema).unwrap()

@@ -177,7 +177,7 @@ fn counted(
     let required = usize::try_from(needed.required).unwrap_or(usize::MAX).max(1);
     if counts.len() >= required {
         let record = |given: &Given| ReleaseApproval { user: shown(&given.user), approval_time: given.at.clone() };
-        return Ok(counts.into_iter().take(Release::MOST_APPROVALS).map(record).collect());
+        return Ok(counts.into_iter().take(Release::MAX_APPROVALS).map(record).collect());
     }
     let way_out = match (authors, asker) {
         (Authors::Unknown, _) if needed.not_author => UNKNOWN_AUTHOR.to_owned(),

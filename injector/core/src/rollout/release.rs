@@ -229,7 +229,7 @@ fn note_move(open: &mut Release, moved: &Move, before: &Rollout, seen: &Observat
     // Pods that restart in place get a step in parts.
     let goes_on = last.is_some_and(|last| (last.step, &last.step_name) == (moved.step, &moved.step_name))
         && seen.at_once.is_none();
-    let full = open.steps.len() >= Release::MOST_STEPS;
+    let full = open.steps.len() >= Release::MAX_STEPS;
     match open.steps.last_mut() {
         Some(step) if goes_on || full => step.pods = pods,
         _ => open.steps.push(ReleaseStep { start_time: now.clone(), pods }),

@@ -233,7 +233,7 @@ fn large(number: usize) -> Release {
     let mut release = Release::new(format!("1.0.{number}"), Some("1.0.0".to_owned()), at());
     (release.end_time, release.outcome) = (Some(at()), Some(ReleaseOutcome::RolledBack));
     (release.requested_by, release.message) = (Some("u".repeat(253)), Some("m".repeat(512)));
-    release.steps = vec![ReleaseStep { start_time: at(), pods: u32::MAX }; Release::MOST_STEPS];
+    release.steps = vec![ReleaseStep { start_time: at(), pods: u32::MAX }; Release::MAX_STEPS];
     release
 }
 

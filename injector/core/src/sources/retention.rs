@@ -28,7 +28,7 @@ pub(super) fn retained(observed: &Observed<'_>, status: &ConfigSourceStatus) -> 
     if !works || matches!(upstream, Upstream::Unknown) {
         return (None, None);
     }
-    let is_secret = source.spec.from.only().is_some_and(|from| from.part_kind() == PartKind::Secret);
+    let is_secret = source.spec.from.place().is_some_and(|from| from.part_kind() == PartKind::Secret);
     let due = status.gone_time.as_ref().filter(|_| is_secret).map(|gone| after(gone.0, secret_retention(source)));
     let last = status.version.as_deref().filter(|_| due.is_some_and(|due| due <= now));
     let act = (last != observed.last).then(|| Act::KeepOnly(last.map(str::to_owned)));

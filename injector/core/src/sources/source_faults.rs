@@ -3,7 +3,9 @@
 
 use std::fmt::Display;
 
-use nudge_api::{ConfigSourceSpec, Explanation, FromOne, GitReference, GitSource, OciSource, PartKind, VaultSource};
+use nudge_api::{
+    ConfigSourceSpec, Explanation, GitReference, GitSource, OciSource, PartKind, SourcePlace, VaultSource,
+};
 
 use crate::config::name_fault;
 use crate::faults::invalid;
@@ -18,15 +20,15 @@ pub fn source_faults(name: &str, spec: &ConfigSourceSpec) -> Vec<Explanation> {
 }
 
 fn from_fault(config: &str, spec: &ConfigSourceSpec) -> Option<Explanation> {
-    match spec.from.only() {
+    match spec.from.place() {
         None => Some(invalid("spec.from", "it must name exactly one of configMap, secret, git, oci and vault")),
-        Some(FromOne::Object(PartKind::ConfigMap, name)) if name == config => {
+        Some(SourcePlace::Object(PartKind::ConfigMap, name)) if name == config => {
             Some(published(PartKind::ConfigMap, name))
         }
-        Some(FromOne::Object(..)) => None,
-        Some(FromOne::Git(git)) => git_wanted(git).err(),
-        Some(FromOne::Oci(oci)) => oci_wanted(oci).err(),
-        Some(FromOne::Vault(vault)) => vault_address(vault).err(),
+        Some(SourcePlace::Object(..)) => None,
+        Some(SourcePlace::Git(git)) => git_wanted(git).err(),
+        Some(SourcePlace::Oci(oci)) => oci_wanted(oci).err(),
+        Some(SourcePlace::Vault(vault)) => vault_address(vault).err(),
     }
 }
 

@@ -168,7 +168,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
         not_waited_for: count,
         reason: Some(Reason::ContainerRestarted),
         first: Some(first),
-        analysis: vec![measured; Analysis::MOST],
+        analysis: vec![measured; Analysis::MAX_ANALYSES],
     });
     let message = clipped(long.clone());
     let (name, reason) = (sealed[1].version.clone(), Reason::ProgressDeadlineExceeded);
@@ -189,7 +189,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
     ];
     let condition = |kind| condition(kind, true, Reason::ProgressDeadlineExceeded, &long, Some(i64::MAX), &now());
     status.conditions = kinds.into_iter().map(condition).collect();
-    status.invalid = (0..InvalidVersion::MOST)
+    status.invalid = (0..InvalidVersion::MAX_INVALID)
         .map(|number| InvalidVersion {
             version: format!("2026.12.{number}"),
             reason: Reason::Invalid,
@@ -208,7 +208,7 @@ fn release(number: usize) -> Release {
     (release.requested_by, release.request_time) = (Some("u".repeat(253)), Some(now()));
     (release.end_time, release.outcome) = (Some(now()), Some(ReleaseOutcome::RolledBack));
     (release.reason, release.message) = (Some(Reason::ProgressDeadlineExceeded), Some("m".repeat(512)));
-    release.steps = vec![ReleaseStep { start_time: now(), pods: u32::MAX }; Release::MOST_STEPS];
+    release.steps = vec![ReleaseStep { start_time: now(), pods: u32::MAX }; Release::MAX_STEPS];
     let (requested_by, request_time) = (release.requested_by.clone(), release.request_time.clone());
     release.overridden = Some(ReleaseOverride { reason: "r".repeat(256), requested_by, request_time });
     release

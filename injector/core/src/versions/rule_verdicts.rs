@@ -142,7 +142,7 @@ pub(super) fn bounded(
     named: Option<&str>,
 ) -> Vec<InvalidVersion> {
     all.sort_by_key(|one| before.iter().position(|known| known.version == one.version).unwrap_or(before.len()));
-    while all.len() > InvalidVersion::MOST {
+    while all.len() > InvalidVersion::MAX_INVALID {
         let oldest = all.iter().position(|one| named != Some(one.version.as_str())).unwrap_or_default();
         all.remove(oldest);
     }
@@ -158,13 +158,13 @@ mod tests {
         let of = |numbers: std::ops::Range<usize>| -> Vec<InvalidVersion> {
             numbers.map(|number| record(&number.to_string(), "c", "r", "m")).collect()
         };
-        let before = of(0..InvalidVersion::MOST);
+        let before = of(0..InvalidVersion::MAX_INVALID);
         let names = |all: Vec<InvalidVersion>| all.into_iter().map(|one| one.version).collect::<Vec<_>>();
-        let mut now = of(0..InvalidVersion::MOST + 2);
+        let mut now = of(0..InvalidVersion::MAX_INVALID + 2);
         now.reverse();
         let kept = names(bounded(now.clone(), &before, None));
-        let newest = [InvalidVersion::MOST, InvalidVersion::MOST + 1].map(|number| number.to_string());
-        assert!(kept.len() == InvalidVersion::MOST && newest.iter().all(|name| kept.contains(name)), "{kept:?}");
+        let newest = [InvalidVersion::MAX_INVALID, InvalidVersion::MAX_INVALID + 1].map(|number| number.to_string());
+        assert!(kept.len() == InvalidVersion::MAX_INVALID && newest.iter().all(|name| kept.contains(name)), "{kept:?}");
         assert_eq!(names(bounded(now, &before, Some("0")))[0], "0");
     }
 

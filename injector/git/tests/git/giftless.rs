@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::Request;
 use nudge_core::outbound::Address;
 use nudge_git::{Credential, GitError};
-use nudge_outbound::{Bounds, Reach, of_pem, request};
+use nudge_outbound::{Bounds, Reach, authorities_from_pem, request};
 use nudge_tests::servers::giftless::{Giftless, USER};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -53,9 +53,9 @@ async fn scene() -> Result<Option<Scene>> {
 
 /// Puts contents there as git-lfs does: by the batch API, an upload each, and the question whether that is right.
 pub(crate) async fn upload(web: &Web, giftless: &Giftless, repository: &str, contents: &[Vec<u8>]) -> Result<()> {
-    let authorities = of_pem(&web.certificates.ca).context("no CA")?;
+    let authorities = authorities_from_pem(&web.certificates.ca).context("no CA")?;
     let address = Address::parse(web.url("").trim_end_matches('/'))?;
-    let bounds = Bounds { time: std::time::Duration::from_mins(1), bytes: 1024 * 1024 };
+    let bounds = Bounds { timeout: std::time::Duration::from_mins(1), max_bytes: 1024 * 1024 };
     let ask = async |method: &str, path: &str, authorization: &str, body: &[u8]| -> Result<Bytes> {
         let asked = Request::builder()
             .method(method)

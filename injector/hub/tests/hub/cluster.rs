@@ -139,7 +139,9 @@ impl HubOnCluster {
         static MADE: OnceCell<()> = OnceCell::const_new();
         let made = MADE.get_or_try_init(async || {
             let admin = cluster.admin().await?;
-            Api::<CustomResourceDefinition>::all(admin.clone()).create(&PostParams::default(), &crd()).await?;
+            Api::<CustomResourceDefinition>::all(admin.clone())
+                .create(&PostParams::default(), &crd::<VersionedConfig>())
+                .await?;
             rights(&admin).await
         });
         made.await?;

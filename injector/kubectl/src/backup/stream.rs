@@ -1,7 +1,7 @@
 //! The file of an export: YAML documents, each of one object. Every document is parsed again before it is written, and
 //! everything that is read has bounds.
 
-use nudge_validation::behind_document;
+use nudge_validation::line_after_document;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -86,7 +86,7 @@ fn parse(text: &str) -> Result<Value, String> {
         with_snippet: false,
     };
     let value = serde_saphyr::from_str_with_options(text, options).map_err(|error| error.without_snippet().to_string());
-    match behind_document(text) {
+    match line_after_document(text) {
         Some(_) => value.and(Err("something follows its end".to_owned())),
         None => value,
     }

@@ -152,7 +152,7 @@ fn check_digest(config: &str, version: &VersionStatus, read_digest: Option<&Dige
 fn counts_at(approval: &VersionApproval, now: Timestamp) -> bool {
     let created = approval.metadata.creation_timestamp.as_ref();
     approval.spec.decision == ApprovalDecision::Deny
-        || created.is_some_and(|created| now.duration_since(created.0) < Approval::SHORTEST)
+        || created.is_some_and(|created| now.duration_since(created.0) < Approval::MIN_VALIDITY)
 }
 
 /// Returns the groups of the user as admission has noted them. The note begins with a time and a proof, which differ in

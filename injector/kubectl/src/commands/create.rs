@@ -5,7 +5,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Preconditions};
 use nudge_api::{Origin, PartKind, VersionedConfig, VersionedConfigSpec};
-use nudge_authoring::{Common, Content, Keep, OPAQUE, Object, Part, digest_name, divide, names, object, was_used};
+use nudge_authoring::{
+    Common, Content, Keep, OPAQUE, Object, Part, digest_name, divide, object, object_names, was_used,
+};
 use nudge_cluster::call::is_conflict;
 use nudge_core::derived_keys::{ContentKey, KEY_BYTES};
 use nudge_core::versions::{baseline_refusal, object_name};
@@ -144,7 +146,7 @@ pub(crate) async fn print_offline(out: &Output, command: &Create, namespace: Opt
     }
     let count = new.parts.len();
     let objects = new.parts.iter().zip(1..).map(|(part, number)| {
-        let (readable, hashed) = names(&command.config, &new.version, number, count);
+        let (readable, hashed) = object_names(&command.config, &new.version, number, count);
         let mut object = part_object(command, &new, part, (number, count), &readable.unwrap_or(hashed));
         let metadata = object.metadata_mut();
         metadata.namespace = namespace.map(str::to_owned);
@@ -254,7 +256,7 @@ async fn create_part(
     configs: &[VersionedConfig],
 ) -> Result<Object, Failure> {
     let (config, version) = (&command.config, &new.version);
-    let (readable, hashed) = names(config, version, part_of.0, part_of.1);
+    let (readable, hashed) = object_names(config, version, part_of.0, part_of.1);
     let readable = readable.filter(|name| !was_used(name, config, version, configs));
     let mut last_failure = None;
     for name in readable.into_iter().chain([hashed]) {

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
-use nudge_api::{ConditionType, ConfigSource, FromOne, VersionedConfig, find_condition};
+use nudge_api::{ConditionType, ConfigSource, SourcePlace, VersionedConfig, find_condition};
 use nudge_core::sources::{holder, release};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
@@ -111,11 +111,11 @@ fn is_unattended(source: &ConfigSource, attended: Option<bool>, now: Timestamp) 
 }
 
 fn row(source: &ConfigSource) -> Vec<String> {
-    let from = source.spec.from.only().map(|from| match from {
-        FromOne::Object(kind, name) => format!("{}/{name}", kind.as_str().to_lowercase()),
-        FromOne::Git(git) => git.url.clone(),
-        FromOne::Oci(oci) => oci.url.clone(),
-        FromOne::Vault(vault) => format!("{} {}/{}", vault.address, vault.kv.mount, vault.kv.path),
+    let from = source.spec.from.place().map(|from| match from {
+        SourcePlace::Object(kind, name) => format!("{}/{name}", kind.as_str().to_lowercase()),
+        SourcePlace::Git(git) => git.url.clone(),
+        SourcePlace::Oci(oci) => oci.url.clone(),
+        SourcePlace::Vault(vault) => format!("{} {}/{}", vault.address, vault.kv.mount, vault.kv.path),
     });
     let status = source.status.clone().unwrap_or_default();
     let ready = find_condition(&status.conditions, ConditionType::Ready);

@@ -10,7 +10,7 @@ use nudge_api::{Origin, OriginKind};
 use nudge_authoring::Content;
 use nudge_core::outbound::Address;
 use nudge_oci::{Artifact, Credential, Located, Pick, Pulled, Reference, Registry, Request, credential_of};
-use nudge_outbound::{Reach, of_image};
+use nudge_outbound::{Reach, system_authorities};
 use nudge_protocol::error_chain::message;
 use zeroize::Zeroizing;
 
@@ -83,7 +83,7 @@ impl Registries {
 
 /// Returns a client for registries as the user can reach them.
 pub(crate) fn registry() -> Registry {
-    Registry::new(Reach::Anywhere, of_image())
+    Registry::new(Reach::Anywhere, system_authorities())
 }
 
 /// Adds the files of the artifact, if one is named, and returns where they are from.

@@ -47,7 +47,7 @@ pub(crate) fn rules_of_file(path: &str) -> Result<NamedRules, Failure> {
         texts.insert(reference.clone(), text.map_err(not_in_file)?);
     }
     let (count, compiled) = (rules.len(), Rules::compile(&rules, &texts));
-    let rules = compiled.map_err(|error| failure(error.detailed()))?;
+    let rules = compiled.map_err(|error| failure(error.detailed_message()))?;
     Ok(NamedRules { rules, name: path.to_owned(), count, config })
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn rules_of_config(session: &Session, config: &VersionedConfig)
         texts.insert(reference.clone(), schema_of(stored, reference).map_err(failure)?);
     }
     let (count, compiled) = (rules.len(), Rules::compile(rules, &texts));
-    let rules = compiled.map_err(|error| failure(error.detailed()))?;
+    let rules = compiled.map_err(|error| failure(error.detailed_message()))?;
     Ok(NamedRules { rules, name: format!("config {name}"), count, config: Some(name) })
 }
 

@@ -157,7 +157,7 @@ impl<'a> Session<'a> {
             why: "it can't be used",
         };
         let built = built.body(Full::new(body)).map_err(malformed)?;
-        let bounds = Bounds { time: REQUEST_TIMEOUT, bytes: ask.bytes };
+        let bounds = Bounds { timeout: REQUEST_TIMEOUT, max_bytes: ask.bytes };
         request(address, &self.registry.reach, &self.registry.roots, built, bounds)
             .await
             .map_err(|source| OciError::Http { host: address.authority(), source })

@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Api, ResourceExt as _};
-use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, FromOne, Reason, VersionedConfig};
+use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Reason, SourcePlace, VersionedConfig};
 use nudge_authoring::source_name;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
@@ -201,8 +201,8 @@ impl Task {
 
     fn observe_object(&mut self, state: ObjectState<Object>) {
         let (now, own_name) = (Timestamp::now(), self.source.name_any());
-        let watched = match self.source.spec.from.only() {
-            Some(FromOne::Object(kind, name)) => Some((kind, name)),
+        let watched = match self.source.spec.from.place() {
+            Some(SourcePlace::Object(kind, name)) => Some((kind, name)),
             _ => None,
         };
         let draft = match (state, watched) {

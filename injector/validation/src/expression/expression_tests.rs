@@ -3,7 +3,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::*;
-use crate::bounded::with_deep_stack;
+use crate::deep_stack::with_deep_stack;
 use crate::dictionary::Entry;
 
 fn dictionary<'a>(pairs: &'a [(&'a str, &'a str)]) -> Dictionary<'a> {
@@ -21,7 +21,7 @@ fn evaluated(
 ) -> Result<Result<bool, &'static str>, Exhausted> {
     let expression = compiled(source).unwrap_or_else(|why| panic!("{source}: {why}"));
     let evaluated = with_deep_stack(|| {
-        meter::begin(meter::STEPS);
+        meter::begin(meter::MAX_STEPS);
         expression.evaluate(&dictionary(pairs), parsed.iter().map(|(key, value)| (*key, value)))
     });
     evaluated.unwrap()

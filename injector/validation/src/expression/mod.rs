@@ -1,10 +1,11 @@
 //! CEL expressions over a content: `data` has the values by key, `parsed` those that have a format.
 //!
-//! The library evaluates without any bound. So every expression is rewritten before: each loop counts its turns, and each function the
-//! size of what it is given, before anything is done ([`metered`]). Only functions are allowed whose cost is known.
+//! The library evaluates without any bound. So every expression is rewritten before: each loop counts its turns, and
+//! each function the size of its arguments, before the work is done ([`metering`]). Only functions of known cost are
+//! allowed.
 
 mod functions;
-mod metered;
+mod metering;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,11 +22,11 @@ use crate::dictionary::Dictionary;
 use crate::finding::clip;
 use crate::meter::{self, Exhausted, charge};
 
-/// Longest expression.
+/// The maximum length of an expression.
 const MAX_SOURCE_BYTES: usize = 2048;
-/// Most nodes of an expression.
+/// The maximum number of nodes of an expression.
 const MAX_NODES: u64 = 500;
-/// Longest part of an error of the parser in a message.
+/// The maximum length of an error of the parser in a message.
 const MAX_ERROR_BYTES: usize = 120;
 
 /// An expression that is allowed, ready to be evaluated.
@@ -37,7 +38,7 @@ pub(crate) struct Expression {
 }
 
 impl Expression {
-    /// Reads it, and finds out whether it can be evaluated: with values of any content it yields true or false, or an error.
+    /// Parses an expression, and checks that it can be evaluated: for any content it yields true or false, or an error.
     pub(crate) fn compile(source: &str) -> Result<Self, String> {
         if source.len() > MAX_SOURCE_BYTES {
             return Err(format!("it has {} bytes, and at most {MAX_SOURCE_BYTES} are allowed", source.len()));
@@ -46,12 +47,12 @@ impl Expression {
         let tree = parser.parse(source).map_err(|errors| {
             let first = errors.errors.first();
             let at = first.map(|error| error.pos).unwrap_or_default();
-            // It goes on with all that could stand there.
+            // The message goes on with all that could stand there.
             let what = first.and_then(|error| error.msg.split(" expecting ").next()).unwrap_or_default();
             let what = clip(what, MAX_ERROR_BYTES);
             format!("it is not CEL: line {}, column {}: {what}", at.0, at.1)
         })?;
-        let metered = metered::metered(tree)?;
+        let metered = metering::meter_expression(tree)?;
         if metered.nodes > MAX_NODES {
             return Err(format!(
                 "it has {} operations, and at most {MAX_NODES} are allowed; make several rules",
@@ -59,16 +60,16 @@ impl Expression {
             ));
         }
         let expression = Self { tree: metered.tree, nodes: metered.nodes, uses_parsed: metered.uses_parsed };
-        meter::begin(meter::STEPS);
+        meter::begin(meter::MAX_STEPS);
         match expression.evaluate(&Dictionary::new(), std::iter::empty()) {
             Ok(Err(why)) if why == NOT_BOOL => Err("it must yield true or false".to_owned()),
             Err(Exhausted) => Err("it takes more time than a rule may take".to_owned()),
-            // Keys are missing.
+            // An error is expected, because the content has no keys.
             Ok(_) => Ok(expression),
         }
     }
 
-    /// Whether it is true, or why that can't be said, without any value.
+    /// Returns whether the expression is true, or why it can't be evaluated, without any value.
     pub(crate) fn evaluate<'v>(
         &self,
         dictionary: &Dictionary<'v>,
@@ -83,26 +84,26 @@ impl Expression {
             (CelMapKey::from(key), value)
         });
         let data: HashMap<CelMapKey<'v>, Box<dyn Val + 'v>> = data.collect();
-        let mut known: HashMap<CelMapKey<'v>, Box<dyn Val + 'v>> = HashMap::new();
+        let mut parsed_values: HashMap<CelMapKey<'v>, Box<dyn Val + 'v>> = HashMap::new();
         if self.uses_parsed {
             for (key, value) in parsed {
-                known.insert(CelMapKey::from(key), value_of(value)?);
+                parsed_values.insert(CelMapKey::from(key), to_cel(value)?);
             }
         }
         let mut context = Context::with_env(Arc::new(functions::environment()));
         context.add_variable_as_val("data", Box::new(CelMap::from(data)));
-        context.add_variable_as_val("parsed", Box::new(CelMap::from(known)));
-        let yielded = CelValue::resolve_val(&self.tree, &context);
-        let answer = without_values(&yielded.map(|value| value.downcast_ref::<CelBool>().map(|it| *it.inner())));
+        context.add_variable_as_val("parsed", Box::new(CelMap::from(parsed_values)));
+        let result = CelValue::resolve_val(&self.tree, &context);
+        let answer = hide_values(&result.map(|value| value.downcast_ref::<CelBool>().map(|value| *value.inner())));
         if meter::is_exhausted() { Err(Exhausted) } else { Ok(answer) }
     }
 }
 
-/// What an expression yields that is neither true nor false.
+/// The error of an expression that yields neither true nor false.
 const NOT_BOOL: &str = "it yields neither true nor false";
 
-/// Errors of the library quote values.
-fn without_values(result: &Result<Option<bool>, ExecutionError>) -> Result<bool, &'static str> {
+/// Returns the result with an error of our own, because those of the library quote values.
+fn hide_values(result: &Result<Option<bool>, ExecutionError>) -> Result<bool, &'static str> {
     match result {
         Ok(Some(holds)) => Ok(*holds),
         Ok(None) => Err(NOT_BOOL),
@@ -118,8 +119,8 @@ fn without_values(result: &Result<Option<bool>, ExecutionError>) -> Result<bool,
     }
 }
 
-/// Borrows all text.
-fn value_of<'v>(value: &'v Value) -> Result<Box<dyn Val + 'v>, Exhausted> {
+/// Converts a value to CEL, which borrows all text.
+fn to_cel<'v>(value: &'v Value) -> Result<Box<dyn Val + 'v>, Exhausted> {
     charge(2)?;
     Ok(match value {
         Value::Null => Box::new(CelNull),
@@ -131,11 +132,11 @@ fn value_of<'v>(value: &'v Value) -> Result<Box<dyn Val + 'v>, Exhausted> {
         },
         Value::String(text) => Box::new(CelString::from(text.as_str())),
         Value::Array(items) => {
-            let items = items.iter().map(value_of).collect::<Result<Vec<_>, _>>()?;
+            let items = items.iter().map(to_cel).collect::<Result<Vec<_>, _>>()?;
             Box::new(CelList::from(items))
         }
         Value::Object(entries) => {
-            let entries = entries.iter().map(|(name, value)| Ok((CelMapKey::from(name.as_str()), value_of(value)?)));
+            let entries = entries.iter().map(|(name, value)| Ok((CelMapKey::from(name.as_str()), to_cel(value)?)));
             Box::new(CelMap::from(entries.collect::<Result<HashMap<_, _>, Exhausted>>()?))
         }
     })

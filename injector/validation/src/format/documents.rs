@@ -6,39 +6,42 @@ use super::{Refusal, end_of};
 use crate::dictionary::Parsed;
 use crate::finding::Place;
 
-/// Most nodes of a YAML document, with those that aliases repeat.
-const YAML_NODES: usize = 100_000;
-/// Most aliases.
-const YAML_ALIASES: usize = 1000;
+/// The maximum number of nodes of a YAML document, with those that aliases repeat.
+const MAX_YAML_NODES: usize = 100_000;
+/// The maximum number of aliases.
+const MAX_YAML_ALIASES: usize = 1000;
 
 pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
     use serde_saphyr::Error;
     use serde_saphyr::budget::BudgetBreach;
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_events: 4 * YAML_NODES,
-            max_nodes: YAML_NODES,
-            max_aliases: YAML_ALIASES,
-            max_anchors: YAML_ALIASES,
-            max_recorded_anchor_events: YAML_NODES,
+            max_events: 4 * MAX_YAML_NODES,
+            max_nodes: MAX_YAML_NODES,
+            max_aliases: MAX_YAML_ALIASES,
+            max_anchors: MAX_YAML_ALIASES,
+            max_recorded_anchor_events: MAX_YAML_NODES,
             max_recorded_anchor_bytes: 4 * 1024 * 1024,
             max_total_scalar_bytes: 4 * 1024 * 1024,
-            max_merge_keys: YAML_ALIASES,
+            max_merge_keys: MAX_YAML_ALIASES,
             max_documents: 2,
         },
         alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: YAML_NODES,
+            max_total_replayed_events: MAX_YAML_NODES,
             max_replay_stack_depth: 16,
         },
         with_snippet: false,
     };
     let read = serde_saphyr::from_str_with_options::<Value>(text, options);
-    if let (Ok(_), Some(line)) = (&read, behind_document(text)) {
+    if let (Ok(_), Some(line)) = (&read, line_after_document(text)) {
         return Err((Some(Place::Line { line, column: 1 }), "must be one YAML document, and another follows it"));
     }
     read.map(Parsed).map_err(|error| {
-        let at = error.location().filter(|at| at.line() > 0);
-        let place = at.map(|at| Place::Line { line: number(at.line()), column: number(at.column()).max(1) });
+        let location = error.location().filter(|location| location.line() > 0);
+        let place = location.map(|location| Place::Line {
+            line: number(location.line()),
+            column: number(location.column()).max(1),
+        });
         let mut cause = error.without_snippet();
         while let Error::AliasError { error, .. } = cause {
             cause = error.without_snippet();
@@ -59,13 +62,13 @@ pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
     })
 }
 
-/// The line of what follows the end of a document (`...`). The parser does not look whether it is YAML.
-pub fn behind_document(text: &str) -> Option<usize> {
+/// Returns the line of the first text after the end of a document (`...`), which the parser ignores.
+pub fn line_after_document(text: &str) -> Option<usize> {
     let is_end =
         |line: &str| line.strip_prefix("...").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
-    let is_something = |line: &str| !matches!(line.trim_start().chars().next(), None | Some('#')) && !is_end(line);
-    let behind = text.lines().zip(1..).skip_while(|(line, _)| !is_end(line));
-    behind.skip_while(|(line, _)| !is_something(line)).map(|(_, number)| number).next()
+    let has_text = |line: &str| !matches!(line.trim_start().chars().next(), None | Some('#')) && !is_end(line);
+    let after = text.lines().zip(1..).skip_while(|(line, _)| !is_end(line));
+    after.skip_while(|(line, _)| !has_text(line)).map(|(_, number)| number).next()
 }
 
 fn number(position: impl TryInto<usize>) -> usize {

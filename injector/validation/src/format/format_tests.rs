@@ -7,15 +7,15 @@ use super::*;
 use crate::meter;
 
 fn refused(format: Format, value: &[u8]) -> String {
-    meter::begin(meter::STEPS);
+    meter::begin(meter::MAX_STEPS);
     match read(format, value) {
         Ok(_) => "accepted".to_owned(),
-        Err((place, rule)) => crate::finding::Finding::of("k", place, rule).to_string(),
+        Err((place, rule)) => crate::finding::Finding::of_key("k", place, rule).to_string(),
     }
 }
 
 fn parsed(format: Format, value: &str) -> Value {
-    meter::begin(meter::STEPS);
+    meter::begin(meter::MAX_STEPS);
     read(format, value.as_bytes()).unwrap().0.clone()
 }
 

@@ -1,4 +1,4 @@
-//! JSON, in which a name stands once in an object.
+//! JSON in which no object has a name twice.
 
 use std::fmt;
 
@@ -11,19 +11,19 @@ use crate::dictionary::Parsed;
 use crate::finding::Place;
 use crate::meter::{charge, is_exhausted};
 
-/// How the error about a name that stands twice begins.
-const TWICE: &str = "a name occurs twice";
-/// Steps of each value.
-const VALUE: u64 = 4;
+/// The beginning of the error about a name that occurs twice.
+const DUPLICATE_NAME: &str = "a name occurs twice";
+/// The steps of each value.
+const VALUE_STEPS: u64 = 4;
 
 pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
-    serde_json::from_str::<Unique>(text).map(|Unique(parsed)| parsed).map_err(|error| {
+    serde_json::from_str::<Document>(text).map(|Document(parsed)| parsed).map_err(|error| {
         let place = (error.line() > 0).then(|| Place::Line { line: error.line(), column: error.column().max(1) });
         let text = error.to_string();
         let rule = match error.classify() {
-            // The check says so.
+            // The caller reports that the steps are used up.
             Category::Data if is_exhausted() => "must be JSON",
-            Category::Data if text.starts_with(TWICE) => "must be JSON in which no object has a name twice",
+            Category::Data if text.starts_with(DUPLICATE_NAME) => "must be JSON in which no object has a name twice",
             Category::Eof => "must be JSON, and ends too early",
             _ if text.starts_with("recursion limit") => "must be JSON that is nested at most 127 deep",
             _ if text.starts_with("trailing characters") => "must be one JSON value, and more follows it",
@@ -38,27 +38,27 @@ pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
     })
 }
 
-struct Unique(Parsed);
+struct Document(Parsed);
 
-impl<'de> Deserialize<'de> for Unique {
+impl<'de> Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OfValue).map(|value| Self(Parsed(value)))
+        deserializer.deserialize_any(ValueVisitor).map(|value| Self(Parsed(value)))
     }
 }
 
-struct Inner(Value);
+struct InnerValue(Value);
 
-impl<'de> Deserialize<'de> for Inner {
+impl<'de> Deserialize<'de> for InnerValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // The memory of one value is many times that of its text.
-        charge(VALUE).map_err(|_| D::Error::custom("too much"))?;
-        deserializer.deserialize_any(OfValue).map(Self)
+        charge(VALUE_STEPS).map_err(|_| D::Error::custom("too much"))?;
+        deserializer.deserialize_any(ValueVisitor).map(Self)
     }
 }
 
-struct OfValue;
+struct ValueVisitor;
 
-impl<'de> Visitor<'de> for OfValue {
+impl<'de> Visitor<'de> for ValueVisitor {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,22 +94,22 @@ impl<'de> Visitor<'de> for OfValue {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut all = Vec::new();
-        while let Some(Inner(item)) = items.next_element()? {
-            all.push(item);
+        let mut values = Vec::new();
+        while let Some(InnerValue(item)) = items.next_element()? {
+            values.push(item);
         }
-        Ok(Value::Array(all))
+        Ok(Value::Array(values))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut all = Map::new();
+        let mut object = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
-            if all.contains_key(&name) {
-                return Err(A::Error::custom(TWICE));
+            if object.contains_key(&name) {
+                return Err(A::Error::custom(DUPLICATE_NAME));
             }
-            let Inner(value) = entries.next_value()?;
-            all.insert(name, value);
+            let InnerValue(value) = entries.next_value()?;
+            object.insert(name, value);
         }
-        Ok(Value::Object(all))
+        Ok(Value::Object(object))
     }
 }

@@ -1,13 +1,13 @@
-//! The formats of values: whether a value has one, where it does not, and what it says.
+//! The formats of values: each is read, or the place and the rule that it breaks are named.
 //!
-//! Text that libraries write about what they could not read may quote it, so every message is our own.
+//! The texts of libraries about what they can't read may quote it, so every message is our own.
 
 mod documents;
 mod json;
 mod properties;
 mod scalars;
 
-pub use documents::behind_document;
+pub use documents::line_after_document;
 use nudge_api::ValueFormat;
 use serde_json::Value;
 
@@ -15,11 +15,11 @@ use crate::dictionary::Parsed;
 use crate::finding::Place;
 use crate::meter::{Exhausted, charge, is_exhausted};
 
-/// Where and why a value has not its format.
+/// The place where a value breaks its format, if it is known, and the rule.
 type Refusal = (Option<Place>, &'static str);
 
-/// The format of a value that has a schema and no format.
-pub(crate) fn by_name(key: &str) -> ValueFormat {
+/// Returns the format of a value that has a schema and no format.
+pub(crate) fn format_of_key(key: &str) -> ValueFormat {
     match key.rsplit_once('.').map(|(_, extension)| extension) {
         Some("yaml" | "yml") => ValueFormat::Yaml,
         Some("toml") => ValueFormat::Toml,
@@ -27,15 +27,15 @@ pub(crate) fn by_name(key: &str) -> ValueFormat {
     }
 }
 
-/// The schema that a ConfigMap holds: JSON or YAML.
-pub(crate) fn schema_text(text: &str) -> Option<Value> {
+/// Parses the schema that a ConfigMap holds, as JSON or YAML.
+pub(crate) fn parse_schema(text: &str) -> Option<Value> {
     let read = json::read(text).or_else(|_| documents::yaml(text));
     read.ok().map(|mut parsed| std::mem::take(&mut parsed.0))
 }
 
-/// Reads a value.
+/// Reads a value and counts the work.
 pub(crate) fn parse(format: ValueFormat, value: &[u8]) -> Result<Result<Parsed, Refusal>, Exhausted> {
-    // Per byte, in quarters of a step.
+    // The steps of four bytes.
     let weight = match format {
         ValueFormat::Yaml => 12,
         ValueFormat::Toml => 6,
@@ -75,7 +75,7 @@ fn text_without_controls(text: &str) -> Result<Parsed, Refusal> {
     }
 }
 
-/// The place behind this text.
+/// Returns the place after this text.
 fn end_of(text: &str) -> Place {
     let (line, last) = (text.matches('\n').count() + 1, text.rsplit('\n').next().unwrap_or_default());
     Place::Line { line, column: last.chars().count() + 1 }

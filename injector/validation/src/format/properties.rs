@@ -1,4 +1,4 @@
-//! Properties as `java.util.Properties` reads them, except that a key may stand once.
+//! Properties as `java.util.Properties` reads them, except that no key may occur twice.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::dictionary::Parsed;
 use crate::finding::Place;
 
 pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
-    let mut all = Map::new();
+    let mut entries = Map::new();
     let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).zip(1..);
     while let Some((line, number)) = lines.next() {
         let line = line.trim_start_matches(is_space);
@@ -22,17 +22,17 @@ pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
             logical.push_str(next.trim_start_matches(is_space));
         }
         let fault = |rule| (Some(Place::Line { line: number, column: 1 }), rule);
-        let (key, value) = divided(&logical);
+        let (key, value) = split_entry(&logical);
         let escape = || fault("must be properties, where \\u is followed by four hexadecimal digits");
-        let (key, value) = (unescaped(key).ok_or_else(escape)?, unescaped(value).ok_or_else(escape)?);
+        let (key, value) = (unescape(key).ok_or_else(escape)?, unescape(value).ok_or_else(escape)?);
         if key.is_empty() {
             return Err(fault("must be properties, where each line begins with a key"));
         }
-        if all.insert(key, Value::String(value)).is_some() {
+        if entries.insert(key, Value::String(value)).is_some() {
             return Err(fault("must be properties in which no key occurs twice"));
         }
     }
-    Ok(Parsed(Value::Object(all)))
+    Ok(Parsed(Value::Object(entries)))
 }
 
 fn is_space(letter: char) -> bool {
@@ -43,12 +43,12 @@ fn is_continued(line: &str) -> bool {
     line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
 
-/// The key, and what follows `=`, `:` or white space.
-fn divided(line: &str) -> (&str, &str) {
-    let mut escaped = false;
+/// Returns the key, and what follows `=`, `:` or white space.
+fn split_entry(line: &str) -> (&str, &str) {
+    let mut is_escaped = false;
     let end = line.find(|letter: char| {
-        let ends = !escaped && (is_space(letter) || matches!(letter, '=' | ':'));
-        escaped = letter == '\\' && !escaped;
+        let ends = !is_escaped && (is_space(letter) || matches!(letter, '=' | ':'));
+        is_escaped = letter == '\\' && !is_escaped;
         ends
     });
     let (key, rest) = line.split_at(end.unwrap_or(line.len()));
@@ -56,15 +56,15 @@ fn divided(line: &str) -> (&str, &str) {
     (key, rest.strip_prefix(['=', ':']).unwrap_or(rest).trim_start_matches(is_space))
 }
 
-/// Java has half a character in each `\u`, so two of them may be one.
-fn unescaped(text: &str) -> Option<String> {
+/// Replaces escapes. In Java each `\u` is a unit of UTF-16, so two of them may be one character.
+fn unescape(text: &str) -> Option<String> {
     if !text.contains('\\') {
         return Some(text.to_owned());
     }
     let mut units: Vec<u16> = Vec::with_capacity(text.len());
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
-        let meant = match letter {
+        let decoded = match letter {
             '\\' => match letters.next() {
                 None => break,
                 Some('t') => '\t',
@@ -72,7 +72,10 @@ fn unescaped(text: &str) -> Option<String> {
                 Some('r') => '\r',
                 Some('f') => '\u{c}',
                 Some('u') => {
-                    let digits = letters.as_str().get(..4).filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()))?;
+                    let digits = letters
+                        .as_str()
+                        .get(..4)
+                        .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
                     units.push(u16::from_str_radix(digits, 16).ok()?);
                     letters = letters.as_str()[4..].chars();
                     continue;
@@ -81,7 +84,7 @@ fn unescaped(text: &str) -> Option<String> {
             },
             other => other,
         };
-        units.extend_from_slice(meant.encode_utf16(&mut [0; 2]));
+        units.extend_from_slice(decoded.encode_utf16(&mut [0; 2]));
     }
     Some(String::from_utf16_lossy(&units))
 }

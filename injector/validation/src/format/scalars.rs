@@ -1,4 +1,4 @@
-//! Formats of single values.
+//! The formats of single values.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,13 +11,13 @@ use zeroize::Zeroizing;
 
 use crate::dictionary::Parsed;
 
-/// Reads it, or gives the rule that is broken.
+/// Reads a value, or returns the rule that it breaks.
 pub(super) fn read(format: ValueFormat, text: &str) -> Result<Parsed, &'static str> {
-    let space = text.starts_with(char::is_whitespace) || text.ends_with(char::is_whitespace);
-    if space && format != ValueFormat::Pem {
+    let has_outer_space = text.starts_with(char::is_whitespace) || text.ends_with(char::is_whitespace);
+    if has_outer_space && format != ValueFormat::Pem {
         return Err("must have no white space or line break around it");
     }
-    let is = |holds: bool, rule: &'static str| if holds { Ok(Value::String(text.to_owned())) } else { Err(rule) };
+    let text_if = |holds: bool, rule: &'static str| if holds { Ok(Value::String(text.to_owned())) } else { Err(rule) };
     let value = match format {
         ValueFormat::Int => int(text).ok_or("must be a decimal number without fraction (int)"),
         ValueFormat::Port => {
@@ -26,19 +26,21 @@ pub(super) fn read(format: ValueFormat, text: &str) -> Result<Parsed, &'static s
         }
         ValueFormat::Float => float(text).ok_or("must be a decimal number (float)"),
         ValueFormat::Bool => text.parse().map(Value::Bool).map_err(|_| "must be true or false (bool)"),
-        ValueFormat::Duration => is(is_duration(text), "must be a time such as 1h30m or 500ms (duration)"),
+        ValueFormat::Duration => text_if(is_duration(text), "must be a time such as 1h30m or 500ms (duration)"),
         ValueFormat::Timestamp => {
-            is(is_timestamp(text), "must be a date and time such as 2026-11-23T12:00:00Z (timestamp)")
+            text_if(is_timestamp(text), "must be a date and time such as 2026-11-23T12:00:00Z (timestamp)")
         }
-        ValueFormat::Url => is(is_url(text), "must be a URL with scheme and host, such as https://example.com/ (url)"),
-        ValueFormat::Ip => is(text.parse::<IpAddr>().is_ok(), "must be an IP address (ip)"),
-        ValueFormat::Cidr => is(is_cidr(text), "must be a network such as 10.0.0.0/8 (cidr)"),
-        ValueFormat::Hostname => is(is_hostname(text), "must be a name in DNS (hostname)"),
-        ValueFormat::Pem => is(is_pem(text), "must be one PEM block or several (pem)"),
+        ValueFormat::Url => {
+            text_if(is_url(text), "must be a URL with scheme and host, such as https://example.com/ (url)")
+        }
+        ValueFormat::Ip => text_if(text.parse::<IpAddr>().is_ok(), "must be an IP address (ip)"),
+        ValueFormat::Cidr => text_if(is_cidr(text), "must be a network such as 10.0.0.0/8 (cidr)"),
+        ValueFormat::Hostname => text_if(is_hostname(text), "must be a name in DNS (hostname)"),
+        ValueFormat::Pem => text_if(is_pem(text), "must be one PEM block or several (pem)"),
         ValueFormat::Base64 => {
-            is(STANDARD.decode(text).map(Zeroizing::new).is_ok(), "must be standard base64 with padding (base64)")
+            text_if(STANDARD.decode(text).map(Zeroizing::new).is_ok(), "must be standard base64 with padding (base64)")
         }
-        // These are read elsewhere.
+        // The caller reads these formats.
         ValueFormat::Json | ValueFormat::Yaml | ValueFormat::Toml | ValueFormat::Properties | ValueFormat::Text => {
             Ok(Value::String(text.to_owned()))
         }
@@ -46,28 +48,29 @@ pub(super) fn read(format: ValueFormat, text: &str) -> Result<Parsed, &'static s
     value.map(Parsed)
 }
 
-/// As most programs read it: no plus sign, and no zeros in front, which some take for octal.
+/// Reads an integer as most programs do: without a plus sign, and without leading zeros, which some take for octal.
 fn int(text: &str) -> Option<Value> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
     let number = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
-    number.ok().filter(|_| plain).map(Value::Number)
+    number.ok().filter(|_| is_plain).map(Value::Number)
 }
 
 fn float(text: &str) -> Option<Value> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    let plain = digits.starts_with(|first: char| first.is_ascii_digit());
-    text.parse::<f64>().ok().filter(|_| plain).and_then(Number::from_f64).map(Value::Number)
+    let is_plain = digits.starts_with(|first: char| first.is_ascii_digit());
+    text.parse::<f64>().ok().filter(|_| is_plain).and_then(Number::from_f64).map(Value::Number)
 }
 
-/// `time.ParseDuration` of Go without a sign.
+/// Returns whether Go's `time.ParseDuration` takes the text, which must have no sign.
 fn is_duration(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() && rest != "0" {
-        let digits = rest.len() - rest.trim_start_matches(|it: char| it.is_ascii_digit() || it == '.').len();
+        let digits =
+            rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.').len();
         let (number, after) = rest.split_at(digits);
         let units = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
-        // `ms` before `m`.
+        // The longest unit counts: `ms` begins with `m`.
         let unit = units.into_iter().filter(|unit| after.starts_with(unit)).max_by_key(|unit| unit.len());
         let Some(unit) = unit.filter(|_| number.parse::<f64>().is_ok_and(f64::is_finite)) else { return false };
         rest = &after[unit.len()..];
@@ -78,7 +81,8 @@ fn is_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// RFC 3339 has digits at fixed places; the rest is a question of the calendar.
+/// Returns whether the text is a timestamp of RFC 3339, which has digits at fixed places. The parser checks the
+/// calendar.
 fn is_timestamp(text: &str) -> bool {
     let shape = text.bytes().take(19).map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
     shape.eq(*b"0000-00-00T00:00:00")
@@ -89,11 +93,12 @@ fn is_timestamp(text: &str) -> bool {
 
 fn is_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else { return false };
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-    let is_scheme = scheme.starts_with(|it: char| it.is_ascii_alphabetic()) && scheme.bytes().all(inner);
+    let is_scheme_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let is_scheme =
+        scheme.starts_with(|letter: char| letter.is_ascii_alphabetic()) && scheme.bytes().all(is_scheme_byte);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+    let (is_name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, port)) => (address.parse::<Ipv6Addr>().is_ok(), port.strip_prefix(':')),
         None => match host.split_once(':') {
             Some((name, port)) => (is_host(name), Some(port)),
@@ -104,49 +109,49 @@ fn is_url(text: &str) -> bool {
     let is_allowed = |byte: u8| {
         byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
     };
-    is_scheme && name && is_port && text.bytes().all(is_allowed) && is_percent_encoded(rest)
+    is_scheme && is_name && is_port && text.bytes().all(is_allowed) && is_percent_encoded(rest)
 }
 
 /// Returns whether each percent sign is followed by two hexadecimal digits.
 fn is_percent_encoded(text: &str) -> bool {
-    let digits = |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
-    text.split('%').skip(1).all(digits)
+    let has_digits = |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    text.split('%').skip(1).all(has_digits)
 }
 
-/// Names in clusters may have underscores.
+/// Returns whether the text is an address or a name, which may have underscores in clusters.
 fn is_host(text: &str) -> bool {
     text.parse::<Ipv4Addr>().is_ok() || is_hostname(&text.replace('_', "a"))
 }
 
 fn is_hostname(text: &str) -> bool {
-    let label = |label: &str| {
+    let is_label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
     let name = text.strip_suffix('.').unwrap_or(text);
-    name.len() <= 253 && name.split('.').all(label)
+    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
-    let most = match address.parse() {
+    let max_bits = match address.parse() {
         Ok(IpAddr::V4(_)) => 32,
         Ok(IpAddr::V6(_)) => 128,
         Err(_) => return false,
     };
-    int(bits).and_then(|bits| bits.as_u64()).is_some_and(|bits| bits <= most)
+    int(bits).and_then(|bits| bits.as_u64()).is_some_and(|bits| bits <= max_bits)
 }
 
 fn is_pem(text: &str) -> bool {
-    let blocks = pem::parse_many(text).is_ok_and(|blocks| {
-        // Its contents may be a key.
+    let has_all_blocks = pem::parse_many(text).is_ok_and(|blocks| {
+        // The contents may be a key.
         let count = blocks.len();
         for block in blocks {
             drop(Zeroizing::new(block.into_contents()));
         }
         count > 0 && count == text.matches("-----BEGIN ").count()
     });
-    blocks && text.matches("-----BEGIN ").count() == text.matches("-----END ").count()
+    has_all_blocks && text.matches("-----BEGIN ").count() == text.matches("-----END ").count()
 }

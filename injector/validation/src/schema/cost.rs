@@ -1,7 +1,7 @@
-//! How much work it is at most to check a value against a schema, found out without doing it.
+//! An upper bound of the work to check a value against a schema, computed without doing it.
 //!
-//! Schemas can multiply: `anyOf` of two references to one that is `anyOf` of two references needs 2^n steps. This walk counts every pair
-//! of a schema and a value once, and multiplies.
+//! Schemas can multiply: `anyOf` of two references to one that is `anyOf` of two references needs 2^n steps. This walk
+//! counts every pair of a schema and a value once, and multiplies.
 
 use std::collections::HashMap;
 
@@ -9,26 +9,26 @@ use serde_json::{Map, Value};
 
 use crate::meter::{Exhausted, charge};
 
-/// Deepest that schemas and values may go into each other.
+/// The maximum depth of pairs of a schema and a value within each other.
 const MAX_DEPTH: u32 = 1500;
-/// Most pairs of a schema and a value.
+/// The maximum number of pairs of a schema and a value.
 const MAX_PAIRS: usize = 300_000;
 
-/// Keywords whose schema, or list of schemas, is about the same value. The factor: whether it holds is found out, and again with the
-/// errors.
-const SAME: [(&str, u64); 7] =
+/// Keywords whose schema, or list of schemas, is about the same value, each with a factor: the library checks them
+/// again to collect errors.
+const SAME_VALUE_KEYWORDS: [(&str, u64); 7] =
     [("allOf", 1), ("anyOf", 3), ("oneOf", 3), ("not", 2), ("if", 2), ("then", 2), ("else", 2)];
 /// Keywords whose schema is about each item of a list.
-const ITEMS: [&str; 4] = ["additionalItems", "contains", "items", "unevaluatedItems"];
+const ITEM_KEYWORDS: [&str; 4] = ["additionalItems", "contains", "items", "unevaluatedItems"];
 /// Keywords whose schema is about each property.
-const PROPERTIES: [&str; 3] = ["additionalProperties", "propertyNames", "unevaluatedProperties"];
+const PROPERTY_KEYWORDS: [&str; 3] = ["additionalProperties", "propertyNames", "unevaluatedProperties"];
 
-/// The steps.
-pub(super) fn steps(schema: &Value, instance: &Value) -> Result<u64, Exhausted> {
+/// Returns the maximum number of steps.
+pub(super) fn count_steps(schema: &Value, instance: &Value) -> Result<u64, Exhausted> {
     let mut anchors = HashMap::new();
     find_anchors(schema, &mut anchors);
-    let mut walk = Walk { root: schema, anchors, known: HashMap::new(), sizes: HashMap::new() };
-    walk.pair(schema, instance, 0).map(|(steps, _)| steps)
+    let mut walk = Walk { root: schema, anchors, costs: HashMap::new(), sizes: HashMap::new() };
+    walk.pair(schema, instance, 0).map(|cost| cost.steps)
 }
 
 fn find_anchors<'a>(schema: &'a Value, anchors: &mut HashMap<&'a str, &'a Value>) {
@@ -47,47 +47,47 @@ fn find_anchors<'a>(schema: &'a Value, anchors: &mut HashMap<&'a str, &'a Value>
 struct Walk<'a> {
     root: &'a Value,
     anchors: HashMap<&'a str, &'a Value>,
-    /// Steps and depth of each pair. A pair within itself is where the library stops.
-    known: HashMap<(*const Value, *const Value), (u64, u32)>,
-    /// Sizes of what is compared as a whole.
+    /// The cost of each pair. At a pair within itself the library stops.
+    costs: HashMap<(*const Value, *const Value), Cost>,
+    /// The sizes of values that are compared as a whole.
     sizes: HashMap<*const Value, u64>,
 }
 
 impl<'a> Walk<'a> {
-    fn pair(&mut self, schema: &'a Value, instance: &'a Value, depth: u32) -> Result<(u64, u32), Exhausted> {
-        let Value::Object(keywords) = schema else { return Ok((1, 1)) };
+    fn pair(&mut self, schema: &'a Value, instance: &'a Value, depth: u32) -> Result<Cost, Exhausted> {
+        let Value::Object(keywords) = schema else { return Ok(Cost { steps: 1, depth: 1 }) };
         let pair = (std::ptr::from_ref(schema), std::ptr::from_ref(instance));
-        if let Some(&(steps, below)) = self.known.get(&pair) {
-            return if depth + below > MAX_DEPTH { Err(out_of_bounds()) } else { Ok((steps, below)) };
+        if let Some(&cost) = self.costs.get(&pair) {
+            return if depth + cost.depth > MAX_DEPTH { Err(exhaust()) } else { Ok(cost) };
         }
-        if depth > MAX_DEPTH || self.known.len() >= MAX_PAIRS {
-            return Err(out_of_bounds());
+        if depth > MAX_DEPTH || self.costs.len() >= MAX_PAIRS {
+            return Err(exhaust());
         }
         charge(2 + keywords.len() as u64)?;
-        self.known.insert(pair, (1, 1));
-        let mut sum = Sum { steps: self.own_steps(keywords, instance), below: 0 };
-        // Which properties are evaluated is found out once more.
-        let again = keywords.contains_key("unevaluatedProperties") || keywords.contains_key("unevaluatedItems");
-        let factor = if again { 3 } else { 1 };
+        self.costs.insert(pair, Cost { steps: 1, depth: 1 });
+        let mut sum = Cost { steps: self.own_steps(keywords, instance), depth: 0 };
+        // The library checks once more which properties are evaluated.
+        let is_repeated = keywords.contains_key("unevaluatedProperties") || keywords.contains_key("unevaluatedItems");
+        let factor = if is_repeated { 3 } else { 1 };
         if let Some(Value::String(target)) = keywords.get("$ref")
             && let Some(target) = self.target(target)
         {
             sum.add(factor, self.pair(target, instance, depth + 1)?);
         }
-        for (keyword, times) in SAME {
+        for (keyword, times) in SAME_VALUE_KEYWORDS {
             match keywords.get(keyword) {
-                Some(Value::Array(all)) => {
-                    for one in all {
-                        sum.add(factor * times, self.pair(one, instance, depth + 1)?);
+                Some(Value::Array(schemas)) => {
+                    for schema in schemas {
+                        sum.add(factor * times, self.pair(schema, instance, depth + 1)?);
                     }
                 }
-                Some(one) => sum.add(factor * times, self.pair(one, instance, depth + 1)?),
+                Some(schema) => sum.add(factor * times, self.pair(schema, instance, depth + 1)?),
                 None => {}
             }
         }
         for keyword in ["dependentSchemas", "dependencies"] {
-            for one in keywords.get(keyword).and_then(Value::as_object).into_iter().flat_map(Map::values) {
-                sum.add(factor, self.pair(one, instance, depth + 1)?);
+            for schema in keywords.get(keyword).and_then(Value::as_object).into_iter().flat_map(Map::values) {
+                sum.add(factor, self.pair(schema, instance, depth + 1)?);
             }
         }
         match instance {
@@ -95,9 +95,9 @@ impl<'a> Walk<'a> {
             Value::Object(entries) => self.properties(keywords, entries, depth, &mut sum)?,
             _ => {}
         }
-        let found = (sum.steps, sum.below + 1);
-        self.known.insert(pair, found);
-        Ok(found)
+        let cost = Cost { depth: sum.depth + 1, ..sum };
+        self.costs.insert(pair, cost);
+        Ok(cost)
     }
 
     fn items(
@@ -105,7 +105,7 @@ impl<'a> Walk<'a> {
         keywords: &'a Map<String, Value>,
         items: &'a [Value],
         depth: u32,
-        sum: &mut Sum,
+        sum: &mut Cost,
     ) -> Result<(), Exhausted> {
         for keyword in ["items", "prefixItems"] {
             let schemas = keywords.get(keyword).and_then(Value::as_array);
@@ -113,7 +113,7 @@ impl<'a> Walk<'a> {
                 sum.add(1, self.pair(schema, item, depth + 1)?);
             }
         }
-        for schema in ITEMS.iter().filter_map(|keyword| keywords.get(*keyword)) {
+        for schema in ITEM_KEYWORDS.iter().filter_map(|keyword| keywords.get(*keyword)) {
             for item in items {
                 sum.add(2, self.pair(schema, item, depth + 1)?);
             }
@@ -126,7 +126,7 @@ impl<'a> Walk<'a> {
         keywords: &'a Map<String, Value>,
         entries: &'a Map<String, Value>,
         depth: u32,
-        sum: &mut Sum,
+        sum: &mut Cost,
     ) -> Result<(), Exhausted> {
         for (name, schema) in keywords.get("properties").and_then(Value::as_object).into_iter().flatten() {
             if let Some(value) = entries.get(name) {
@@ -134,8 +134,8 @@ impl<'a> Walk<'a> {
             }
         }
         let patterns = keywords.get("patternProperties").and_then(Value::as_object);
-        let each = PROPERTIES.iter().filter_map(|keyword| keywords.get(*keyword));
-        for schema in patterns.into_iter().flat_map(Map::values).chain(each) {
+        let others = PROPERTY_KEYWORDS.iter().filter_map(|keyword| keywords.get(*keyword));
+        for schema in patterns.into_iter().flat_map(Map::values).chain(others) {
             for value in entries.values() {
                 sum.add(2, self.pair(schema, value, depth + 1)?);
             }
@@ -143,7 +143,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// What the keywords that hold no schemas cost.
+    /// Returns the steps of the keywords that hold no schemas.
     fn own_steps(&mut self, keywords: &'a Map<String, Value>, instance: &'a Value) -> u64 {
         let has = |keyword: &str| keywords.contains_key(keyword);
         let count = |keyword: &str| {
@@ -168,7 +168,7 @@ impl<'a> Walk<'a> {
                 let patterns = keywords.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len) as u64;
                 let others = patterns + u64::from(has("propertyNames"));
                 steps += count + patterns * count * 20 + others * names * 32;
-                // Names are looked for in these.
+                // Each name is matched with all patterns.
                 steps += if has("additionalProperties") { patterns * (200 * count + 32 * names) } else { 0 };
             }
             Value::Array(items) => {
@@ -180,8 +180,8 @@ impl<'a> Walk<'a> {
         }
         if let Some(Value::Array(options)) = keywords.get("enum") {
             // Most options differ from the start.
-            let compared = if instance.is_array() || instance.is_object() { self.size(instance) } else { 2 };
-            steps += options.len() as u64 * compared;
+            let steps_per_option = if instance.is_array() || instance.is_object() { self.size(instance) } else { 2 };
+            steps += options.len() as u64 * steps_per_option;
         }
         steps + if has("const") { self.size(instance) } else { 0 }
     }
@@ -203,10 +203,10 @@ impl<'a> Walk<'a> {
         size
     }
 
-    /// What a reference within the schema means.
+    /// Returns what a reference within the schema points to.
     fn target(&self, reference: &str) -> Option<&'a Value> {
         let fragment = reference.strip_prefix('#')?;
-        let decoded = decoded(fragment);
+        let decoded = decode_percent(fragment);
         if decoded.is_empty() || decoded.starts_with('/') {
             return self.root.pointer(&decoded);
         }
@@ -214,31 +214,32 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Steps, and how deep they go.
-struct Sum {
+/// The cost of a pair of a schema and a value, with all pairs within it.
+#[derive(Clone, Copy)]
+struct Cost {
     steps: u64,
-    below: u32,
+    depth: u32,
 }
 
-impl Sum {
-    fn add(&mut self, times: u64, (steps, below): (u64, u32)) {
-        self.steps = self.steps.saturating_add(times.saturating_mul(steps));
-        self.below = self.below.max(below);
+impl Cost {
+    fn add(&mut self, times: u64, inner: Self) {
+        self.steps = self.steps.saturating_add(times.saturating_mul(inner.steps));
+        self.depth = self.depth.max(inner.depth);
     }
 }
 
-/// From now on there are no steps.
-fn out_of_bounds() -> Exhausted {
+/// Uses up all steps of the check.
+fn exhaust() -> Exhausted {
     charge(u64::MAX).err().unwrap_or(Exhausted)
 }
 
-/// Without percent-encoding.
-fn decoded(fragment: &str) -> String {
+/// Decodes the percent-encoding of a text.
+fn decode_percent(fragment: &str) -> String {
     let mut bytes = Vec::with_capacity(fragment.len());
     let mut rest = fragment.as_bytes();
     while let [first, tail @ ..] = rest {
-        let code = tail.get(..2).filter(|_| *first == b'%').and_then(|two| str::from_utf8(two).ok());
-        if let Some(byte) = code.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+        let code = tail.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
+        if let Some(byte) = code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
             bytes.push(byte);
             rest = &tail[2..];
         } else {

@@ -1,4 +1,4 @@
-//! What users read about a value that does not follow its schema: the library's own text quotes values.
+//! The messages about values that do not follow their schema. The library's own texts quote values.
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
@@ -6,33 +6,37 @@ use serde_json::Value;
 
 use crate::finding::clip;
 
-/// Longest part of a schema, or name of a property, in a message.
+/// The maximum length of a part of a schema, or of the name of a property, in a message.
 const MAX_PART_BYTES: usize = 64;
-/// Names that one message lists.
+/// The maximum number of names in one message.
 const MAX_NAMES: usize = 3;
 
-/// The pointer, with `*` for each name that is not `known`. Places in lists are known.
-pub(super) fn pointer(pointer: &str, known: impl Fn(&str) -> bool) -> String {
-    let shown = |segment: &str| {
+/// Returns the pointer, with `*` for each name that may not be shown. Positions in lists may.
+pub(super) fn mask_pointer(pointer: &str, may_be_shown: impl Fn(&str) -> bool) -> String {
+    let mask = |segment: &str| {
         let name = segment.replace("~1", "/").replace("~0", "~");
         let is_index = !segment.is_empty() && segment.len() < 8 && segment.bytes().all(|byte| byte.is_ascii_digit());
-        if is_index || known(&name) { segment.to_owned() } else { "*".to_owned() }
+        if is_index || may_be_shown(&name) { segment.to_owned() } else { "*".to_owned() }
     };
-    pointer.split('/').skip(1).flat_map(|segment| ["/".to_owned(), shown(segment)]).collect()
+    pointer.split('/').skip(1).flat_map(|segment| ["/".to_owned(), mask(segment)]).collect()
 }
 
-/// The rule that is broken. What the schema says is shown, and nothing of the value but names of properties that are `known`.
-pub(super) fn rule(error: &ValidationError<'_>, known: impl Fn(&str) -> bool) -> String {
+/// Returns the rule that is broken, with what the schema says, and nothing of the value but names of properties that
+/// may be shown.
+pub(super) fn describe_rule(error: &ValidationError<'_>, may_be_shown: impl Fn(&str) -> bool) -> String {
     let limit = |value: &Value| clip(&value.to_string(), MAX_PART_BYTES);
     match error.kind() {
-        Kind::Type { kind } => format!("must be {}", types(kind)),
+        Kind::Type { kind } => format!("must be {}", list_types(kind)),
         Kind::Required { property } => {
-            format!("{} is missing", property.as_str().map_or_else(|| limit(property), |it| clip(it, MAX_PART_BYTES)))
+            format!(
+                "{} is missing",
+                property.as_str().map_or_else(|| limit(property), |name| clip(name, MAX_PART_BYTES))
+            )
         }
         Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
             let names: Vec<String> = unexpected
                 .iter()
-                .filter(|name| known(name))
+                .filter(|name| may_be_shown(name))
                 .take(MAX_NAMES)
                 .map(|name| clip(name, MAX_PART_BYTES))
                 .collect();
@@ -65,9 +69,9 @@ pub(super) fn rule(error: &ValidationError<'_>, known: impl Fn(&str) -> bool) ->
     }
 }
 
-fn types(kind: &TypeKind) -> String {
+fn list_types(kind: &TypeKind) -> String {
     match kind {
-        TypeKind::Single(one) => one.to_string(),
-        TypeKind::Multiple(several) => several.iter().map(|one| one.to_string()).collect::<Vec<_>>().join(" or "),
+        TypeKind::Single(kind) => kind.to_string(),
+        TypeKind::Multiple(kinds) => kinds.iter().map(|kind| kind.to_string()).collect::<Vec<_>>().join(" or "),
     }
 }

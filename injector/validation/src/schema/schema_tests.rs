@@ -3,12 +3,12 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::*;
-use crate::bounded::with_deep_stack;
+use crate::deep_stack::with_deep_stack;
 use crate::meter;
 
 fn said(schema: &Value, instance: &Value, secret: bool) -> Vec<String> {
     let found = with_deep_stack(|| {
-        meter::begin(meter::STEPS);
+        meter::begin(meter::MAX_STEPS);
         Schema::compile(schema.clone()).unwrap().check(instance, secret).unwrap()
     });
     found.unwrap().into_iter().map(|(pointer, rule)| format!("{pointer}: {rule}")).collect()
@@ -22,7 +22,7 @@ fn exhausts(schema: &Value, instance: &Value) -> bool {
     let schema = with_deep_stack(|| Schema::compile(schema.clone()).unwrap()).unwrap();
     let began = Instant::now();
     let check = || {
-        meter::begin(meter::STEPS);
+        meter::begin(meter::MAX_STEPS);
         schema.check(instance, false).is_err()
     };
     let exhausted = with_deep_stack(check).unwrap();

@@ -1,4 +1,4 @@
-//! What a schema may be made of, beyond what the library checks.
+//! The rules for the shape of a schema beyond those that the library checks.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,14 @@ use serde_json::Value;
 
 use crate::finding::clip;
 
-/// Most regular expressions of one schema.
+/// The maximum number of regular expressions in a schema.
 const MAX_PATTERNS: usize = 50;
-/// Deepest nesting.
+/// The maximum depth of a schema.
 const MAX_DEPTH: usize = 64;
 
-/// Checks references, regular expressions and depth. A property may be called like a keyword, so only keywords of the right type count.
-pub(super) fn check(schema: &Value) -> Result<(), String> {
+/// Checks references, regular expressions and depth. A property may be called like a keyword, so only keywords of the
+/// right type count.
+pub(super) fn check_shape(schema: &Value) -> Result<(), String> {
     let mut patterns = 0;
     walk(schema, 0, &mut patterns)?;
     if patterns > MAX_PATTERNS {
@@ -43,10 +44,10 @@ fn walk(schema: &Value, depth: usize, patterns: &mut usize) -> Result<(), String
                         return Err(format!("a schema within it has an {name}, which is not supported; remove it"));
                     }
                     ("pattern", Value::String(_)) => *patterns += 1,
-                    ("patternProperties", Value::Object(all)) => *patterns += all.len(),
+                    ("patternProperties", Value::Object(entries)) => *patterns += entries.len(),
                     _ => {}
                 }
-                // What these hold is no schema.
+                // The values of these keywords are not schemas.
                 if !matches!(name.as_str(), "enum" | "const" | "default" | "examples") {
                     walk(value, depth + 1, patterns)?;
                 }
@@ -57,8 +58,8 @@ fn walk(schema: &Value, depth: usize, patterns: &mut usize) -> Result<(), String
     }
 }
 
-/// The names of properties that the schema has anywhere.
-pub(super) fn names(schema: &Value) -> BTreeSet<String> {
+/// Returns the names of properties anywhere in the schema.
+pub(super) fn property_names(schema: &Value) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     collect(schema, &mut names);
     names
@@ -69,8 +70,8 @@ fn collect(schema: &Value, names: &mut BTreeSet<String>) {
         Value::Array(items) => items.iter().for_each(|item| collect(item, names)),
         Value::Object(entries) => {
             for (name, value) in entries {
-                if let ("properties", Value::Object(all)) = (name.as_str(), value) {
-                    names.extend(all.keys().cloned());
+                if let ("properties", Value::Object(properties)) = (name.as_str(), value) {
+                    names.extend(properties.keys().cloned());
                 }
                 collect(value, names);
             }

@@ -1,18 +1,18 @@
-//! What is wrong with a handshake of TLS, by the name of the cause, and the way out. Nothing that a certificate holds is repeated.
+//! The faults of TLS handshakes, each with its cause and the way out. No message repeats what a certificate holds.
 
 use rustls::{AlertDescription as Alert, CertificateError as Certificate, Error};
 
-/// Where the certificate of an authority is given.
+/// A fault that ends when the certificate of an authority is given.
 macro_rules! trusted {
     ($why:literal) => {
         concat!($why, ": set the authority's certificate in ca of the source, in ca.crt of the Secret of an analysis, or with --git-ca-file")
     };
 }
 
-/// Names the cause.
-pub(crate) fn fault(error: &Error) -> &'static str {
+/// Returns the cause of an error and the way out.
+pub(crate) fn describe(error: &Error) -> &'static str {
     match error {
-        Error::InvalidCertificate(error) => of_certificate(error),
+        Error::InvalidCertificate(error) => describe_certificate(error),
         Error::InvalidMessage(_) => {
             "the server does not speak TLS: check the port, and whether the address must begin with http://"
         }
@@ -28,7 +28,7 @@ pub(crate) fn fault(error: &Error) -> &'static str {
     }
 }
 
-fn of_certificate(error: &Certificate) -> &'static str {
+fn describe_certificate(error: &Certificate) -> &'static str {
     match error {
         Certificate::Expired | Certificate::ExpiredContext { .. } => "its certificate has expired: renew it",
         Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => {
@@ -53,14 +53,14 @@ fn of_certificate(error: &Certificate) -> &'static str {
         Certificate::InvalidPurpose | Certificate::InvalidPurposeContext { .. } => {
             "its certificate is not for servers: make it with the extended key usage serverAuth"
         }
-        Certificate::Other(other) => other.0.downcast_ref().map_or(OTHER, of_chain),
+        Certificate::Other(other) => other.0.downcast_ref().map_or(OTHER, describe_chain),
         _ => OTHER,
     }
 }
 
 const OTHER: &str = "its certificate is not valid, for a reason that is rare: see it with openssl s_client -showcerts";
 
-fn of_chain(error: &webpki::Error) -> &'static str {
+fn describe_chain(error: &webpki::Error) -> &'static str {
     match error {
         webpki::Error::CaUsedAsEndEntity => {
             "its certificate is that of an authority itself, as openssl req -x509 makes it: make it with -addext \

@@ -1,17 +1,18 @@
-//! Rewrites an expression so that it counts what it does, and refuses what is not known.
+//! The rewriting of an expression so that it counts its work. Functions of unknown cost are refused.
 
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, MapEntryExpr, operators,
 };
 use cel::common::types::CelInt;
 
-use super::functions::{DEEP, MATCHES, MEMBER, MEMBERS, NAMES, RANGE};
+use super::functions::{COUNT_DEEP, COUNT_MEMBER, COUNT_RANGE, FUNCTIONS, MATCHES, MEMBER_FUNCTIONS};
 
-/// Names that expressions may use beside the variables of their loops: the content, and types.
+/// The names of the content, which expressions may use beside the variables of their loops.
 const VARIABLES: [&str; 2] = ["data", "parsed"];
+/// The names of types, which expressions may use.
 const TYPES: [&str; 10] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
-/// Operators that look at no more than a few bytes of their operands, or pass one on.
-const CHEAP: [&str; 10] = [
+/// The operators that read no more than a few bytes of their operands, or pass one on.
+const CHEAP_OPERATORS: [&str; 10] = [
     operators::CONDITIONAL,
     operators::LOGICAL_AND,
     operators::LOGICAL_OR,
@@ -23,8 +24,8 @@ const CHEAP: [&str; 10] = [
     operators::MULTIPLY,
     operators::DIVIDE,
 ];
-/// Operators that look at all of their operands, or copy them.
-const COSTLY: [&str; 8] = [
+/// The operators that read all of their operands, or copy them.
+const COSTLY_OPERATORS: [&str; 8] = [
     operators::ADD,
     operators::MODULO,
     operators::EQUALS,
@@ -35,26 +36,26 @@ const COSTLY: [&str; 8] = [
     operators::LESS,
 ];
 
-/// An expression that counts.
-pub(super) struct Metered {
+/// An expression that counts its work.
+pub(super) struct MeteredExpression {
     pub(super) tree: IdedExpr,
-    /// Nodes of it as it was.
+    /// The number of nodes before the rewriting.
     pub(super) nodes: u64,
     pub(super) uses_parsed: bool,
 }
 
-/// Rewrites it, or says what is not allowed.
-pub(super) fn metered(tree: IdedExpr) -> Result<Metered, String> {
-    let mut rewriter = Rewriter { nodes: 0, uses_parsed: false, bound: Vec::new() };
+/// Rewrites an expression, or returns what is not allowed in it.
+pub(super) fn meter_expression(tree: IdedExpr) -> Result<MeteredExpression, String> {
+    let mut rewriter = Rewriter { nodes: 0, uses_parsed: false, loop_variables: Vec::new() };
     let tree = rewriter.rewrite(tree)?;
-    Ok(Metered { tree, nodes: rewriter.nodes, uses_parsed: rewriter.uses_parsed })
+    Ok(MeteredExpression { tree, nodes: rewriter.nodes, uses_parsed: rewriter.uses_parsed })
 }
 
 struct Rewriter {
     nodes: u64,
     uses_parsed: bool,
-    /// Variables of the loops around.
-    bound: Vec<String>,
+    /// The variables of the loops around.
+    loop_variables: Vec<String>,
 }
 
 impl Rewriter {
@@ -64,13 +65,14 @@ impl Rewriter {
         let expr = match expr {
             Expr::Literal(literal) => Expr::Literal(literal),
             Expr::Ident(name) => {
-                self.allow(&name)?;
+                self.check_name(&name)?;
                 Expr::Ident(name)
             }
             Expr::Call(call) => Expr::Call(self.call(call)?),
             Expr::List(mut list) => {
                 // A list has copies of its elements.
-                list.elements = self.all(list.elements)?.into_iter().map(|it| counted(DEEP, it)).collect();
+                list.elements =
+                    self.rewrite_all(list.elements)?.into_iter().map(|node| count_node(COUNT_DEEP, node)).collect();
                 Expr::List(list)
             }
             Expr::Map(mut map) => {
@@ -83,20 +85,20 @@ impl Rewriter {
                 Expr::Select(select)
             }
             Expr::Comprehension(comprehension) => Expr::Comprehension(Box::new(self.comprehension(*comprehension)?)),
-            Expr::Struct(of) => return Err(format!("there is no type {}", super::clip(&of.type_name, 64))),
+            Expr::Struct(value) => return Err(format!("there is no type {}", super::clip(&value.type_name, 64))),
             Expr::Unspecified => return Err("it is empty".to_owned()),
         };
         Ok(IdedExpr { id, expr })
     }
 
-    fn all(&mut self, nodes: Vec<IdedExpr>) -> Result<Vec<IdedExpr>, String> {
+    fn rewrite_all(&mut self, nodes: Vec<IdedExpr>) -> Result<Vec<IdedExpr>, String> {
         nodes.into_iter().map(|node| self.rewrite(node)).collect()
     }
 
-    fn allow(&mut self, name: &str) -> Result<(), String> {
+    fn check_name(&mut self, name: &str) -> Result<(), String> {
         self.uses_parsed |= name == "parsed";
-        // A name with @ can't be written: macros make it.
-        let is_bound = name.starts_with('@') || self.bound.iter().any(|bound| bound == name);
+        // A name with @ can't be written. Macros make such names.
+        let is_bound = name.starts_with('@') || self.loop_variables.iter().any(|variable| variable == name);
         if is_bound || VARIABLES.contains(&name) || TYPES.contains(&name) {
             return Ok(());
         }
@@ -106,22 +108,26 @@ impl Rewriter {
     fn call(&mut self, call: CallExpr) -> Result<CallExpr, String> {
         let CallExpr { mut func_name, target, args } = call;
         let name = func_name.as_str();
-        let (cheap, costly) = (CHEAP.contains(&name), COSTLY.contains(&name));
-        let known = match &target {
-            Some(_) => MEMBERS.contains(&name),
-            None => cheap || costly || name == operators::IN || NAMES.contains(&name),
+        let is_cheap = CHEAP_OPERATORS.contains(&name);
+        let is_known = match &target {
+            Some(_) => MEMBER_FUNCTIONS.contains(&name),
+            None => is_cheap || COSTLY_OPERATORS.contains(&name) || name == operators::IN || FUNCTIONS.contains(&name),
         };
-        if !known {
-            return Err(format!("there is no function {}; use {}", super::clip(name, 64), super::functions::listed()));
+        if !is_known {
+            return Err(format!(
+                "there is no function {}; use {}",
+                super::clip(name, 64),
+                super::functions::list_names()
+            ));
         }
-        let count = if name == operators::IN || name == "size" { MEMBER } else { DEEP };
+        let counter = if name == operators::IN || name == "size" { COUNT_MEMBER } else { COUNT_DEEP };
         if name == "matches" {
             MATCHES.clone_into(&mut func_name);
         }
-        let count = |node| if cheap { node } else { counted(count, node) };
-        let mut args: Vec<IdedExpr> = self.all(args)?.into_iter().map(count).collect();
+        let count = |node| if is_cheap { node } else { count_node(counter, node) };
+        let mut args: Vec<IdedExpr> = self.rewrite_all(args)?.into_iter().map(count).collect();
         let target = target.map(|target| self.rewrite(*target).map(count)).transpose()?;
-        // Our own function is no member.
+        // Our own function is not a member.
         if func_name == MATCHES
             && let Some(target) = target
         {
@@ -136,7 +142,7 @@ impl Rewriter {
         let EntryExpr::MapEntry(MapEntryExpr { key, value, optional }) = expr else {
             return Err("it has a field outside of a type".to_owned());
         };
-        let (key, value) = (counted(DEEP, self.rewrite(key)?), counted(DEEP, self.rewrite(value)?));
+        let (key, value) = (count_node(COUNT_DEEP, self.rewrite(key)?), count_node(COUNT_DEEP, self.rewrite(value)?));
         Ok(IdedEntryExpr { id, expr: EntryExpr::MapEntry(MapEntryExpr { key, value, optional }) })
     }
 
@@ -144,30 +150,31 @@ impl Rewriter {
         let ComprehensionExpr { iter_range, iter_var, iter_var2, accu_var, accu_init, loop_cond, loop_step, result } =
             loops;
         let range = self.rewrite(iter_range)?;
-        let (before, outer) = (self.nodes, self.bound.len());
-        self.bound.push(iter_var.clone());
-        self.bound.extend(iter_var2.clone());
+        let (nodes_before, outer_variables) = (self.nodes, self.loop_variables.len());
+        self.loop_variables.push(iter_var.clone());
+        self.loop_variables.extend(iter_var2.clone());
         let (accu_init, loop_cond) = (self.rewrite(accu_init)?, self.rewrite(loop_cond)?);
         let (loop_step, result) = (self.rewrite(loop_step)?, self.rewrite(result)?);
-        self.bound.truncate(outer);
-        // What one turn costs beside what the functions in it count.
-        let turn = i64::try_from(self.nodes - before).unwrap_or(i64::MAX);
+        self.loop_variables.truncate(outer_variables);
+        // The cost of one turn beside what the functions in it count.
+        let turn = i64::try_from(self.nodes - nodes_before).unwrap_or(i64::MAX);
         let turn = IdedExpr { id: 0, expr: Expr::Literal(LiteralValue::Int(CelInt::from(turn))) };
-        let iter_range = called(RANGE, vec![range, turn]);
+        let iter_range = call_function(COUNT_RANGE, vec![range, turn]);
         Ok(ComprehensionExpr { iter_range, iter_var, iter_var2, accu_var, accu_init, loop_cond, loop_step, result })
     }
 }
 
-/// Returns the node, with a call that counts its size. What a loop collects stays as it is: the library knows the loop by that.
-fn counted(function: &str, node: IdedExpr) -> IdedExpr {
+/// Returns the node, with a call that counts its size. The list that a loop collects stays as it is, by which the
+/// library knows the loop.
+fn count_node(function: &str, node: IdedExpr) -> IdedExpr {
     match &node.expr {
         Expr::Literal(_) | Expr::List(_) => node,
         Expr::Ident(name) if name.starts_with('@') => node,
-        _ => called(function, vec![node]),
+        _ => call_function(function, vec![node]),
     }
 }
 
-fn called(function: &str, args: Vec<IdedExpr>) -> IdedExpr {
+fn call_function(function: &str, args: Vec<IdedExpr>) -> IdedExpr {
     let call = CallExpr { func_name: function.to_owned(), target: None, args };
     IdedExpr { id: 0, expr: Expr::Call(call) }
 }
