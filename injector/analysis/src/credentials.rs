@@ -1,4 +1,4 @@
-//! What of the Secret that a query names is sent with it.
+//! The credentials of a query, from the Secret that it names.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -9,43 +9,43 @@ use nudge_core::outbound::Address;
 use nudge_outbound::{Authorities, authorities_from_pem};
 use zeroize::Zeroizing;
 
-/// Why the Secret is not used. No value of it is repeated.
+/// The cause why the Secret is not used. It repeats no value.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialsError {
     /// The Secret can't be read, or is for other hosts.
     #[error(transparent)]
     Secret(#[from] CredentialSecretError),
-    /// What it holds makes no header.
+    /// The values make no header.
     #[error(
         "Secret {0} must have the key token, or username and password, with only characters that a header can have"
     )]
     Unusable(String),
-    /// The certificate.
+    /// The key `ca.crt` holds no certificate.
     #[error("key ca.crt of Secret {0} holds no certificate")]
     Certificate(String),
 }
 
-/// What is sent to prove who asks, and whom to believe.
+/// The credentials that are sent, and the authorities that are trusted.
 #[derive(Default)]
 pub(crate) struct Credentials {
-    /// The header; it is marked as sensitive.
+    /// The header, which is marked as sensitive.
     pub(crate) authorization: Option<HeaderValue>,
     /// Authorities in place of the image's.
     pub(crate) roots: Option<Authorities>,
 }
 
-/// Reads the Secret, if it is for this address.
-pub(crate) async fn credentials(
+/// Reads the credentials from a Secret, if it is for this address.
+pub(crate) async fn read_credentials(
     client: &Client,
     account: &str,
     (namespace, name): (&str, &str),
     address: &Address,
 ) -> Result<Credentials, CredentialsError> {
     let secret = CredentialSecret::read(client, account, (namespace, name)).await?;
-    of_secret(&secret, name, address)
+    credentials_of(&secret, name, address)
 }
 
-fn of_secret(secret: &CredentialSecret, name: &str, address: &Address) -> Result<Credentials, CredentialsError> {
+fn credentials_of(secret: &CredentialSecret, name: &str, address: &Address) -> Result<Credentials, CredentialsError> {
     secret.check(address)?;
     let value = |key: &str| secret.value(key);
     let unusable = || CredentialsError::Unusable(name.to_owned());
@@ -55,8 +55,8 @@ fn of_secret(secret: &CredentialSecret, name: &str, address: &Address) -> Result
     let text = match (value("token"), value("username"), value("password")) {
         (Some(token), ..) => Some([b"Bearer ", token.trim_ascii()].concat()),
         (None, Some(user), Some(password)) => {
-            let both = Zeroizing::new([user, b":", password].concat());
-            Some(format!("Basic {}", BASE64_STANDARD.encode(&*both)).into_bytes())
+            let pair = Zeroizing::new([user, b":", password].concat());
+            Some(format!("Basic {}", BASE64_STANDARD.encode(&*pair)).into_bytes())
         }
         (None, None, None) if roots.is_some() => None,
         _ => return Err(unusable()),
@@ -79,10 +79,10 @@ mod tests {
 
     use super::*;
 
-    fn made(hosts: &str, data: &Value) -> Result<Credentials, CredentialsError> {
+    fn credentials(hosts: &str, data: &Value) -> Result<Credentials, CredentialsError> {
         let secret = json!({"metadata": {"annotations": {ALLOWED_HOSTS: hosts}}, "data": data});
         let address = Address::parse("https://prometheus.example.com:9090").unwrap();
-        of_secret(&CredentialSecret::of("metrics", serde_json::from_value(secret).unwrap()), "metrics", &address)
+        credentials_of(&CredentialSecret::of("metrics", serde_json::from_value(secret).unwrap()), "metrics", &address)
     }
 
     fn encoded(text: &str) -> String {
@@ -92,16 +92,16 @@ mod tests {
     #[test]
     fn a_token_is_sent_to_the_hosts_that_the_secret_names_and_to_no_others() {
         let token = json!({"token": encoded("hunter2\n")});
-        let header = made("prometheus.example.com", &token).unwrap().authorization.unwrap();
+        let header = credentials("prometheus.example.com", &token).unwrap().authorization.unwrap();
         assert_eq!((header.to_str().unwrap(), format!("{header:?}").as_str()), ("Bearer hunter2", "Sensitive"));
-        let error = made("example.com", &token).err().unwrap();
+        let error = credentials("example.com", &token).err().unwrap();
         assert!(matches!(error, CredentialsError::Secret(CredentialSecretError::OtherHost { .. })));
     }
 
     #[test]
     fn a_user_and_a_password_are_sent_and_nothing_else_is() {
-        let of = |data: Value| made("prometheus.example.com", &data);
-        let basic = of(json!({"username": encoded("a"), "password": encoded("hunter2")})).unwrap();
+        let parse = |data: Value| credentials("prometheus.example.com", &data);
+        let basic = parse(json!({"username": encoded("a"), "password": encoded("hunter2")})).unwrap();
         assert_eq!(basic.authorization.unwrap(), format!("Basic {}", encoded("a:hunter2")));
         for data in [
             json!({}),
@@ -109,7 +109,7 @@ mod tests {
             json!({"token": encoded("hunter2\r\nHost: b")}),
             json!({"token": encoded("a"), "ca.crt": encoded("hunter2")}),
         ] {
-            let error = of(data.clone()).err().unwrap();
+            let error = parse(data.clone()).err().unwrap();
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{data}");
         }
     }

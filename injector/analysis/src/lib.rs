@@ -1,18 +1,18 @@
-//! Analysis: asks Prometheus for the numbers that versions are judged by, and writes them down. What is asked, and what follows, is decided in
-//! `nudge_core`.
+//! Analysis: asks Prometheus for the numbers that versions are judged by, and writes them into `RolloutAnalysis`
+//! objects. `nudge_core` decides what is asked, and what follows.
 //!
-//! The addresses come from users, so this is the most exposed part of Nudge: it has a process of its own, whose account may write its answers
-//! and little more.
-// What others send is computed with: nothing overflows.
+//! The addresses come from users, so this is the most exposed part of Nudge: it has a process of its own, whose account
+//! may write its answers and little more.
+// Numbers that others send are computed with, so arithmetic must not overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
-mod ask;
+mod analyses;
+mod config_task;
 mod credentials;
-mod measure;
-mod run;
-mod series;
+mod measurement;
+mod prometheus_query;
+mod round_answers;
 mod shared;
-mod task;
 
-pub use run::run;
+pub use analyses::run;
 pub use shared::Analyses;

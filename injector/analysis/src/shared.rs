@@ -1,42 +1,42 @@
-//! What all tasks need.
+//! The parts that all tasks share.
 
 use kube::Client;
 use nudge_cluster::guarded::GuardedReader;
 use nudge_cluster::turns::Turns;
 use nudge_outbound::{Authorities, system_authorities};
 
-/// Pairs of queries at the same time.
-const QUERIES: usize = 32;
-/// The most pairs of queries of one namespace at the same time.
-const QUERIES_OF_ONE: usize = 4;
-/// Queries of rehearsals at the same time, which take no turn of a rollout.
-const REHEARSALS: usize = 4;
-/// The most rehearsal queries of one namespace at the same time.
-const REHEARSALS_OF_ONE: usize = 1;
+/// The maximum number of pairs of queries at the same time.
+const MAX_QUERIES: usize = 32;
+/// The maximum number of pairs of queries of one namespace at the same time.
+const MAX_NAMESPACE_QUERIES: usize = 4;
+/// The maximum number of rehearsal queries at the same time, which take no turn of a rollout.
+const MAX_REHEARSALS: usize = 4;
+/// The maximum number of rehearsal queries of one namespace at the same time.
+const MAX_NAMESPACE_REHEARSALS: usize = 1;
 
-/// What all tasks need.
+/// The parts that all tasks share.
 pub struct Analyses {
-    /// Asks the API server.
+    /// The client of the API server.
     pub(crate) client: Client,
     /// The service account of this process, as kubectl takes it.
     pub(crate) account: String,
-    /// How long one watch lasts, in seconds.
+    /// The length of one watch, in seconds.
     pub(crate) watch_seconds: u32,
-    /// What no query is sent to.
+    /// The reader of addresses that no query is sent to.
     pub(crate) guarded: GuardedReader,
-    /// Who may ask now.
+    /// The turns of queries.
     pub(crate) turns: Turns,
-    /// Who may rehearse now.
+    /// The turns of rehearsal queries.
     pub(crate) rehearsals: Turns,
     /// The authorities that this image trusts.
     pub(crate) roots: Authorities,
 }
 
 impl Analyses {
-    /// `guarded` is the reader of addresses that no query is sent to.
+    /// Returns the parts. `guarded` is the reader of addresses that no query is sent to.
     pub fn new(client: Client, guarded: GuardedReader, account: String, watch_seconds: u32) -> Self {
-        let turns = Turns::new(QUERIES, QUERIES_OF_ONE);
-        let rehearsals = Turns::new(REHEARSALS, REHEARSALS_OF_ONE);
+        let turns = Turns::new(MAX_QUERIES, MAX_NAMESPACE_QUERIES);
+        let rehearsals = Turns::new(MAX_REHEARSALS, MAX_NAMESPACE_REHEARSALS);
         Self { client, account, watch_seconds, guarded, turns, rehearsals, roots: system_authorities() }
     }
 }

@@ -1,9 +1,9 @@
-//! One call of the API server: with a deadline, and an error that names the operation.
+//! Calls of the API server, with a deadline and errors that name the operation.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long one call may take.
+/// The time that one call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A call that failed.
@@ -27,42 +27,44 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The HTTP status of the answer, or 0 where there was none.
+    /// Returns the HTTP status of the answer, or 0 where there was none.
     pub fn code(&self) -> u16 {
-        match self {
-            Self::Api { source, .. } => match &**source {
-                kube::Error::Api(status) => status.code,
-                _ => 0,
-            },
-            Self::Timeout { .. } => 0,
+        match self.source() {
+            Some(kube::Error::Api(status)) => status.code,
+            _ => 0,
         }
     }
 
-    /// Why the server does not take the object, where trying again with the same one can't help.
+    /// Returns why the server refuses the object, where another attempt with the same one can't help.
     pub fn refusal(&self) -> Option<&str> {
-        match self {
-            Self::Api { source, .. } => refusal(source),
-            Self::Timeout { .. } => None,
-        }
+        self.source().and_then(refusal)
     }
 
     /// Returns whether the object has changed since it was read.
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Api { source, .. } if is_conflict(source))
+        self.source().is_some_and(is_conflict)
+    }
+
+    /// Returns the error of the client, if there was an answer.
+    fn source(&self) -> Option<&kube::Error> {
+        match self {
+            Self::Api { source, .. } => Some(source),
+            Self::Timeout { .. } => None,
+        }
     }
 }
 
-/// Why the server does not take the object, where trying again with the same one can't help.
+/// Returns why the server refuses the object, where another attempt with the same one can't help.
 pub fn refusal(error: &kube::Error) -> Option<&str> {
     let kube::Error::Api(status) = error else { return None };
-    let says = |texts: [&str; 2]| texts.iter().any(|text| status.message.contains(text));
-    let too_large = status.code == 500 && says(["request is too large", "larger than max"]);
+    let has_any = |texts: [&str; 2]| texts.iter().any(|text| status.message.contains(text));
+    let too_large = status.code == 500 && has_any(["request is too large", "larger than max"]);
     // Webhooks and policies answer with any code.
-    let denied = says(["denied the request", "denied request"]);
+    let denied = has_any(["denied the request", "denied request"]);
     (matches!(status.code, 400 | 403 | 413 | 422) || too_large || denied).then_some(status.message.as_str())
 }
 
-/// Returns whether the object has changed since it was read, or is there already.
+/// Returns whether the object has changed since it was read, or exists already.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409) && refusal(error).is_none()
 }

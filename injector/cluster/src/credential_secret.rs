@@ -1,4 +1,5 @@
-//! A Secret with credentials for servers that users name: read by its name, and shown to the hosts that it allows, and to no others.
+//! A Secret with credentials for servers that users name. It is read by its name, and sent only to the hosts that it
+//! allows.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -8,7 +9,7 @@ use nudge_protocol::labels::ALLOWED_HOSTS;
 
 use crate::call::{CallError, call};
 
-/// Why the Secret is not used. No value of it is repeated.
+/// The cause why the Secret is not used. It repeats no value.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialSecretError {
     /// Nudge has no right to read the Secret.
@@ -17,9 +18,9 @@ pub enum CredentialSecretError {
          --resource-name={name}; kubectl create rolebinding nudge-secret-{name} --role=nudge-secret-{name} --serviceaccount={account}"
     )]
     Forbidden {
-        /// Its name.
+        /// The name of the Secret.
         name: String,
-        /// Who may not.
+        /// The account that may not read it.
         account: String,
     },
     /// The Secret does not exist.
@@ -31,14 +32,14 @@ pub enum CredentialSecretError {
     /// The Secret does not allow this host.
     #[error("Secret {secret} is not for {host}: its annotation {ALLOWED_HOSTS} does not name this host")]
     OtherHost {
-        /// Its name.
+        /// The name of the Secret.
         secret: String,
-        /// Where its values would have gone.
+        /// The host that would have got its values.
         host: String,
     },
 }
 
-/// A Secret with credentials. Its values are wiped when it is dropped.
+/// A Secret with credentials, whose values are wiped when it is dropped.
 pub struct CredentialSecret {
     name: String,
     hosts: String,
@@ -46,7 +47,7 @@ pub struct CredentialSecret {
 }
 
 impl CredentialSecret {
-    /// Reads it. `account`: who reads, as kubectl takes it.
+    /// Reads the Secret. `account` is the reader, as kubectl takes it.
     pub async fn read(
         client: &Client,
         account: &str,
@@ -63,18 +64,22 @@ impl CredentialSecret {
         }
     }
 
-    /// The credentials in a Secret object.
+    /// Returns the credentials in a Secret object.
     pub fn of(name: &str, secret: Secret) -> Self {
-        let hosts = secret.metadata.annotations.and_then(|mut all| all.remove(ALLOWED_HOSTS)).unwrap_or_default();
+        let hosts = secret
+            .metadata
+            .annotations
+            .and_then(|mut annotations| annotations.remove(ALLOWED_HOSTS))
+            .unwrap_or_default();
         Self { name: name.to_owned(), hosts, values: contents_of(None, secret.data) }
     }
 
-    /// Returns whether its values may be sent there.
+    /// Returns whether the values may be sent to the address.
     pub fn allows(&self, address: &Address) -> bool {
         address.is_in(&self.hosts)
     }
 
-    /// An error unless its values may be sent there.
+    /// Fails where the values may not be sent to the address.
     pub fn check(&self, address: &Address) -> Result<(), CredentialSecretError> {
         if self.allows(address) {
             return Ok(());
@@ -82,12 +87,12 @@ impl CredentialSecret {
         Err(CredentialSecretError::OtherHost { secret: self.name.clone(), host: address.authority() })
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn value(&self, key: &str) -> Option<&[u8]> {
         self.values.get(key).map(|value| value.as_slice())
     }
 
-    /// The value of a key as text, without the line break at its end.
+    /// Returns the value of a key as text, without the line break at its end.
     pub fn text(&self, key: &str) -> Option<&str> {
         std::str::from_utf8(self.value(key)?.trim_ascii_end()).ok()
     }

@@ -17,13 +17,13 @@ use tokio::sync::mpsc;
 
 use crate::call::call;
 
-/// Longest message, in bytes: the API's bound of `note`.
+/// The maximum size of a message, which is the API's bound of `note`.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// Events on configs that may wait until they are written. What comes then is left out.
-const QUEUE_LENGTH: usize = 1024;
-/// How many are written at once.
-const CONCURRENT_WRITES: usize = 8;
+/// The maximum number of Events on configs that wait to be written. Further ones are left out.
+const MAX_QUEUE_LENGTH: usize = 1024;
+/// The maximum number of Events that are written at once.
+const MAX_CONCURRENT_WRITES: usize = 8;
 
 /// A writer of Events.
 #[derive(Clone)]
@@ -36,22 +36,22 @@ pub struct EventRecorder {
 struct Writer(Recorder);
 
 impl EventRecorder {
-    /// Events from this replica.
+    /// Returns a writer of Events from this replica.
     pub fn new(client: Client, instance: &str) -> Self {
         let reporter = Reporter { controller: "nudge".into(), instance: Some(instance.to_owned()) };
         Self { writer: Writer(Recorder::new(client, reporter)), queue: Arc::default() }
     }
 
-    /// Writes Events on a config, later: nobody waits for them.
+    /// Queues Events on a config, without waiting for their writes.
     pub fn record(&self, config: &VersionedConfig, events: &[EventRecord]) {
         if events.is_empty() {
             return;
         }
         let queue = self.queue.get_or_init(|| {
-            let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
+            let (sender, receiver) = mpsc::channel(MAX_QUEUE_LENGTH);
             let writer = self.writer.clone();
             let events = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
-            tokio::spawn(events.for_each_concurrent(CONCURRENT_WRITES, move |(reference, event)| {
+            tokio::spawn(events.for_each_concurrent(MAX_CONCURRENT_WRITES, move |(reference, event)| {
                 let writer = writer.clone();
                 async move { _ = writer.write(&reference, event).await }
             }));
@@ -64,7 +64,7 @@ impl EventRecorder {
         }
     }
 
-    /// Writes an Event on a pod; returns whether it was written.
+    /// Writes an Event on a pod. Returns whether it was written.
     pub async fn record_on_pod(&self, pod: &PodKey, uid: &str, event: EventRecord) -> bool {
         let reference = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -79,7 +79,7 @@ impl EventRecorder {
 }
 
 impl Writer {
-    /// Returns whether the Event was written.
+    /// Writes an Event. Returns whether it was written.
     async fn write(&self, reference: &ObjectReference, record: EventRecord) -> bool {
         let Explanation { reason, message } = record.explanation;
         let message = clip(message, MAX_NOTE_BYTES);
@@ -99,8 +99,8 @@ impl Writer {
     }
 }
 
-/// An action that differs for each message, so that each is an Event of its own. The recorder would otherwise increment
-/// the last Event of the same reason and object, with its old message.
+/// Returns an action that differs for each message, so that each is an Event of its own. The recorder would otherwise
+/// increment the last Event of the same reason and object, with its old message.
 fn action(reason: &str, message: &str) -> String {
     let mut hasher = DefaultHasher::new();
     message.hash(&mut hasher);

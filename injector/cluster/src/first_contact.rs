@@ -1,8 +1,8 @@
-//! The first contact: whether the API server asks the webhooks of this installation, and trusts who answers. A replica of the injector
-//! can't find out by itself, because its Service leads to replicas that are Ready.
+//! The first contact: whether the API server asks the webhooks of this installation, and trusts their answers. A
+//! replica of the injector can't find out by itself, because its Service leads to replicas that are Ready.
 //!
-//! The question is a dry run that creates a `VersionedConfig` with two steps of one name, which only a webhook refuses. An API server that
-//! does not ask yet takes it, and one that can't ask says why.
+//! The question is a dry run that creates a `VersionedConfig` with two steps of one name, which only a webhook refuses.
+//! An API server that does not ask yet accepts it, and one that can't ask answers why.
 
 use std::time::Duration;
 
@@ -13,22 +13,24 @@ use nudge_protocol::backoff::Backoff;
 use nudge_protocol::bounded_text::clip;
 use nudge_protocol::error_chain::message;
 
-/// Label of the question about an installation, for which `contact.nudge.dev` is asked in every namespace.
-const CONTACT: &str = "nudge.dev/contact";
-/// Name of the question.
-const NAME: &str = "nudge-first-contact";
-/// How many answers in a row make the contact. There may be several API servers, and each learns of webhooks by itself.
-const ANSWERS_NEEDED: u32 = 3;
-/// The pause after an answer.
-const PAUSE_AFTER_ANSWER: Duration = Duration::from_millis(300);
-/// The pause after a question without an answer. Where there is none for long, as while another webhook refuses the question, few are asked.
+/// The label of the question about an installation, for which `contact.nudge.dev` is asked in every namespace.
+const CONTACT_LABEL: &str = "nudge.dev/contact";
+/// The name of the question.
+const QUESTION_NAME: &str = "nudge-first-contact";
+/// The number of answers in a row that make the contact. There may be several API servers, and each learns of webhooks
+/// by itself.
+const MIN_ANSWERS: u32 = 3;
+/// The wait after an answer.
+const ANSWER_DELAY: Duration = Duration::from_millis(300);
+/// The waits after questions without an answer. Where there is none for long, as while another webhook refuses the
+/// question, few are asked.
 const RETRY_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(15) };
-/// How long the API server may take: longer than the timeout of every webhook.
-const DEADLINE: Duration = Duration::from_secs(10);
-/// The longest cause, in bytes: less than an answer to a probe may have.
+/// The time that the API server may take: longer than the timeout of every webhook.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum size of a cause, which is less than an answer to a probe may have.
 const MAX_CAUSE_BYTES: usize = 800;
 
-/// What is asked about.
+/// The scope of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionScope {
     /// The installation, by a question in its own namespace, where no other webhook of Nudge is asked.
@@ -37,14 +39,14 @@ pub enum QuestionScope {
     Namespace,
 }
 
-/// What became of a question.
+/// The reply to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A webhook of Nudge has refused it.
+    /// A webhook of Nudge has refused the question.
     Answered,
-    /// The API server would have stored it.
+    /// The API server would have stored the object.
     NotAsked,
-    /// The user may not ask: the API server refuses it by itself.
+    /// The user may not ask: the API server itself refuses the question.
     NotAllowed(String),
     /// The API server reaches or trusts no webhook, or does not answer itself.
     Failed(String),
@@ -66,20 +68,21 @@ impl Reply {
 
 /// Returns whether a webhook of Nudge has refused.
 fn is_answer(message: &str) -> bool {
-    let refused = message.strip_prefix("admission webhook \"").and_then(|rest| rest.split_once('"'));
-    refused.is_some_and(|(name, rest)| name.ends_with(".nudge.dev") && rest.starts_with(" denied the request"))
+    let refusal = message.strip_prefix("admission webhook \"").and_then(|text| text.split_once('"'));
+    refusal.is_some_and(|(name, text)| name.ends_with(".nudge.dev") && text.starts_with(" denied the request"))
 }
 
-/// The contact of the API server with the webhooks. Once it is made, it stays made: rotations and outages take nothing back.
+/// The contact of the API server with the webhooks. Once it is made, it stays made: rotations and outages take nothing
+/// back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contact {
     /// There has been no contact yet.
     Missing {
-        /// How many questions in a row had an answer.
+        /// The number of questions in a row that had an answer.
         answers: u32,
-        /// How many questions had none.
+        /// The number of questions without an answer.
         failures: u32,
-        /// Why the last question without an answer had none.
+        /// The cause why the last of these had none.
         cause: String,
     },
     /// The API server has asked the webhooks.
@@ -93,12 +96,12 @@ impl Default for Contact {
 }
 
 impl Contact {
-    /// The contact after one more reply.
+    /// Returns the contact after one more reply.
     #[must_use]
     pub fn after(self, reply: Reply) -> Self {
         let Self::Missing { answers, failures, cause } = self else { return Self::Made };
         let cause = match reply {
-            Reply::Answered if answers + 1 >= ANSWERS_NEEDED => return Self::Made,
+            Reply::Answered if answers + 1 >= MIN_ANSWERS => return Self::Made,
             Reply::Answered => return Self::Missing { answers: answers + 1, failures, cause },
             Reply::NotAsked => "the API server does not ask the webhooks yet".to_owned(),
             Reply::NotAllowed(cause) | Reply::Failed(cause) => clip(cause, MAX_CAUSE_BYTES),
@@ -106,16 +109,16 @@ impl Contact {
         Self::Missing { answers: 0, failures: failures.saturating_add(1), cause }
     }
 
-    /// How long to wait before the next question; `None` where the contact is made.
+    /// Returns the time until the next question; `None` where the contact is made.
     pub fn wait(&self) -> Option<Duration> {
         match self {
             Self::Made => None,
             Self::Missing { answers: 0, failures, .. } => Some(RETRY_BACKOFF.wait(*failures)),
-            Self::Missing { .. } => Some(PAUSE_AFTER_ANSWER),
+            Self::Missing { .. } => Some(ANSWER_DELAY),
         }
     }
 
-    /// Why it is not made yet.
+    /// Returns why the contact is not made yet.
     pub fn missing_cause(&self) -> Option<&str> {
         match self {
             Self::Made => None,
@@ -124,22 +127,22 @@ impl Contact {
     }
 }
 
-/// Asks once.
+/// Asks the API server once.
 pub async fn ask(client: Client, namespace: &str, about: QuestionScope) -> Reply {
     let api = Api::<VersionedConfig>::namespaced(client, namespace);
     let (dry, question) = (PostParams { dry_run: true, ..PostParams::default() }, question(about));
-    match tokio::time::timeout(DEADLINE, api.create(&dry, &question)).await {
+    match tokio::time::timeout(QUESTION_TIMEOUT, api.create(&dry, &question)).await {
         Ok(created) => Reply::of(created),
-        Err(_) => Reply::Failed(format!("the API server did not answer within {DEADLINE:?}")),
+        Err(_) => Reply::Failed(format!("the API server did not answer within {QUESTION_TIMEOUT:?}")),
     }
 }
 
 fn question(about: QuestionScope) -> VersionedConfig {
-    let mut question = VersionedConfig::new(NAME, VersionedConfigSpec::default());
+    let mut question = VersionedConfig::new(QUESTION_NAME, VersionedConfigSpec::default());
     let step = Step { name: Some("twice".to_owned()), ..Step::of(Pods::Share("100%".to_owned())) };
     question.spec.rollout.steps = vec![step.clone(), step];
     if about == QuestionScope::Installation {
-        question.metadata.labels = Some([(CONTACT.to_owned(), "true".to_owned())].into());
+        question.metadata.labels = Some([(CONTACT_LABEL.to_owned(), "true".to_owned())].into());
     }
     question
 }
@@ -178,7 +181,7 @@ mod tests {
         use Reply::{Answered, NotAsked};
         let failed = || Reply::Failed("unknown authority".to_owned());
         assert_eq!(after(&[]).wait(), Some(RETRY_BACKOFF.first));
-        assert_eq!(after(&[Answered, Answered]).wait(), Some(PAUSE_AFTER_ANSWER));
+        assert_eq!(after(&[Answered, Answered]).wait(), Some(ANSWER_DELAY));
         let broken = after(&[Answered, Answered, failed()]);
         assert_eq!((broken.wait(), broken.missing_cause()), (Some(RETRY_BACKOFF.first), Some("unknown authority")));
         assert_eq!(after(&[failed(), Answered, Answered]).missing_cause(), Some("unknown authority"));
@@ -193,7 +196,7 @@ mod tests {
         let waits = |failures: usize| after(&vec![Reply::NotAsked; failures]).wait().map(|wait| wait.as_secs());
         assert_eq!([1, 2, 4, 5, 1_000].map(waits), [1, 2, 8, 15, 15].map(Some));
         let refused = vec![Reply::NotAllowed("a quota".to_owned()); 1_000];
-        assert_eq!(after(&[refused, vec![Reply::Answered]].concat()).wait(), Some(PAUSE_AFTER_ANSWER));
+        assert_eq!(after(&[refused, vec![Reply::Answered]].concat()).wait(), Some(ANSWER_DELAY));
     }
 
     #[test]
@@ -206,7 +209,7 @@ mod tests {
     fn the_question_is_refused_wherever_it_is_asked() {
         for about in [QuestionScope::Installation, QuestionScope::Namespace] {
             let question = question(about);
-            let faults = config_faults(NAME, &question.spec, k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+            let faults = config_faults(QUESTION_NAME, &question.spec, k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
             assert_eq!(faults.len(), 1, "{about:?}: {faults:?}");
             assert_eq!(question.metadata.labels.is_some(), about == QuestionScope::Installation);
         }

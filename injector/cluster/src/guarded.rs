@@ -1,5 +1,5 @@
-//! The addresses of the API server, of kube-system and of nodes, which nothing is sent to that a user has asked for. While they are not known,
-//! none is sent anywhere.
+//! The addresses of the API server, of kube-system and of nodes, to which no request of users is sent. While they are
+//! not known, no request is sent anywhere.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -17,41 +17,41 @@ use tokio::time::Instant;
 
 use crate::call::{CallError, call};
 
-/// For how long what was read holds.
-const REREAD_AFTER: Duration = Duration::from_secs(30);
-/// For how long it holds where it can't be read again.
-const UNUSABLE_AFTER: Duration = Duration::from_mins(5);
-/// For how long nodes hold: there may be many.
-const FRESH_NODES: Duration = Duration::from_mins(1);
-/// Objects in one page of a list.
-const PAGE: u32 = 200;
-/// The most pages.
+/// The age from which on the addresses are read again.
+const MAX_FRESH_AGE: Duration = Duration::from_secs(30);
+/// The age up to which addresses are used that can't be read again.
+const MAX_USABLE_AGE: Duration = Duration::from_mins(5);
+/// The age from which on nodes are read again: there may be many.
+const MAX_NODES_AGE: Duration = Duration::from_mins(1);
+/// The number of objects in one page of a list.
+const PAGE_SIZE: u32 = 200;
+/// The maximum number of pages.
 const MAX_PAGES: usize = 100;
-/// Where the system's own Services are.
-const SYSTEM: &str = "kube-system";
-/// Where the API server's own Service is.
+/// The namespace of the system's own Services.
+const SYSTEM_NAMESPACE: &str = "kube-system";
+/// The namespace of the API server's own Service.
 const SERVER_NAMESPACE: &str = "default";
-/// Slices of the API server's own Service.
-const SERVER_SLICES: &str = "kubernetes.io/service-name=kubernetes";
+/// The selector of slices of the API server's own Service.
+const SERVER_SLICES_SELECTOR: &str = "kubernetes.io/service-name=kubernetes";
 
-/// The guarded addresses can't be read.
+/// The error of a read of the guarded addresses.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "Nudge does not know the addresses of the API server, of kube-system and of nodes; apply the component again, with its ClusterRole, \
      and its Roles in kube-system and default"
 )]
-pub struct GuardedReadError(#[source] GuardError);
+pub struct GuardedReadError(#[source] ReadCause);
 
-/// Why the guarded addresses can't be read.
+/// The cause of the error.
 #[derive(Debug, thiserror::Error)]
-enum GuardError {
+enum ReadCause {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error("there are more {0} than Nudge reads (20,000)")]
     TooMany(String),
 }
 
-/// What was read last.
+/// The reader of the guarded addresses, which keeps what it has read for a while.
 pub struct GuardedReader {
     client: Client,
     server: Option<SocketAddr>,
@@ -61,7 +61,8 @@ pub struct GuardedReader {
 }
 
 impl GuardedReader {
-    /// `server`: where the API server is, as this process reaches it. `lent`: where nodes may be asked.
+    /// Returns a reader. `server` is the address by which this process reaches the API server, `lent` the ranges in
+    /// which nodes may be asked.
     pub fn new(client: Client, server: &str, lent: Vec<Range>) -> Self {
         let authority = server.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let ip = || Some(SocketAddr::new(authority.trim_matches(['[', ']']).parse::<IpAddr>().ok()?, 443));
@@ -69,12 +70,12 @@ impl GuardedReader {
         Self { client, server, lent, known: Mutex::default(), nodes: Mutex::default() }
     }
 
-    /// The addresses.
+    /// Returns the addresses.
     pub async fn read(&self) -> Result<Arc<Guarded>, GuardedReadError> {
-        // One reads for all.
+        // Concurrent calls wait for one read.
         let mut known = self.known.lock().await;
         let age = known.as_ref().map(|(at, _)| at.elapsed());
-        if let Some((_, guarded)) = known.as_ref().filter(|_| age.is_some_and(|age| age < REREAD_AFTER)) {
+        if let Some((_, guarded)) = known.as_ref().filter(|_| age.is_some_and(|age| age < MAX_FRESH_AGE)) {
             return Ok(Arc::clone(guarded));
         }
         let now = Instant::now();
@@ -89,72 +90,69 @@ impl GuardedReader {
                     error = chain(&error),
                     "addresses of the API server, of kube-system and of nodes not read"
                 );
-                let old = known.as_ref().filter(|_| age.is_some_and(|age| age < UNUSABLE_AFTER));
+                let old = known.as_ref().filter(|_| age.is_some_and(|age| age < MAX_USABLE_AGE));
                 old.map(|(_, guarded)| Arc::clone(guarded)).ok_or(GuardedReadError(error))
             }
         }
     }
 
-    async fn read_all(&self) -> Result<Guarded, GuardError> {
+    async fn read_all(&self) -> Result<Guarded, ReadCause> {
         let mut guarded = Guarded { nodes: self.nodes().await?, lent: self.lent.clone(), ..Guarded::default() };
         guarded.endpoints.extend(self.server);
         let services = |namespace: &str| Api::<Service>::namespaced(self.client.clone(), namespace);
-        each(services(SYSTEM), ListParams::default(), &mut guarded, add_service).await?;
+        add_each(services(SYSTEM_NAMESPACE), ListParams::default(), &mut guarded, add_service).await?;
         let own = services(SERVER_NAMESPACE);
-        let found = call(|| "reading Service default/kubernetes".to_owned(), own.get_opt("kubernetes")).await?;
-        if let Some(service) = found {
-            add_service(&service, &mut guarded);
-        }
-        match self.slices(&mut guarded).await {
-            Err(GuardError::Call(error)) if error.code() == 404 => self.endpoints(&mut guarded).await?,
-            read => read?,
+        let service = call(|| "reading Service default/kubernetes".to_owned(), own.get_opt("kubernetes")).await?;
+        service.iter().for_each(|service| add_service(service, &mut guarded));
+        match self.add_slices(&mut guarded).await {
+            Err(ReadCause::Call(error)) if error.code() == 404 => self.add_all_endpoints(&mut guarded).await?,
+            result => result?,
         }
         Ok(guarded)
     }
 
-    /// Adds what stands behind Services, of every family of addresses.
-    async fn slices(&self, guarded: &mut Guarded) -> Result<(), GuardError> {
+    /// Adds the endpoints of Services, of every family of addresses.
+    async fn add_slices(&self, guarded: &mut Guarded) -> Result<(), ReadCause> {
         let slices = |namespace: &str| Api::<EndpointSlice>::namespaced(self.client.clone(), namespace);
-        each(slices(SYSTEM), ListParams::default(), guarded, add_slice).await?;
-        each(slices(SERVER_NAMESPACE), ListParams::default().labels(SERVER_SLICES), guarded, add_slice).await
+        add_each(slices(SYSTEM_NAMESPACE), ListParams::default(), guarded, add_slice).await?;
+        add_each(slices(SERVER_NAMESPACE), ListParams::default().labels(SERVER_SLICES_SELECTOR), guarded, add_slice)
+            .await
     }
 
-    /// Adds the same on servers without slices: Kubernetes 1.20.
-    async fn endpoints(&self, guarded: &mut Guarded) -> Result<(), GuardError> {
+    /// Adds the endpoints of Services on servers without slices (Kubernetes 1.20).
+    async fn add_all_endpoints(&self, guarded: &mut Guarded) -> Result<(), ReadCause> {
         let endpoints = |namespace: &str| Api::<Endpoints>::namespaced(self.client.clone(), namespace);
-        each(endpoints(SYSTEM), ListParams::default(), guarded, add_endpoints).await?;
+        add_each(endpoints(SYSTEM_NAMESPACE), ListParams::default(), guarded, add_endpoints).await?;
         let own = endpoints(SERVER_NAMESPACE);
-        let found = call(|| "reading Endpoints default/kubernetes".to_owned(), own.get_opt("kubernetes")).await?;
-        if let Some(endpoints) = found {
-            add_endpoints(&endpoints, guarded);
-        }
+        let endpoints = call(|| "reading Endpoints default/kubernetes".to_owned(), own.get_opt("kubernetes")).await?;
+        endpoints.iter().for_each(|endpoints| add_endpoints(endpoints, guarded));
         Ok(())
     }
 
-    /// The addresses of nodes, of every kind.
-    async fn nodes(&self) -> Result<HashSet<IpAddr>, GuardError> {
+    /// Returns the addresses of nodes, of every kind.
+    async fn nodes(&self) -> Result<HashSet<IpAddr>, ReadCause> {
         let mut nodes = self.nodes.lock().await;
-        if let Some((_, known)) = nodes.as_ref().filter(|(at, _)| at.elapsed() < FRESH_NODES) {
+        if let Some((_, known)) = nodes.as_ref().filter(|(at, _)| at.elapsed() < MAX_NODES_AGE) {
             return Ok(known.clone());
         }
         let (now, mut read) = (Instant::now(), Guarded::default());
-        each(Api::<Node>::all(self.client.clone()), ListParams::default(), &mut read, add_node).await?;
+        add_each(Api::<Node>::all(self.client.clone()), ListParams::default(), &mut read, add_node).await?;
         *nodes = Some((now, read.nodes.clone()));
         Ok(read.nodes)
     }
 }
 
-/// Adds every object of a list. One page is in memory at a time.
-async fn each<K>(
+/// Adds every object of a list, of which one page is in memory at a time.
+async fn add_each<K>(
     api: Api<K>,
     params: ListParams,
     guarded: &mut Guarded,
     add: fn(&K, &mut Guarded),
-) -> Result<(), GuardError>
+) -> Result<(), ReadCause>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let mut params = params.limit(PAGE);
+    let mut params = params.limit(PAGE_SIZE);
     for _ in 0..MAX_PAGES {
         let what = || format!("listing {}", K::plural(&()));
         let page = call(what, api.list(&params)).await?;
@@ -166,49 +164,49 @@ where
             None => return Ok(()),
         }
     }
-    // Of a part of them, nobody knows what the others are.
-    Err(GuardError::TooMany(K::plural(&()).into_owned()))
+    // A part of the objects does not show what the others are.
+    Err(ReadCause::TooMany(K::plural(&()).into_owned()))
 }
 
-/// All of its addresses. Names of hosts among them are none.
+/// Adds the addresses of a node, without names of hosts.
 fn add_node(node: &Node, guarded: &mut Guarded) {
     let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     guarded.nodes.extend(addresses.filter_map(|address| address.address.parse::<IpAddr>().ok()));
 }
 
-/// All addresses by which it is reached.
+/// Adds the addresses by which a Service is reached.
 fn add_service(service: &Service, guarded: &mut Guarded) {
     let spec = service.spec.iter();
     let own = spec.flat_map(|spec| {
-        let more = [&spec.cluster_ips, &spec.external_ips].into_iter().flatten().flatten();
-        more.chain(&spec.cluster_ip).chain(&spec.load_balancer_ip)
+        let others = [&spec.cluster_ips, &spec.external_ips].into_iter().flatten().flatten();
+        others.chain(&spec.cluster_ip).chain(&spec.load_balancer_ip)
     });
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref()).into_iter().flatten();
     let ingress = ingress.filter_map(|ingress| ingress.ip.as_ref());
-    // A Service without an address says None.
+    // A Service without an address has `None`, which is not parsed.
     guarded.hosts.extend(own.chain(ingress).filter_map(|ip| ip.parse::<IpAddr>().ok()));
 }
 
-/// What stands behind a Service, of one family of addresses.
+/// Adds the endpoints of a Service, of one family of addresses.
 fn add_slice(slice: &EndpointSlice, guarded: &mut Guarded) {
     let ports: Vec<_> = slice.ports.iter().flatten().map(|port| port.port).collect();
     for endpoint in &slice.endpoints {
-        add_behind(&endpoint.addresses, &ports, guarded);
+        add_addresses(&endpoint.addresses, &ports, guarded);
     }
 }
 
-/// What stands behind a Service, of its first family alone, which is all that Endpoints have.
+/// Adds the endpoints of a Service, of its first family only, which is all that Endpoints have.
 fn add_endpoints(endpoints: &Endpoints, guarded: &mut Guarded) {
     for subset in endpoints.subsets.iter().flatten() {
         let ports: Vec<_> = subset.ports.iter().flatten().map(|port| Some(port.port)).collect();
         let addresses = subset.addresses.iter().chain(&subset.not_ready_addresses).flatten();
-        add_behind(addresses.map(|address| &address.ip), &ports, guarded);
+        add_addresses(addresses.map(|address| &address.ip), &ports, guarded);
     }
 }
 
-/// Addresses at these ports. One that is not named stands for all of them, and so does none.
-fn add_behind<'a>(addresses: impl IntoIterator<Item = &'a String>, ports: &[Option<i32>], guarded: &mut Guarded) {
+/// Adds addresses with these ports. A port without a number stands for all ports, and so do no ports.
+fn add_addresses<'a>(addresses: impl IntoIterator<Item = &'a String>, ports: &[Option<i32>], guarded: &mut Guarded) {
     let is_whole = ports.is_empty() || ports.contains(&None);
     for ip in addresses.into_iter().filter_map(|address| address.parse::<IpAddr>().ok()) {
         let ports = ports.iter().flatten().filter_map(|port| u16::try_from(*port).ok());

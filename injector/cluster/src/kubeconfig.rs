@@ -1,22 +1,24 @@
-//! Why a kubeconfig leads to no cluster, without anything that stands in it, or that its programs print: these are secrets.
+//! Messages about a kubeconfig that leads to no cluster, without its contents or the output of its programs, which are
+//! secrets.
 
 use kube::client::AuthError;
 use kube::config::{InferConfigError, KubeconfigError};
 use nudge_protocol::error_chain::{message, without_os_code};
 
-/// No cluster was found. Reports what the kubeconfig lacks, the likelier mistake than the pod's own account.
+/// Returns the message where no cluster is known. It names what the kubeconfig lacks, a likelier mistake than the pod's
+/// own account.
 pub fn not_found_message(error: &InferConfigError) -> String {
     let source = std::error::Error::source(error).and_then(|error| error.downcast_ref());
     format!("no cluster is known: {}", source.map_or_else(|| message(error), kubeconfig_fault))
 }
 
-/// Why a kubeconfig says of no cluster where it is.
+/// Returns why a kubeconfig can't be used.
 pub fn kubeconfig_fault(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, file) => {
             format!("{}: {}", file.display(), without_os_code(&error.to_string()))
         }
-        // The rest shows the place in the file, and with it secrets.
+        // The other lines quote the file, and with it secrets.
         KubeconfigError::Parse(error) => {
             let text = error.to_string();
             format!("it is not a kubeconfig: {}", text.lines().next().unwrap_or_default().trim_start_matches("error: "))
@@ -30,11 +32,11 @@ pub fn kubeconfig_fault(error: &KubeconfigError) -> String {
     }
 }
 
-/// Why no client comes of a kubeconfig that could be read.
+/// Returns why a kubeconfig that could be read makes no client.
 pub fn client_fault(error: &kube::Error) -> String {
     let program = "the program that the kubeconfig names for credentials";
     match error {
-        // The library shows what it has printed, and what it was given.
+        // The library shows the program's output and its arguments.
         kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
             format!("{program} has failed ({}); kubectl with the same kubeconfig shows its output", out.status)
         }
@@ -53,9 +55,9 @@ mod tests {
     fn a_fault_is_named_and_what_stands_around_it_is_not() {
         let error = Kubeconfig::from_yaml("users:\n- token: hunter2\n  name: [\n").unwrap_err();
         assert!(error.to_string().contains("hunter2"), "the library keeps it to itself: {error}");
-        let said = kubeconfig_fault(&error);
-        assert!(said.starts_with("it is not a kubeconfig: line ") && !said.contains("hunter2"), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let fault = kubeconfig_fault(&error);
+        assert!(fault.starts_with("it is not a kubeconfig: line ") && !fault.contains("hunter2"), "{fault}");
+        assert_eq!(fault.lines().count(), 1, "{fault}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Leader election by a Lease, as client-go does it: the holder renews it; another replica takes it when it was not renewed for its
-//! whole duration, by the clock of that replica. Each replica may leave a note on it for the others.
+//! Leader election by a Lease, as client-go does it. The holder renews it; another replica takes it when it was not
+//! renewed for its whole duration, by the clock of that replica. Each replica may leave a note on it for the others.
 
 use std::time::Duration;
 
@@ -15,61 +15,49 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::call::{CallError, call};
 
-/// How often a look at the lease is repeated because another replica has written it meanwhile.
-const MAX_CONFLICTS: usize = 3;
-/// How often it is looked at while there is something to note, which counts for a short time only.
+/// The maximum number of attempts at one renewal, where other replicas write the lease meanwhile.
+const MAX_ATTEMPTS: usize = 3;
+/// The time between two writes while there is a note, which counts for a short time only.
 const NOTE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Settings of the lease.
 #[derive(Clone, Debug)]
 pub struct LeaseSettings {
-    /// Its namespace.
+    /// The namespace of the lease.
     pub namespace: String,
-    /// Its name.
+    /// The name of the lease.
     pub name: String,
-    /// The name of this replica, which no other may have.
+    /// The name of this replica, which no other replica may have.
     pub identity: String,
-    /// How long it lasts without renewal.
+    /// The time for which the lease lasts without renewal.
     pub duration: Duration,
 }
 
-/// Whether this replica leads.
+/// A receiver of whether this replica leads.
 pub type Leadership = watch::Receiver<bool>;
 
 /// The lease as it was last read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct SeenRenewal {
+struct LeaseSnapshot {
     holder: Option<String>,
     version: String,
-    /// What the holder wrote last. Notes of others leave it as it is.
-    renewed: Option<MicroTime>,
-    /// When that was first seen, by this replica's clock.
-    at: Instant,
+    /// The time that the holder wrote last. Notes of others leave it as it is.
+    renew_time: Option<MicroTime>,
+    /// The moment at which that was first seen, by this replica's clock.
+    seen_at: Instant,
     duration: Duration,
 }
 
-/// What to do about the lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
-    /// Renew or take it.
-    Write,
-    /// Somebody else holds it.
-    Leave,
+/// Returns whether the replica may renew or take the lease, because no other one holds it.
+fn may_hold(snapshot: Option<&LeaseSnapshot>, identity: &str, now: Instant) -> bool {
+    snapshot.is_none_or(|lease| {
+        let holder = lease.holder.as_deref().unwrap_or_default();
+        let is_expired = now.saturating_duration_since(lease.seen_at) > lease.duration;
+        holder.is_empty() || holder == identity || is_expired
+    })
 }
 
-fn decide(seen: Option<&SeenRenewal>, identity: &str, now: Instant) -> Action {
-    match seen {
-        None => Action::Write,
-        Some(seen) => match seen.holder.as_deref() {
-            None | Some("") => Action::Write,
-            Some(holder) if holder == identity => Action::Write,
-            Some(_) if now.saturating_duration_since(seen.at) > seen.duration => Action::Write,
-            Some(_) => Action::Leave,
-        },
-    }
-}
-
-/// The note of a replica: `None` where it has nothing to say.
+/// A function that returns the note of a replica, if there is one.
 type Note = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// A lease that this replica tries to hold.
@@ -77,41 +65,41 @@ pub struct Lease {
     api: Api<Object>,
     settings: LeaseSettings,
     leads: watch::Sender<bool>,
-    seen: Option<SeenRenewal>,
-    /// Labels and annotations, which are not this replica's.
-    others: ObjectMeta,
+    snapshot: Option<LeaseSnapshot>,
+    /// The labels and annotations, which others may have written.
+    metadata: ObjectMeta,
     spec: LeaseSpec,
     note: Option<Note>,
     /// The notes of all replicas.
     lines: ReplicaNotes,
-    /// When the lease was last renewed.
-    renewed: Option<Instant>,
+    /// The time of the last renewal by this replica.
+    renewed_at: Option<Instant>,
 }
 
 impl Lease {
-    /// The lease, which this replica does not hold yet.
+    /// Returns the lease, which this replica does not hold yet.
     pub fn new(client: Client, settings: LeaseSettings) -> Self {
         let api = Api::namespaced(client, &settings.namespace);
         Self {
             api,
             settings,
             leads: watch::Sender::new(false),
-            seen: None,
-            others: ObjectMeta::default(),
+            snapshot: None,
+            metadata: ObjectMeta::default(),
             spec: LeaseSpec::default(),
             note: None,
             lines: ReplicaNotes::default(),
-            renewed: None,
+            renewed_at: None,
         }
     }
 
-    /// Writes what `note` says as an annotation, each time that the lease is looked at.
+    /// Writes the result of `note` as an annotation, each time that the lease is read.
     #[must_use]
     pub fn with_note(self, note: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         Self { note: Some(Box::new(note)), ..self }
     }
 
-    /// Whether this replica leads.
+    /// Returns a receiver of whether this replica leads.
     pub fn leadership(&self) -> Leadership {
         self.leads.subscribe()
     }
@@ -122,7 +110,7 @@ impl Lease {
         let period = self.settings.duration / 3;
         loop {
             let longest = Instant::now() + period;
-            let result = timeout_at(self.end().unwrap_or(longest).min(longest), self.turn()).await;
+            let result = timeout_at(self.end().unwrap_or(longest).min(longest), self.renew_or_take()).await;
             let failed = !matches!(result, Ok(Ok(_)));
             let leads = match result {
                 Ok(Ok(leads)) => leads,
@@ -156,7 +144,7 @@ impl Lease {
             };
             let wake = Instant::now() + wait;
             tokio::select! {
-                () = self.rest(self.end().unwrap_or(wake).min(wake)) => {}
+                () = self.wait(self.end().unwrap_or(wake).min(wake)) => {}
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
@@ -168,31 +156,31 @@ impl Lease {
     }
 
     /// Waits until then, or until there is something to note.
-    async fn rest(&self, until: Instant) {
+    async fn wait(&self, until: Instant) {
         loop {
             let now = Instant::now();
             sleep_until(until.min(now + NOTE_INTERVAL)).await;
-            let noting = self.note.as_ref().is_some_and(|note| note().is_some());
-            if noting || Instant::now() >= until {
+            let has_note = self.note.as_ref().is_some_and(|note| note().is_some());
+            if has_note || Instant::now() >= until {
                 return;
             }
         }
     }
 
-    /// When this replica stops leading unless it renews the lease: some time before others may take over.
+    /// Returns when this replica stops leading unless it renews the lease, which is before others may take over.
     fn end(&self) -> Option<Instant> {
-        let renewed = self.renewed.filter(|_| *self.leads.borrow())?;
-        Some(renewed + self.settings.duration * 2 / 3)
+        let renewed_at = self.renewed_at.filter(|_| *self.leads.borrow())?;
+        Some(renewed_at + self.settings.duration * 2 / 3)
     }
 
     fn may_still_lead(&self) -> bool {
         self.end().is_some_and(|end| Instant::now() < end)
     }
 
-    async fn turn(&mut self) -> Result<bool, CallError> {
-        for _ in 0..MAX_CONFLICTS {
-            match self.try_turn().await {
-                // Another replica wrote first: a note, or that it leads.
+    async fn renew_or_take(&mut self) -> Result<bool, CallError> {
+        for _ in 0..MAX_ATTEMPTS {
+            match self.try_renew_or_take().await {
+                // Another replica wrote a note, or took the lease, first.
                 Err(error) if error.is_conflict() => {}
                 result => return result,
             }
@@ -200,52 +188,52 @@ impl Lease {
         Ok(self.may_still_lead())
     }
 
-    async fn try_turn(&mut self) -> Result<bool, CallError> {
+    async fn try_renew_or_take(&mut self) -> Result<bool, CallError> {
         let now = Instant::now();
         let what = || format!("reading Lease {}/{}", self.settings.namespace, self.settings.name);
         match call(what, self.api.get_opt(&self.settings.name)).await? {
-            None => self.seen = None,
+            None => self.snapshot = None,
             Some(object) => {
                 self.spec = object.spec.unwrap_or_default();
                 let ObjectMeta { labels, annotations, resource_version, .. } = object.metadata;
-                self.others = ObjectMeta { labels, annotations, ..ObjectMeta::default() };
+                self.metadata = ObjectMeta { labels, annotations, ..ObjectMeta::default() };
                 let LeaseSpec { holder_identity, lease_duration_seconds, renew_time, .. } = self.spec.clone();
-                let same =
-                    self.seen.as_ref().filter(|seen| (&seen.holder, &seen.renewed) == (&holder_identity, &renew_time));
-                let at = same.map_or(now, |seen| seen.at);
+                let is_same =
+                    |known: &&LeaseSnapshot| (&known.holder, &known.renew_time) == (&holder_identity, &renew_time);
+                let seen_at = self.snapshot.as_ref().filter(is_same).map_or(now, |known| known.seen_at);
                 let seconds = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
                 let duration = seconds.map_or(self.settings.duration, Duration::from_secs);
                 let version = resource_version.unwrap_or_default();
-                self.seen = Some(SeenRenewal { holder: holder_identity, version, renewed: renew_time, at, duration });
+                self.snapshot = Some(LeaseSnapshot { holder: holder_identity, version, renew_time, seen_at, duration });
             }
         }
-        let noted = self.take_note(now);
-        match decide(self.seen.as_ref(), &self.settings.identity, now) {
-            Action::Leave if noted => self.put(self.spec.clone()).await.map(|()| false),
-            Action::Leave => Ok(false),
-            Action::Write => {
-                self.write(Some(&self.settings.identity.clone())).await?;
-                self.renewed = Some(now);
-                Ok(true)
-            }
+        let note_differs = self.update_notes(now);
+        let may_hold = may_hold(self.snapshot.as_ref(), &self.settings.identity, now);
+        if may_hold {
+            self.write(Some(&self.settings.identity.clone())).await?;
+            self.renewed_at = Some(now);
+        } else if note_differs {
+            self.put(self.spec.clone()).await?;
         }
+        Ok(may_hold)
     }
 
-    /// Puts this replica's note among the annotations, and takes away those of replicas that are gone. Returns whether its own has changed.
-    fn take_note(&mut self, now: Instant) -> bool {
+    /// Writes this replica's note into the annotations, and removes the notes of replicas that are gone. Returns
+    /// whether its own differs.
+    fn update_notes(&mut self, now: Instant) -> bool {
         let Some(note) = &self.note else { return false };
-        let mut annotations = self.others.annotations.take().unwrap_or_default();
+        let mut annotations = self.metadata.annotations.take().unwrap_or_default();
         self.lines.observe(&annotations, now.into_std());
         self.lines.gone_replicas(now.into_std()).for_each(|key| drop(annotations.remove(key)));
         let key = waiting_reports::annotation_key(&self.settings.identity);
         let (note, known) = (note(), annotations.remove(&key));
         let differs = note != known;
         annotations.extend(note.map(|note| (key, note)));
-        self.others.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+        self.metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
         differs
     }
 
-    /// Writes the lease as it was seen, with another holder.
+    /// Writes the lease with another holder.
     async fn write(&mut self, holder: Option<&str>) -> Result<(), CallError> {
         let now = MicroTime(Timestamp::now());
         let seconds = i32::try_from(self.settings.duration.as_secs().max(1)).unwrap_or(i32::MAX);
@@ -257,30 +245,30 @@ impl Lease {
             ..LeaseSpec::default()
         })
         .await?;
-        self.seen.iter_mut().for_each(|seen| seen.at = Instant::now());
+        self.snapshot.iter_mut().for_each(|snapshot| snapshot.seen_at = Instant::now());
         Ok(())
     }
 
     /// Writes the lease. The resourceVersion detects other writers.
     async fn put(&mut self, spec: LeaseSpec) -> Result<(), CallError> {
         let name = self.settings.name.clone();
-        let mut object = Object { spec: Some(spec.clone()), metadata: self.others.clone() };
+        let mut object = Object { spec: Some(spec.clone()), metadata: self.metadata.clone() };
         object.metadata.name = Some(name.clone());
         let what = || format!("writing Lease {}/{name}", self.settings.namespace);
         let params = PostParams::default();
-        let written = match &self.seen {
+        let written = match &self.snapshot {
             None => call(what, self.api.create(&params, &object)).await?,
-            Some(seen) => {
-                object.metadata.resource_version = Some(seen.version.clone());
+            Some(snapshot) => {
+                object.metadata.resource_version = Some(snapshot.version.clone());
                 call(what, self.api.replace(&name, &params, &object)).await?
             }
         };
-        let at = self.seen.as_ref().map_or_else(Instant::now, |seen| seen.at);
-        self.seen = Some(SeenRenewal {
+        let seen_at = self.snapshot.as_ref().map_or_else(Instant::now, |snapshot| snapshot.seen_at);
+        self.snapshot = Some(LeaseSnapshot {
             holder: spec.holder_identity,
             version: written.metadata.resource_version.unwrap_or_default(),
-            renewed: spec.renew_time,
-            at,
+            renew_time: spec.renew_time,
+            seen_at,
             duration: self.settings.duration,
         });
         Ok(())
@@ -303,19 +291,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_is_taken_when_it_is_free_own_or_expired() {
         let start = Instant::now();
-        let seen = |holder: Option<&str>| SeenRenewal {
+        let seen = |holder: Option<&str>| LeaseSnapshot {
             holder: holder.map(str::to_owned),
             version: "1".to_owned(),
-            renewed: None,
-            at: start,
+            renew_time: None,
+            seen_at: start,
             duration: Duration::from_secs(15),
         };
-        assert_eq!(decide(None, "a", start), Action::Write);
-        assert_eq!(decide(Some(&seen(Some(""))), "a", start), Action::Write);
-        assert_eq!(decide(Some(&seen(None)), "a", start), Action::Write);
-        assert_eq!(decide(Some(&seen(Some("a"))), "a", start), Action::Write);
-        assert_eq!(decide(Some(&seen(Some("b"))), "a", start + Duration::from_secs(15)), Action::Leave);
-        assert_eq!(decide(Some(&seen(Some("b"))), "a", start + Duration::from_secs(16)), Action::Write);
+        assert!(may_hold(None, "a", start));
+        assert!(may_hold(Some(&seen(Some(""))), "a", start));
+        assert!(may_hold(Some(&seen(None)), "a", start));
+        assert!(may_hold(Some(&seen(Some("a"))), "a", start));
+        assert!(!may_hold(Some(&seen(Some("b"))), "a", start + Duration::from_secs(15)));
+        assert!(may_hold(Some(&seen(Some("b"))), "a", start + Duration::from_secs(16)));
     }
 
     /// How long a replica leads whose API server refuses or is silent from `cut` on, and how often it tries to renew.

@@ -1,5 +1,6 @@
-//! Objects as users can make them. A user who may patch an object may write anything into its `managedFields`, such as a time that no type
-//! takes; nothing here depends on them, so they are left out before an object is parsed.
+//! The parser of objects that users can write. A user who may patch an object may write anything into its
+//! `managedFields`, such as a time that no type takes. Nothing here depends on them, so they are removed before an
+//! object is parsed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-/// An object without its `managedFields`. No content in `Debug`: it may be a Secret.
+/// An object without its `managedFields`. `Debug` shows no content, since it may be a Secret.
 #[derive(Clone)]
 pub struct Lenient<K>(pub K);
 
@@ -24,7 +25,7 @@ impl<K> fmt::Debug for Lenient<K> {
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        parse(&raw).map(Self).map_err(|error| D::Error::custom(reason(&error)))
+        parse(&raw).map(Self).map_err(|error| D::Error::custom(parse_fault(&error)))
     }
 }
 
@@ -38,17 +39,17 @@ impl<K: Resource> Resource for Lenient<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
-    fn kind(of: &Self::DynamicType) -> Cow<'_, str> {
-        K::kind(of)
+    fn kind(dynamic_type: &Self::DynamicType) -> Cow<'_, str> {
+        K::kind(dynamic_type)
     }
-    fn group(of: &Self::DynamicType) -> Cow<'_, str> {
-        K::group(of)
+    fn group(dynamic_type: &Self::DynamicType) -> Cow<'_, str> {
+        K::group(dynamic_type)
     }
-    fn version(of: &Self::DynamicType) -> Cow<'_, str> {
-        K::version(of)
+    fn version(dynamic_type: &Self::DynamicType) -> Cow<'_, str> {
+        K::version(dynamic_type)
     }
-    fn plural(of: &Self::DynamicType) -> Cow<'_, str> {
-        K::plural(of)
+    fn plural(dynamic_type: &Self::DynamicType) -> Cow<'_, str> {
+        K::plural(dynamic_type)
     }
     fn meta(&self) -> &ObjectMeta {
         self.0.meta()
@@ -58,7 +59,7 @@ impl<K: Resource> Resource for Lenient<K> {
     }
 }
 
-/// Parses an object.
+/// Parses an object, without its `managedFields`.
 pub(crate) fn parse<T: DeserializeOwned>(raw: &RawValue) -> serde_json::Result<T> {
     let mut object: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get())?;
     let mut metadata: BTreeMap<String, &RawValue> =
@@ -71,12 +72,12 @@ pub(crate) fn parse<T: DeserializeOwned>(raw: &RawValue) -> serde_json::Result<T
     serde_json::from_str(&serde_json::to_string(&object)?)
 }
 
-/// Why it can't be parsed. Not the whole error, which may hold a value of the object.
-pub(crate) fn reason(error: &serde_json::Error) -> String {
+/// Returns why an object can't be parsed, without what the error may quote of its values.
+pub(crate) fn parse_fault(error: &serde_json::Error) -> String {
     format!("{:?} error in column {} of its JSON", error.classify(), error.column())
 }
 
-/// What names an object that can't be parsed.
+/// The names of an object that can't be parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Names {
@@ -103,7 +104,8 @@ mod tests {
 
     use super::*;
 
-    /// A Secret with managedFields that no type takes: a time that the API server has stored, and more levels than a parser takes.
+    /// A Secret with managedFields that no type takes: a time that the API server has stored, and more levels than a
+    /// parser takes.
     fn hostile(managed: &str) -> String {
         format!(
             r#"{{"apiVersion": "v1", "kind": "Secret", "metadata": {{"name": "s", "managedFields": [{managed}], "namespace": "ns",

@@ -1,4 +1,5 @@
-//! What Nudge knows of the cluster and how it talks to the API server: watches that keep an index, the lease, the work queue, Events.
+//! The connection to the cluster: watches that keep an index, calls of the API server, the lease, the work queue, and
+//! Events.
 
 pub mod call;
 pub mod credential_secret;

@@ -1,5 +1,5 @@
-//! The work queue of the controller: each config at most once, when it is due, and never two reconciles of one at once. Urgent ones overtake
-//! all others.
+//! The work queue of the controller. It brings each config when it is due, at most once, and never while it is being
+//! worked on. Urgent configs overtake all others.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -11,19 +11,19 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Waits after failures in a row.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_mins(1) };
+/// The waits after failures in a row.
+const FAILURE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_mins(1) };
 
-/// Which keys are taken.
+/// The priority of the keys that a worker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Urgent ones alone.
+    /// Urgent keys only.
     Urgent,
-    /// Any, the urgent ones first.
+    /// All keys, the urgent ones first.
     Any,
 }
 
-/// When a key is to be worked on.
+/// The time and the priority of the work on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Due {
     at: Instant,
@@ -38,12 +38,12 @@ struct Inner {
     /// The keys that are due, urgent ones and others. The heaps may hold older entries, which do not count.
     urgent: Heap,
     others: Heap,
-    /// Keys that are being worked on, and whether one became due meanwhile.
+    /// The keys that are being worked on, each with whether it became due meanwhile.
     running: HashMap<ConfigKey, bool>,
     failures: HashMap<ConfigKey, u32>,
 }
 
-/// The queue. Bounded by the number of configs.
+/// The queue, whose length is bounded by the number of configs.
 pub struct Queue {
     inner: Mutex<Inner>,
     changed: Notify,
@@ -57,7 +57,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// A queue that is asked of each key, whenever it is added, whether it is urgent.
+    /// Returns a queue that calls `is_urgent` for each key, whenever it is added.
     pub fn new(is_urgent: impl Fn(&ConfigKey) -> bool + Send + Sync + 'static) -> Self {
         Self { inner: Mutex::default(), changed: Notify::new(), is_urgent: Box::new(is_urgent) }
     }
@@ -84,48 +84,50 @@ impl Queue {
         }
     }
 
-    /// Waits for the next key that is due. Call [`Self::done`] when its work is done.
+    /// Waits for the next key that is due. Call [`Self::note_success`] or [`Self::note_failure`] at the end of its
+    /// work.
     pub async fn next(&self, priority: Priority) -> ConfigKey {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // What is added from now on wakes this, even before it waits.
+            // A key that is added from now on wakes this call, even before it waits.
             changed.as_mut().enable();
-            let wake = match self.lock().take(priority, Instant::now()) {
+            let taken = self.lock().take(priority, Instant::now());
+            match taken {
                 Ok(key) => return key,
-                Err(wake) => wake,
-            };
-            match wake {
-                Some(at) => {
-                    tokio::select! {
-                        () = changed => {}
-                        () = tokio::time::sleep_until(at) => {}
-                    }
-                }
-                None => changed.await,
+                Err(Some(at)) => _ = tokio::time::timeout_at(at, changed).await,
+                Err(None) => changed.await,
             }
         }
     }
 
-    /// Ends the work on a key. A failure makes it due again, later after each failure in a row. `random` is between 0 and 1.
-    pub fn done(&self, key: &ConfigKey, success: bool, random: f64) {
-        let (wait, urgent) = {
+    /// Ends the work on a key.
+    pub fn note_success(&self, key: &ConfigKey) {
+        self.end(key, |inner, became_due| {
+            inner.failures.remove(key);
+            became_due.then_some(Duration::ZERO)
+        });
+    }
+
+    /// Ends the work on a key, which is due again: the later, the more failures in a row there were. `random` is
+    /// between 0 and 1.
+    pub fn note_failure(&self, key: &ConfigKey, random: f64) {
+        self.end(key, |inner, _| {
+            let failures = inner.failures.entry(key.clone()).or_default();
+            *failures += 1;
+            Some(FAILURE_BACKOFF.jittered_wait(*failures, random))
+        });
+    }
+
+    fn end(&self, key: &ConfigKey, next_wait: impl FnOnce(&mut Inner, bool) -> Option<Duration>) {
+        let (wait, was_urgent) = {
             let mut inner = self.lock();
-            let waiting = inner.running.remove(key) == Some(true);
-            let due = if waiting { inner.due.remove(key) } else { None };
-            let wait = if success {
-                inner.failures.remove(key);
-                waiting.then_some(Duration::ZERO)
-            } else {
-                let failures = inner.failures.entry(key.clone()).or_default();
-                *failures += 1;
-                Some(BACKOFF.jittered_wait(*failures, random))
-            };
-            (wait, due.is_some_and(|due| due.urgent))
+            let became_due = inner.running.remove(key) == Some(true);
+            let due = if became_due { inner.due.remove(key) } else { None };
+            (next_wait(&mut inner, became_due), due.is_some_and(|due| due.urgent))
         };
-        match wait {
-            Some(wait) if urgent => self.add_urgent(key.clone(), wait),
-            Some(wait) => self.add(key.clone(), wait),
-            None => {}
+        if let Some(wait) = wait {
+            let urgent = was_urgent || (self.is_urgent)(key);
+            self.put(key.clone(), wait, urgent);
         }
     }
 
@@ -134,7 +136,7 @@ impl Queue {
         *self.lock() = Inner::default();
     }
 
-    /// How many keys are due or wait.
+    /// Returns the number of keys that are due or wait.
     pub fn len(&self) -> usize {
         self.lock().due.len()
     }
@@ -146,7 +148,7 @@ impl Queue {
 }
 
 impl Inner {
-    /// Makes the key due. Returns whether that is a change.
+    /// Makes the key due. Returns whether that changes anything.
     fn put(&mut self, key: ConfigKey, due: Due) -> bool {
         let known = self.due.get(&key).copied();
         let next = known.map_or(due, |known| Due { at: known.at.min(due.at), urgent: known.urgent || due.urgent });
@@ -169,7 +171,7 @@ impl Inner {
         if urgent { &mut self.urgent } else { &mut self.others }
     }
 
-    /// Takes a key that is due at `now`; else returns when the next one is.
+    /// Takes a key that is due at `now`. Fails with the time at which the next one is due.
     fn take(&mut self, priority: Priority, now: Instant) -> Result<ConfigKey, Option<Instant>> {
         let mut wake = None;
         for urgent in [true, false] {
@@ -177,18 +179,18 @@ impl Inner {
                 break;
             }
             while let Some(Reverse((at, key))) = self.heap(urgent).peek().cloned() {
-                let counts = self.due.get(&key) == Some(&Due { at, urgent });
-                if counts && at > now {
+                let is_current = self.due.get(&key) == Some(&Due { at, urgent });
+                if is_current && at > now {
                     wake = wake.into_iter().chain([at]).min();
                     break;
                 }
                 self.heap(urgent).pop();
-                if !counts {
+                if !is_current {
                     continue;
                 }
-                if let Some(waiting) = self.running.get_mut(&key) {
-                    // `done` makes it due again.
-                    *waiting = true;
+                if let Some(became_due) = self.running.get_mut(&key) {
+                    // The end of the work makes it due again.
+                    *became_due = true;
                 } else {
                     self.due.remove(&key);
                     self.running.insert(key.clone(), false);
@@ -231,7 +233,7 @@ mod tests {
         queue.add(key("b"), Duration::ZERO);
         assert_eq!(queue.next(Priority::Any).await, key("b"));
         assert!(tokio::time::timeout(Duration::from_secs(5), queue.next(Priority::Any)).await.is_err());
-        queue.done(&key("a"), true, 0.5);
+        queue.note_success(&key("a"));
         assert_eq!(queue.next(Priority::Any).await, key("a"));
     }
 
@@ -244,7 +246,7 @@ mod tests {
             let began = Instant::now();
             queue.next(Priority::Any).await;
             waits.push(began.elapsed().as_millis());
-            queue.done(&key("a"), false, 1.0);
+            queue.note_failure(&key("a"), 1.0);
         }
         assert_eq!(waits, [0, 200, 400, 800]);
     }
@@ -255,21 +257,21 @@ mod tests {
         (0..1000).for_each(|number| queue.add(key(&format!("config-{number}")), Duration::ZERO));
         queue.add(key("back-by-spec"), Duration::ZERO);
         assert_eq!(queue.next(Priority::Any).await, key("back-by-spec"));
-        // One that waits already overtakes when its pods are harmed.
+        // A config that waits already overtakes when its pods are harmed.
         queue.add_urgent(key("config-999"), Duration::ZERO);
         assert_eq!(queue.next(Priority::Urgent).await, key("config-999"));
         assert_eq!(queue.len(), 999);
         let none = tokio::time::timeout(Duration::from_mins(1), queue.next(Priority::Urgent)).await;
         assert!(none.is_err(), "the others are left to other workers");
-        // It is being worked on, and comes again as soon as it is done.
+        // Configs that are worked on come again as soon as that ends.
         queue.add(key("back-by-spec"), Duration::ZERO);
         queue.add_urgent(key("config-999"), Duration::ZERO);
         let first = queue.next(Priority::Any).await;
         assert!(!["config-999", "back-by-spec"].contains(&first.name.as_str()));
-        queue.done(&key("config-999"), true, 0.5);
+        queue.note_success(&key("config-999"));
         assert_eq!(queue.next(Priority::Any).await, key("config-999"));
-        // After a failure it is urgent again, but for the wait.
-        queue.done(&key("back-by-spec"), false, 1.0);
+        // After a failure the config is urgent again, once it has waited.
+        queue.note_failure(&key("back-by-spec"), 1.0);
         assert_ne!(queue.next(Priority::Any).await, key("back-by-spec"));
         tokio::time::advance(Duration::from_millis(200)).await;
         assert_eq!(queue.next(Priority::Any).await, key("back-by-spec"));

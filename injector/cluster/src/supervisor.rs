@@ -1,4 +1,5 @@
-//! One task for each object of a kind. A panic ends the work for one object alone, which begins anew later.
+//! The supervisor of tasks, one for each object of a kind. A panic ends the work for one object only, and its task
+//! begins anew later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -13,20 +14,20 @@ use tokio::time::{Instant, sleep};
 
 use crate::tasks::{catch_panic, propagate};
 
-/// Waits after panics of one task in a row.
-const RESTART: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(10) };
+/// The waits after panics of one task in a row.
+const RESTART_BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(10) };
 
-/// Tasks by the keys of their objects. Each is about an identity `I`, and hears of a value `V`.
+/// The tasks by the keys of their objects. Each is about an identity `I`, and receives a value `V`.
 pub struct Supervisor<I, V> {
-    /// Stands before the key in the name of a task, for the log.
+    /// The text before the key in the name of a task, for the log.
     prefix: String,
     by_key: BTreeMap<String, Supervised<I, V>>,
-    /// The objects of the list that is under way.
+    /// The keys of the list that is under way.
     listed: BTreeSet<String>,
     tasks: JoinSet<()>,
 }
 
-/// The task of one object, which ends with this.
+/// The task of one object, which ends when this is dropped.
 struct Supervised<I, V> {
     identity: I,
     sender: Sender<V>,
@@ -40,12 +41,12 @@ impl<I, V> Drop for Supervised<I, V> {
 }
 
 impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
-    /// Makes a supervisor without tasks. `prefix` stands before the key in the name of a task, for the log.
+    /// Returns a supervisor without tasks. `prefix` stands before the key in the name of a task, for the log.
     pub fn new(prefix: impl Into<String>) -> Self {
         Self { prefix: prefix.into(), by_key: BTreeMap::new(), listed: BTreeSet::new(), tasks: JoinSet::new() }
     }
 
-    /// Takes an event of a watch: ends the tasks of objects that are gone. Returns the object that is there.
+    /// Takes in an event of a watch. Ends the tasks of objects that are gone, and returns an object that exists.
     pub fn observe<O>(&mut self, event: Event<O>, key: impl Fn(&O) -> String) -> Option<O> {
         match event {
             Event::Init => self.listed.clear(),
@@ -63,7 +64,7 @@ impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
         None
     }
 
-    /// Notes that the watch failed: a list that was under way begins anew.
+    /// Notes that the watch failed, so that a list that was under way begins anew.
     pub fn note_interruption(&mut self) {
         self.listed.clear();
     }
@@ -73,7 +74,7 @@ impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
         self.by_key.retain(|key, _| keys.contains(key));
     }
 
-    /// Notifies the task of an object of a change. Returns false where none is about this identity.
+    /// Notifies the task of an object of a change. Returns false where there is no task about this identity.
     pub fn update(&self, key: &str, identity: &I, change: impl FnOnce(&mut V)) -> bool {
         let same = self.by_key.get(key).filter(|supervised| supervised.identity == *identity);
         same.is_some_and(|supervised| {
@@ -82,46 +83,46 @@ impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
         })
     }
 
-    /// Begins the task of an object, in place of the one before. `begin` gets how many times in a row it has panicked. After a panic, `rest`
-    /// says so to those whom the object is for, and ends when the task may begin again.
+    /// Begins the task of an object, in place of the last one. `begin` gets the number of panics in a row. After a
+    /// panic, `report` reports it to users, and ends when the task may begin again.
     pub fn start<T, R>(
         &mut self,
         key: String,
         identity: I,
         value: V,
         mut begin: impl FnMut(Receiver<V>, u32) -> T + Send + 'static,
-        mut rest: impl FnMut(Receiver<V>, Duration) -> R + Send + 'static,
+        mut report: impl FnMut(Receiver<V>, Duration) -> R + Send + 'static,
     ) where
         T: Future<Output = ()> + Send + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
         let (name, (sender, receiver)) = (format!("{}{key}", self.prefix), channel(value));
         let task = self.tasks.spawn(async move {
-            let (begin, rest) = (|panics| begin(receiver.clone(), panics), |pause| rest(receiver.clone(), pause));
-            isolated(&name, begin, rest).await;
+            let begin = |panics| begin(receiver.clone(), panics);
+            run_isolated(&name, begin, |wait| report(receiver.clone(), wait)).await;
         });
         self.by_key.insert(key, Supervised { identity, sender, task });
     }
 
-    /// Returns what each task hears of, by key.
+    /// Returns the sender of each task's value, by key.
     pub fn senders(&self) -> impl Iterator<Item = &Sender<V>> {
         self.by_key.values().map(|supervised| &supervised.sender)
     }
 
-    /// Forgets the tasks that end, for ever.
+    /// Removes tasks that end, for ever.
     pub async fn reap(&mut self) -> Infallible {
-        while let Some(ended) = self.tasks.join_next().await {
-            propagate(ended);
+        while let Some(result) = self.tasks.join_next().await {
+            propagate(result);
         }
         pending().await
     }
 }
 
-/// Runs a task until it ends by itself. One that panics begins anew, later and later.
-async fn isolated<T: Future<Output = ()>, R: Future<Output = ()>>(
+/// Runs a task until it ends by itself. A task that panics begins anew, later each time.
+async fn run_isolated<T: Future<Output = ()>, R: Future<Output = ()>>(
     name: &str,
     mut begin: impl FnMut(u32) -> T,
-    mut rest: impl FnMut(Duration) -> R,
+    mut report: impl FnMut(Duration) -> R,
 ) {
     let mut panics = 0_u32;
     loop {
@@ -129,11 +130,11 @@ async fn isolated<T: Future<Output = ()>, R: Future<Output = ()>>(
         if catch_panic(async { begin(panics).await }).await.is_some() {
             return;
         }
-        panics = if began.elapsed() > RESTART.longest { 1 } else { panics.saturating_add(1) };
-        let pause = RESTART.jittered_wait(panics, rand::random());
-        tracing::error!(task = name, panics, ?pause, "task panicked; restarting it alone");
-        if catch_panic(async { rest(pause).await }).await.is_none() {
-            sleep(pause).await;
+        panics = if began.elapsed() > RESTART_BACKOFF.longest { 1 } else { panics.saturating_add(1) };
+        let wait = RESTART_BACKOFF.jittered_wait(panics, rand::random());
+        tracing::error!(task = name, panics, pause = ?wait, "task panicked; restarting it alone");
+        if catch_panic(async { report(wait).await }).await.is_none() {
+            sleep(wait).await;
         }
     }
 }
@@ -161,7 +162,7 @@ mod tests {
                 sleep(pause).await;
             }
         };
-        isolated("task", begin, rest).await;
+        run_isolated("task", begin, rest).await;
         let attempts = attempts.lock().clone();
         let waits: Vec<_> = attempts.windows(2).map(|two| two[1].saturating_sub(two[0]).as_secs_f64()).collect();
         let bounds = [(2.5, 5.0), (5.0, 10.0), (10.0, 20.0), (20.0, 40.0), (40.0, 80.0)];
@@ -203,7 +204,7 @@ mod tests {
             supervisor.start(key.to_owned(), uid, value, begin, rest);
         }
 
-        /// What was written since the last look, when so many seconds have passed.
+        /// Returns what was written meanwhile, after this number of seconds.
         async fn after(&self, supervisor: &mut Supervisor<&'static str, u32>, seconds: u64) -> Vec<String> {
             tokio::select! {
                 never = supervisor.reap() => match never {},

@@ -1,5 +1,6 @@
-//! Who may ask other servers, or judge a version, now, and take how much for it. All together take a bounded amount at the same time, and one
-//! namespace, whose servers may all be slow, no more than its share: the others' wait for a turn does not grow with what it asks.
+//! Turns for what costs much, such as requests to other servers. All namespaces together take a bounded amount at the
+//! same time, and one, whose servers may all be slow, no more than its share. So a namespace that asks for much does
+//! not keep the others waiting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,56 +10,52 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The turns.
 pub struct Turns {
-    all: Arc<Semaphore>,
-    of_one: usize,
+    total: Arc<Semaphore>,
+    share: usize,
     namespaces: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
 pub struct Turn {
-    _all: Option<OwnedSemaphorePermit>,
-    _own: Option<OwnedSemaphorePermit>,
+    _total: Option<OwnedSemaphorePermit>,
+    _share: Option<OwnedSemaphorePermit>,
 }
 
 impl Turns {
-    /// `all` at the same time, and `of_one` of one namespace.
-    pub fn new(all: usize, of_one: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), of_one, namespaces: Mutex::default() }
+    /// Returns turns for `total` at the same time, and for `share` of one namespace.
+    pub fn new(total: usize, share: usize) -> Self {
+        Self { total: Arc::new(Semaphore::new(total)), share, namespaces: Mutex::default() }
     }
 
-    /// Waits for a turn. Both queues are served in their order, and a namespace stands in that of all with its share at most.
+    /// Waits for a turn. Each namespace has a queue, and stands in the common queue with at most its share.
     pub async fn take(&self, namespace: &str) -> Turn {
         self.take_many(namespace, 1).await
     }
 
-    /// Waits for a turn that takes so much. It is never more than the share of a namespace.
+    /// Waits for a turn of this amount, which is reduced to the share of a namespace.
     pub async fn take_many(&self, namespace: &str, amount: u32) -> Turn {
-        let amount = self.bounded(amount);
-        // They are never closed.
-        let own = self.share_of(namespace).acquire_many_owned(amount).await.ok();
-        let all = Arc::clone(&self.all).acquire_many_owned(amount).await.ok();
-        Turn { _all: all, _own: own }
+        let amount = u32::try_from(self.share).map_or(amount, |share| amount.min(share));
+        // The semaphores are never closed.
+        let share = self.share_of(namespace).acquire_many_owned(amount).await.ok();
+        let total = Arc::clone(&self.total).acquire_many_owned(amount).await.ok();
+        Turn { _total: total, _share: share }
     }
 
-    /// Takes so much, if there is as much now.
+    /// Takes a turn of this amount, if there is as much now.
     pub fn try_take(&self, namespace: &str, amount: u32) -> Option<Turn> {
-        let own = self.share_of(namespace).try_acquire_many_owned(amount).ok()?;
-        let all = Arc::clone(&self.all).try_acquire_many_owned(amount).ok()?;
-        Some(Turn { _all: Some(all), _own: Some(own) })
+        let share = self.share_of(namespace).try_acquire_many_owned(amount).ok()?;
+        let total = Arc::clone(&self.total).try_acquire_many_owned(amount).ok()?;
+        Some(Turn { _total: Some(total), _share: Some(share) })
     }
 
-    fn bounded(&self, amount: u32) -> u32 {
-        u32::try_from(self.of_one).map_or(amount, |share| amount.min(share))
-    }
-
-    /// The share of a namespace.
+    /// Returns the share of a namespace.
     fn share_of(&self, namespace: &str) -> Arc<Semaphore> {
         let mut namespaces = self.namespaces.lock();
-        // One that nobody holds or waits for is as good as a new one.
-        namespaces.retain(|_, one| Arc::strong_count(one) > 1);
-        let own = namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.of_one)));
-        Arc::clone(own)
+        // A share that nobody holds or waits for is as good as a new one.
+        namespaces.retain(|_, share| Arc::strong_count(share) > 1);
+        let share = namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.share)));
+        Arc::clone(share)
     }
 }
 
@@ -89,7 +86,7 @@ mod tests {
         drop(turns.take("quick").await);
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         // All together are no more than 32, of one no more than 4.
-        assert_eq!(turns.all.available_permits(), 32 - 4 - 20);
+        assert_eq!(turns.total.available_permits(), 32 - 4 - 20);
         // Nothing is kept of namespaces that ask no more.
         sleep(Duration::from_secs(20)).await;
         drop(turns.take("quick").await);
@@ -107,8 +104,8 @@ mod tests {
         drop((three, one));
         let waited = turns.take_many("a", 100).await;
         drop(others);
-        assert_eq!(turns.all.available_permits(), 6, "no more is waited for than there may be");
+        assert_eq!(turns.total.available_permits(), 6, "no more is waited for than there may be");
         drop(waited);
-        assert_eq!(turns.all.available_permits(), 10);
+        assert_eq!(turns.total.available_permits(), 10);
     }
 }

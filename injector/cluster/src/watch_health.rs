@@ -1,4 +1,5 @@
-//! The health of a watch: when the server last confirmed what is known of one kind, and whether something may have been missed since.
+//! The health of a watch: when the server last confirmed what is known of one kind, and whether something may have been
+//! missed since.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,9 +9,11 @@ use tokio::sync::Notify;
 
 /// The maximum length of an interruption that does not matter: proxies cut streams every now and then.
 const MAX_BRIEF_INTERRUPTION: Duration = Duration::from_secs(5);
-/// The number of failures in a row from which on nothing waits for a list: more than an API server causes that is away for some seconds.
+/// The number of failures in a row from which on nothing waits for a list: more than an API server causes that is away
+/// for some seconds.
 const MIN_HOPELESS_FAILURES: u32 = 10;
-/// The minimum time between two lists of a watch that namespaces share, because one of them has room for what was left out.
+/// The minimum time between two lists of a watch that namespaces share, because one of them has room for what was left
+/// out.
 const SHARED_RELIST_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The health of one watch.
@@ -124,7 +127,8 @@ impl WatchHealth {
         self.state().doubted_since.get_or_insert_with(Instant::now);
     }
 
-    /// Notes that the server has confirmed everything until then. An event alone does not confirm, since more may follow.
+    /// Notes that the server has confirmed everything until then. An event alone does not confirm, since more may
+    /// follow.
     pub(crate) fn confirm(&self, until: Instant) {
         self.state().confirm(until, Instant::now());
     }

@@ -325,7 +325,8 @@ async fn a_namespace_with_more_objects_than_a_page_is_known_whole() -> Result<()
     Ok(())
 }
 
-/// What a user may do who may patch the object: the API server stores a year that no client can parse. Returns whether it did.
+/// What a user may do who may patch the object: the API server stores a year that no client can parse. Returns whether
+/// it did.
 async fn attack<K>(space: &Space, name: &str) -> Result<bool>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,

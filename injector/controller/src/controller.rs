@@ -50,7 +50,8 @@ pub struct Controller {
     pub(super) memories: ConfigMemories,
     /// The configs of which a version is being validated.
     pub(super) validating: Mutex<HashSet<ConfigKey>>,
-    /// The turns of validations: one at a time, of one namespace after another, since each may take a processor for a second.
+    /// The turns of validations: one at a time, of one namespace after another, since each may take a processor for a
+    /// second.
     pub(super) validation_turns: Turns,
     /// The time from which on the next write that brings numbers alone may be planned.
     pub(super) number_writes_free_at: Mutex<Option<Instant>>,

@@ -25,7 +25,8 @@ impl FailureCause {
         Self::new(error, true)
     }
 
-    /// Returns the cause of an error about an object of this kind, without an answer that can quote a value of a Secret.
+    /// Returns the cause of an error about an object of this kind, without an answer that can quote a value of a
+    /// Secret.
     pub(super) fn about(kind: PartKind, error: &CallError) -> Self {
         Self::new(error, kind.is_quotable())
     }

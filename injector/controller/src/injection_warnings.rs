@@ -1,5 +1,5 @@
-//! The warnings of injection, which the leader records as Events: once for a workload, on one of its pods. The Jobs of a namespace count as one
-//! workload.
+//! The warnings of injection, which the leader records as Events: once for a workload, on one of its pods. The Jobs of
+//! a namespace count as one workload.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use super::controller::Controller;
 const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 /// The maximum number of Events of one scan; the next scan continues.
 const MAX_EVENTS_PER_SCAN: usize = 20;
-/// The maximum age of a pod, in seconds. API servers keep Events for an hour, in which a new leader must not repeat them.
+/// The maximum age of a pod, in seconds. API servers keep Events for an hour, in which a new leader must not repeat
+/// them.
 const MAX_AGE_SECONDS: i64 = 3600;
 
 /// The maximum age of a finished pod, in seconds: Jobs may be short.

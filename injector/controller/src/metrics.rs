@@ -105,7 +105,8 @@ fn seconds_until_all_assigned(
     (moves && assigns_all(after.rollout.stage) && after.pods.total > 0).then(|| seconds(began.0, now))
 }
 
-/// Returns the outcome and the seconds of each rollout that ended in this change of the status. Another one may begin in the same write.
+/// Returns the outcome and the seconds of each rollout that ended in this change of the status. Another one may begin
+/// in the same write.
 fn ended_rollouts<'a>(
     before: &'a VersionedConfigStatus,
     after: &'a VersionedConfigStatus,

@@ -12,6 +12,10 @@ pub(super) struct WorkItem<'a> {
 
 impl Drop for WorkItem<'_> {
     fn drop(&mut self) {
-        self.queue.done(self.key, self.success, rand::random());
+        if self.success {
+            self.queue.note_success(self.key);
+        } else {
+            self.queue.note_failure(self.key, rand::random());
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Keeps the features up to date. They are read at the start and every few minutes, and kept while the API server is unavailable.
+//! The features, kept up to date: they are read at the start and every few minutes, and stay while the API server is
+//! unavailable.
 
 use std::time::Duration;
 
@@ -14,15 +15,15 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::nodes::{VersionsError, kubelets, server};
+use super::node_versions::{VersionsError, read_kubelet_versions, read_server_version};
 use crate::jitter::with_jitter;
 
-/// How often versions are read. An upgrade of a cluster takes hours.
+/// The time between two reads of versions. An upgrade of a cluster takes hours.
 const READ_INTERVAL: Duration = Duration::from_mins(5);
-/// How long one reading may take.
-const DEADLINE: Duration = Duration::from_secs(30);
-/// Waits after failures, before anything is known.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(15) };
+/// The time that one read may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// The waits after failures, before anything is known.
+const READ_BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(15) };
 
 /// An info metric: its labels show which features are in use, each `true` or `false`.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +43,7 @@ impl FeatureMetrics {
         registry.register("features", "1, with the features that injection uses as labels", self.0.clone());
     }
 
-    fn show(&self, features: Features) {
+    fn set(&self, features: Features) {
         let label = |on| if on { "true" } else { "false" };
         self.0.clear();
         let labels = FeatureLabels {
@@ -64,7 +65,7 @@ pub async fn keep_features(
 ) {
     let mut failures = 0;
     loop {
-        let result = timeout(DEADLINE, versions(&client, &overrides)).await;
+        let result = timeout(READ_TIMEOUT, read_versions(&client, &overrides)).await;
         let error = match result {
             Ok(Ok((server, kubelets))) => {
                 let features = choose(server, kubelets.iter().copied(), &overrides);
@@ -80,12 +81,12 @@ pub async fn keep_features(
                         ipv6 = features.ipv6,
                         "features for injection changed"
                     );
-                    metrics.show(features);
+                    metrics.set(features);
                 }
                 None
             }
             Ok(Err(error)) => Some(chain(&error)),
-            Err(_) => Some(format!("the API server did not answer within {DEADLINE:?}")),
+            Err(_) => Some(format!("the API server did not answer within {READ_TIMEOUT:?}")),
         };
         if let Some(error) = &error
             && failures == 0
@@ -96,14 +97,14 @@ pub async fn keep_features(
         if known.borrow().is_some() {
             sleep(with_jitter(READ_INTERVAL)).await;
         } else {
-            sleep(BACKOFF.jittered_wait(failures, rand::random())).await;
+            sleep(READ_BACKOFF.jittered_wait(failures, rand::random())).await;
         }
     }
 }
 
-async fn versions(client: &Client, overrides: &Overrides) -> Result<(Minor, Vec<Minor>), VersionsError> {
-    let server = server(client).await?;
+async fn read_versions(client: &Client, overrides: &Overrides) -> Result<(Minor, Vec<Minor>), VersionsError> {
+    let server = read_server_version(client).await?;
     // With the setting, nodes are not listed, so the right to list them may be removed.
-    let kubelets = if overrides.kubelet.is_some() { Vec::new() } else { kubelets(client).await? };
+    let kubelets = if overrides.kubelet.is_some() { Vec::new() } else { read_kubelet_versions(client).await? };
     Ok((server, kubelets))
 }

@@ -3,7 +3,8 @@
 use super::{Index, PodEntry, WatchedKind};
 
 impl Index {
-    /// Returns whether the namespace has this service account. An account that is deleted and created again has another uid.
+    /// Returns whether the namespace has this service account. An account that is deleted and created again has another
+    /// uid.
     pub fn has_account(&self, namespace: &str, name: &str, uid: &str) -> bool {
         let state = self.lock_namespace(namespace);
         state.is_some_and(|state| state.accounts.get(name).is_some_and(|known| **known == *uid))

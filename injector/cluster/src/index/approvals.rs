@@ -34,7 +34,8 @@ impl Index {
         inner.namespaces.values().flat_map(|state| state.approvals.values()).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Adds an approval, or replaces it. An approval that is being deleted is gone. A new status, which Nudge itself writes, notifies nobody.
+    /// Adds an approval, or replaces it. An approval that is being deleted is gone. A new status, which Nudge itself
+    /// writes, notifies nobody.
     pub fn put_approval(&self, mut approval: VersionApproval) {
         let meta = &mut approval.metadata;
         let (namespace, name) = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());

@@ -93,8 +93,8 @@ impl Index {
         self.put_config_from(Origin::Write, config);
     }
 
-    /// Adds the result of a consistent read. Returns whether the index has all that it shows. It does not where it knows another object of
-    /// this name, or one that is gone: only the watch knows in which order they came.
+    /// Adds the result of a consistent read. Returns whether the index has all that it shows. It does not where it
+    /// knows another object of this name, or one that is gone: only the watch knows in which order they came.
     pub fn put_read_config(&self, key: &ConfigKey, read: Option<VersionedConfig>) -> bool {
         let Some(read) = read else { return self.config(key).is_none() };
         let (uid, version) = (read.metadata.uid.clone(), resource_version(&read));
@@ -127,7 +127,8 @@ impl Index {
             let (is_known, known_bytes) = (known.is_some(), known.map_or(0, |known| known.bytes));
             let name = key.name.as_str();
             let sum = (state.config_bytes - known_bytes).saturating_add(bytes);
-            // The last state of a known config stays, so that an attack on its size does not remove it from those who use it.
+            // The last state of a known config stays, so that an attack on its size does not remove it from those who
+            // use it.
             if sum > MAX_CONFIG_BYTES && bytes > known_bytes && origin != Origin::Write {
                 let why = format!("its configs have more than {MAX_CONFIG_BYTES} bytes together");
                 return state.leave_out(WatchedKind::Configs, &key.namespace, name, &why);
@@ -251,7 +252,8 @@ impl Index {
     }
 }
 
-/// Drops metadata that nothing here depends on, since users may write much of it. A write of the status leaves it as it is.
+/// Drops metadata that nothing here depends on, since users may write much of it. A write of the status leaves it as it
+/// is.
 fn drop_unused_metadata(config: &mut VersionedConfig) {
     let meta = &mut config.metadata;
     let is_kept = |label: &str, text: &str| KEPT_ANNOTATIONS.contains(&label) && text.len() <= MAX_ANNOTATION_BYTES;
@@ -274,7 +276,8 @@ fn assignment_revision(config: &VersionedConfig) -> (Option<&String>, Option<u64
     (config.metadata.uid.as_ref(), config.status.as_ref().map(|status| status.internal.revision))
 }
 
-/// Returns all of a move that the versions of pods depend on. Its evidence, which changes all the time, concerns no pod.
+/// Returns all of a move that the versions of pods depend on. Its evidence, which changes all the time, concerns no
+/// pod.
 fn assigned_by_move(status: &VersionedConfigStatus) -> impl PartialEq + '_ {
     let InternalStatus { revision, threshold, workloads, selectors, .. } = &status.internal;
     (revision, threshold, workloads, selectors, status.rollout.stage)

@@ -1,4 +1,5 @@
-//! How fresh the index is, of a namespace and of the cluster: what may have been missed, and how long watches are silent.
+//! How fresh the index is, of a namespace and of the cluster: what may have been missed, and how long watches are
+//! silent.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -38,8 +39,8 @@ impl Index {
         self.lock_namespace(namespace)?.forbidden_kind()
     }
 
-    /// Returns a watch that may have missed changes in the namespace: it was interrupted, or is to be confirmed, and the server has not done so
-    /// yet.
+    /// Returns a watch that may have missed changes in the namespace: it was interrupted, or is to be confirmed, and
+    /// the server has not done so yet.
     pub fn doubted_watch(&self, namespace: &str) -> Option<&'static str> {
         let inner = self.lock();
         let Some(state) = inner.namespaces.get(namespace) else { return Some("namespaces") };
@@ -87,8 +88,8 @@ impl Index {
         ages.into_iter().map(|(watch, age)| WatchAge { watch, age }).collect()
     }
 
-    /// Returns a watch that makes this replica useless, as others may know more: one that does not belong to one namespace was silent for
-    /// longer than `longest`, or one of every namespace, or has no first list.
+    /// Returns a watch that makes this replica useless, as others may know more: one that does not belong to one
+    /// namespace was silent for longer than `longest`, or one of every namespace, or has no first list.
     pub fn silent_watch(&self, longest: Duration) -> Option<WatchAge> {
         let synced = self.is_synced();
         let inner = self.lock();
@@ -107,8 +108,9 @@ impl Index {
         first
     }
 
-    /// Has the server confirm that everything until `until` is known, and waits for the watches that do not belong to one namespace. Fails with
-    /// a watch that was not confirmed within `timeout`. Each namespace is doubted until it is confirmed, so none waits for another.
+    /// Has the server confirm that everything until `until` is known, and waits for the watches that do not belong to
+    /// one namespace. Fails with a watch that was not confirmed within `timeout`. Each namespace is doubted until it is
+    /// confirmed, so none waits for another.
     pub async fn confirm(&self, until: Instant, timeout: Duration) -> Result<(), &'static str> {
         let unconfirmed_watch = || {
             let inner = self.lock();
@@ -139,8 +141,9 @@ impl Index {
         }
     }
 
-    /// Returns whether every kind was listed at least once, but in namespaces that can't be read: Nudge has no right, or their lists fail again
-    /// and again while another namespace can be read. It stays so: a namespace that becomes incomplete is held on its own.
+    /// Returns whether every kind was listed at least once, but in namespaces that can't be read: Nudge has no right,
+    /// or their lists fail again and again while another namespace can be read. It stays so: a namespace that becomes
+    /// incomplete is held on its own.
     pub fn is_synced(&self) -> bool {
         if self.synced.load(Ordering::Relaxed) {
             return true;

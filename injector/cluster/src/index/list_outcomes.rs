@@ -8,7 +8,8 @@ use nudge_core::keys::{ConfigKey, ObjectKey, PodKey};
 use super::{Index, WatchedKind};
 use crate::watch_health::WatchHealth;
 
-/// The number of refusals in a row that mean that there is no right: a server that has just started refuses for a moment what it allows.
+/// The number of refusals in a row that mean that there is no right: a server that has just started refuses for a
+/// moment what it allows.
 const MIN_LASTING_REFUSALS: u32 = 3;
 
 /// The scope of one watch.
@@ -139,7 +140,8 @@ impl Index {
         });
     }
 
-    /// Notes that the API server refuses to show approvals, or does not have the kind. Only versions that need approval wait for them.
+    /// Notes that the API server refuses to show approvals, or does not have the kind. Only versions that need approval
+    /// wait for them.
     pub(crate) fn note_refused_approvals(&self, scope: &Scope) {
         let namespaces: Vec<String> =
             self.lock().namespaces.keys().filter(|name| scope.contains(name)).cloned().collect();

@@ -1,8 +1,9 @@
-//! The index of what the injector knows of the cluster: kept by watches, read by the hub, the controllers and admission.
+//! The index of what the injector knows of the cluster: kept by watches, read by the hub, the controllers and
+//! admission.
 //!
-//! It holds the enabled namespaces and, of each, the `VersionedConfig`s, metadata of the objects of versions and of published ConfigMaps, the
-//! few fields that matter of injected pods, and the uids of service accounts. It holds nothing of other namespaces, and a bounded number of
-//! objects of each.
+//! It holds the enabled namespaces and, of each, the `VersionedConfig`s, metadata of the objects of versions and of
+//! published ConfigMaps, the few fields that matter of injected pods, and the uids of service accounts. It holds
+//! nothing of other namespaces, and a bounded number of objects of each.
 
 mod accounts;
 mod approvals;

@@ -1,4 +1,5 @@
-//! The enabled namespaces and the listeners: plain maps under one lock, which is held for single look-ups and assignments.
+//! The enabled namespaces and the listeners: plain maps under one lock, which is held for single look-ups and
+//! assignments.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
@@ -57,12 +58,14 @@ impl Index {
         let _ = self.pod_gone.set(Box::new(listener));
     }
 
-    /// Calls `listener` with the uid of every service account that is gone. It must not block. Only the first call counts.
+    /// Calls `listener` with the uid of every service account that is gone. It must not block. Only the first call
+    /// counts.
     pub fn on_account_gone(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.account_gone.set(Box::new(listener));
     }
 
-    /// Locks the index. A panic while it is locked leaves nothing half done, since only single assignments happen under the lock.
+    /// Locks the index. A panic while it is locked leaves nothing half done, since only single assignments happen under
+    /// the lock.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock()
     }
@@ -132,8 +135,8 @@ impl Index {
         self.lock_namespace(namespace).is_some_and(|state| state.secrets_allowed)
     }
 
-    /// Shows the Secrets of versions in the namespace, all of which are known. They are shown in one step, so that a namespace that may
-    /// be read never seems to have none.
+    /// Shows the Secrets of versions in the namespace, all of which are known. They are shown in one step, so that a
+    /// namespace that may be read never seems to have none.
     pub fn show_secrets(&self, namespace: &str) {
         self.touch(namespace, |state| !std::mem::replace(&mut state.secrets_allowed, true));
     }
@@ -146,7 +149,8 @@ impl Index {
         });
     }
 
-    /// Changes the state of a namespace. Wakes everything in it where `change` returns true, or where the change completes it.
+    /// Changes the state of a namespace. Wakes everything in it where `change` returns true, or where the change
+    /// completes it.
     pub(super) fn touch(&self, namespace: &str, change: impl FnOnce(&mut NamespaceState) -> bool) {
         let (touched, completes) = {
             let Some(mut state) = self.lock_namespace(namespace) else { return };

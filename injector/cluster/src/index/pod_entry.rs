@@ -17,7 +17,8 @@ pub struct PodEntry {
 }
 
 impl PodEntry {
-    /// Returns a receiver of changes of the pod, of each config that it uses, and of the end of its service account. Subscribe before you read.
+    /// Returns a receiver of changes of the pod, of each config that it uses, and of the end of its service account.
+    /// Subscribe before you read.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.wake.subscribe()
     }

@@ -23,7 +23,8 @@ impl Index {
         self.additions.subscribe()
     }
 
-    /// Returns the pods that use the config and may have it, by name: nothing is assigned to others, and nothing waits for them.
+    /// Returns the pods that use the config and may have it, by name: nothing is assigned to others, and nothing waits
+    /// for them.
     pub fn subscribers(&self, key: &ConfigKey) -> Vec<Arc<PodState>> {
         let Some(state) = self.lock_namespace(&key.namespace) else { return Vec::new() };
         let config = state.configs.get(key);
@@ -38,8 +39,8 @@ impl Index {
         self.lock_namespace(&key.namespace).map_or(0, |state| state.pods_by_config.get(key).map_or(0, BTreeMap::len))
     }
 
-    /// Returns all pods that use the config, even if they may not have it: a pod that no longer may still has its last version. Returns `None`
-    /// while pods of the namespace are left out.
+    /// Returns all pods that use the config, even if they may not have it: a pod that no longer may still has its last
+    /// version. Returns `None` while pods of the namespace are left out.
     pub fn users(&self, key: &ConfigKey) -> Option<Vec<Arc<PodState>>> {
         let Some(state) = self.lock_namespace(&key.namespace) else { return Some(Vec::new()) };
         if state.left_out.count(WatchedKind::Pods) > 0 {

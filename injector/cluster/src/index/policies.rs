@@ -1,4 +1,5 @@
-//! The policies of the cluster: which hold for a namespace, and whether they are known. Where they are not, nothing counts as allowed.
+//! The policies of the cluster: which hold for a namespace, and whether they are known. Where they are not, nothing
+//! counts as allowed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

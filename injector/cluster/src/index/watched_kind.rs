@@ -46,8 +46,8 @@ impl WatchedKind {
         }
     }
 
-    /// Returns whether nothing can be done in a namespace without the kind. Without Secrets, only their versions are missing. Without approvals,
-    /// only versions that need them wait.
+    /// Returns whether nothing can be done in a namespace without the kind. Without Secrets, only their versions are
+    /// missing. Without approvals, only versions that need them wait.
     pub(super) fn is_needed(self) -> bool {
         !matches!(self, Self::Secrets | Self::Approvals)
     }

@@ -1,4 +1,5 @@
-//! The pace of watches, whose beginnings are spread: hundreds of namespaces, or an API server that is back, must not mean as many requests at once.
+//! The pace of watches, whose beginnings are spread: hundreds of namespaces, or an API server that is back, must not
+//! mean as many requests at once.
 
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use crate::jitter::with_jitter;
 
 /// The time between two beginnings, each of which is a list and a watch.
 const START_INTERVAL: Duration = Duration::from_millis(10);
-/// The maximum number of beginnings that do not wait after a time without any, so that a small cluster is known at once.
+/// The maximum number of beginnings that do not wait after a time without any, so that a small cluster is known at
+/// once.
 const MAX_BURST: u32 = 50;
 /// The maximum number of pages of lists at the same time, each of which is in memory.
 const MAX_PAGES: usize = 4;

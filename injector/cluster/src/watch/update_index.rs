@@ -90,7 +90,8 @@ pub(super) enum ChangeOrigin {
     Watch,
 }
 
-/// Returns a sink that keeps the objects of a kind in the scope, each by `put`. Objects of namespaces that are not enabled are ignored.
+/// Returns a sink that keeps the objects of a kind in the scope, each by `put`. Objects of namespaces that are not
+/// enabled are ignored.
 pub(super) fn object_sink<T: HasMeta>(
     index: Arc<Index>,
     scope: Scope,

@@ -1,4 +1,5 @@
-//! The watches that keep the index: one of the namespaces, and a set for each enabled namespace, or for the whole cluster.
+//! The watches that keep the index: one of the namespaces, and a set for each enabled namespace, or for the whole
+//! cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -140,8 +141,8 @@ struct Watches {
 }
 
 impl Watches {
-    /// Keeps a set of watches for the cluster where there is one, and one for each enabled namespace: it begins when the namespace is
-    /// enabled and ends when it no longer is.
+    /// Keeps a set of watches for the cluster where there is one, and one for each enabled namespace: it begins when
+    /// the namespace is enabled and ends when it no longer is.
     async fn keep_all(&self, mut enabled: Receiver<Arc<BTreeSet<String>>>) {
         // What is listed before the namespaces are known would not be kept.
         if enabled.changed().await.is_err() {
@@ -271,7 +272,8 @@ impl Watches {
         }
     }
 
-    /// Returns an API of objects that are parsed one by one, since one that this release can't parse must not hide the others.
+    /// Returns an API of objects that are parsed one by one, since one that this release can't parse must not hide the
+    /// others.
     fn dynamic_api<K: Resource<DynamicType = ()>>(&self, scope: &Scope) -> Api<DynamicObject> {
         let resource = ApiResource::erase::<K>(&());
         match scope {

@@ -1,6 +1,8 @@
-//! The approvals that count: those of users who have decided about the version and may approve, as far as that is known.
+//! The approvals that count: those of users who have decided about the version and may approve, as far as that is
+//! known.
 //!
-//! A rollout waits for no answer about a right. Where an answer is missing the version waits, and the answer brings the config back into the queue.
+//! A rollout waits for no answer about a right. Where an answer is missing the version waits, and the answer brings the
+//! config back into the queue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,8 +22,8 @@ const MAX_APPROVERS: usize = 64;
 type SignedApprovals = Vec<(Arc<VersionApproval>, Approver)>;
 
 impl Controller {
-    /// Returns what users have decided about the version that is asked for, where that matters. Waits for answers about their rights only while
-    /// nothing moves.
+    /// Returns what users have decided about the version that is asked for, where that matters. Waits for answers about
+    /// their rights only while nothing moves.
     pub(crate) async fn approvals(self: &Arc<Self>, key: &ConfigKey, config: &VersionedConfig) -> Approvals {
         if !self.awaits_approval(key, config) {
             self.memories.get(key, |memory| memory.rights_review.settle());
@@ -86,7 +88,8 @@ impl Controller {
         decision(approval, &self.approver(key, approval)?, &self.approver_rights.lock())
     }
 
-    /// Returns the signed decisions about the version that is asked for, or about all versions where none is; or why they can't be counted.
+    /// Returns the signed decisions about the version that is asked for, or about all versions where none is; or why
+    /// they can't be counted.
     pub(crate) fn signed_approvals(
         &self,
         key: &ConfigKey,

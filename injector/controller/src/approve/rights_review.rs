@@ -1,4 +1,5 @@
-//! Reviews of the rights of approvers: the API server is asked whether each user who has decided about a version still may approve.
+//! Reviews of the rights of approvers: the API server is asked whether each user who has decided about a version still
+//! may approve.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ impl Controller {
         });
     }
 
-    /// Asks the API server about these users. Where it does not answer, the last answer counts for a while. Returns whether all is known now.
+    /// Asks the API server about these users. Where it does not answer, the last answer counts for a while. Returns
+    /// whether all is known now.
     pub(super) async fn review_rights(&self, users: BTreeSet<Approver>) -> bool {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let reviews = users.into_iter().map(|approver| {

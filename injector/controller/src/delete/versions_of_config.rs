@@ -1,5 +1,6 @@
-//! Deletions of the versions of a deleted config, unless its CRD or namespace is terminating: removing Nudge must not delete all configuration.
-//! A config whose deletion no leader saw is found by its parts, which say that they were created for a config.
+//! Deletions of the versions of a deleted config, unless its CRD or namespace is terminating: removing Nudge must not
+//! delete all configuration. A config whose deletion no leader saw is found by its parts, which say that they were
+//! created for a config.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -85,7 +86,8 @@ impl Controller {
     async fn delete_parts(&self, key: &ConfigKey, parts: impl Iterator<Item = &PartStatus>) -> Result<(), CallError> {
         let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
         for part in parts {
-            // The API server is asked each time: a config that is deleted to be created again may come back at any moment.
+            // The API server is asked each time: a config that is deleted to be created again may come back at any
+            // moment.
             let reading = || format!("reading VersionedConfig {key}");
             if call(reading, configs.get_metadata_opt(key.name.as_str())).await?.is_some() {
                 tracing::info!("config created again, so its versions stay");
@@ -122,8 +124,8 @@ impl Controller {
     }
 }
 
-/// Returns whether a config that existed at this time was an object of this very CRD, which is not terminating. A CRD that was deleted and
-/// created again is younger than the configs that were deleted with the first one.
+/// Returns whether a config that existed at this time was an object of this very CRD, which is not terminating. A CRD
+/// that was deleted and created again is younger than the configs that were deleted with the first one.
 fn is_object_of(crd: Option<&ObjectMeta>, existed: Option<Timestamp>) -> bool {
     crd.is_some_and(|crd| {
         crd.deletion_timestamp.is_none()

@@ -71,7 +71,8 @@ impl Controller {
     }
 }
 
-/// Returns no object where the component is not installed: nothing is measured then, which holds versions and breaks nothing else.
+/// Returns no object where the component is not installed: nothing is measured then, which holds versions and breaks
+/// nothing else.
 fn if_allowed(key: &ConfigKey, error: CallError) -> Result<Option<RolloutAnalysis>, CallError> {
     match error.code() {
         404 => Ok(None),

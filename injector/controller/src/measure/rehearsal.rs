@@ -1,6 +1,6 @@
-//! Rehearsals of analyses: whether they can be asked before there is a version on trial. Nothing waits for one, so it costs little: it is
-//! written once, and its answers are read later each time. Where it can't be written, as without the component, the config is not reconciled
-//! sooner.
+//! Rehearsals of analyses: whether they can be asked before there is a version on trial. Nothing waits for one, so it
+//! costs little: it is written once, and its answers are read later each time. Where it can't be written, as without
+//! the component, the config is not reconciled sooner.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

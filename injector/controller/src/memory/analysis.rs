@@ -29,7 +29,8 @@ impl AnalysisMemory {
     }
 }
 
-/// A rehearsal that was asked for. Nothing waits for it, so the older it is, the longer is the wait until the next read.
+/// A rehearsal that was asked for. Nothing waits for it, so the older it is, the longer is the wait until the next
+/// read.
 #[derive(Clone, Debug)]
 pub(crate) struct Rehearsal {
     round: String,

@@ -1,4 +1,5 @@
-//! The answers of the API server about the rights of users who have decided about versions, and for how long each counts.
+//! The answers of the API server about the rights of users who have decided about versions, and for how long each
+//! counts.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -64,7 +64,8 @@ impl ConfigMemories {
         self.0.lock().get_mut(key).map(change)
     }
 
-    /// Returns the facts of objects whose version is not sealed yet, and of those of the version that waits for approvals.
+    /// Returns the facts of objects whose version is not sealed yet, and of those of the version that waits for
+    /// approvals.
     pub(crate) fn facts(&self, key: &ConfigKey) -> Facts {
         self.get(key, |memory| memory.facts.clone()).unwrap_or_default()
     }

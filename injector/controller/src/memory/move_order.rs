@@ -1,5 +1,5 @@
-//! The order in which configs of a namespace move. Only these share pods, so one begins at a time, and a config that shares pods with one that is
-//! being moved waits for its end.
+//! The order in which configs of a namespace move. Only these share pods, so one begins at a time, and a config that
+//! shares pods with one that is being moved waits for its end.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 
 use crate::move_predicates::holds_others_up;
 
-/// The configs that may begin to move, and those that wait. Nothing blocks: a config that has to wait comes back into the queue.
+/// The configs that may begin to move, and those that wait. Nothing blocks: a config that has to wait comes back into
+/// the queue.
 pub(crate) struct MoveOrder {
     index: Arc<Index>,
     queue: Arc<Queue>,

@@ -8,8 +8,8 @@ use nudge_core::publish::Publication;
 use nudge_core::rollout::{Millis, PublishAttempt};
 use nudge_protocol::backoff::Backoff;
 
-/// The time until the next attempt at an object that holds what it should, or was changed by others. No watch shows a Secret, or a ConfigMap without our
-/// label.
+/// The time until the next attempt at an object that holds what it should, or was changed by others. No watch shows a
+/// Secret, or a ConfigMap without our label.
 const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// The waits after attempts in a row that failed or were refused.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: RECHECK_INTERVAL };
@@ -100,7 +100,8 @@ impl PublishAttempts {
         *slot = Some(ObjectAttempt { subject, failures, failure, next: Some(now + wait) });
     }
 
-    /// Returns the attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of rollouts.
+    /// Returns the attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of
+    /// rollouts.
     pub(crate) fn attempt(&self, steady: impl Fn(Instant) -> Millis) -> Option<PublishAttempt> {
         let (config_map, secret) = (self.config_map.as_ref()?, self.secret.as_ref()?);
         let version = config_map.subject.version.clone();

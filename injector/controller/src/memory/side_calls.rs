@@ -1,4 +1,5 @@
-//! The failed calls beside the decision about a config: each is tried again later, and stands in the condition `Impaired`.
+//! The failed calls beside the decision about a config: each is tried again later, and stands in the condition
+//! `Impaired`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use nudge_protocol::backoff::Backoff;
 
 use crate::failure_cause::FailureCause;
 
-/// The time for which a call must fail before the condition has it, so that a short fault of the API server is not written into every status.
+/// The time for which a call must fail before the condition has it, so that a short fault of the API server is not
+/// written into every status.
 const REPORT_DELAY: Duration = Duration::from_secs(10);
 
 /// A call beside the decision.
@@ -87,7 +89,8 @@ impl FailedSideCalls {
         self.0.remove(&call);
     }
 
-    /// Returns when to reconcile again, to try a call or to report it. A call that could be tried now, and was not, waits for another reconcile.
+    /// Returns when to reconcile again, to try a call or to report it. A call that could be tried now, and was not,
+    /// waits for another reconcile.
     pub(crate) fn next_reconcile(&self, now: Instant) -> Option<Duration> {
         let times = self.0.values().flat_map(|failure| {
             let report = failure.since.checked_add(REPORT_DELAY).filter(|_| !failure.cause.refused);

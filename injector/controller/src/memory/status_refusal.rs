@@ -1,4 +1,5 @@
-//! The last refusal of a config's status by the API server, and how much of a status is written until the whole one is tried again.
+//! The last refusal of a config's status by the API server, and how much of a status is written until the whole one is
+//! tried again.
 
 use std::time::{Duration, Instant};
 

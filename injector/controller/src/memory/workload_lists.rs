@@ -1,4 +1,5 @@
-//! The workloads and pods of namespaces, which are listed for restarts and not watched: at most once a second for all configs of a namespace.
+//! The workloads and pods of namespaces, which are listed for restarts and not watched: at most once a second for all
+//! configs of a namespace.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ const MAX_LIST_AGE: Duration = Duration::from_secs(1);
 /// The time for which the lists of a namespace are kept that are not used.
 const KEEP_TIME: Duration = Duration::from_mins(1);
 
-/// A list and when it began, or the error and when it came. Callers that come while it is made wait for it, and get its error, too.
+/// A list and when it began, or the error and when it came. Callers that come while it is made wait for it, and get its
+/// error, too.
 type ListSlot<T> = tokio::sync::Mutex<Option<(Instant, Result<Arc<Vec<T>>, CallError>)>>;
 
 #[derive(Default)]
@@ -58,7 +60,8 @@ impl WorkloadLists {
         Arc::clone(lists)
     }
 
-    /// Outdates the lists that began before now, because something was written, or because objects that are new matter now.
+    /// Outdates the lists that began before now, because something was written, or because objects that are new matter
+    /// now.
     pub(crate) fn outdate(&self, namespace: &str) {
         *self.lists(namespace).changed_at.lock() = Some(Instant::now());
     }

@@ -1,4 +1,5 @@
-//! Attempts to publish a version: which object is due, its comparison with the version's parts, its write, and the outcome in the status.
+//! Attempts to publish a version: which object is due, its comparison with the version's parts, its write, and the
+//! outcome in the status.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +24,8 @@ use crate::memory::{PublishAttempts, PublishSubject};
 const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
 
 impl Controller {
-    /// Brings the proven version to the objects that the spec publishes. Returns the config after that. Only writes of its status can fail.
+    /// Brings the proven version to the objects that the spec publishes. Returns the config after that. Only writes of
+    /// its status can fail.
     pub(crate) async fn publish(
         &self,
         key: &ConfigKey,
@@ -42,8 +44,8 @@ impl Controller {
         self.memories.get(key, |memory| memory.publish.attempt(steady)).flatten()
     }
 
-    /// Returns whether workloads may be restarted with the version: once it is published, or can't be. `overdue` restarts don't wait for failed
-    /// attempts.
+    /// Returns whether workloads may be restarted with the version: once it is published, or can't be. `overdue`
+    /// restarts don't wait for failed attempts.
     pub(crate) fn restarts_with(&self, key: &ConfigKey, version: &str, overdue: bool) -> bool {
         let attempt = self.publish_attempt(key).filter(|attempt| attempt.version == version);
         attempt.is_some_and(|attempt| overdue || attempt.failure.is_none())
@@ -120,7 +122,8 @@ impl Controller {
         outcome
     }
 
-    /// Compares the object with the version, and writes it where it differs. Returns the attempt, and the metadata after a write.
+    /// Compares the object with the version, and writes it where it differs. Returns the attempt, and the metadata
+    /// after a write.
     async fn attempt(
         &self,
         kind: PartKind,

@@ -93,7 +93,8 @@ impl Drop for Wiped {
     }
 }
 
-/// Returns what an error means for the object. No message about a Secret repeats the API server, which may quote a value.
+/// Returns what an error means for the object. No message about a Secret repeats the API server, which may quote a
+/// value.
 pub(super) fn publication_fault(error: &CallError, kind: PartKind, name: &str, act: Act) -> Publication {
     let done = act.participle();
     if let CallError::Api { source, .. } = error {

@@ -1,5 +1,6 @@
-//! Publication: the published ConfigMap and the published Secret are kept at the proven version. Each has its own attempts: a failure stands in
-//! its condition and is tried again later, and keeps neither the other object nor a decision waiting.
+//! Publication: the published ConfigMap and the published Secret are kept at the proven version. Each has its own
+//! attempts: a failure stands in its condition and is tried again later, and keeps neither the other object nor a
+//! decision waiting.
 
 mod attempts;
 mod calls;

@@ -1,4 +1,5 @@
-//! The baseline: a ConfigMap with the label `nudge.dev/baseline` that an opted-in pod uses becomes version `1.0.0` of a config of its name.
+//! The baseline: a ConfigMap with the label `nudge.dev/baseline` that an opted-in pod uses becomes version `1.0.0` of a
+//! config of its name.
 
 use std::time::Duration;
 
@@ -73,7 +74,8 @@ impl Controller {
         let content = contents_of(map.data.clone(), map.binary_data.clone());
         for name in first_names(&map, key.name.as_str()) {
             let mut object = first_version(map.clone(), key.name.as_str(), &name);
-            // This is not left to the webhook, which may be away. The content is that of the ConfigMap, so it may become current.
+            // This is not left to the webhook, which may be away. The content is that of the ConfigMap, so it may
+            // become current.
             let kind = (PartKind::ConfigMap, &*key.namespace);
             if let Some(mark) = mark(&self.keys.note, kind, &object.metadata, &content, Timestamp::now()) {
                 object.metadata.annotations.get_or_insert_default().insert(labels::MAY_ACTIVATE.to_owned(), mark);

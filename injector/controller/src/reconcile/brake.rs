@@ -24,8 +24,8 @@ pub(super) struct Brake {
 }
 
 impl Controller {
-    /// Decides what a brake changes, by what is in memory, since every read can fail. Returns `None` where the decision assigns nothing to any
-    /// pod.
+    /// Decides what a brake changes, by what is in memory, since every read can fail. Returns `None` where the decision
+    /// assigns nothing to any pod.
     pub(super) fn brake(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<Brake> {
         if !is_brake(config) {
             return None;

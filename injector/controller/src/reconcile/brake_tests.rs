@@ -1,5 +1,5 @@
-//! Brakes while nothing works but the write of the status: changes may have been missed, nothing can be read, and another config of the namespace
-//! is about to move.
+//! Brakes while nothing works but the write of the status: changes may have been missed, nothing can be read, and
+//! another config of the namespace is about to move.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

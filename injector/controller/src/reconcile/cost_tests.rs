@@ -27,7 +27,8 @@ const PODS: usize = 10_000;
 const VERSIONS: usize = 50;
 /// The number of reconciles that are measured in each state; the median counts.
 const RECONCILES: usize = 15;
-/// The maximum cost of a reconcile, even of one that writes, in bare passes over the same pods. Quadratic code costs thousands of them.
+/// The maximum cost of a reconcile, even of one that writes, in bare passes over the same pods. Quadratic code costs
+/// thousands of them.
 const MAX_PASSES: u32 = 300;
 
 /// Processor time of this thread so far.
@@ -122,8 +123,8 @@ fn controller(config: Value, pods: impl Iterator<Item = PodState>) -> Arc<Contro
     controller
 }
 
-/// Returns the processor time of the first reconcile, of the longest of those that write at first, and of those after it, before each of which
-/// something happens.
+/// Returns the processor time of the first reconcile, of the longest of those that write at first, and of those after
+/// it, before each of which something happens.
 async fn measure(controller: &Arc<Controller>, mut happens: impl FnMut(usize)) -> [Duration; 3] {
     let key = ConfigKey::parse("ns", "shop").unwrap();
     let reconcile = async || {

@@ -27,16 +27,18 @@ const MAX_READS: usize = 3;
 const MAX_OBJECTS_PER_READ: usize = 32;
 
 impl Controller {
-    /// Decides about the versions and writes the status. Returns the config after that; `None` where another config of the namespace begins to
-    /// move, whose end brings this one back.
+    /// Decides about the versions and writes the status. Returns the config after that; `None` where another config of
+    /// the namespace begins to move, whose end brings this one back.
     pub(super) async fn decide(
         self: &Arc<Self>,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
     ) -> Result<Option<(Arc<VersionedConfig>, NextReconcile)>, CallError> {
-        // Two configs that share pods must not begin to move, or go on, at the same moment: one has the right until its status is written.
+        // Two configs that share pods must not begin to move, or go on, at the same moment: one has the right until its
+        // status is written.
         let begins = may_begin(&config) || lets_others_pass(&config);
-        // This comes before what costs, since many configs of a namespace may wait, and each beginning brings all of them back.
+        // This comes before what costs, since many configs of a namespace may wait, and each beginning brings all of
+        // them back.
         if begins && self.move_order.begin(key).is_none() {
             return Ok(None);
         }
@@ -118,7 +120,8 @@ impl Controller {
         decide(&observed, &inputs.evidence)
     }
 
-    /// Writes the causes of restarts and side calls that fail into their conditions. Workloads are checked again while they are being restarted.
+    /// Writes the causes of restarts and side calls that fail into their conditions. Workloads are checked again while
+    /// they are being restarted.
     fn add_call_conditions(
         &self,
         next: NextReconcile,

@@ -1,4 +1,5 @@
-//! The inputs of a decision beside the config and its versions: pods, nodes, approvals, restarts and answers of analyses.
+//! The inputs of a decision beside the config and its versions: pods, nodes, approvals, restarts and answers of
+//! analyses.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -77,7 +78,8 @@ impl Controller {
         self.memories.change(key, |memory| memory.evidence = Some((Arc::new(evidence), observed_at)));
     }
 
-    /// Returns these pods as the rollout of the config sees them, with all that has not changed since the last reconcile.
+    /// Returns these pods as the rollout of the config sees them, with all that has not changed since the last
+    /// reconcile.
     pub(super) fn subjects(
         &self,
         key: &ConfigKey,

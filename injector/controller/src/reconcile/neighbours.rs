@@ -22,8 +22,8 @@ fn serves(pod: &PodState) -> bool {
 type Trials<'a> = HashMap<(&'a str, &'a ConfigName), Option<(Identity, Arc<VersionedConfig>)>>;
 
 impl Controller {
-    /// Returns when other pods became unready on the nodes of pods that are not ready. A pod with a version on trial may have become unready
-    /// because of that version, and excuses nothing.
+    /// Returns when other pods became unready on the nodes of pods that are not ready. A pod with a version on trial
+    /// may have become unready because of that version, and excuses nothing.
     pub(super) fn neighbours(
         &self,
         key: &ConfigKey,

@@ -78,7 +78,8 @@ impl Controller {
         Ok(next.or_within(self.next_publication(key)).or_within(pruned).or_within(side_calls))
     }
 
-    /// Writes into the status that the config is being imported, and does nothing else. What was observed before does not hold afterwards.
+    /// Writes into the status that the config is being imported, and does nothing else. What was observed before does
+    /// not hold afterwards.
     async fn leave_alone(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<NextReconcile, CallError> {
         self.memories.forget(key);
         let before = config.status.clone().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! No error of any call beside the write of the config's status keeps a rollout from its verdict and its way back, and each one stands in a
-//! condition with its cause.
+//! No error of any call beside the write of the config's status keeps a rollout from its verdict and its way back, and
+//! each one stands in a condition with its cause.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -258,7 +258,8 @@ async fn restarts_that_fail_are_said_and_end_the_rollout_at_its_deadline() {
                 let restarted = find_condition(&status.conditions, ConditionType::Restarted);
                 restarted.is_some_and(|restarted| restarted.status == "False" && restarted.reason != "Restarting")
             };
-            // What can't be restarted is left out, and named; so is what a PodDisruptionBudget keeps for longer than the deadline.
+            // What can't be restarted is left out, and named; so is what a PodDisruptionBudget keeps for longer than
+            // the deadline.
             let left_out = fault.is_refusal() || (call.1, fault) == ("/eviction", Fault::Code(429));
             scene.reconcile_until(&case, |status| said(status) && (left_out || !goes_back(status))).await;
             if !left_out {

@@ -1,4 +1,5 @@
-//! The validation of versions by `spec.validation` before they are sealed: reads of schemas and contents, and the verdicts.
+//! The validation of versions by `spec.validation` before they are sealed: reads of schemas and contents, and the
+//! verdicts.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -38,8 +39,8 @@ impl Controller {
         self.memories.get(key, |memory| memory.validation.verdicts.retain(|name, _| is_open(name)));
     }
 
-    /// Begins to validate the first of these versions, beside the reconciles, since a rollout must not wait for it. The end brings the config
-    /// back into the queue. Returns when to try rules again that can't be used now.
+    /// Begins to validate the first of these versions, beside the reconciles, since a rollout must not wait for it. The
+    /// end brings the config back into the queue. Returns when to try rules again that can't be used now.
     pub(super) fn begin_validation(
         self: &Arc<Self>,
         key: &ConfigKey,

@@ -1,4 +1,5 @@
-//! Pods that opt in but have no agent: counted, reported by Events, and evicted at a limited rate where that is configured.
+//! Pods that opt in but have no agent: counted, reported by Events, and evicted at a limited rate where that is
+//! configured.
 
 mod plan;
 mod scan;

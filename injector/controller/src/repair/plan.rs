@@ -31,7 +31,8 @@ pub(super) struct AgentlessPod {
     pub(super) uid: String,
     /// The time of creation, in seconds since 1970.
     pub(super) created: i64,
-    /// The uid of the controller that would replace the pod; absent for a bare pod, and for a pod whose work would be lost, as a Job's.
+    /// The uid of the controller that would replace the pod; absent for a bare pod, and for a pod whose work would be
+    /// lost, as a Job's.
     pub(super) owner: Option<String>,
 }
 
@@ -80,7 +81,8 @@ pub(super) enum EvictionOutcome {
 pub(super) struct RepairPlan {
     /// The pods to evict.
     pub(super) evict: Vec<AgentlessPod>,
-    /// The pods to report, each with whether a newer pod of its owner has no agent either, which makes evictions useless.
+    /// The pods to report, each with whether a newer pod of its owner has no agent either, which makes evictions
+    /// useless.
     pub(super) report: Vec<(AgentlessPod, bool)>,
 }
 
@@ -90,14 +92,15 @@ pub(super) struct RepairMemory {
     reported: HashMap<String, Instant>,
     /// The times of attempts to evict.
     attempts: VecDeque<Instant>,
-    /// The owners of evicted pods, and when the first pod of each was evicted, also in seconds since 1970. The first counts, because newer
-    /// pods may be too young when the next one is evicted.
+    /// The owners of evicted pods, and when the first pod of each was evicted, also in seconds since 1970. The first
+    /// counts, because newer pods may be too young when the next one is evicted.
     owners: HashMap<String, (Instant, i64)>,
 }
 
 impl RepairMemory {
-    /// Plans, and remembers the pods to report as reported; `note_attempt` takes the outcome of evictions. At most `per_minute` pods of all
-    /// namespaces are evicted in a minute, the oldest first, and one pod of each owner in a scan: its replacement shows whether evictions help.
+    /// Plans, and remembers the pods to report as reported; `note_attempt` takes the outcome of evictions. At most
+    /// `per_minute` pods of all namespaces are evicted in a minute, the oldest first, and one pod of each owner in a
+    /// scan: its replacement shows whether evictions help.
     pub(super) fn plan(&mut self, mut pods: Vec<AgentlessPod>, now: Instant, per_minute: usize) -> RepairPlan {
         self.forget(now);
         pods.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
@@ -124,8 +127,8 @@ impl RepairMemory {
         plan
     }
 
-    /// Remembers the outcome of an attempt to evict a pod that began at `now`. Refusals count for the rate, which prevents a storm of
-    /// them. A namespace that forbids evictions does not reduce the rate of the others.
+    /// Remembers the outcome of an attempt to evict a pod that began at `now`. Refusals count for the rate, which
+    /// prevents a storm of them. A namespace that forbids evictions does not reduce the rate of the others.
     pub(super) fn note_attempt(&mut self, pod: &AgentlessPod, outcome: EvictionOutcome, now: Instant, unix: i64) {
         if outcome != EvictionOutcome::Forbidden {
             self.attempts.push_back(now);
@@ -139,7 +142,8 @@ impl RepairMemory {
         self.reported.get(&pod.uid).is_none_or(|at| now.saturating_duration_since(*at) >= REPORT_INTERVAL)
     }
 
-    /// Returns whether the pod was created after another one of its owner was evicted, so that replacements have no agent either.
+    /// Returns whether the pod was created after another one of its owner was evicted, so that replacements have no
+    /// agent either.
     fn is_replacement(&self, pod: &AgentlessPod) -> bool {
         let evicted = pod.owner.as_ref().and_then(|owner| self.owners.get(owner));
         evicted.is_some_and(|(_, evicted)| pod.created >= *evicted)

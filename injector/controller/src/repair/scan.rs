@@ -29,7 +29,8 @@ const AGENTLESS_SELECTOR: &str = "!nudge.dev/agent";
 /// The selector of pods that are not finished; others need no agent.
 const UNFINISHED_SELECTOR: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// The waits until evictions are tried again in a namespace that forbids them. A server that has just started forbids for a moment what it allows.
+/// The waits until evictions are tried again in a namespace that forbids them. A server that has just started forbids
+/// for a moment what it allows.
 const FORBIDDEN_BACKOFF: Backoff = Backoff { first: Duration::from_secs(15), longest: Duration::from_mins(10) };
 
 /// Settings of the repair loop.
@@ -124,7 +125,8 @@ impl RepairLoop<'_> {
 
     async fn list(&self, namespace: &str) -> Result<Vec<AgentlessPod>, CallError> {
         let api = Api::<Pod>::namespaced(self.controller.client.clone(), namespace);
-        // `match_any`, which reads from the API server's cache, does not help: kube leaves it out of a request that has a limit.
+        // `match_any`, which reads from the API server's cache, does not help: kube leaves it out of a request that has
+        // a limit.
         let mut params = ListParams::default().labels(AGENTLESS_SELECTOR).fields(UNFINISHED_SELECTOR).limit(PAGE_SIZE);
         let now = Timestamp::now().as_second();
         let mut pods = Vec::new();
@@ -147,7 +149,8 @@ impl RepairLoop<'_> {
     /// Evicts the pod, which respects PodDisruptionBudgets.
     async fn evict(&mut self, namespace: &str, pod: &AgentlessPod) -> EvictionOutcome {
         let api = Api::<Pod>::namespaced(self.controller.client.clone(), namespace);
-        // The uid keeps another pod of that name, as of a StatefulSet. `Api::evict` writes this field under another name.
+        // The uid keeps another pod of that name, as of a StatefulSet. `Api::evict` writes this field under another
+        // name.
         let body = json!({
             "metadata": {"name": pod.name, "namespace": namespace}, "deleteOptions": {"preconditions": {"uid": pod.uid}},
         });

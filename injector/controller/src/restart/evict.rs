@@ -35,7 +35,8 @@ enum Restarter {
 }
 
 impl Controller {
-    /// Makes the next step for pods, once all workloads are done. Returns the state, and the ids of the controllers whose pods are evicted.
+    /// Makes the next step for pods, once all workloads are done. Returns the state, and the ids of the controllers
+    /// whose pods are evicted.
     pub(super) async fn evict_pods(
         &self,
         goal: &RestartGoal<'_>,
@@ -108,7 +109,8 @@ impl Controller {
         Ok((state, groups.into_iter().map(|group| group.id).collect()))
     }
 
-    /// Returns the controllers without rolling updates, with their pods that take the config by a restart, and the pods that nothing replaces.
+    /// Returns the controllers without rolling updates, with their pods that take the config by a restart, and the pods
+    /// that nothing replaces.
     async fn groups(&self, goal: &RestartGoal<'_>) -> Result<(Vec<Group>, Vec<ReplaceablePod>), CallError> {
         let RestartGoal { key, status, holds, .. } = *goal;
         let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(key.name.as_str(), holds);

@@ -1,5 +1,5 @@
-//! Restarts of the workloads that take a version by a restart, one step after another, and evictions of pods that no rolling update restarts.
-//! `nudge-core` decides what the next step is.
+//! Restarts of the workloads that take a version by a restart, one step after another, and evictions of pods that no
+//! rolling update restarts. `nudge-core` decides what the next step is.
 
 mod evict;
 mod pace;

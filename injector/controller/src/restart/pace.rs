@@ -1,4 +1,5 @@
-//! The pace of restarts: whether a rollout restarts workloads, how soon they are checked again, and when checks that fail end the rollout.
+//! The pace of restarts: whether a rollout restarts workloads, how soon they are checked again, and when checks that
+//! fail end the rollout.
 
 use std::time::Duration;
 
@@ -77,7 +78,8 @@ impl Controller {
         let since = rollout.progress_time.as_ref().map_or(now, whole_second);
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let goal = RestartGoal { key, config, status, version, holds, back, since, deadline, now };
-        // Some workloads also read what is published: they are restarted once it was written, or can't be. The way back waits until its deadline.
+        // Some workloads also read what is published: they are restarted once it was written, or can't be. The way back
+        // waits until its deadline.
         let overdue = back && now.duration_since(since).as_secs() >= deadline.into();
         if !self.restarts_with(key, version, overdue) {
             return if back { RestartCheck::not_yet() } else { RestartCheck::without_workloads(Restarts::Done) };

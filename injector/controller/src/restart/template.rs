@@ -16,7 +16,8 @@ use crate::controller::{Controller, FIELD_MANAGER};
 /// The maximum size of the part of the API server's message that a report has.
 const MAX_MESSAGE_BYTES: usize = 200;
 
-/// Returns the report about a refusal that the next attempt would get, too. `done` is what was tried, as a message has it.
+/// Returns the report about a refusal that the next attempt would get, too. `done` is what was tried, as a message has
+/// it.
 pub(super) fn refusal_report(error: &CallError, id: &str, done: &str, has_agent: bool) -> Option<Report> {
     let CallError::Api { source, .. } = error else { return None };
     let kube::Error::Api(status) = &**source else { return None };
@@ -43,7 +44,8 @@ pub(super) fn refusal_report(error: &CallError, id: &str, done: &str, has_agent:
 }
 
 impl Controller {
-    /// Writes the digest into the workload's template. Returns the workload after the write; `None` where it was deleted.
+    /// Writes the digest into the workload's template. Returns the workload after the write; `None` where it was
+    /// deleted.
     pub(super) async fn annotate(
         &self,
         key: &ConfigKey,

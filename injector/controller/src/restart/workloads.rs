@@ -1,4 +1,5 @@
-//! One check of the workloads that take a version by a restart: lists them, and restarts one after another as `nudge-core` decides.
+//! One check of the workloads that take a version by a restart: lists them, and restarts one after another as
+//! `nudge-core` decides.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -41,7 +42,8 @@ impl Controller {
         Ok(RestartCheck { report: Some(report), ..RestartCheck::without_workloads(state) })
     }
 
-    /// Makes the next steps: first for workloads, then for pods that no rolling update restarts. Judges at last whether all have the version.
+    /// Makes the next steps: first for workloads, then for pods that no rolling update restarts. Judges at last whether
+    /// all have the version.
     async fn restart_workloads(
         &self,
         goal: &RestartGoal<'_>,

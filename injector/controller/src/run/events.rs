@@ -10,7 +10,8 @@ use super::unfinished_deletions::UnfinishedDeletions;
 use crate::controller::Controller;
 use crate::move_predicates::is_moved;
 
-/// The minimum time for which changes of pods are collected before a reconcile; shorter while a rollout waits for their reports.
+/// The minimum time for which changes of pods are collected before a reconcile; shorter while a rollout waits for their
+/// reports.
 const POD_CHANGES_DELAY: Duration = Duration::from_secs(1);
 const MOVING_POD_CHANGES_DELAY: Duration = Duration::from_millis(100);
 
@@ -41,7 +42,8 @@ pub(super) fn queue_configs(controller: &Weak<Controller>, deleted: &UnfinishedD
     }
 }
 
-/// Returns how long changes of a config's pods are collected: a reconcile with many pods takes longer, and one pod of ten thousand says less.
+/// Returns how long changes of a config's pods are collected: a reconcile with many pods takes longer, and one pod of
+/// ten thousand says less.
 fn pod_event_wait(config: Option<&VersionedConfig>, pods: usize) -> Duration {
     let moves = config.and_then(|config| config.status.as_ref()).is_some_and(|status| status.rollout.stage.is_some());
     let shortest = if moves { MOVING_POD_CHANGES_DELAY } else { POD_CHANGES_DELAY };

@@ -35,7 +35,8 @@ impl Controller {
         }
     }
 
-    /// Keeps the outage, and queues the rollouts that it holds or releases. Returns the last outage, if it was another one.
+    /// Keeps the outage, and queues the rollouts that it holds or releases. Returns the last outage, if it was another
+    /// one.
     fn set_outage(&self, outage: &Outage) -> Option<Outage> {
         let before = {
             let mut current = self.hub_outage.lock();
@@ -54,7 +55,8 @@ impl Controller {
     }
 }
 
-/// Reads the Lease of the hubs again and again. A Lease that can't be read for half a minute says nothing about the hub.
+/// Reads the Lease of the hubs again and again. A Lease that can't be read for half a minute says nothing about the
+/// hub.
 pub async fn follow_hub_lease(controller: Arc<Controller>, namespace: String, name: String) {
     let leases: Api<Lease> = Api::namespaced(controller.client.clone(), &namespace);
     let (mut renewals, mut read_at) = (LeaseRenewals::default(), Instant::now());

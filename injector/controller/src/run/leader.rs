@@ -24,11 +24,13 @@ use crate::work_item::WorkItem;
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum number of configs that are reconciled at the same time.
 const MAX_WORKERS: usize = 8;
-/// The maximum number of further workers for urgent configs, such as those that roll back, so that no others keep them waiting.
+/// The maximum number of further workers for urgent configs, such as those that roll back, so that no others keep them
+/// waiting.
 const MAX_URGENT_WORKERS: usize = 4;
 /// The time after which each config is reconciled without any event.
 const RESYNC_INTERVAL: Duration = Duration::from_mins(10);
-/// The time for which the versions of a deleted config stay: a config that is deleted to be created again exists again by then.
+/// The time for which the versions of a deleted config stay: a config that is deleted to be created again exists again
+/// by then.
 const DELETED_CONFIG_GRACE: Duration = Duration::from_secs(5);
 /// The time until the next reconcile of a config that has more to do.
 const UNFINISHED_DELAY: Duration = Duration::from_millis(50);
@@ -37,8 +39,8 @@ const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 /// The time until another attempt to delete the versions of a deleted config.
 const DELETION_RETRY: Duration = Duration::from_secs(30);
 
-/// Returns the time until the next reconcile without any event: at most the interval of all configs, however far away the end of an override or
-/// the next window is. `random` is between 0 and 1, so that not all are reconciled at once.
+/// Returns the time until the next reconcile without any event: at most the interval of all configs, however far away
+/// the end of an override or the next window is. `random` is between 0 and 1, so that not all are reconciled at once.
 fn wait_until_next(next: NextReconcile, random: f64) -> Duration {
     match next {
         NextReconcile::Soon => UNFINISHED_DELAY,
@@ -75,7 +77,8 @@ struct Leader {
 impl Leader {
     async fn lead(&self, leadership: &mut Leadership) {
         let (led, index) = (std::time::Instant::now(), &self.controller.index);
-        // Objects that are not listed yet would count as deleted, and the previous leader may have done more than the index shows.
+        // Objects that are not listed yet would count as deleted, and the previous leader may have done more than the
+        // index shows.
         let confirmed = async {
             index.wait_until_synced().await;
             index.confirm(led, CONFIRM_TIMEOUT).await
@@ -155,7 +158,8 @@ impl Leader {
         }
     }
 
-    /// Deletes the versions of deleted configs of this name, and reconciles the config. Returns when to reconcile it again.
+    /// Deletes the versions of deleted configs of this name, and reconciles the config. Returns when to reconcile it
+    /// again.
     async fn delete_and_reconcile(&self, key: &ConfigKey) -> Result<NextReconcile, CallError> {
         let Self { controller, deleted, .. } = self;
         for DeletedConfig { config, deleted_at, .. } in deleted.of_key(key) {

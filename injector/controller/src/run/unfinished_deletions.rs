@@ -40,7 +40,8 @@ impl UnfinishedDeletions {
         deleted.push_back(DeletedConfig { key, config, deleted_at: Instant::now() });
     }
 
-    /// Returns the deleted configs of a key. Configs that were deleted too long ago are forgotten, since too much may have changed.
+    /// Returns the deleted configs of a key. Configs that were deleted too long ago are forgotten, since too much may
+    /// have changed.
     pub(super) fn of_key(&self, key: &ConfigKey) -> Vec<DeletedConfig> {
         let mut deleted = self.0.lock();
         deleted.retain(|config| {

@@ -1,4 +1,5 @@
-//! The statuses of approvals. Only the leader writes them, beside all else: a failed write is tried again later, and nothing waits for it.
+//! The statuses of approvals. Only the leader writes them, beside all else: a failed write is tried again later, and
+//! nothing waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;

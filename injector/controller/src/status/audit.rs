@@ -1,4 +1,5 @@
-//! The audit trail of releases: lines with target `audit`, which no log level switches off. Admission writes the requests.
+//! The audit trail of releases: lines with target `audit`, which no log level switches off. Admission writes the
+//! requests.
 
 use nudge_api::{Reason, Release, ReleaseOutcome, VersionedConfigStatus};
 use nudge_core::keys::ConfigKey;

@@ -1,4 +1,5 @@
-//! The write of the status that a reconcile has decided: at once where it moves something, in turn where it brings numbers alone.
+//! The write of the status that a reconcile has decided: at once where it moves something, in turn where it brings
+//! numbers alone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +16,8 @@ use crate::controller::Controller;
 use crate::memory::{MoveRight, NumberWrites, StatusRefusal};
 
 impl Controller {
-    /// Writes the decided status, if it differs. Returns the config after that, and when to write what was left out. `right` is held until the
-    /// status is written.
+    /// Writes the decided status, if it differs. Returns the config after that, and when to write what was left out.
+    /// `right` is held until the status is written.
     pub(crate) async fn write_decision(
         &self,
         key: &ConfigKey,

@@ -36,8 +36,8 @@ impl Controller {
         Some(reduced(extent, stored, decided, &cause, &Time(Timestamp::now())))
     }
 
-    /// Writes the decided status, or as much of it as the API server takes, unless the object has changed since. Returns `None` where the write
-    /// changes nothing.
+    /// Writes the decided status, or as much of it as the API server takes, unless the object has changed since.
+    /// Returns `None` where the write changes nothing.
     pub(crate) async fn write_status(
         &self,
         key: &ConfigKey,

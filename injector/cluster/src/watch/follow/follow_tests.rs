@@ -33,7 +33,8 @@ fn raw(object: &serde_json::Value) -> Box<RawValue> {
     serde_json::value::to_raw_value(object).unwrap()
 }
 
-/// What is seen of changes: brackets around lists, the names of what they show, and those of what changes with a sign before.
+/// What is seen of changes: brackets around lists, the names of what they show, and those of what changes with a sign
+/// before.
 fn text(change: Change<Item>) -> String {
     match change {
         Change::Listing => "[".to_owned(),

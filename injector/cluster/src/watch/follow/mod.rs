@@ -1,8 +1,9 @@
 //! The following of one kind of objects: they are listed and watched, and all begins anew when the watch is lost.
 //!
-//! A list goes page by page, so that no more than a page of whole objects is in memory, and object by object, so that one that can't be
-//! parsed hides no other. `kube::runtime::watcher` is not used, because it keeps bookmarks to itself. A watch can die silently; this shows in
-//! the time since the server last confirmed it, by an event, a bookmark, or an end in good order.
+//! A list goes page by page, so that no more than a page of whole objects is in memory, and object by object, so that
+//! one that can't be parsed hides no other. `kube::runtime::watcher` is not used, because it keeps bookmarks to itself.
+//! A watch can die silently; this shows in the time since the server last confirmed it, by an event, a bookmark, or an
+//! end in good order.
 
 mod error;
 mod paged_list;
@@ -21,14 +22,15 @@ use serde_json::value::RawValue;
 use super::WatchHealth;
 use super::metrics::WatchMetrics;
 use super::pace::Pace;
-use crate::lenient::{Names, parse, reason};
+use crate::lenient::{Names, parse, parse_fault};
 pub use error::FollowError;
 use paged_list::list;
 pub(super) use source::{HasMeta, Metadata, Source, Whole};
 
 /// The time that a watch may last beyond the requested time.
 const MAX_WATCH_OVERRUN: Duration = Duration::from_secs(5);
-/// The length of a watch that is to confirm what is known, in seconds: it brings what was missed, and its end shows that this was all.
+/// The length of a watch that is to confirm what is known, in seconds: it brings what was missed, and its end shows
+/// that this was all.
 const CONFIRMING_WATCH_SECONDS: u32 = 1;
 /// The share of the requested time after which the end of a watch is normal; an earlier end is a cut.
 const MIN_WATCH_SHARE: f64 = 0.9;
@@ -36,7 +38,8 @@ const MIN_WATCH_SHARE: f64 = 0.9;
 const FAILURE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
 /// The waits after refusals: the credentials, or the kind, may exist soon.
 const REFUSED_BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), ..FAILURE_BACKOFF };
-/// The waits where a right is missing, which only an administrator can give: Secrets are not for Nudge in most namespaces.
+/// The waits where a right is missing, which only an administrator can give: Secrets are not for Nudge in most
+/// namespaces.
 const FORBIDDEN_BACKOFF: Backoff = Backoff { longest: Duration::from_mins(10), ..REFUSED_BACKOFF };
 
 /// A change of the followed objects.
@@ -87,7 +90,8 @@ pub struct Following<S> {
     pub metrics: WatchMetrics,
 }
 
-/// Follows until dropped. `sink` gets every change in order; `on_failure` gets every interruption, and the number of its kind in a row.
+/// Follows until dropped. `sink` gets every change in order; `on_failure` gets every interruption, and the number of
+/// its kind in a row.
 pub async fn follow<S>(
     following: Following<S>,
     mut sink: impl FnMut(Change<S::Item>) + Send,
@@ -99,8 +103,8 @@ pub async fn follow<S>(
     let Following { health, pace, metrics, .. } = &following;
     let mut version: Option<String> = None;
     let mut failures = 0;
-    // The backoff of the last failures, and how many in a row had it. An API server that was away for long, and refuses while it starts, is
-    // asked again soon.
+    // The backoff of the last failures, and how many in a row had it. An API server that was away for long, and refuses
+    // while it starts, is asked again soon.
     let (mut backoff, mut with_backoff) = (FAILURE_BACKOFF, 0);
     let mut goes_on = false;
     loop {
@@ -285,7 +289,7 @@ fn read<T: DeserializeOwned + HasMeta>(
         }
         Err(error) => {
             let Names { namespace, name, resource_version } = Names::of(object);
-            sink(Change::Unparsed(Unparsed { namespace, name, gone, reason: reason(&error) }));
+            sink(Change::Unparsed(Unparsed { namespace, name, gone, reason: parse_fault(&error) }));
             resource_version
         }
     }

@@ -1,4 +1,5 @@
-//! The sources of objects: whole ones, or their metadata only. Objects are not parsed here, since users may write what no type takes.
+//! The sources of objects: whole ones, or their metadata only. Objects are not parsed here, since users may write what
+//! no type takes.
 
 use std::fmt::Debug;
 

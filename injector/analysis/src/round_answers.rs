@@ -1,4 +1,4 @@
-//! The answers of one round, and when each query is due.
+//! The answers of one round, and the times at which each query is due.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use nudge_core::analysis::{is_rehearsal, period};
 use nudge_protocol::backoff::Backoff;
 use tokio::time::Instant;
 
-use crate::measure::Numbers;
+use crate::measurement::Numbers;
 
-/// Waits before an analysis is tried again that has no answer.
+/// The waits before a query of a rehearsal without an answer is sent again.
 const UNANSWERED_BACKOFF: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(15) };
 
-/// One round.
-pub(crate) struct Series {
+/// The answers of one round.
+pub(crate) struct RoundAnswers {
     round: String,
     began: Instant,
     queries: BTreeMap<String, Query>,
@@ -23,52 +23,54 @@ pub(crate) struct Series {
 
 struct Query {
     answers: Vec<Answer>,
-    last: Instant,
+    asked_at: Instant,
 }
 
-impl Series {
-    /// A round that is seen first now. What was answered in it already, by the process before, stays.
+impl RoundAnswers {
+    /// Returns a round that is seen first now, with the answers that another process has written.
     pub(crate) fn new(round: &str, known: Option<&RolloutAnalysisStatus>, now: Instant) -> Self {
         let known = known.filter(|known| known.round == round);
-        let query = |one: &QueryAnswers| (one.name.clone(), Query { answers: one.answers.clone(), last: now });
+        let query =
+            |known: &QueryAnswers| (known.name.clone(), Query { answers: known.answers.clone(), asked_at: now });
         let queries = known.iter().flat_map(|known| &known.queries).map(query).collect();
         Self { round: round.to_owned(), began: now, queries }
     }
 
-    pub(crate) fn is(&self, round: &str) -> bool {
+    pub(crate) fn is_of(&self, round: &str) -> bool {
         self.round == round
     }
 
-    /// When this query is due: a whole period after the round began, so that all data are of it. In a rehearsal it is due at once, and no more
-    /// once it has an answer.
+    /// Returns when the query is due: a whole period after the round began, so that all data belong to the round. In a
+    /// rehearsal it is due at once, and no longer once it has an answer.
     pub(crate) fn due(&self, analysis: &Analysis) -> Option<Instant> {
         let query = self.queries.get(&analysis.name);
         if !is_rehearsal(&self.round) {
-            let last = query.map_or(self.began, |query| query.last);
+            let last = query.map_or(self.began, |query| query.asked_at);
             return Some(last.checked_add(period(analysis)).unwrap_or(self.began));
         }
         let Some((query, answer)) = query.and_then(|query| Some((query, query.answers.last()?))) else {
             return Some(self.began);
         };
         let tries = u32::try_from(answer.number).unwrap_or(u32::MAX);
-        answer.error.as_ref().and_then(|_| query.last.checked_add(UNANSWERED_BACKOFF.wait(tries)))
+        answer.error.as_ref().and_then(|_| query.asked_at.checked_add(UNANSWERED_BACKOFF.wait(tries)))
     }
 
-    /// Notes an answer to what was asked at this time.
+    /// Notes an answer to a query that was sent at the time `asked_at`.
     pub(crate) fn note(
         &mut self,
         analysis: &Analysis,
-        asked: Instant,
+        asked_at: Instant,
         answer_time: Time,
         numbers: Result<Numbers, String>,
     ) {
-        let new = || Query { answers: Vec::new(), last: asked };
+        let new = || Query { answers: Vec::new(), asked_at };
         let query = self.queries.entry(analysis.name.clone()).or_insert_with(new);
-        query.last = asked;
+        query.asked_at = asked_at;
         let number = query.answers.last().map_or(1, |last| last.number.saturating_add(1));
         let answer = match numbers {
-            Ok((target, control)) => {
-                // In a rehearsal there may be an answer without a number. An API server of 1.20 takes an empty text for null.
+            Ok(Numbers { target, control }) => {
+                // In a rehearsal there may be an answer without a number. An API server of 1.20 takes an empty text for
+                // null.
                 let target = Some(target).filter(|target| !target.is_empty());
                 Answer { number, answer_time, target, control, error: None }
             }
@@ -79,13 +81,13 @@ impl Series {
         query.answers.drain(..surplus);
     }
 
-    /// As it is written down, for these analyses.
+    /// Returns the status with the answers of these analyses.
     pub(crate) fn status(&self, analyses: &[Analysis]) -> RolloutAnalysisStatus {
-        let of = |analysis: &Analysis| {
+        let answers_of = |analysis: &Analysis| {
             let answers = self.queries.get(&analysis.name)?.answers.clone();
             Some(QueryAnswers { name: analysis.name.clone(), answers })
         };
-        RolloutAnalysisStatus { round: self.round.clone(), queries: analyses.iter().filter_map(of).collect() }
+        RolloutAnalysisStatus { round: self.round.clone(), queries: analyses.iter().filter_map(answers_of).collect() }
     }
 }
 
@@ -104,12 +106,12 @@ mod tests {
     #[test]
     fn the_first_answer_comes_a_period_after_the_round_began_and_twenty_are_kept() {
         let (began, at) = (Instant::now(), Time(Timestamp::UNIX_EPOCH));
-        let mut series = Series::new("a", None, began);
+        let mut series = RoundAnswers::new("a", None, began);
         let minute = Duration::from_mins(1);
         assert_eq!(series.due(&analysis()), Some(began + minute));
         for number in 1..=30 {
             let asked = began + minute * number;
-            series.note(&analysis(), asked, at.clone(), Ok((number.to_string(), None)));
+            series.note(&analysis(), asked, at.clone(), Ok(Numbers { target: number.to_string(), control: None }));
             assert_eq!(series.due(&analysis()), Some(asked + minute));
         }
         let status = series.status(&[analysis()]);
@@ -117,21 +119,21 @@ mod tests {
         assert_eq!((answers.len(), answers[0].number, answers[19].number), (20, 11, 30));
         // Another process goes on, and waits for a period: it does not know when the last one was asked.
         let later = began + minute * 40;
-        let next = Series::new("a", Some(&status), later);
+        let next = RoundAnswers::new("a", Some(&status), later);
         assert_eq!((next.status(&[analysis()]), next.due(&analysis())), (status.clone(), Some(later + minute)));
-        assert!(Series::new("b", Some(&status), later).status(&[analysis()]).queries.is_empty());
+        assert!(RoundAnswers::new("b", Some(&status), later).status(&[analysis()]).queries.is_empty());
     }
 
     #[test]
     fn a_rehearsal_is_due_at_once_and_later_each_time_until_there_is_an_answer() {
         let (began, at) = (Instant::now(), Time(Timestamp::UNIX_EPOCH));
-        let mut series = Series::new("rehearsal-1", None, began);
+        let mut series = RoundAnswers::new("rehearsal-1", None, began);
         assert_eq!(series.due(&analysis()), Some(began));
         for minutes in [1, 2, 4, 8, 15, 15] {
             series.note(&analysis(), began, at.clone(), Err("away".to_owned()));
             assert_eq!(series.due(&analysis()), Some(began + Duration::from_mins(minutes)));
         }
-        series.note(&analysis(), began, at, Ok((String::new(), None)));
+        series.note(&analysis(), began, at, Ok(Numbers { target: String::new(), control: None }));
         assert_eq!(series.due(&analysis()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! All configs that are being moved and have an analysis.
+//! The analyses of all configs that are being moved: one task for each.
 
 use std::sync::Arc;
 
@@ -10,18 +10,21 @@ use nudge_api::RolloutAnalysis;
 use nudge_cluster::supervisor::Supervisor;
 use nudge_protocol::error_chain::chain;
 
+use crate::config_task::ConfigTask;
 use crate::shared::Analyses;
-use crate::task::Task;
 
-/// Objects in one page of a list.
-const PAGE: u32 = 200;
+/// The number of objects in one page of a list.
+const PAGE_SIZE: u32 = 200;
 
-/// Asks for the numbers of all configs until dropped. Only one process may do this at a time. Which namespaces are enabled it need not know:
-/// the controller wants no numbers of others.
+/// The number of failures in a row that is reported.
+const REPORTED_FAILURES: u32 = 3;
+
+/// Asks for the numbers of all configs until dropped. Only one process may do this at a time. It need not know which
+/// namespaces are enabled, since the controller wants no numbers of others.
 pub async fn run(analyses: Arc<Analyses>) {
     let api = Api::<RolloutAnalysis>::all(analyses.client.clone());
-    let events = watcher(api, Config::default().page_size(PAGE).timeout(analyses.watch_seconds));
-    // A list that fails has begun, too.
+    let events = watcher(api, Config::default().page_size(PAGE_SIZE).timeout(analyses.watch_seconds));
+    // The beginning of a list, which may fail, must not reset the backoff.
     let events = events.try_filter(|event| std::future::ready(!matches!(event, Event::Init)));
     let mut events = StreamBackoff::new(events, DefaultBackoff::default()).boxed();
     let (mut supervisor, mut failures) = (Supervisor::new("analysis "), 0_u32);
@@ -35,13 +38,13 @@ pub async fn run(analyses: Arc<Analyses>) {
             Some(Ok(event)) => {
                 failures = 0;
                 if let Some(object) = supervisor.observe(event, key) {
-                    put(&analyses, object, &mut supervisor);
+                    put_object(&analyses, object, &mut supervisor);
                 }
             }
             Some(Err(error)) => {
                 supervisor.note_interruption();
                 failures = failures.saturating_add(1);
-                if failures == 3 {
+                if failures == REPORTED_FAILURES {
                     tracing::warn!(error = chain(&error), "rollout analyses can't be read; retrying");
                 }
             }
@@ -53,7 +56,7 @@ fn key(object: &RolloutAnalysis) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
-fn put(
+fn put_object(
     analyses: &Arc<Analyses>,
     object: RolloutAnalysis,
     supervisor: &mut Supervisor<Option<String>, Arc<RolloutAnalysis>>,
@@ -64,8 +67,8 @@ fn put(
         return;
     }
     let analyses = Arc::clone(analyses);
-    let task = move |receiver| Task { analyses: Arc::clone(&analyses), namespace: namespace.clone(), receiver };
-    let again = task.clone();
+    let task = move |receiver| ConfigTask { analyses: Arc::clone(&analyses), namespace: namespace.clone(), receiver };
+    let task_after_panic = task.clone();
     let begin = move |receiver, _| task(receiver).run();
-    supervisor.start(key, uid, object, begin, move |receiver, pause| again(receiver).report_panic(pause));
+    supervisor.start(key, uid, object, begin, move |receiver, wait| task_after_panic(receiver).report_panic(wait));
 }

@@ -1,4 +1,4 @@
-//! Reads the version of the API server, and of every node only that of its kubelet.
+//! Reads of the version of the API server, and of every node only that of its kubelet.
 
 use kube::Client;
 use kube::api::{ListParams, Request};
@@ -6,8 +6,8 @@ use nudge_core::features::Minor;
 use nudge_protocol::error_chain::chain;
 use serde::Deserialize;
 
-/// Nodes in one page. They are large objects.
-const PAGE: u32 = 250;
+/// The number of nodes of a page. They are large objects.
+const PAGE_SIZE: u32 = 250;
 
 /// Why versions can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -15,12 +15,12 @@ pub(super) enum VersionsError {
     /// The API server refused or could not be reached.
     #[error("{what} can't be read")]
     Api {
-        /// What was requested.
+        /// The request, as a message has it.
         what: &'static str,
         /// The cause.
         source: Box<kube::Error>,
     },
-    /// The API server has answered with something else than a version.
+    /// The API server did not answer with a version.
     #[error("the API server's version can't be parsed")]
     Server(#[from] nudge_core::features::MinorError),
 }
@@ -61,21 +61,21 @@ struct NodeInfo {
     kubelet_version: String,
 }
 
-/// The API server's version. In a cluster with servers of different versions it is that of one of them.
-pub(super) async fn server(client: &Client) -> Result<Minor, VersionsError> {
+/// Reads the API server's version. In a cluster with servers of different versions it is the version of one of them.
+pub(super) async fn read_server_version(client: &Client) -> Result<Minor, VersionsError> {
     let result = client.apiserver_version().await;
-    let version = result.map_err(|error| api("the API server's version", error))?;
+    let version = result.map_err(|error| api_error("the API server's version", error))?;
     Ok(version.git_version.parse()?)
 }
 
-/// The kubelets' versions. Anything else is left out: a virtual kubelet may report any text.
-pub(super) async fn kubelets(client: &Client) -> Result<Vec<Minor>, VersionsError> {
-    let mut params = ListParams::default().limit(PAGE);
+/// Reads the kubelets' versions. Other texts are left out: a virtual kubelet may report any.
+pub(super) async fn read_kubelet_versions(client: &Client) -> Result<Vec<Minor>, VersionsError> {
+    let mut params = ListParams::default().limit(PAGE_SIZE);
     let mut versions: Vec<Minor> = Vec::new();
     loop {
         let request = Request::new("/api/v1/nodes").list(&params);
-        let request = request.map_err(|error| api("nodes", kube::Error::BuildRequest(error)))?;
-        let page: Page = client.request(request).await.map_err(|error| api("nodes", error))?;
+        let request = request.map_err(|error| api_error("nodes", kube::Error::BuildRequest(error)))?;
+        let page: Page = client.request(request).await.map_err(|error| api_error("nodes", error))?;
         for node in page.items {
             let text = node.status.node_info.kubelet_version;
             match text.parse() {
@@ -93,7 +93,7 @@ pub(super) async fn kubelets(client: &Client) -> Result<Vec<Minor>, VersionsErro
     }
 }
 
-fn api(what: &'static str, error: kube::Error) -> VersionsError {
+fn api_error(what: &'static str, error: kube::Error) -> VersionsError {
     VersionsError::Api { what, source: Box::new(error) }
 }
 

@@ -1,4 +1,5 @@
-//! One config that is being moved, or whose analyses are tried: its numbers are asked for while the controller wants them.
+//! The task of one config that is being moved, or whose analyses are rehearsed: it asks for numbers while the
+//! controller wants them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,45 +17,45 @@ use serde_json::json;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::measure::{internal, measure};
-use crate::series::Series;
+use crate::measurement::{Numbers, internal_error_message, measure};
+use crate::round_answers::RoundAnswers;
 use crate::shared::Analyses;
 
-/// When to look again at a config that is not asked about, or could not be read.
+/// The time until the next read of a config that is not asked about, or could not be read.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 
-/// One config.
-pub(crate) struct Task {
+/// The task of one config.
+pub(crate) struct ConfigTask {
     pub(crate) analyses: Arc<Analyses>,
     pub(crate) namespace: String,
     pub(crate) receiver: Receiver<Arc<RolloutAnalysis>>,
 }
 
-impl Task {
+impl ConfigTask {
     /// Asks until dropped.
     pub(crate) async fn run(mut self) {
-        let mut series: Option<Series> = None;
+        let mut round: Option<RoundAnswers> = None;
         let mut next = Instant::now();
         loop {
             let object = Arc::clone(&self.receiver.borrow_and_update());
             let now = Instant::now();
-            if series.as_ref().is_none_or(|known| !known.is(&object.spec.round)) {
+            if round.as_ref().is_none_or(|known| !known.is_of(&object.spec.round)) {
                 next = now;
             }
-            let same = series.take().filter(|known| known.is(&object.spec.round));
-            let new = || Series::new(&object.spec.round, object.status.as_ref(), now);
-            let current = series.insert(same.unwrap_or_else(new));
+            let same = round.take().filter(|known| known.is_of(&object.spec.round));
+            let new = || RoundAnswers::new(&object.spec.round, object.status.as_ref(), now);
+            let current = round.insert(same.unwrap_or_else(new));
             if next <= now {
                 let mut rounds = self.receiver.clone();
-                let looked = tokio::select! {
-                    looked = self.look(&object, current) => looked,
-                    // What is asked now would count no more.
+                let result = tokio::select! {
+                    result = self.ask_due(&object, current) => result,
+                    // Answers of the last round no longer count.
                     other = rounds.wait_for(|other| other.spec.round != object.spec.round) => match other {
                         Ok(_) => continue,
                         Err(_) => return,
                     },
                 };
-                next = match looked {
+                next = match result {
                     Ok(due) => due,
                     Err(error) => {
                         let (namespace, config) = (&self.namespace, object.name_any());
@@ -72,59 +73,62 @@ impl Task {
         }
     }
 
-    /// Answers to all queries that Nudge failed, and waits so long, or until another round begins.
-    pub(crate) async fn report_panic(mut self, pause: Duration) {
+    /// Answers to all queries that Nudge failed. Waits for the given time, or until another round begins.
+    pub(crate) async fn report_panic(mut self, wait: Duration) {
         let (object, now) = (Arc::clone(&self.receiver.borrow_and_update()), Instant::now());
-        if let Err(error) = self.fail(&object, now).await {
+        if let Err(error) = self.write_failure(&object, now).await {
             let (namespace, config) = (&self.namespace, object.name_any());
             tracing::warn!(namespace, config, error = chain(&error), "failure of Nudge not written");
         }
         let changed = self.receiver.wait_for(|other| other.spec.round != object.spec.round);
-        let _ = timeout(pause.saturating_sub(now.elapsed()), changed).await;
+        let _ = timeout(wait.saturating_sub(now.elapsed()), changed).await;
     }
 
-    async fn fail(&self, object: &RolloutAnalysis, now: Instant) -> Result<(), CallError> {
+    async fn write_failure(&self, object: &RolloutAnalysis, now: Instant) -> Result<(), CallError> {
         let name = object.name_any();
         let Some(analyses) = self.analyses_to_ask(object, &name).await? else { return Ok(()) };
-        let mut series = Series::new(&object.spec.round, object.status.as_ref(), now);
+        let mut round = RoundAnswers::new(&object.spec.round, object.status.as_ref(), now);
         for analysis in &analyses {
-            series.note(analysis, now, Time(Timestamp::now()), Err(internal()));
+            round.note(analysis, now, Time(Timestamp::now()), Err(internal_error_message()));
         }
-        self.write(&name, &series.status(&analyses)).await
+        self.write(&name, &round.status(&analyses)).await
     }
 
-    /// Asks what is due. Returns when the next is.
-    async fn look(&self, object: &RolloutAnalysis, series: &mut Series) -> Result<Instant, CallError> {
+    /// Sends the queries that are due. Returns when the next one is.
+    async fn ask_due(&self, object: &RolloutAnalysis, round: &mut RoundAnswers) -> Result<Instant, CallError> {
         let name = object.name_any();
         let Some(analyses) = self.analyses_to_ask(object, &name).await? else { return Ok(next_check()) };
         let now = Instant::now();
-        let is_due = |analysis: &&Analysis| series.due(analysis).is_some_and(|due| due <= now);
+        let is_due = |analysis: &&Analysis| round.due(analysis).is_some_and(|due| due <= now);
         let due: Vec<&Analysis> = analyses.iter().filter(is_due).collect();
-        let measured = due.iter().map(async |analysis| {
+        let measurements = due.iter().map(async |analysis| {
             let numbers = measure(&self.analyses, &self.namespace, analysis, &object.spec).await;
             (*analysis, numbers, Time(Timestamp::now()))
         });
-        for (analysis, numbers, at) in join_all(measured).await {
+        for (analysis, numbers, at) in join_all(measurements).await {
             let (namespace, query) = (&self.namespace, &analysis.name);
             match &numbers {
-                Ok((target, control)) => tracing::debug!(namespace, config = name, query, target, control, "measured"),
+                Ok(Numbers { target, control }) => {
+                    tracing::debug!(namespace, config = name, query, target, control, "measured")
+                }
                 Err(error) => tracing::info!(namespace, config = name, query, error, "not measured"),
             }
-            series.note(analysis, now, at, numbers);
+            round.note(analysis, now, at, numbers);
         }
         if !due.is_empty() {
-            self.write(&name, &series.status(&analyses)).await?;
+            self.write(&name, &round.status(&analyses)).await?;
         }
-        let next = analyses.iter().filter_map(|analysis| series.due(analysis)).min();
+        let next = analyses.iter().filter_map(|analysis| round.due(analysis)).min();
         Ok(next.unwrap_or_else(next_check))
     }
 
-    /// What is to be asked; `None` where the config is not in the middle of this move, or its spec differs from the one that is judged or tried by.
+    /// Returns the analyses to ask; `None` where the config is not in the middle of this move, or its spec differs from
+    /// that of the question.
     async fn analyses_to_ask(&self, object: &RolloutAnalysis, name: &str) -> Result<Option<Vec<Analysis>>, CallError> {
         let api = Api::<VersionedConfig>::namespaced(self.analyses.client.clone(), &self.namespace);
         let config = call(|| format!("reading VersionedConfig {}/{name}", self.namespace), api.get_opt(name)).await?;
         let question = &object.spec;
-        Ok(config.filter(|config| is_asked(config, question)).map(|config| config.spec.rollout.analysis))
+        Ok(config.filter(|config| is_current(config, question)).map(|config| config.spec.rollout.analysis))
     }
 
     async fn write(&self, name: &str, status: &RolloutAnalysisStatus) -> Result<(), CallError> {
@@ -132,29 +136,29 @@ impl Task {
         let what = || format!("writing the status of RolloutAnalysis {}/{name}", self.namespace);
         let patch = Patch::Merge(json!({"status": status}));
         match call(what, api.patch_status(name, &PatchParams::default(), &patch)).await {
-            // The rollout has ended.
+            // The object is deleted when the rollout ends.
             Err(error) if error.code() == 404 => Ok(()),
             other => other.map(drop),
         }
     }
 }
 
-/// The time to look again.
+/// Returns the time of the next read.
 fn next_check() -> Instant {
     let now = Instant::now();
     now.checked_add(RECHECK_INTERVAL).unwrap_or(now)
 }
 
-/// Returns whether this is what the controller wants to know of the config.
-fn is_asked(config: &VersionedConfig, question: &RolloutAnalysisSpec) -> bool {
+/// Returns whether the question is about the current state of the config.
+fn is_current(config: &VersionedConfig, question: &RolloutAnalysisSpec) -> bool {
     if is_rehearsal(&question.round) {
         return rehearsal(&config.spec.rollout.analysis).round == question.round;
     }
-    question.target_version.as_deref().is_some_and(|target| moves(config, question.generation, target))
+    question.target_version.as_deref().is_some_and(|target| is_moving(config, question.generation, target))
 }
 
 /// Returns whether the config is being moved to this version by a spec of this generation.
-fn moves(config: &VersionedConfig, generation: i64, target: &str) -> bool {
+fn is_moving(config: &VersionedConfig, generation: i64, target: &str) -> bool {
     config.metadata.generation == Some(generation)
         && config.status.as_ref().is_some_and(|status| {
             let stage = matches!(status.rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking));
@@ -190,7 +194,7 @@ mod tests {
     async fn a_round_does_not_wait_for_the_answers_of_another_one() {
         let asked: Arc<AtomicUsize> = Arc::default();
         let count = Arc::clone(&asked);
-        // It answers nobody.
+        // The API server does not answer.
         let service = service_fn(move |_: Request<Body>| {
             count.fetch_add(1, Ordering::Relaxed);
             pending::<Result<Response<Body>, Infallible>>()
@@ -199,7 +203,7 @@ mod tests {
         let guard = GuardedReader::new(client.clone(), "https://192.0.2.1", Vec::new());
         let analyses = Arc::new(Analyses::new(client, guard, "account".to_owned(), 60));
         let (sender, receiver) = watch::channel(object("rehearsal-000000000000"));
-        let task = tokio::spawn(Task { analyses, namespace: "ns".to_owned(), receiver }.run());
+        let task = tokio::spawn(ConfigTask { analyses, namespace: "ns".to_owned(), receiver }.run());
         let after_a_second = async || {
             sleep(Duration::from_secs(1)).await;
             asked.load(Ordering::Relaxed)
@@ -240,7 +244,7 @@ mod tests {
         let analyses = Arc::new(Analyses::new(client, guard, "account".to_owned(), 60));
         let (_sender, receiver) = watch::channel(object);
         let began = Instant::now();
-        Task { analyses, namespace: "ns".to_owned(), receiver }.report_panic(Duration::from_secs(5)).await;
+        ConfigTask { analyses, namespace: "ns".to_owned(), receiver }.report_panic(Duration::from_secs(5)).await;
         assert_eq!(began.elapsed(), Duration::from_secs(5));
         let written = written.lock().unwrap().clone();
         let answers = &written[0]["status"]["queries"][0]["answers"];
