@@ -56,6 +56,7 @@ pub(crate) struct Connection {
 }
 
 /// The connection and the output of a command.
+#[derive(Clone)]
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) namespace: String,

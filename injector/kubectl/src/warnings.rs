@@ -33,16 +33,16 @@ mod tests {
 
     #[test]
     fn warnings_are_read_as_the_api_server_writes_them() {
-        let of = |values: &[&str]| {
+        let warnings_of = |values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {
                 headers.append("warning", value.parse().unwrap());
             }
             warnings(&headers)
         };
-        assert_eq!(of(&[r#"299 - "version \"2\" waits: a\\b""#]), [r#"version "2" waits: a\b"#]);
-        assert_eq!(of(&[r#"299 - "one""#, r#"299 - "two" "Sat, 25 Aug 2012 23:34:45 GMT""#]), ["one", "two"]);
-        assert!(of(&["", "299 -", r#"299 - "open"#, "299 - bare"]).is_empty());
-        assert_eq!(of(&[r#"299 - "x""#; 20]).len(), MAX_WARNINGS);
+        assert_eq!(warnings_of(&[r#"299 - "version \"2\" waits: a\\b""#]), [r#"version "2" waits: a\b"#]);
+        assert_eq!(warnings_of(&[r#"299 - "one""#, r#"299 - "two" "Sat, 25 Aug 2012 23:34:45 GMT""#]), ["one", "two"]);
+        assert!(warnings_of(&["", "299 -", r#"299 - "open"#, "299 - bare"]).is_empty());
+        assert_eq!(warnings_of(&[r#"299 - "x""#; 20]).len(), MAX_WARNINGS);
     }
 }

@@ -14,7 +14,7 @@ const DRAFTS_MIB: u32 = 256;
 const READS_MIB: u32 = 128;
 /// The memory for reading one object, in MiB: the body, its text, in which a byte of content has at most six bytes
 /// (RFC 8259, section 7), and the object.
-const READ_MIB: u32 = 16;
+pub(crate) const READ_MIB: u32 = 16;
 /// The memory for copies of content that is validated or written, in MiB.
 const COPIES_MIB: u32 = 128;
 /// The number of copies of content that is validated or written: the object, the body of the request, and the bytes of
@@ -44,11 +44,11 @@ const MAX_SLOW_FETCHES: usize = 2;
 /// The memory and the places that all sources share.
 pub struct Budget {
     /// The memory for fetches, in MiB.
-    fetches: Turns,
+    pub(crate) fetches: Turns,
     /// The memory for drafts that are not sealed, in KiB.
     drafts: Turns,
     /// The memory for objects that are read, in MiB.
-    reads: Turns,
+    pub(crate) reads: Turns,
     /// The memory for copies of content, in KiB.
     copies: Turns,
     /// The sources that have a task.
@@ -75,11 +75,6 @@ impl Budget {
     /// The maximum number of git fetches at the same time, for which the disk of the pod suffices.
     pub const MAX_GIT_FETCHES: usize = (FETCHES_MIB / GIT_MIB) as usize;
 
-    /// Waits until there is this much memory for a fetch, and takes it.
-    pub(crate) async fn reserve_fetch(&self, namespace: &str, mib: u32) -> Turn {
-        self.fetches.take_many(namespace, mib).await
-    }
-
     /// Takes memory for a draft, or explains that there is none.
     pub(crate) fn reserve_draft(&self, namespace: &str, bytes: usize) -> Result<Turn, Explanation> {
         self.drafts.try_take(namespace, kib(bytes)).ok_or_else(|| {
@@ -89,11 +84,6 @@ impl Budget {
                 DRAFTS_MIB / NAMESPACE_SHARES
             ))
         })
-    }
-
-    /// Waits until there is memory to read an object, and takes it.
-    pub(crate) async fn reserve_read(&self, namespace: &str) -> Turn {
-        self.reads.take_many(namespace, READ_MIB).await
     }
 
     /// Waits until there is memory for the copies of content that is validated or written, and takes it.
@@ -164,7 +154,7 @@ mod tests {
     #[tokio::test]
     async fn what_works_takes_no_more_than_there_is_and_one_namespace_its_part() {
         let budget = Budget::default();
-        let first = budget.reserve_fetch("a", GIT_MIB).await;
+        let first = budget.fetches.take_many("a", GIT_MIB).await;
         assert!(budget.fetches.try_take("a", GIT_MIB).is_none(), "one of a namespace");
         let others: Vec<_> = ["b", "c", "d", "e", "f"]
             .iter()
@@ -175,7 +165,7 @@ mod tests {
         assert!(budget.fetches.try_take("a", OCI_MIB).is_some());
         let large = nudge_protocol::limits::MAX_DICTIONARY_BYTES;
         let _copies = budget.reserve_copies("a", large).await;
-        let _read = budget.reserve_read("a").await;
+        let _read = budget.reads.take_many("a", READ_MIB).await;
         assert!(budget.copies.try_take("a", kib(large * COPIES)).is_none(), "one of a namespace");
         let _other = budget.reads.try_take("a", READ_MIB).unwrap();
         assert!(budget.reads.try_take("a", READ_MIB).is_none(), "two of a namespace");

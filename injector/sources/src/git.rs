@@ -72,7 +72,7 @@ impl Remote for Git {
         let sources = Arc::clone(&self.sources);
         let slow = SlowFetches { turns: &sources.budget.slow_fetches, namespace: &self.namespace };
         let place = slow.take_place(self.is_slow).await;
-        let room = sources.budget.reserve_fetch(&self.namespace, GIT_MIB);
+        let room = sources.budget.fetches.take_many(&self.namespace, GIT_MIB);
         let _room = match &place {
             None => room.await,
             // There are few places, and the source's namespace may have no memory for long.

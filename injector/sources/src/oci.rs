@@ -74,7 +74,7 @@ impl Remote for Oci {
 
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
-        let _room = sources.budget.reserve_fetch(&self.namespace, OCI_MIB).await;
+        let _room = sources.budget.fetches.take_many(&self.namespace, OCI_MIB).await;
         let Some(Artifact { digest, created, files }) = self.pull().await? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,

@@ -106,7 +106,7 @@ mod tests {
         Object::empty(PartKind::ConfigMap, origin(OriginKind::Git, &ObjectMeta::default()))
     }
 
-    /// A server with scripted answers, which notes when it was asked.
+    /// A server with scripted answers, which notes when it was requests.
     struct Scripted(Vec<Result<bool, ()>>, Arc<Mutex<Vec<(Duration, bool)>>>, Instant, bool);
 
     impl Remote for Scripted {
@@ -128,24 +128,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_is_asked_every_interval_and_less_often_while_it_fails() {
-        let asked = Arc::default();
+        let requests = Arc::default();
         let script = vec![Ok(true), Ok(false), Err(()), Err(()), Err(()), Ok(true)];
-        let remote = Scripted(script, Arc::clone(&asked), Instant::now(), false);
-        let seen: Vec<_> = poll(remote, Duration::from_mins(1), FetchMetrics::default())
+        let remote = Scripted(script, Arc::clone(&requests), Instant::now(), false);
+        let states: Vec<_> = poll(remote, Duration::from_mins(1), FetchMetrics::default())
             .take(5)
-            .map(|seen| matches!(seen, ObjectState::There(_)))
+            .map(|state| matches!(state, ObjectState::There(_)))
             .collect()
             .await;
-        assert_eq!(seen, [true, false, false, false, true]);
-        let asked = asked.lock().unwrap().clone();
-        let waits: Vec<_> = asked.windows(2).map(|two| two[1].0.saturating_sub(two[0].0).as_secs_f64()).collect();
+        assert_eq!(states, [true, false, false, false, true]);
+        let requests = requests.lock().unwrap().clone();
+        let waits: Vec<_> = requests.windows(2).map(|two| two[1].0.saturating_sub(two[0].0).as_secs_f64()).collect();
         for (wait, (least, most)) in
             waits.iter().zip([(60.0, 66.1), (60.0, 66.1), (2.5, 5.1), (5.0, 10.1), (10.0, 20.1)])
         {
             assert!((least..most).contains(wait), "{waits:?}");
         }
         // After a failure it does not count on what it gave before.
-        assert_eq!(asked.iter().map(|(_, known)| *known).collect::<Vec<_>>(), [false, true, true, false, false, false]);
+        assert_eq!(
+            requests.iter().map(|(_, known)| *known).collect::<Vec<_>>(),
+            [false, true, true, false, false, false]
+        );
     }
 
     /// One that panics, such as at an answer that nobody has thought of.
@@ -171,7 +174,7 @@ mod tests {
         let other = Scripted(script, Arc::default(), Instant::now(), false);
         let other = poll(other, Duration::from_mins(1), FetchMetrics::default()).take(2).collect::<Vec<_>>();
         let (planted, other) = tokio::join!(planted, other);
-        assert!(other.iter().all(|seen| matches!(seen, ObjectState::There(_))), "{other:?}");
+        assert!(other.iter().all(|state| matches!(state, ObjectState::There(_))), "{other:?}");
         for seen in &planted[..3] {
             let ObjectState::Failed(why) = seen else { panic!("{seen:?}") };
             assert_eq!(why.reason, Reason::InternalError);
@@ -185,12 +188,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_waits_five_minutes_at_most_and_an_interval_again_after_the_next_success() {
-        let asked = Arc::default();
+        let requests = Arc::default();
         let script = [vec![Err(()); 50], vec![Ok(true), Ok(true)]].concat();
-        let remote = Scripted(script, Arc::clone(&asked), Instant::now(), false);
+        let remote = Scripted(script, Arc::clone(&requests), Instant::now(), false);
         poll(remote, Duration::from_mins(1), FetchMetrics::default()).take(52).for_each(|_| async {}).await;
-        let asked = asked.lock().unwrap().clone();
-        let waits: Vec<_> = asked.windows(2).map(|two| two[1].0.saturating_sub(two[0].0).as_secs_f64()).collect();
+        let requests = requests.lock().unwrap().clone();
+        let waits: Vec<_> = requests.windows(2).map(|two| two[1].0.saturating_sub(two[0].0).as_secs_f64()).collect();
         let (failed, last) = waits.split_at(50);
         // The wait is shortened by up to a half.
         assert!(failed.iter().all(|wait| *wait <= 300.1) && failed[6..].iter().all(|wait| *wait >= 150.0), "{waits:?}");

@@ -18,6 +18,7 @@ use nudge_protocol::backoff::Backoff;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
+use crate::budget::READ_MIB;
 use crate::follow::{ObjectState, follow};
 use crate::shared::Sources;
 
@@ -121,7 +122,7 @@ where
         let Self { sources, api, namespace, name, to_object } = self;
         let mut failures = 0;
         loop {
-            let room = sources.budget.reserve_read(namespace).await;
+            let room = sources.budget.reads.take_many(namespace, READ_MIB).await;
             let error = match call(|| format!("reading {namespace}/{name}"), api.get_opt(name)).await {
                 Ok(object) => return object.map_or(ObjectState::Gone, |object| ObjectState::There(to_object(object))),
                 Err(error) => error,

@@ -57,6 +57,13 @@ pub(crate) struct Vault {
     last_version: Option<u64>,
 }
 
+/// The server, and how it is reached.
+struct Server {
+    address: Address,
+    reach: Reach,
+    roots: Authorities,
+}
+
 /// A token of Vault.
 struct Login {
     token: Zeroizing<String>,
@@ -125,6 +132,12 @@ struct SecretContent {
     created: Option<Time>,
 }
 
+impl Server {
+    async fn request(&self, http_request: Request<Full<Bytes>>) -> Result<Response<Bytes>, HttpError> {
+        request(&self.address, &self.reach, &self.roots, http_request, ANSWER_BOUNDS).await
+    }
+}
+
 impl Vault {
     pub(crate) fn new(sources: Arc<Sources>, namespace: String, source: &ConfigSource, spec: VaultSource) -> Self {
         let keys = Arc::new(source.spec.clone());
@@ -144,9 +157,9 @@ impl Vault {
             .read()
             .await
             .map_err(|error| VaultError::Explained(fetch_failure(&self.spec.address, error)))?;
-        let reach = Reach::Outside(guarded);
+        let server = Server { address, reach: Reach::Outside(guarded), roots };
         if let Some(login) = self.login.take().filter(|login| login.until > Instant::now()) {
-            match self.get_secret(&address, &reach, &roots, &login).await {
+            match self.get_secret(&server, &login).await {
                 // Vault may have revoked the login.
                 Err(VaultError::Forbidden(_)) => {}
                 result => {
@@ -156,21 +169,21 @@ impl Vault {
                 }
             }
         }
-        let login = self.log_in(&address, &reach, &roots).await?;
-        let content = self.get_secret(&address, &reach, &roots, &login).await?;
+        let login = self.log_in(&server).await?;
+        let content = self.get_secret(&server, &login).await?;
         self.login = Some(login);
         Ok(content)
     }
 
-    async fn log_in(&self, address: &Address, reach: &Reach, roots: &Authorities) -> Result<Login, VaultError> {
+    async fn log_in(&self, server: &Server) -> Result<Login, VaultError> {
         let auth = &self.spec.auth.kubernetes;
         let jwt = self.request_account_token().await?;
         let body = Zeroizing::new(json!({"role": auth.role, "jwt": jwt.as_str()}).to_string());
-        let login_request = Request::post(format!("{}/v1/auth/{}/login", address.prefix, auth.mount))
+        let login_request = Request::post(format!("{}/v1/auth/{}/login", server.address.prefix, auth.mount))
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
             .map_err(|_| refuse_field("auth.kubernetes.mount", &"it has characters that a URL can't have"))?;
-        let answer = request(address, reach, roots, login_request, ANSWER_BOUNDS).await?;
+        let answer = server.request(login_request).await?;
         let status = answer.status().as_u16();
         let login = match status {
             200 => parse_body::<LoginAnswer>(answer),
@@ -231,22 +244,16 @@ impl Vault {
         ))
     }
 
-    async fn get_secret(
-        &self,
-        address: &Address,
-        reach: &Reach,
-        roots: &Authorities,
-        login: &Login,
-    ) -> Result<SecretContent, VaultError> {
+    async fn get_secret(&self, server: &Server, login: &Login) -> Result<SecretContent, VaultError> {
         let kv = &self.spec.kv;
         let engine = if kv.version == 1 { "" } else { "data/" };
         let mut token = HeaderValue::from_str(&login.token).map_err(|_| VaultError::NotKv(kv.version))?;
         token.set_sensitive(true);
-        let secret_request = Request::get(format!("{}/v1/{}/{engine}{}", address.prefix, kv.mount, kv.path))
+        let secret_request = Request::get(format!("{}/v1/{}/{engine}{}", server.address.prefix, kv.mount, kv.path))
             .header("x-vault-token", token)
             .body(Full::default())
             .map_err(|_| refuse_field("kv", &"mount or path has characters that a URL can't have"))?;
-        let answer = request(address, reach, roots, secret_request, ANSWER_BOUNDS).await?;
+        let answer = server.request(secret_request).await?;
         match answer.status().as_u16() {
             200 if kv.version == 1 => {
                 let Answer { data } = parse_body(answer).ok_or(VaultError::NotKv(1))?;
@@ -270,7 +277,7 @@ impl Remote for Vault {
 
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
-        let _room = sources.budget.reserve_fetch(&self.namespace, VAULT_MIB).await;
+        let _room = sources.budget.fetches.take_many(&self.namespace, VAULT_MIB).await;
         let SecretContent { values, version, created } = self.read_secret().await.map_err(|error| match error {
             VaultError::Explained(why) => why,
             error => fetch_failure(&self.spec.address, chain(&error)),

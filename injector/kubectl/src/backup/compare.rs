@@ -137,15 +137,15 @@ mod tests {
             serde_json::from_value(json!({"kind": "ConfigMap", "name": "shop-1", "uid": "u", "digest": digest}))
                 .unwrap();
         let sealed = Sealed { config: &config, version: "1", number: 1, part: &part };
-        let there = |value: &str, version: &str| {
+        let stored = |value: &str, version: &str| {
             let metadata = json!({"labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}});
             json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": true, "data": {"a": value}, "metadata": metadata})
         };
-        assert_eq!(unexported(&sealed, &there("1", "1"), None), Comparison::Same);
+        assert_eq!(unexported(&sealed, &stored("1", "1"), None), Comparison::Same);
         let why = "it does not have the content that was sealed as part of version 1 of config team/shop";
-        assert_eq!(unexported(&sealed, &there("2", "1"), None), Comparison::Differs(why.to_owned()));
-        assert_eq!(unexported(&sealed, &there("1", "2"), None), Comparison::Nothing, "it is another version's");
-        let mut bare = there("1", "1");
+        assert_eq!(unexported(&sealed, &stored("2", "1"), None), Comparison::Differs(why.to_owned()));
+        assert_eq!(unexported(&sealed, &stored("1", "2"), None), Comparison::Nothing, "it is another version's");
+        let mut bare = stored("1", "1");
         bare["metadata"] = json!({});
         let why = "it does not have the labels of version 1 of config team/shop";
         assert_eq!(
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_config_that_went_on_differs_and_says_in_what() {
-        let of = |current: &str, versions: &[&str]| -> VersionedConfig {
+        let config_with = |current: &str, versions: &[&str]| -> VersionedConfig {
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| json!({"version": version, "state": "Available", "keys": 1, "bytes": 1, "parts": []}))
@@ -169,14 +169,14 @@ mod tests {
             .unwrap()
         };
         let (spec, other) = (json!({"spec": {}}), json!({"spec": {"version": "3"}}));
-        let newer = of("2", &["1", "2"]);
+        let newer = config_with("2", &["1", "2"]);
         assert_eq!(config((&newer, &spec), (&newer, &spec)), Comparison::Same);
-        let Comparison::Differs(why) = config((&newer, &spec), (&of("1", &["1"]), &other)) else { panic!() };
+        let Comparison::Differs(why) = config((&newer, &spec), (&config_with("1", &["1"]), &other)) else { panic!() };
         assert_eq!(
             why,
             "spec; status.currentVersion: 2 in the export, 1 in the cluster; versions that are missing or differ: 2"
         );
-        let mut importing = of("1", &[]);
+        let mut importing = config_with("1", &[]);
         importing.metadata.annotations = Some([(labels::IMPORTING.to_owned(), String::new())].into());
         assert_eq!(config((&newer, &spec), (&importing, &other)), Comparison::Importing);
     }

@@ -206,7 +206,7 @@ mod tests {
         part_digest(&BTreeMap::from([("a".to_owned(), value.as_bytes())]), None)
     }
 
-    fn parsed(documents: &[Value]) -> Result<Export, String> {
+    fn parse(documents: &[Value]) -> Result<Export, String> {
         let mut writer = Writer::default();
         for document in documents {
             writer.add("it", document).unwrap();
@@ -217,9 +217,9 @@ mod tests {
     #[test]
     fn an_export_is_read_with_its_versions_as_they_were_sealed() {
         let good = [head(), config("ConfigMap", &digest("1")), part("ConfigMap", "1")];
-        let export = parsed(&good).unwrap();
+        let export = parse(&good).unwrap();
         assert_eq!((export.objects.len(), export.configs.len(), export.namespaces()), (2, 1, ["team"].into()));
-        let tampered = parsed(&[head(), config("ConfigMap", &digest("1")), part("ConfigMap", "2")]).err().unwrap();
+        let tampered = parse(&[head(), config("ConfigMap", &digest("1")), part("ConfigMap", "2")]).err().unwrap();
         assert_eq!(
             tampered,
             "ConfigMap team/shop-1 does not have the content that was sealed as part of version 1 of config team/shop: the export was \
@@ -227,7 +227,7 @@ mod tests {
         );
         let mut other = part("ConfigMap", "1");
         other["metadata"]["labels"]["nudge.dev/version"] = "2".into();
-        let refused = parsed(&[head(), config("ConfigMap", &digest("1")), other]).err().unwrap();
+        let refused = parse(&[head(), config("ConfigMap", &digest("1")), other]).err().unwrap();
         assert!(refused.starts_with("ConfigMap team/shop-1 does not have the labels"), "{refused}");
     }
 
@@ -241,7 +241,7 @@ mod tests {
     fn what_no_config_of_the_export_names_is_refused_by_name() {
         let (labels, good) =
             (json!({"nudge.dev/config": "shop"}), [config("ConfigMap", &digest("1")), part("ConfigMap", "1")]);
-        let with = |more: Value| parsed(&[&[head()][..], &good, &[more]].concat());
+        let with = |more: Value| parse(&[&[head()][..], &good, &[more]].concat());
         let mut elsewhere = added("ConfigMap", "aws-auth", &json!({}));
         elsewhere["metadata"]["namespace"] = "kube-system".into();
         // Its config was never published, so nothing under its name is an object of it.
@@ -257,9 +257,9 @@ mod tests {
         let mut published = good[0].clone();
         published["status"]["publishedVersion"] = "1".into();
         let all = [head(), published, good[1].clone(), added("ConfigMap", "shop", &json!({}))];
-        assert_eq!(parsed(&all).unwrap().objects.len(), 3, "what Nudge publishes");
+        assert_eq!(parse(&all).unwrap().objects.len(), 3, "what Nudge publishes");
 
-        let mut export = parsed(&[head(), config("Secret", "seal:1")]).unwrap();
+        let mut export = parse(&[head(), config("Secret", "seal:1")]).unwrap();
         let mut writer = Writer::default();
         writer.add("it", &added("Secret", "cloud-admin", &labels)).unwrap();
         let refused = export.add_secrets(&writer.text()).expect_err("a Secret that no config names is taken").message;
@@ -277,14 +277,14 @@ mod tests {
     fn a_version_that_names_the_object_of_another_config_costs_that_one_nothing() {
         for odd in ["odd", "zoo"] {
             let configs = [config("ConfigMap", &digest("1")), naming(odd, "ConfigMap", &digest("1"))];
-            let export = parsed(&[&[head()][..], &configs, &[part("ConfigMap", "1")]].concat()).unwrap();
+            let export = parse(&[&[head()][..], &configs, &[part("ConfigMap", "1")]].concat()).unwrap();
             assert_eq!((export.configs.len(), export.objects.len()), (2, 3));
-            let tampered = parsed(&[&[head()][..], &configs, &[part("ConfigMap", "2")]].concat()).err().unwrap();
+            let tampered = parse(&[&[head()][..], &configs, &[part("ConfigMap", "2")]].concat()).err().unwrap();
             assert!(
                 tampered.contains("ConfigMap team/shop-1") && tampered.contains("nothing was imported"),
                 "{tampered}"
             );
-            let mut export = parsed(&[head(), config("Secret", "seal:1"), naming(odd, "Secret", "seal:2")]).unwrap();
+            let mut export = parse(&[head(), config("Secret", "seal:1"), naming(odd, "Secret", "seal:2")]).unwrap();
             let mut writer = Writer::default();
             writer.add("it", &part("Secret", "MQ==")).unwrap();
             assert_eq!(export.add_secrets(&writer.text()).map_err(|failure| failure.message), Ok(()));
@@ -296,7 +296,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Value), what: &str| {
             let mut odd = part("ConfigMap", "1");
             change(&mut odd);
-            let said = parsed(&[head(), config("ConfigMap", &digest("1")), odd]).err();
+            let said = parse(&[head(), config("ConfigMap", &digest("1")), odd]).err();
             let said = said.unwrap_or_else(|| panic!("taken: {what}"));
             assert!(said.contains("ConfigMap team/shop-1") && said.contains(what), "{said}");
         };
@@ -304,7 +304,7 @@ mod tests {
         refused(&|odd| odd["metadata"]["finalizers"] = json!(["a/b"]), "metadata.finalizers");
         refused(&|odd| odd["metadata"]["ownerReferences"] = json!([]), "metadata.ownerReferences");
         // A token of any service account of the namespace.
-        let mut export = parsed(&[head(), config("Secret", "seal:1")]).unwrap();
+        let mut export = parse(&[head(), config("Secret", "seal:1")]).unwrap();
         let (mut writer, mut token) = (Writer::default(), part("Secret", "MQ=="));
         token["type"] = "kubernetes.io/service-account-token".into();
         writer.add("it", &token).unwrap();
@@ -321,7 +321,7 @@ mod tests {
         let content_key =
             |key: &[u8]| json!({"apiVersion": API, "kind": CONTENT_KEY, "key": BASE64_STANDARD.encode(key)});
         let with = |value: &str, key: Option<&[u8]>| {
-            let mut export = parsed(&[head(), config("Secret", &seal)]).unwrap();
+            let mut export = parse(&[head(), config("Secret", &seal)]).unwrap();
             let mut writer = Writer::default();
             writer.add("it", &part("Secret", &BASE64_STANDARD.encode(value))).unwrap();
             if let Some(key) = key {
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn what_is_no_export_is_refused() {
-        let refused = |documents: &[Value]| parsed(documents).err().unwrap();
+        let refused = |documents: &[Value]| parse(documents).err().unwrap();
         assert!(refused(&[]).contains("does not begin with a document of kind Export"));
         assert!(refused(&[config("ConfigMap", "x")]).contains("does not begin with"));
         let mut newer = head();

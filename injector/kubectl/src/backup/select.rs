@@ -204,8 +204,8 @@ mod tests {
         for text in documents.values() {
             file.push("it", text).unwrap();
         }
-        let read = Export::parse(&file.text()).map_err(|failure| failure.message).unwrap();
-        (read.objects.keys().map(ToString::to_string).collect(), missing.into_iter().collect())
+        let export = Export::parse(&file.text()).map_err(|failure| failure.message).unwrap();
+        (export.objects.keys().map(ToString::to_string).collect(), missing.into_iter().collect())
     }
 
     #[test]
@@ -223,9 +223,9 @@ mod tests {
             map("b", "odd", "1", "1"),
         ];
         let objects = vec![config("a", "shop", &[("1", "1")]), odd, id, gone, broken];
-        let (there, missing) = exported(Cluster { objects, maps: maps.into(), ..Cluster::default() });
+        let (selected, missing) = exported(Cluster { objects, maps: maps.into(), ..Cluster::default() });
         let configs = ["VersionedConfig a/shop", "VersionedConfig b/gone", "VersionedConfig b/shop"];
-        assert_eq!(there, [&configs[..], &["ConfigMap a/shop-1", "ConfigMap b/shop-2"]].concat());
+        assert_eq!(selected, [&configs[..], &["ConfigMap a/shop-1", "ConfigMap b/shop-2"]].concat());
         let expected = [
             "ConfigMap b/gone-1: it is a part of version 1 of config b/gone, and does not exist",
             "ConfigMap b/shop-1: it does not have the content that was sealed as part of version 1 of config b/shop",
@@ -233,7 +233,7 @@ mod tests {
             "VersionedConfig b/odd: its status can't be read: ",
         ];
         assert_eq!(missing.len(), expected.len(), "{missing:?}");
-        assert!(missing.iter().zip(expected).all(|(one, start)| one.starts_with(start)), "{missing:?}");
+        assert!(missing.iter().zip(expected).all(|(entry, start)| entry.starts_with(start)), "{missing:?}");
     }
 
     #[test]
@@ -245,9 +245,9 @@ mod tests {
         };
         let objects = vec![naming("odd"), config("a", "shop", &[("1", "1")]), naming("zoo")];
         let maps = [map("a", "shop", "1", "1")].into();
-        let (there, missing) = exported(Cluster { objects, maps, ..Cluster::default() });
+        let (selected, missing) = exported(Cluster { objects, maps, ..Cluster::default() });
         let configs = ["VersionedConfig a/odd", "VersionedConfig a/shop", "VersionedConfig a/zoo"];
-        assert_eq!(there, [&configs[..], &["ConfigMap a/shop-1"]].concat());
+        assert_eq!(selected, [&configs[..], &["ConfigMap a/shop-1"]].concat());
         let fault =
             |config: &str| format!("ConfigMap a/shop-1: it does not have the labels of version 1 of config {config}");
         assert_eq!(missing, ["a/odd", "a/zoo"].map(fault));
@@ -270,8 +270,8 @@ mod tests {
             (vec![], vec![secret("shop-2-1"), secret("shop-2-2")]),
             (vec![map("a", "shop", "2", "2")], vec![]),
         ] {
-            let (there, missing) = exported(cluster(&maps, &secrets));
-            assert_eq!(there, ["VersionedConfig a/shop", "ConfigMap a/shop-1"]);
+            let (selected, missing) = exported(cluster(&maps, &secrets));
+            assert_eq!(selected, ["VersionedConfig a/shop", "ConfigMap a/shop-1"]);
             assert_eq!(missing, [unsealed]);
         }
         let missing = exported(cluster(&[lone], &[])).1;
@@ -290,16 +290,16 @@ mod tests {
             let maps = maps.iter().map(|(namespace, config, version, value)| map(namespace, config, version, value));
             let mut objects = BTreeMap::new();
             for (namespace, name, versions) in &configs {
-                let versions: BTreeMap<&str, &str> = versions.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
-                let mut made = config(namespace, name, &versions.into_iter().collect::<Vec<_>>());
+                let versions: BTreeMap<&str, &str> = versions.iter().map(|(version, value)| (version.as_str(), value.as_str())).collect();
+                let mut object = config(namespace, name, &versions.into_iter().collect::<Vec<_>>());
                 if published {
-                    made.1.data["status"]["publishedVersion"] = "1".into();
+                    object.1.data["status"]["publishedVersion"] = "1".into();
                 }
-                let part = made.1.data["status"].pointer_mut("/versions/0/parts/0/name");
+                let part = object.1.data["status"].pointer_mut("/versions/0/parts/0/name");
                 if let (Some(part), Some(foreign)) = (part, &foreign) {
                     *part = foreign.as_str().into();
                 }
-                objects.insert((namespace, name), made);
+                objects.insert((namespace, name), object);
             }
             exported(Cluster { objects: objects.into_values().collect(), maps: maps.collect(), ..Cluster::default() });
         }

@@ -216,9 +216,9 @@ mod tests {
 
     #[test]
     fn the_list_takes_the_place_of_the_file_at_home() {
-        let of = |listed: Option<&str>| files(listed.map(Into::into), Some("/home/jane".into()));
-        assert_eq!(of(None), [PathBuf::from("/home/jane/.kube/config")]);
-        assert_eq!(of(Some("")), of(None));
+        let files_of = |listed: Option<&str>| files(listed.map(Into::into), Some("/home/jane".into()));
+        assert_eq!(files_of(None), [PathBuf::from("/home/jane/.kube/config")]);
+        assert_eq!(files_of(Some("")), files_of(None));
         let list = std::env::join_paths(["/a", "", "/b"]).unwrap();
         assert_eq!(files(Some(list), None), [PathBuf::from("/a"), PathBuf::from("/b")]);
     }

@@ -158,9 +158,10 @@ mod tests {
     use super::*;
 
     fn decided(of_cluster: Option<&str>, variables: &[(&str, &str)], server: &str) -> Result<Option<String>, String> {
-        let value = |name: &str| variables.iter().find(|one| one.0 == name).map(|one| one.1.to_owned());
-        let found = proxy(of_cluster, &Variables::read(value), &server.parse().unwrap())?;
-        Ok(found.map(|proxy| proxy.to_string()))
+        let value =
+            |name: &str| variables.iter().find(|variable| variable.0 == name).map(|variable| variable.1.to_owned());
+        let url = proxy(of_cluster, &Variables::read(value), &server.parse().unwrap())?;
+        Ok(url.map(|proxy| proxy.to_string()))
     }
 
     const SERVER: &str = "https://api.example.com:6443";
@@ -168,7 +169,7 @@ mod tests {
     #[test]
     fn the_kubeconfig_comes_first_then_the_variable_of_the_scheme() {
         let all = [("HTTPS_PROXY", "http://secure:1"), ("HTTP_PROXY", "http://plain:2")];
-        let of = |variables: &[(&str, &str)], server: &str| decided(None, variables, server).unwrap();
+        let proxy_of = |variables: &[(&str, &str)], server: &str| decided(None, variables, server).unwrap();
         for (variables, server, expected) in [
             (&all[..], SERVER, Some("http://secure:1/")),
             (&all[..], "http://api.example.com", Some("http://plain:2/")),
@@ -189,18 +190,22 @@ mod tests {
             (&[("HTTPS_PROXY", "socks5h://[::2]:9")], SERVER, Some("socks5://[::2]:9/")),
             (&[("HTTPS_PROXY", "http://no url at all")], SERVER, None),
         ] {
-            assert_eq!(of(variables, server).as_deref(), expected, "{variables:?} {server}");
+            assert_eq!(proxy_of(variables, server).as_deref(), expected, "{variables:?} {server}");
         }
         assert!(
             decided(None, &[("HTTPS_PROXY", "ftp://cache")], SERVER).unwrap_err().starts_with("HTTPS_PROXY is not")
         );
-        let named = |url: &str| decided(Some(url), &[all[0], ("NO_PROXY", "*")], SERVER);
-        assert_eq!(named("http://own:4").unwrap().as_deref(), Some("http://own:4/"), "NO_PROXY is for the variables");
-        assert_eq!(named("").unwrap(), None, "an empty one is none");
+        let proxy_named = |url: &str| decided(Some(url), &[all[0], ("NO_PROXY", "*")], SERVER);
+        assert_eq!(
+            proxy_named("http://own:4").unwrap().as_deref(),
+            Some("http://own:4/"),
+            "NO_PROXY is for the variables"
+        );
+        assert_eq!(proxy_named("").unwrap(), None, "an empty one is none");
         for odd in ["own:4", "ftp://own", "http://"] {
-            assert!(named(odd).unwrap_err().contains("proxy-url"), "{odd}");
+            assert!(proxy_named(odd).unwrap_err().contains("proxy-url"), "{odd}");
         }
-        assert!(named("socks5://user:hunter2@own").is_err_and(|said| !said.contains("hunter2")));
+        assert!(proxy_named("socks5://user:hunter2@own").is_err_and(|error| !error.contains("hunter2")));
     }
 
     #[test]

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::commands::arguments::{Arguments, Command};
 
-    fn parsed(words: &[&str]) -> Result<Decide, clap::error::ErrorKind> {
+    fn parse(words: &[&str]) -> Result<Decide, clap::error::ErrorKind> {
         let arguments = ["kubectl-nudge"].into_iter().chain(words.iter().copied());
         match Arguments::try_parse_from(arguments).map_err(|error| error.kind())?.command {
             Command::Approve(command) => Ok(command.decide),
@@ -248,29 +248,32 @@ mod tests {
     fn a_decision_has_a_reason_and_undoing_it_none() {
         use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument, ValueValidation};
         for act in ["approve", "deny"] {
-            assert_eq!(
-                parsed(&[act, "game", "2", "--reason", " read it "]).unwrap().reason.as_deref(),
-                Some("read it")
-            );
-            assert!(parsed(&[act, "game", "2", "--undo"]).unwrap().undo);
-            assert_eq!(parsed(&[act, "game", "2"]).unwrap_err(), MissingRequiredArgument);
-            assert_eq!(parsed(&[act, "game", "2", "--undo", "--reason=x"]).unwrap_err(), ArgumentConflict);
+            assert_eq!(parse(&[act, "game", "2", "--reason", " read it "]).unwrap().reason.as_deref(), Some("read it"));
+            assert!(parse(&[act, "game", "2", "--undo"]).unwrap().undo);
+            assert_eq!(parse(&[act, "game", "2"]).unwrap_err(), MissingRequiredArgument);
+            assert_eq!(parse(&[act, "game", "2", "--undo", "--reason=x"]).unwrap_err(), ArgumentConflict);
             for bad in [" ", &"x".repeat(reason::MAX_CHARACTERS + 1)] {
-                assert_eq!(parsed(&[act, "game", "2", "--reason", bad]).unwrap_err(), ValueValidation);
+                assert_eq!(parse(&[act, "game", "2", "--reason", bad]).unwrap_err(), ValueValidation);
             }
-            assert_eq!(parsed(&[act, "game", "current", "--reason=x"]).unwrap_err(), ValueValidation);
+            assert_eq!(parse(&[act, "game", "current", "--reason=x"]).unwrap_err(), ValueValidation);
         }
     }
 
     #[test]
     fn an_approval_names_what_was_read_and_a_denial_does_not() {
         use clap::error::ErrorKind::{ArgumentConflict, UnknownArgument, ValueValidation};
-        let read = |words: &[&str]| parsed(&[&["approve", "game", "2"][..], words].concat());
-        assert!(read(&["--reason=x", "--digest=sha256:4967c54464734967c54464734967c544"]).is_ok());
-        assert_eq!(read(&["--reason=x", "--digest=4967c54464734967c54464734967c54"]).unwrap_err(), ValueValidation);
-        assert_eq!(read(&["--undo", "--digest=4967c54464734967c54464734967c544"]).unwrap_err(), ArgumentConflict);
+        let parse_approve = |words: &[&str]| parse(&[&["approve", "game", "2"][..], words].concat());
+        assert!(parse_approve(&["--reason=x", "--digest=sha256:4967c54464734967c54464734967c544"]).is_ok());
         assert_eq!(
-            parsed(&["deny", "game", "2", "--reason=x", "--digest=4967c54464734967c54464734967c544"]).unwrap_err(),
+            parse_approve(&["--reason=x", "--digest=4967c54464734967c54464734967c54"]).unwrap_err(),
+            ValueValidation
+        );
+        assert_eq!(
+            parse_approve(&["--undo", "--digest=4967c54464734967c54464734967c544"]).unwrap_err(),
+            ArgumentConflict
+        );
+        assert_eq!(
+            parse(&["deny", "game", "2", "--reason=x", "--digest=4967c54464734967c54464734967c544"]).unwrap_err(),
             UnknownArgument
         );
     }

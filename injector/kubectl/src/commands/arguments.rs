@@ -129,38 +129,38 @@ mod tests {
 
     #[test]
     fn an_export_is_a_file_that_export_and_import_name_alike() {
-        let read = |line: &str| Arguments::try_parse_from(line.split(' ')).map(|read| read.command);
+        let parse = |line: &str| Arguments::try_parse_from(line.split(' ')).map(|read| read.command);
         for flag in ["-f nudge.yaml", "--filename=nudge.yaml"] {
-            let Command::Export(export) = read(&format!("kubectl-nudge export {flag}")).unwrap() else {
+            let Command::Export(export) = parse(&format!("kubectl-nudge export {flag}")).unwrap() else {
                 panic!("not export")
             };
-            let Command::Import(import) = read(&format!("kubectl-nudge import {flag}")).unwrap() else {
+            let Command::Import(import) = parse(&format!("kubectl-nudge import {flag}")).unwrap() else {
                 panic!("not import")
             };
             assert_eq!(export.filename.as_ref(), Some(&import.filename));
         }
-        assert!(read("kubectl-nudge export").is_ok());
+        assert!(parse("kubectl-nudge export").is_ok());
         for bad in ["export -o yaml", "export --output=yaml", "import nudge.yaml", "import"] {
-            assert!(read(&format!("kubectl-nudge {bad}")).is_err_and(|error| error.exit_code() == 2), "{bad}");
+            assert!(parse(&format!("kubectl-nudge {bad}")).is_err_and(|error| error.exit_code() == 2), "{bad}");
         }
     }
 
     #[test]
     fn kubectl_flags_stand_anywhere() {
-        let read = |line: &str| Arguments::try_parse_from(line.split(' ')).map_err(|error| error.to_string());
+        let parse = |line: &str| Arguments::try_parse_from(line.split(' ')).map_err(|error| error.to_string());
         let all =
-            read("kubectl-nudge use game 1.0.1 --wait --timeout=5m -n shop --context dev --dry-run=server").unwrap();
+            parse("kubectl-nudge use game 1.0.1 --wait --timeout=5m -n shop --context dev --dry-run=server").unwrap();
         assert_eq!(all.connection.namespace.as_deref(), Some("shop"));
         let Command::Use(command) = all.command else { panic!("not use") };
         assert_eq!((command.wait.timeout, command.dry.dry_run), (Duration::from_mins(5), DryRun::Server));
-        let Command::Unhold(command) = read("kubectl-nudge unhold game --dry-run").unwrap().command else {
+        let Command::Unhold(command) = parse("kubectl-nudge unhold game --dry-run").unwrap().command else {
             panic!("not unhold")
         };
         assert_eq!(command.dry.dry_run, DryRun::Client);
         for bad in
             ["use game current", "use Game 1", "use game 1 --timeout=1x --wait", "delete game 1 --force", "baseline"]
         {
-            assert!(read(&format!("kubectl-nudge {bad}")).is_err(), "{bad}");
+            assert!(parse(&format!("kubectl-nudge {bad}")).is_err(), "{bad}");
         }
     }
 }

@@ -7,7 +7,7 @@ use nudge_protocol::ConfigName;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::output::changes::changes;
-use crate::output::rollout_report::override_text;
+use crate::output::rollout_report::{override_text, release_reason};
 use crate::output::table::table;
 use crate::output::visible;
 use crate::session::Session;
@@ -68,10 +68,7 @@ fn outcome(release: &Release) -> &'static str {
 
 /// Returns why the release ended so, why all pods got it at once, and who approved it.
 fn message(release: &Release) -> String {
-    let why = release.reason.map(|reason| match &release.message {
-        Some(message) => format!("{reason}: {message}"),
-        None => reason.to_string(),
-    });
+    let why = release_reason(release);
     let at_once = release.overridden.as_ref().map(override_text);
     let users: Vec<&str> = release.approvals.iter().map(|approval| approval.user.as_str()).collect();
     let approved = (!users.is_empty()).then(|| format!("approved by {}", users.join(", ")));

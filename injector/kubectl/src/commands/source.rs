@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_source_that_nobody_looks_at_is_known_by_the_rights_or_by_its_silence() {
         let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
-        let made = |time: &str, status: &Value| {
+        let source_of = |time: &str, status: &Value| {
             let mut source = source(status);
             source.metadata.creation_timestamp = serde_json::from_value(json!(time)).unwrap();
             source
@@ -227,7 +227,11 @@ mod tests {
             (old, &seen, Some(true), false),
             (old, &seen, Some(false), true),
         ] {
-            assert_eq!(is_unattended(&made(time, status), attended, now), expected, "{time} {status} {attended:?}");
+            assert_eq!(
+                is_unattended(&source_of(time, status), attended, now),
+                expected,
+                "{time} {status} {attended:?}"
+            );
         }
     }
 

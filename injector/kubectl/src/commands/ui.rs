@@ -49,9 +49,7 @@ pub(crate) async fn run(
         acts: ACTS,
         run: run_words,
     };
-    let session =
-        Session { client: session.client.clone(), namespace: session.namespace.clone(), out: session.out.clone() };
-    tokio::task::LocalSet::new().run_until(Box::pin(serve(session, options))).await
+    tokio::task::LocalSet::new().run_until(Box::pin(serve(session.clone(), options))).await
 }
 
 /// Returns the context that the page names.

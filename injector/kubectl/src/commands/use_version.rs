@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::commands::arguments::{Arguments, Command};
 
-    fn parsed(flags: &[&str]) -> Result<Option<String>, clap::error::ErrorKind> {
+    fn parse(flags: &[&str]) -> Result<Option<String>, clap::error::ErrorKind> {
         let arguments = ["kubectl-nudge", "use", "game", "2"].into_iter().chain(flags.iter().copied());
         match Arguments::try_parse_from(arguments).map_err(|error| error.kind())?.command {
             Command::Use(command) => Ok(command.reason),
@@ -95,15 +95,15 @@ mod tests {
     #[test]
     fn now_and_its_reason_come_together() {
         use clap::error::ErrorKind::{MissingRequiredArgument, ValueValidation};
-        assert_eq!(parsed(&[]), Ok(None));
-        assert_eq!(parsed(&["--now", "--reason", " leaked key "]), Ok(Some("leaked key".to_owned())));
+        assert_eq!(parse(&[]), Ok(None));
+        assert_eq!(parse(&["--now", "--reason", " leaked key "]), Ok(Some("leaked key".to_owned())));
         for alone in [&["--now"][..], &["--reason=x"]] {
-            assert_eq!(parsed(alone), Err(MissingRequiredArgument), "{alone:?}");
+            assert_eq!(parse(alone), Err(MissingRequiredArgument), "{alone:?}");
         }
         let longest = "é".repeat(reason::MAX_CHARACTERS);
-        assert_eq!(parsed(&["--now", "--reason", &longest]), Ok(Some(longest.clone())));
+        assert_eq!(parse(&["--now", "--reason", &longest]), Ok(Some(longest.clone())));
         for bad in [" ", &format!("{longest}x")] {
-            assert_eq!(parsed(&["--now", "--reason", bad]), Err(ValueValidation), "{bad:?}");
+            assert_eq!(parse(&["--now", "--reason", bad]), Err(ValueValidation), "{bad:?}");
         }
     }
 }

@@ -141,9 +141,9 @@ mod tests {
 
     #[test]
     fn text_is_a_unified_diff() {
-        let of = |pairs: &[(&str, &[u8])]| vec![part(PartKind::ConfigMap, pairs)];
-        let old = of(&[("game", b"a\nlives=3\nb\n"), ("gone", b"x\n"), ("same", b"s"), ("raw", &[0xff])]);
-        let new = of(&[("game", b"a\nlives=5\nb\n"), ("empty", b""), ("same", b"s"), ("raw", &[0xfe])]);
+        let config_map = |pairs: &[(&str, &[u8])]| vec![part(PartKind::ConfigMap, pairs)];
+        let old = config_map(&[("game", b"a\nlives=3\nb\n"), ("gone", b"x\n"), ("same", b"s"), ("raw", &[0xff])]);
+        let new = config_map(&[("game", b"a\nlives=5\nb\n"), ("empty", b""), ("same", b"s"), ("raw", &[0xfe])]);
         let expected = "empty: added (empty)\n\
                       --- game (1)\n+++ game (2)\n@@ -1,3 +1,3 @@\n a\n-lives=3\n+lives=5\n b\n\
                       --- gone (1)\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\

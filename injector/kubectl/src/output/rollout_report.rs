@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use nudge_api::{AnalysisStatus, EvidenceStatus, Pods, ReleaseOverride, VersionedConfig, VersionedConfigStatus, Watch};
+use nudge_api::{
+    AnalysisStatus, EvidenceStatus, Pods, Release, ReleaseOverride, VersionedConfig, VersionedConfigStatus, Watch,
+};
 use nudge_core::rollout::{ALL, describe_evidence};
 use serde::Serialize;
 
@@ -122,6 +124,12 @@ pub(crate) fn analysis_text(analysis: &AnalysisStatus, target: &str, current: &s
 pub(crate) fn override_text(overridden: &ReleaseOverride) -> String {
     let by = overridden.requested_by.as_deref().unwrap_or("<unknown>");
     format!("at once for {by}: {}", overridden.reason)
+}
+
+/// Returns the reason why a release ended, with its message.
+pub(crate) fn release_reason(release: &Release) -> Option<String> {
+    let message = release.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
+    release.reason.map(|reason| format!("{reason}{message}"))
 }
 
 /// Returns the evidence in numbers.

@@ -197,24 +197,24 @@ mod tests {
             pod("d", false, "False", "NoHandler", "shop=1; no handler"),
         ];
         let all = json!({"currentVersion": "1", "targetVersion": "2", "internal": {"threshold": 1_u64 << 32}});
-        let of = |status: &Value| states(status, &pods).into_iter().map(|it| it.1).collect::<Vec<_>>();
-        assert_eq!(of(&all), [Running, Assigned, Unhealthy, Harmed]);
+        let state_list = |status: &Value| states(status, &pods).into_iter().map(|cell| cell.1).collect::<Vec<_>>();
+        assert_eq!(state_list(&all), [Running, Assigned, Unhealthy, Harmed]);
         let first = json!({"currentVersion": "1", "targetVersion": "2", "internal": {"threshold": 1_u64 << 32},
             "rollout": {"evidence": {"first": {"name": "a", "reason": "PodNotReady"}}}});
-        assert_eq!(of(&first)[0], Harmed);
+        assert_eq!(state_list(&first)[0], Harmed);
         let none = json!({"currentVersion": "1", "targetVersion": "2", "internal": {"threshold": 0}});
-        assert_eq!(of(&none)[..2], [Assigned, Waiting]);
-        assert_eq!(of(&json!({"currentVersion": "2"}))[..2], [Running, Assigned]);
+        assert_eq!(state_list(&none)[..2], [Assigned, Waiting]);
+        assert_eq!(state_list(&json!({"currentVersion": "2"}))[..2], [Running, Assigned]);
     }
 
     #[test]
     fn steps_are_planned_only_while_something_moves() {
         let pods: Vec<PodState> = ["a", "b", "c", "d"].map(|name| pod(name, true, "True", "Applied", "shop=1")).into();
         let moving = states(&json!({"currentVersion": "1", "targetVersion": "2"}), &pods);
-        let mut steps: Vec<_> = moving.iter().map(|it| it.2.unwrap()).collect();
+        let mut steps: Vec<_> = moving.iter().map(|cell| cell.2.unwrap()).collect();
         steps.sort_unstable();
         assert_eq!(steps, [1, 2, 3, 3]);
-        assert!(states(&json!({"currentVersion": "1"}), &pods).iter().all(|it| it.2.is_none()));
+        assert!(states(&json!({"currentVersion": "1"}), &pods).iter().all(|cell| cell.2.is_none()));
     }
 
     #[test]

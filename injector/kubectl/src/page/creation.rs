@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn the_first_sealed_object_that_says_it_says_where_a_version_is_from() {
         let from = |origins: &[&str]| {
-            let said = |(number, origin): (usize, &&str)| {
+            let object_with = |(number, origin): (usize, &&str)| {
                 let annotations = Some([(labels::ORIGIN.to_owned(), (*origin).to_owned())].into());
                 let uid = Some(number.to_string());
                 ObjectMeta { annotations, uid, ..meta("1", "2026-01-01T00:00:00Z", &json!(null)) }
             };
-            let found: Vec<ObjectMeta> = origins.iter().enumerate().map(said).collect();
+            let found: Vec<ObjectMeta> = origins.iter().enumerate().map(object_with).collect();
             creations_by_version(found.iter(), &BTreeSet::from(["1", "2"]))["1"].from.clone()
         };
         let git = json!({"kind": "Git", "url": "https://git.example.com/shop"}).to_string();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_api::{
-    Consent, EvidenceStatus, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionApproval, VersionState,
+    Consent, EvidenceStatus, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionApproval,
     VersionedConfig,
 };
 use nudge_core::governance::short_digest;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::cell::Cells;
 use super::gates::{AnalysisDetail, ApprovalDetail, analyses, approval, opening_time};
 use super::row::{Attention, Row, attention_to};
-use crate::output::rollout_report::{analysis_text, evidence_text, override_text};
+use crate::output::rollout_report::{analysis_text, evidence_text, override_text, release_reason};
 use crate::output::status::Report;
 
 /// The details of a config.
@@ -74,7 +74,7 @@ struct Clock {
 #[serde(rename_all = "camelCase")]
 struct VersionDetail {
     version: String,
-    state: &'static str,
+    state: String,
     /// The reason why the version is not complete.
     message: Option<String>,
     keys: Option<u32>,
@@ -148,7 +148,7 @@ impl Detail {
         let last = |version: &str| status.releases.iter().rev().find(|release| release.version == version);
         let sealed = status.versions.iter().map(|version| VersionDetail {
             version: version.version.clone(),
-            state: state(version.state),
+            state: format!("{:?}", version.state),
             keys: Some(version.keys),
             bytes: Some(version.bytes),
             digest: Some(short_digest(version)),
@@ -160,7 +160,7 @@ impl Detail {
         });
         let invalid = status.invalid.iter().map(|version| VersionDetail {
             version: version.version.clone(),
-            state: "Invalid",
+            state: "Invalid".to_owned(),
             message: Some(version.message.clone()),
             ..VersionDetail::default()
         });
@@ -181,16 +181,6 @@ impl Detail {
             releases: status.releases.iter().rev().map(ReleaseDetail::new).collect(),
             conditions: status.conditions.iter().map(ConditionDetail::new).collect(),
         }
-    }
-}
-
-fn state(state: VersionState) -> &'static str {
-    match state {
-        VersionState::Available => "Available",
-        VersionState::Target => "Target",
-        VersionState::Current => "Current",
-        VersionState::Failed => "Failed",
-        VersionState::Broken => "Broken",
     }
 }
 
@@ -263,10 +253,7 @@ impl ReleaseDetail {
                 .map(|approval| (approval.user.clone(), second(&approval.approval_time)))
                 .collect(),
             evidence: release.evidence.as_ref().filter(|evidence| evidence.assigned > 0).map(in_words),
-            why: release.reason.map(|reason| match &release.message {
-                Some(message) => format!("{reason}: {message}"),
-                None => reason.to_string(),
-            }),
+            why: release_reason(release),
             at_once: release.overridden.as_ref().map(override_text),
         }
     }

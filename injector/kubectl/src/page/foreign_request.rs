@@ -135,13 +135,13 @@ mod tests {
 
     #[test]
     fn the_token_is_a_bearer_token() {
-        let of = |values: &[&str]| {
+        let headers_with = |values: &[&str]| {
             let headers: HeaderMap = values.iter().map(|value| (AUTHORIZATION, value.parse().unwrap())).collect();
             bearer(&headers).to_owned()
         };
-        assert_eq!(of(&["Bearer abc"]), "abc");
+        assert_eq!(headers_with(&["Bearer abc"]), "abc");
         for other in [&["abc"][..], &["bearer abc"], &["Basic abc"], &[]] {
-            assert_eq!(of(other), "", "{other:?}");
+            assert_eq!(headers_with(other), "", "{other:?}");
         }
         let mut twice = HeaderMap::new();
         twice.append(AUTHORIZATION, "Bearer a".parse().unwrap());

@@ -96,15 +96,15 @@ mod tests {
 
     #[test]
     fn the_time_is_that_of_the_status_whatever_the_condition_says() {
-        let of = |withheld: &Value| {
+        let time_of = |withheld: &Value| {
             let mut status = json!({"rollout": {"withheld": withheld}});
             let message = "the config is on hold until 2027-01-01T00:00:00Z: until 2028-01-01T00:00:00Z";
             status["conditions"] = json!([ready("OnHold", message)]);
             opening_time(&config(&json!({}), &status).status.unwrap().rollout)
         };
-        assert_eq!(of(&json!({"reason": "OnHold", "untilTime": "2026-01-01T00:00:00Z"})), Some(1_767_225_600));
-        assert_eq!(of(&json!({"reason": "OnHold"})), None);
-        assert_eq!(of(&Value::Null), None);
+        assert_eq!(time_of(&json!({"reason": "OnHold", "untilTime": "2026-01-01T00:00:00Z"})), Some(1_767_225_600));
+        assert_eq!(time_of(&json!({"reason": "OnHold"})), None);
+        assert_eq!(time_of(&Value::Null), None);
     }
 
     #[test]

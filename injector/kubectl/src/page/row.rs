@@ -149,34 +149,35 @@ mod tests {
 
     #[test]
     fn what_waits_for_somebody_comes_before_what_moves() {
-        let of = |stage: Option<&str>, conditions: &[Value]| {
+        let attention_of = |stage: Option<&str>, conditions: &[Value]| {
             attention(&config(&json!({"rollout": {"stage": stage}, "conditions": conditions})))
         };
         let ready = || condition("Ready", "True", "Current");
-        assert_eq!(of(None, &[ready()]), Attention::None);
-        assert_eq!(of(Some("Moving"), &[condition("Ready", "False", "Progressing")]), Attention::Moving);
-        assert_eq!(of(Some("Returning"), &[condition("Ready", "False", "RollingBack")]), Attention::Look);
-        assert_eq!(of(None, &[ready(), condition("Suspect", "True", "Suspect")]), Attention::Look);
-        assert_eq!(of(None, &[ready(), condition("Drifted", "True", "Drifted")]), Attention::Look);
-        assert_eq!(of(Some("Moving"), &[condition("Stalled", "True", "NobodyToJudge")]), Attention::Act);
-        assert_eq!(of(Some("Moving"), &[condition("Ready", "False", "OnHold")]), Attention::Act);
-        assert_eq!(of(None, &[condition("Ready", "False", "OutsideWindow")]), Attention::Moving);
-        assert_eq!(of(None, &[condition("Ready", "False", "Failed")]), Attention::Act);
+        assert_eq!(attention_of(None, &[ready()]), Attention::None);
+        assert_eq!(attention_of(Some("Moving"), &[condition("Ready", "False", "Progressing")]), Attention::Moving);
+        assert_eq!(attention_of(Some("Returning"), &[condition("Ready", "False", "RollingBack")]), Attention::Look);
+        assert_eq!(attention_of(None, &[ready(), condition("Suspect", "True", "Suspect")]), Attention::Look);
+        assert_eq!(attention_of(None, &[ready(), condition("Drifted", "True", "Drifted")]), Attention::Look);
+        assert_eq!(attention_of(Some("Moving"), &[condition("Stalled", "True", "NobodyToJudge")]), Attention::Act);
+        assert_eq!(attention_of(Some("Moving"), &[condition("Ready", "False", "OnHold")]), Attention::Act);
+        assert_eq!(attention_of(None, &[condition("Ready", "False", "OutsideWindow")]), Attention::Moving);
+        assert_eq!(attention_of(None, &[condition("Ready", "False", "Failed")]), Attention::Act);
     }
 
     #[test]
     fn a_condition_needs_attention_by_what_it_says() {
-        let of = |kind, status, reason| attention_to(&serde_json::from_value(condition(kind, status, reason)).unwrap());
-        assert_eq!(of("Ready", "True", "Current"), Attention::None);
-        assert_eq!(of("Stalled", "False", "Progressing"), Attention::None);
-        assert_eq!(of("Ready", "False", "Progressing"), Attention::Moving);
-        assert_eq!(of("Reconciling", "True", "Progressing"), Attention::Moving);
-        assert_eq!(of("Suspect", "True", "Suspect"), Attention::Look);
-        assert_eq!(of("Stalled", "True", "NobodyToJudge"), Attention::Act);
+        let attention_of =
+            |kind, status, reason| attention_to(&serde_json::from_value(condition(kind, status, reason)).unwrap());
+        assert_eq!(attention_of("Ready", "True", "Current"), Attention::None);
+        assert_eq!(attention_of("Stalled", "False", "Progressing"), Attention::None);
+        assert_eq!(attention_of("Ready", "False", "Progressing"), Attention::Moving);
+        assert_eq!(attention_of("Reconciling", "True", "Progressing"), Attention::Moving);
+        assert_eq!(attention_of("Suspect", "True", "Suspect"), Attention::Look);
+        assert_eq!(attention_of("Stalled", "True", "NobodyToJudge"), Attention::Act);
         // Whatever holds a version says so by a reason that somebody has to act on, or not.
-        assert_eq!(of("Ready", "False", "AwaitingApproval"), Attention::Act);
-        assert_eq!(of("Ready", "False", "OutsideWindow"), Attention::Moving);
-        assert_eq!(of("NotKnownYet", "True", "NorIsThis"), Attention::Look);
+        assert_eq!(attention_of("Ready", "False", "AwaitingApproval"), Attention::Act);
+        assert_eq!(attention_of("Ready", "False", "OutsideWindow"), Attention::Moving);
+        assert_eq!(attention_of("NotKnownYet", "True", "NorIsThis"), Attention::Look);
     }
 
     #[test]

@@ -99,7 +99,7 @@ mod tests {
     }
 
     fn names(line: &Value, field: &str) -> Vec<String> {
-        let name = |one: &Value| one.as_str().or_else(|| one["pod"].as_str()).unwrap().to_owned();
+        let name = |pod: &Value| pod.as_str().or_else(|| pod["pod"].as_str()).unwrap().to_owned();
         line[field].as_array().into_iter().flatten().map(name).collect()
     }
 

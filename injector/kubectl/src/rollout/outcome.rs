@@ -131,21 +131,21 @@ mod tests {
         json!([{"type": "Ready", "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
     }
 
-    fn seen(status: &Value) -> Outcome {
+    fn outcome_of(status: &Value) -> Outcome {
         outcome(&config("2", status), "2", 3, None)
     }
 
     #[test]
     fn an_old_status_is_ignored() {
-        let of = |generation: i64| {
+        let outcome_at = |generation: i64| {
             let conditions = ready("True", "Current");
-            seen(&json!({"observedGeneration": generation, "currentVersion": "2", "conditions": conditions}))
+            outcome_of(&json!({"observedGeneration": generation, "currentVersion": "2", "conditions": conditions}))
         };
-        let old = of(2);
+        let old = outcome_at(2);
         assert!(
             matches!(old, Outcome::Pending(view) if view.is_passing && view.line.contains("waiting for the control plane"))
         );
-        assert_eq!(of(3), Outcome::Current);
+        assert_eq!(outcome_at(3), Outcome::Current);
     }
 
     #[test]
@@ -168,19 +168,21 @@ mod tests {
     fn a_rollout_fails_once_all_pods_are_back() {
         let failure =
             json!({"version": "2", "digest": "sha256:0", "reason": "PodNotReady", "message": "pod web-1 was Ready"});
-        let of = |reason: &str, stage: Value| {
-            seen(&json!({"observedGeneration": 3, "currentVersion": "1", "targetVersion": "2",
+        let outcome_in = |reason: &str, stage: Value| {
+            outcome_of(&json!({"observedGeneration": 3, "currentVersion": "1", "targetVersion": "2",
                         "conditions": ready("False", reason),
                         "rollout": {"failure": failure, "stage": stage}}))
         };
-        let Outcome::Pending(view) = of("RollingBack", json!("RollingBack")) else { panic!("the rollout ended") };
+        let Outcome::Pending(view) = outcome_in("RollingBack", json!("RollingBack")) else {
+            panic!("the rollout ended")
+        };
         assert_eq!(view.line, "rolling back from version 2: pod web-1 was Ready");
         assert_eq!(
-            of("Failed", Value::Null),
+            outcome_in("Failed", Value::Null),
             Outcome::Failed("config shop: version 2 failed and 1 runs again (PodNotReady): pod web-1 was Ready".into())
         );
         let stalled = json!([{"type": "Stalled", "status": "True", "reason": "Failed", "message": "pod web-1", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-        let held = seen(&json!({"observedGeneration": 3, "currentVersion": "1", "conditions": stalled}));
+        let held = outcome_of(&json!({"observedGeneration": 3, "currentVersion": "1", "conditions": stalled}));
         assert_eq!(held, Outcome::Failed("config shop: version 2 failed: pod web-1".into()));
     }
 
@@ -200,20 +202,23 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
             })
         };
-        let of = |assigned, running| Some(PodCount { assigned, running, total: 40 });
+        let count = |assigned, running| Some(PodCount { assigned, running, total: 40 });
         let view = |status: &Value, pods| match outcome(&config("2", status), "2", 3, pods) {
             Outcome::Pending(view) => view,
             ended => panic!("{ended:?}"),
         };
         let held = status("Moving", "OnHold", "it is on hold");
-        let held = view(&held, of(10, 4));
+        let held = view(&held, count(10, 4));
         assert_eq!((held.done, held.total, held.is_passing), (4, 40, false));
         assert_eq!(held.line, "moving to version 2: assigned to 10 of 40 pods, 1 not waited for; it is on hold");
         let moving = status("Moving", "Progressing", "moving to version 2");
-        assert_eq!(view(&moving, of(10, 4)).line, "moving to version 2: assigned to 10 of 40 pods, 1 not waited for");
-        assert!(view(&moving, of(0, 0)).is_passing && !view(&moving, of(1, 0)).is_passing);
+        assert_eq!(
+            view(&moving, count(10, 4)).line,
+            "moving to version 2: assigned to 10 of 40 pods, 1 not waited for"
+        );
+        assert!(view(&moving, count(0, 0)).is_passing && !view(&moving, count(1, 0)).is_passing);
         assert_eq!(view(&moving, None).line, "moving to version 2, 1 not waited for");
-        let back = view(&status("RollingBack", "RollingBack", "x"), of(0, 3));
+        let back = view(&status("RollingBack", "RollingBack", "x"), count(0, 3));
         assert_eq!((back.done, back.line.as_str()), (37, "rolling back from version 2: it is ill"));
     }
 }

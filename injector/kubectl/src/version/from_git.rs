@@ -175,21 +175,21 @@ mod tests {
 
     #[test]
     fn a_url_a_ref_and_a_path_are_divided() {
-        let of = |url: &str, revisions: &[Revision], path: &str| {
+        let place = |url: &str, revisions: &[Revision], path: &str| {
             Ok(GitPlace { url: GitUrl::parse(url).unwrap(), revisions: revisions.to_vec(), path: path.to_owned() })
         };
         let both = |name: &str| [Revision::Branch(name.to_owned()), Revision::Tag(name.to_owned())];
         let id = "0a".repeat(20);
         for (text, expected) in [
-            ("https://a/b", of("https://a/b", &[Revision::Head], "")),
-            ("https://a:8443/b@main:config/prod/", of("https://a:8443/b", &both("main"), "config/prod")),
-            ("https://a/b@shop@1.0:c", of("https://a/b", &both("shop@1.0"), "c")),
-            ("git@a:b", of("git@a:b", &[Revision::Head], "")),
-            ("git@a:b@v1:c", of("git@a:b", &both("v1"), "c")),
-            ("ssh://git@a:22/b@:c", of("ssh://git@a/b", &[Revision::Head], "c")),
-            ("https://a/b@refs/tags/v1", of("https://a/b", &[Revision::Tag("v1".to_owned())], "")),
-            ("https://a/b@refs/heads/v1", of("https://a/b", &[Revision::Branch("v1".to_owned())], "")),
-            (&format!("https://a/b@{id}"), of("https://a/b", &[Revision::Commit(id.clone())], "")),
+            ("https://a/b", place("https://a/b", &[Revision::Head], "")),
+            ("https://a:8443/b@main:config/prod/", place("https://a:8443/b", &both("main"), "config/prod")),
+            ("https://a/b@shop@1.0:c", place("https://a/b", &both("shop@1.0"), "c")),
+            ("git@a:b", place("git@a:b", &[Revision::Head], "")),
+            ("git@a:b@v1:c", place("git@a:b", &both("v1"), "c")),
+            ("ssh://git@a:22/b@:c", place("ssh://git@a/b", &[Revision::Head], "c")),
+            ("https://a/b@refs/tags/v1", place("https://a/b", &[Revision::Tag("v1".to_owned())], "")),
+            ("https://a/b@refs/heads/v1", place("https://a/b", &[Revision::Branch("v1".to_owned())], "")),
+            (&format!("https://a/b@{id}"), place("https://a/b", &[Revision::Commit(id.clone())], "")),
         ] {
             assert_eq!(parse_place(text), expected, "{text}");
         }

@@ -40,7 +40,7 @@ fn config(status: &serde_json::Value) -> VersionedConfig {
 
 #[test]
 fn a_source_says_why_its_newest_content_is_not_asked_for() {
-    let of = |status: &str, reason: &str| {
+    let report_of = |status: &str, reason: &str| {
         let ready = json!({
             "type": "Ready", "status": status, "reason": reason, "message": "app.json must be JSON",
             "lastTransitionTime": "2026-01-01T00:00:00Z"
@@ -54,8 +54,8 @@ fn a_source_says_why_its_newest_content_is_not_asked_for() {
         report.sources = vec![SourceReport::new(&source)];
         report.text()
     };
-    assert!(of("False", "Invalid").contains("\nSource:    shop, Invalid: app.json must be JSON\n"));
-    assert!(of("True", "Activated").contains("\nSource:    shop\n"));
+    assert!(report_of("False", "Invalid").contains("\nSource:    shop, Invalid: app.json must be JSON\n"));
+    assert!(report_of("True", "Activated").contains("\nSource:    shop\n"));
 }
 
 #[test]
@@ -68,15 +68,15 @@ fn the_digest_that_an_approval_is_about_is_that_of_the_version_that_is_asked_for
     let mut asks = config(&json!({"currentVersion": "1", "versions": versions}));
     assert!(!Report::new(&asks, &[]).text().contains("Digest"));
     asks.spec.rollout.approval = Some(nudge_api::Approval::default());
-    let of = |config: &VersionedConfig, version: &str| {
+    let names_digest = |config: &VersionedConfig, version: &str| {
         let digest = short_digest(config.status.as_ref().unwrap().version(version).unwrap());
         let report = Report::new(config, &[]);
         let line = format!("\nDigest:    {digest}, of version {version}\n");
         report.text().contains(&line) && serde_json::to_value(&report).unwrap()["digest"] == digest
     };
-    assert!(of(&asks, "2"));
+    assert!(names_digest(&asks, "2"));
     asks.spec.version = None;
-    assert!(of(&asks, "1"));
+    assert!(names_digest(&asks, "1"));
 }
 
 #[test]
@@ -117,18 +117,18 @@ fn a_document_omits_absent_fields() {
 
 #[test]
 fn warnings_of_injection_are_shown_once_for_a_workload() {
-    let of = |name: &str, workload: &str, warnings: Option<&str>| PodState {
+    let pod_of = |name: &str, workload: &str, warnings: Option<&str>| PodState {
         name: name.into(),
         workload: workload.into(),
         warnings: warnings.map(str::to_owned),
         ..pod(None)
     };
-    let web = |name| of(name, "Deployment/web", Some("annotation x is not known\nthe agent may not be notified"));
+    let web = |name| pod_of(name, "Deployment/web", Some("annotation x is not known\nthe agent may not be notified"));
     let pods = [
         web("web-1"),
         web("web-2"),
-        of("bare", "", Some("the agent may not be notified")),
-        of("api-1", "Deployment/api", None),
+        pod_of("bare", "", Some("the agent may not be notified")),
+        pod_of("api-1", "Deployment/api", None),
     ];
     let report = Report::new(&config(&json!({"currentVersion": "2"})), &pods);
     let text = report.text();
