@@ -62,7 +62,6 @@ pub(super) const ACTS: &[Act] = &[
         subject: Subject::Version,
         reason: Some("Why nobody can wait for steps"),
         applies: has_versions,
-        ..DEFAULT
     },
     Act {
         name: "rollback",

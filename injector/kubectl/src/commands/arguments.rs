@@ -2,27 +2,10 @@
 
 use clap::{Parser, Subcommand};
 
-use super::approve::{Approve, Deny};
-use super::baseline::Baseline;
-use super::create::Create;
-use super::current::Current;
-use super::delete::Delete;
-use super::diff::Diff;
-use super::enable::{Disable, Enable};
-use super::export::Export;
-use super::get::Get;
-use super::history::History;
-use super::hold::{Hold, Unhold};
-use super::import::Import;
-use super::push::Push;
-use super::retry::Retry;
-use super::rollback::Rollback;
-use super::source::Source;
-use super::status::Status;
-use super::ui::Ui;
-use super::use_version::Use;
-use super::validate::Validate;
-use super::versions::Versions;
+use super::{
+    approve, baseline, create, current, delete, diff, enable, export, get, history, hold, import, push, retry,
+    rollback, source, status, ui, use_version, validate, versions,
+};
 use crate::session::Connection;
 
 /// Versioned configuration that running pods pick up without a restart.
@@ -53,53 +36,53 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Let Nudge work in a namespace
-    Enable(Enable),
+    Enable(enable::Enable),
     /// Take away all that enable gives Nudge in a namespace
-    Disable(Disable),
+    Disable(enable::Disable),
     /// Create a version of a config, and the config if it does not exist
-    Create(Box<Create>),
+    Create(Box<create::Create>),
     /// Push a folder to a registry, as an artifact that versions can be made of
-    Push(Push),
+    Push(push::Push),
     /// Check a content by the rules of a config
-    Validate(Validate),
+    Validate(validate::Validate),
     /// Move pods to a version
-    Use(Use),
+    Use(use_version::Use),
     /// Move pods back to the previous version, or to the current one during a rollout
-    Rollback(Rollback),
+    Rollback(rollback::Rollback),
     /// Try the version that failed again
-    Retry(Retry),
+    Retry(retry::Retry),
     /// Approve a version, or withdraw the approval
-    Approve(Approve),
+    Approve(approve::Approve),
     /// Deny a version, or withdraw the denial
-    Deny(Deny),
+    Deny(approve::Deny),
     /// List the versions of a config
-    Versions(Versions),
+    Versions(versions::Versions),
     /// List the last releases of a config: which version, who asked for it, and how the release ended
-    History(History),
+    History(history::History),
     /// Compare two versions key by key
-    Diff(Diff),
+    Diff(diff::Diff),
     /// Show configs, or one config with the version of each pod
-    Status(Status),
+    Status(status::Status),
     /// Print the current version
-    Current(Current),
+    Current(current::Current),
     /// Let no version of a config begin or go on for a while
-    Hold(Hold),
+    Hold(hold::Hold),
     /// End the hold of a config
-    Unhold(Unhold),
+    Unhold(hold::Unhold),
     /// Delete a version, or a config with all its versions
-    Delete(Delete),
+    Delete(delete::Delete),
     /// Make existing ConfigMaps version 1.0.0 of configs with the same names
-    Baseline(Baseline),
+    Baseline(baseline::Baseline),
     /// List the sources of configs, sync, suspend or resume them
-    Source(Source),
+    Source(source::Source),
     /// Print the dictionary that a pod sees, or the dictionary of a config
-    Get(Get),
+    Get(get::Get),
     /// Write configs with their versions and states to a file
-    Export(Export),
+    Export(export::Export),
     /// Restore what an export has
-    Import(Import),
+    Import(import::Import),
     /// Show configs and their rollouts in the browser
-    Ui(Ui),
+    Ui(ui::Ui),
     /// Print the script that makes kubectl complete these commands
     #[command(after_help = "Example:
   kubectl nudge completion > ~/.local/bin/kubectl_complete-nudge

@@ -232,10 +232,7 @@ async fn fetch_candidates(position: &Position, out: Output) -> Result<Vec<(Strin
     Ok(names.into_iter().map(|name| (name, String::new())).collect())
 }
 
-async fn names<K>(api: Api<K>, label: &str) -> Vec<String>
-where
-    K: Resource + Clone + DeserializeOwned + Debug,
-{
+async fn names<K: Resource + Clone + DeserializeOwned + Debug>(api: Api<K>, label: &str) -> Vec<String> {
     let objects =
         api.list_metadata(&ListParams::default().labels(label)).await.map(|list| list.items).unwrap_or_default();
     objects.into_iter().filter_map(|object| object.metadata.name).collect()

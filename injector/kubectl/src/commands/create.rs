@@ -1,7 +1,7 @@
 //! `kubectl nudge create`: creates all objects of a version, or none.
 
 use clap::Args;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Preconditions};
 use nudge_api::{Origin, PartKind, VersionedConfig, VersionedConfigSpec};
@@ -258,20 +258,14 @@ async fn create_part(
     let (config, version) = (&command.config, &new.version);
     let (readable, hashed) = object_names(config, version, part_of.0, part_of.1);
     let readable = readable.filter(|name| !was_used(name, config, version, configs));
-    let mut last_failure = None;
+    let (params, mut last_failure) = (creating(command.dry.dry_run), None);
     for name in readable.into_iter().chain([hashed]) {
         let context = format!("creating {}", object_name(part.kind, &name));
         let created = match part_object(command, new, part, part_of, &name) {
-            Object::Map(map) => session
-                .api::<ConfigMap>()
-                .create(&creating(command.dry.dry_run), &map)
-                .await
-                .map(|map| Object::Map(Box::new(map))),
-            Object::Secret(secret) => session
-                .api::<Secret>()
-                .create(&creating(command.dry.dry_run), &secret)
-                .await
-                .map(|secret| Object::Secret(Box::new(secret))),
+            Object::Map(map) => session.api().create(&params, &*map).await.map(|map| Object::Map(Box::new(map))),
+            Object::Secret(secret) => {
+                session.api().create(&params, &*secret).await.map(|secret| Object::Secret(Box::new(secret)))
+            }
         };
         match created {
             Ok(object) => return Ok(object),
