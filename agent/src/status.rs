@@ -62,7 +62,7 @@ pub struct StatusPage {
 impl StatusPage {
     /// Creates the status before anything has happened. The source counts as read `now`.
     pub fn new(source: &'static str, containers: Vec<Container>, now: Instant) -> Self {
-        let row = |container| Row { container, notified: NotificationStatus::nothing_yet(), fetched: None };
+        let row = |container| Row { container, notified: NotificationStatus::default(), fetched: None };
         let facts = Facts {
             confirmed: now,
             contact: None,
@@ -132,7 +132,7 @@ impl StatusPage {
                 let Container { name, notify, .. } = &row.container;
                 if notify.signal().is_some() || (*notify == Notify::Webhook && with_webhooks.contains(name)) {
                     let (outcome, etag) = (Outcome::Pending, Some(etag.to_owned()));
-                    row.notified = NotificationStatus { outcome, etag, ..NotificationStatus::nothing_yet() };
+                    row.notified = NotificationStatus { outcome, etag, ..NotificationStatus::default() };
                 }
             }
         });
@@ -322,7 +322,7 @@ mod tests {
     }
 
     fn notified(outcome: Outcome) -> NotificationStatus {
-        NotificationStatus { outcome, etag: Some("new".to_owned()), ..NotificationStatus::nothing_yet() }
+        NotificationStatus { outcome, etag: Some("new".to_owned()), ..NotificationStatus::default() }
     }
 
     fn fetched_etags(status: &StatusPage) -> Vec<Option<String>> {

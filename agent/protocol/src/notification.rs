@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use crate::named_enum;
 
 /// The status of notifying a subscriber of the last change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationStatus {
     /// The outcome so far.
@@ -27,25 +27,12 @@ pub struct NotificationStatus {
     pub processes: Vec<i32>,
 }
 
-impl NotificationStatus {
-    /// Returns the status before the first change.
-    pub fn nothing_yet() -> Self {
-        Self {
-            outcome: Outcome::NothingYet,
-            message: String::new(),
-            etag: None,
-            attempts: 0,
-            at: None,
-            processes: Vec::new(),
-        }
-    }
-}
-
 named_enum! {
     /// The outcome of notifying a subscriber. A bounded set, as it is also a metric's label.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub enum Outcome {
         /// Nothing has changed since the subscription.
+        #[default]
         NothingYet,
         /// The notification was not tried yet, or is tried again after a failure that may pass.
         Pending,

@@ -211,7 +211,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         None => Scope::for_container(name.clone(), containers.clone()),
     })?;
     Share::new(&args.share_dir).write(&identity, &endpoint)?;
-    tracing::info!(endpoint, hub = args.hub.authority(), version = env!("CARGO_PKG_VERSION"), "started");
+    tracing::info!(endpoint, hub = args.hub.authority, version = env!("CARGO_PKG_VERSION"), "started");
     tasks.spawn(
         "record",
         record.keep(notified, outlets.status.clone(), outlets.ready.subscribe(), pipeline.watch_kept_etag()),

@@ -113,7 +113,7 @@ impl Webhooks {
             id: id.clone(),
             target: target.clone(),
             container,
-            notified: NotificationStatus::nothing_yet(),
+            notified: NotificationStatus::default(),
             changed: BTreeMap::new(),
             dropped,
             task: spawn(id.clone(), self.clone().notify(id, target, ready, known_etag)),

@@ -212,7 +212,7 @@ impl HubPipeline {
         let fault = self.intake.take(reply).await;
         let contact = &mut self.reporter.contact;
         contact.report_interval = Duration::from_secs(u64::from(report_seconds));
-        contact.set_revisions(self.intake.local_versions.revisions());
+        contact.revisions = self.intake.local_versions.revisions();
         fault
     }
 
@@ -232,14 +232,8 @@ impl HubPipeline {
             Some(failure) => {
                 if failures == 1 || is_reminder_due {
                     let age_seconds = status.age_seconds(std::time::Instant::now());
-                    let reason = failure.kind.as_str();
-                    tracing::warn!(
-                        reason,
-                        error = failure.message,
-                        failures,
-                        age_seconds,
-                        "poll of the hub failed; retrying"
-                    );
+                    let (reason, error) = (failure.kind.as_str(), &failure.message);
+                    tracing::warn!(reason, error, failures, age_seconds, "poll of the hub failed; retrying");
                 }
                 tracing::debug!(reason = failure.kind.as_str(), after = ?next.after, "next poll planned");
                 if !self.intake.is_serving() {
@@ -249,9 +243,9 @@ impl HubPipeline {
             None if !self.reporter.contact.connected => tracing::info!("contact with the hub established"),
             None => {}
         }
-        let trouble =
-            failure.filter(|failure| failure.kind == FailureKind::Malformed).map(|failure| failure.message.clone());
-        self.reporter.contact.set_state(connected, trouble);
+        let malformed = failure.filter(|failure| failure.kind == FailureKind::Malformed);
+        self.reporter.contact.trouble = malformed.map(|failure| failure.message.clone());
+        self.reporter.contact.connected = connected;
     }
 }
 

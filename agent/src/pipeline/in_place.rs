@@ -205,7 +205,7 @@ impl InPlace {
                 let (etag, message) = (Some(etag.to_owned()), message.clone());
                 status.set_notification(
                     name,
-                    NotificationStatus { outcome, message, etag, at, ..NotificationStatus::nothing_yet() },
+                    NotificationStatus { outcome, message, etag, at, ..NotificationStatus::default() },
                 );
             }
         }

@@ -141,11 +141,8 @@ impl Intake {
         // The hub may assign other contents, which fit.
         self.local_versions.forget_refusals(|_| true);
         self.serve_settled(Occasion::Event);
-        tracing::info!(
-            last_good = restored,
-            complete = self.local_versions.is_complete(),
-            "contents found in this pod"
-        );
+        let complete = self.local_versions.is_complete();
+        tracing::info!(last_good = restored, complete, "contents found in this pod");
         self.pass_on(!restored).await;
         if restored {
             self.keeper.set_kept_etag(self.etag());

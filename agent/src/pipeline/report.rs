@@ -16,11 +16,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Outlets;
 use crate::content::ConfigView;
-use crate::metrics::{HubCall, Metrics};
-use crate::notify::{Containers, Webhooks};
+use crate::metrics::HubCall;
+use crate::notify::Containers;
 use crate::publish::{Current, Published};
 use crate::source::hub::{Failure, HubClient, Revision, retry_wait};
-use crate::status::StatusPage;
 
 /// The time for which a report waits that says only that the outcome is pending.
 const PENDING_REPORT_DELAY: Duration = Duration::from_secs(2);
@@ -34,9 +33,10 @@ pub(super) struct Contact {
     pub(super) report_interval: Duration,
     /// The configs in the order of merging.
     order: Vec<ConfigName>,
-    revisions: BTreeMap<ConfigName, Revision>,
+    /// The revision of each config in the last head.
+    pub(super) revisions: BTreeMap<ConfigName, Revision>,
     /// The reason why the agent can't take in replies that arrive.
-    trouble: Option<String>,
+    pub(super) trouble: Option<String>,
 }
 
 impl Contact {
@@ -44,16 +44,6 @@ impl Contact {
     pub(super) fn new(order: Vec<ConfigName>) -> Self {
         let report_interval = Duration::from_secs(u64::from(HubSettings::default().report_seconds));
         Self { connected: false, report_interval, order, revisions: BTreeMap::new(), trouble: None }
-    }
-
-    /// Sets how the last poll went.
-    pub(super) fn set_state(&mut self, connected: bool, trouble: Option<String>) {
-        (self.connected, self.trouble) = (connected, trouble);
-    }
-
-    /// Sets the revision of each config in the last head.
-    pub(super) fn set_revisions(&mut self, revisions: BTreeMap<ConfigName, Revision>) {
-        self.revisions = revisions;
     }
 }
 
@@ -120,9 +110,7 @@ pub(super) struct Reporter {
     containers: watch::Receiver<Containers>,
     changes: watch::Receiver<()>,
     current: Current,
-    status: StatusPage,
-    hooks: Webhooks,
-    metrics: Metrics,
+    outlets: Outlets,
     cadence: Cadence,
     last: Option<LastReport>,
     acknowledged: Option<AcknowledgedDictionary>,
@@ -140,9 +128,7 @@ impl Reporter {
             containers,
             changes: outlets.status.changes(),
             current: outlets.current.subscribe(),
-            status: outlets.status.clone(),
-            hooks: outlets.hooks.clone(),
-            metrics: outlets.metrics.clone(),
+            outlets: outlets.clone(),
             cadence: Cadence::First,
             last: None,
             acknowledged: None,
@@ -183,13 +169,13 @@ impl Reporter {
         self.pending_since = None;
         match client.report(&ReportRequest { at: self.timestamp, ..report.clone() }).await {
             Ok(()) => {
-                self.metrics.count_call(HubCall::Report, "ok");
+                self.outlets.metrics.count_call(HubCall::Report, "ok");
                 tracing::debug!(acknowledged = report.acknowledged, "reported");
                 self.cadence = Cadence::Sent { at: Instant::now() };
                 self.last = Some(LastReport { connection: client.connections(), report });
             }
             Err(failure) => {
-                self.metrics.count_call(HubCall::Report, failure.kind.as_str());
+                self.outlets.metrics.count_call(HubCall::Report, failure.kind.as_str());
                 self.cadence = self.cadence.after_failure(&failure, Instant::now(), rand::random());
                 if self.cadence.failures() == 1 {
                     let reason = failure.kind.as_str();
@@ -216,13 +202,14 @@ impl Reporter {
         let etag = published.as_ref().map_or("", |published| published.dictionary.etag());
         let ended = |name: &ContainerName| containers.get(name).is_some_and(|container| container.ended);
         let mut containers: Vec<ReportedContainer> = self
+            .outlets
             .status
             .containers(etag)
             .into_iter()
             .filter(|container| container.notify != Notify::None && !ended(&container.name))
             .map(to_reported)
             .collect();
-        let without_container = self.hooks.list(etag).into_iter().filter(|webhook| webhook.container.is_none());
+        let without_container = self.outlets.hooks.list(etag).into_iter().filter(|webhook| webhook.container.is_none());
         containers.extend(without_container.filter_map(|webhook| {
             let delivered =
                 webhook.notified.outcome == Outcome::Delivered && webhook.notified.etag.as_deref() == Some(etag);
@@ -237,8 +224,8 @@ impl Reporter {
             })
         }));
         let acknowledged = published.is_some()
-            && self.status.unwritten_configs().is_none()
-            && self.status.listen_fault().is_none()
+            && self.outlets.status.unwritten_configs().is_none()
+            && self.outlets.status.listen_fault().is_none()
             && containers.iter().all(|container| container.acknowledged);
         if let Some(published) = &published {
             let configs = published.dictionary.configs();
@@ -264,8 +251,9 @@ impl Reporter {
 
     fn build_configs(&self, published: Option<&Published>, acknowledged: bool) -> Vec<ReportedConfig> {
         let contact = &self.contact;
-        let problems = self.status.problems();
-        let (unwritten, listen_fault) = (self.status.unwritten_configs(), self.status.listen_fault());
+        let status = &self.outlets.status;
+        let (problems, unwritten, listen_fault) =
+            (status.problems(), status.unwritten_configs(), status.listen_fault());
         let config = |name: &ConfigName| {
             let served = published.and_then(|published| {
                 let view = published.dictionary.configs().iter().find(|view| view.name == *name)?;

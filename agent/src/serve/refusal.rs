@@ -76,45 +76,34 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the reply's status.
-    pub fn status(&self) -> StatusCode {
+    /// Returns the reply's status, and its reason for programs.
+    fn code(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::Foreign => StatusCode::FORBIDDEN,
-            Self::NoSuchPath | Self::NoSuchKey | Self::NoSuchCandidate | Self::NoSuchHook => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::TargetTooLong { .. } => StatusCode::URI_TOO_LONG,
-            Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::NotExpressible(_) => StatusCode::NOT_ACCEPTABLE,
-            Self::NotReady | Self::TooManyWaiting { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Hook(WebhookError::Url(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Hook(WebhookError::TooMany { .. }) => StatusCode::TOO_MANY_REQUESTS,
+            Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "Unauthorized"),
+            Self::Foreign => (StatusCode::FORBIDDEN, "Forbidden"),
+            Self::NoSuchPath | Self::NoSuchKey | Self::NoSuchCandidate | Self::NoSuchHook => {
+                (StatusCode::NOT_FOUND, "NotFound")
+            }
+            Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+            Self::TargetTooLong { .. } => (StatusCode::URI_TOO_LONG, "TargetTooLong"),
+            Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge"),
+            Self::BodyTooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
+            Self::NotExpressible(_) => (StatusCode::NOT_ACCEPTABLE, "NotExpressible"),
+            Self::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "NotReady"),
+            Self::TooManyWaiting { .. } => (StatusCode::SERVICE_UNAVAILABLE, "TooManyWaiting"),
+            Self::Hook(WebhookError::Url(_)) => (StatusCode::UNPROCESSABLE_ENTITY, "HookNotAllowed"),
+            Self::Hook(WebhookError::TooMany { .. }) => (StatusCode::TOO_MANY_REQUESTS, "TooManyHooks"),
         }
     }
 
-    /// Returns the reply's reason for programs.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::BadRequest(_) => "BadRequest",
-            Self::Unauthorized => "Unauthorized",
-            Self::Foreign => "Forbidden",
-            Self::NoSuchPath | Self::NoSuchKey | Self::NoSuchCandidate | Self::NoSuchHook => "NotFound",
-            Self::MethodNotAllowed { .. } => "MethodNotAllowed",
-            Self::TargetTooLong { .. } => "TargetTooLong",
-            Self::BodyTooLarge { .. } => "BodyTooLarge",
-            Self::BodyTooSlow { .. } => "RequestTimeout",
-            Self::NotExpressible(_) => "NotExpressible",
-            Self::NotReady => "NotReady",
-            Self::TooManyWaiting { .. } => "TooManyWaiting",
-            Self::Hook(WebhookError::Url(_)) => "HookNotAllowed",
-            Self::Hook(WebhookError::TooMany { .. }) => "TooManyHooks",
-        }
+    /// Returns the reply's status.
+    pub fn status(&self) -> StatusCode {
+        self.code().0
     }
 
     /// Returns the reply's body.
     pub fn body(&self) -> ErrorBody {
-        ErrorBody { error: self.reason().to_owned(), message: self.to_string() }
+        ErrorBody { error: self.code().1.to_owned(), message: self.to_string() }
     }
 }

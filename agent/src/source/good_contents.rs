@@ -86,17 +86,9 @@ impl Store {
         let mut faults: BTreeMap<ConfigName, Option<Fault>> = BTreeMap::new();
         let mut candidates = Vec::new();
         for Reading { config, result } in readings {
-            match result {
-                Ok(content) => {
-                    if self.good.get(&config).is_none_or(|good| *good != content) {
-                        candidates.push((config.clone(), content));
-                    }
-                    faults.insert(config, None);
-                }
-                Err(fault) => {
-                    faults.insert(config, Some(fault));
-                }
-            }
+            faults.insert(config.clone(), result.as_ref().err().cloned());
+            let is_new = |content: &Arc<VersionContent>| self.good.get(&config).is_none_or(|good| good != content);
+            candidates.extend(result.ok().filter(is_new).map(|content| (config, content)));
         }
 
         let mut applied = Applied::default();

@@ -1,14 +1,16 @@
 //! The source that reads a folder: its configs, the current version of each, and the content of that version.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nudge_protocol::limits::{MAX_CONFIGS, MAX_DICTIONARY_BYTES};
 use nudge_protocol::status::ProblemReason;
-use nudge_protocol::{ConfigName, VersionName, names};
+use nudge_protocol::{ConfigName, NameError, VersionName, names};
 
 use super::current_version::{
     CurrentError, CurrentVersion, MAX_CURRENT_BYTES, is_checkout, parse_current_file, parse_current_link,
@@ -251,21 +253,18 @@ impl DirSource {
 
 /// Returns the folders whose names are names of configs; messages about the others go to `ignored`.
 fn list_configs(root: &Root, ignored: &mut Vec<String>) -> BTreeSet<ConfigName> {
-    let mut configs = BTreeSet::new();
-    for name in root.list(Path::new("")).unwrap_or_default() {
-        let text = displayable(&name);
-        let is_folder = || root.path().join(&name).is_dir();
-        if text.starts_with('.') || !is_folder() {
-            continue;
-        }
-        match ConfigName::new(&text) {
-            Ok(config) => {
-                configs.insert(config);
-            }
-            Err(error) => ignored.push(format!("{}: {error}", root.path().join(&name).display())),
-        }
-    }
-    configs
+    let is_folder = |name: &OsString| root.path().join(name).is_dir();
+    let folders = root.list(Path::new("")).unwrap_or_default().into_iter().filter(is_folder);
+    parse_names(folders, |name, error| ignored.push(format!("{}: {error}", root.path().join(name).display())))
+}
+
+/// Parses the names that do not begin with a dot. `ignore` gets those that break the rule.
+fn parse_names<T: Ord + FromStr<Err = NameError>>(
+    names: impl IntoIterator<Item = OsString>,
+    mut ignore: impl FnMut(&OsStr, NameError),
+) -> BTreeSet<T> {
+    let names = names.into_iter().filter(|name| !name.as_encoded_bytes().starts_with(b"."));
+    names.filter_map(|name| displayable(&name).parse().map_err(|error| ignore(&name, error)).ok()).collect()
 }
 
 /// Returns the version that `current` names.
@@ -341,24 +340,12 @@ impl ConfigReport {
     fn read(root: &Root, config: ConfigName) -> Self {
         let folder = Path::new(config.as_str());
         let mut ignored = Vec::new();
-        let mut names = BTreeSet::new();
-        match root.list(folder) {
-            Ok(entries) => {
-                for name in entries {
-                    let text = displayable(&name);
-                    if text.starts_with('.') || text == names::CURRENT {
-                        continue;
-                    }
-                    match VersionName::new(&text) {
-                        Ok(version) => {
-                            names.insert(version);
-                        }
-                        Err(error) => ignored.push(error.to_string()),
-                    }
-                }
-            }
-            Err(source) => ignored.push(ReadError::Unreadable { path: root.path().join(folder), source }.to_string()),
-        }
+        let mut entries = root.list(folder).unwrap_or_else(|source| {
+            ignored.push(ReadError::Unreadable { path: root.path().join(folder), source }.to_string());
+            Vec::new()
+        });
+        entries.retain(|name| name != names::CURRENT);
+        let mut names: BTreeSet<VersionName> = parse_names(entries, |_, error| ignored.push(error.to_string()));
         let current = current_version(root, &config);
         // Of git-sync's checkouts, only the newest is a version.
         names.extend(

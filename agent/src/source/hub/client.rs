@@ -125,18 +125,14 @@ impl HubClient {
             reply = self.send(POLL_PATH, body, limit) => reply?,
             () = give_up => {
                 let message = format!("the hub did not end the poll within {} s", REPORT_TIMEOUT.as_secs());
-                return Err(Failure::new(FailureKind::TimedOut, message));
+                return Err(Failure::timed_out(message));
             }
         };
         match reply.status() {
             StatusCode::NO_CONTENT => Ok(Answer::Unchanged),
             StatusCode::OK => {
-                let late = |_| {
-                    Failure::new(
-                        FailureKind::TimedOut,
-                        format!("the hub's reply did not arrive within {} s", BODY_TIMEOUT.as_secs()),
-                    )
-                };
+                let message = || format!("the hub's reply did not arrive within {} s", BODY_TIMEOUT.as_secs());
+                let late = |_| Failure::timed_out(message());
                 let reply = timeout(BODY_TIMEOUT, read_reply(reply.into_body())).await.map_err(late)??;
                 Ok(Answer::Changed(Box::new(reply)))
             }
@@ -173,7 +169,7 @@ impl HubClient {
         };
         self.connections += u64::from(is_new);
         let request = Request::post(path)
-            .header(header::HOST, self.url.authority())
+            .header(header::HOST, self.url.authority.as_str())
             .header(header::AUTHORIZATION, authorization)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::USER_AGENT, concat!("nudge-agent/", env!("CARGO_PKG_VERSION")))
@@ -190,18 +186,14 @@ impl HubClient {
 
     async fn connect(&self) -> Result<Connection, Failure> {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
-        let late = |what: &str| {
-            Failure::new(
-                FailureKind::TimedOut,
-                format!("{what} {} took more than {} s", self.url.authority(), CONNECT_TIMEOUT.as_secs()),
-            )
-        };
+        let (hub, limit) = (&self.url.authority, CONNECT_TIMEOUT.as_secs());
+        let late = |action: &str| Failure::timed_out(format!("{action} {hub} took more than {limit} s"));
         let stream = timeout_at(deadline, self.connect_tcp()).await.map_err(|_| late("connecting to the hub at"))??;
         let tls = TlsConnector::from(self.credentials.tls()?);
-        let stream = timeout_at(deadline, tls.connect(self.url.server_name(), stream))
+        let stream = timeout_at(deadline, tls.connect(self.url.server_name.clone(), stream))
             .await
             .map_err(|_| late("the TLS handshake with the hub at"))?
-            .map_err(|error| Failure::handshake(self.url.authority(), &error))?;
+            .map_err(|error| Failure::handshake(self.url.authority.as_str(), &error))?;
         let (sender, connection) = Builder::new()
             .max_buf_size(MAX_BUFFER_BYTES)
             .handshake(TokioIo::new(Interruptible::new(stream, self.interrupt.clone())))
@@ -216,11 +208,11 @@ impl HubClient {
 
     /// Opens a TCP connection to one of the hub's addresses, beginning with a random one.
     async fn connect_tcp(&self) -> Result<TcpStream, Failure> {
-        let at = self.url.authority();
+        let at = self.url.authority.as_str();
         let unreachable = |error: io::Error| {
             Failure::new(FailureKind::Unreachable, format!("the hub at {at} can't be reached: {error}"))
         };
-        let addresses = lookup_host((self.url.host(), self.url.port())).await.map_err(unreachable)?;
+        let addresses = lookup_host((self.url.host.as_str(), self.url.port)).await.map_err(unreachable)?;
         let mut addresses: Vec<SocketAddr> = addresses.collect();
         let start = rand::random::<u32>() as usize % addresses.len().max(1);
         addresses.rotate_left(start);

@@ -52,6 +52,11 @@ impl Failure {
         Self { kind, message: message.into(), retry_after: None }
     }
 
+    /// Creates the failure of an answer that did not come in time.
+    pub(super) fn timed_out(message: String) -> Self {
+        Self::new(FailureKind::TimedOut, message)
+    }
+
     /// Creates the failure of TLS, or of the connection under it, during the handshake.
     pub(super) fn handshake(at: &str, error: &io::Error) -> Self {
         let tls = matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>());

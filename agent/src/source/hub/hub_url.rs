@@ -15,32 +15,14 @@ pub struct HubUrlError {
 /// The hub's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubUrl {
-    host: String,
-    port: u16,
-    authority: String,
-    server_name: ServerName<'static>,
-}
-
-impl HubUrl {
-    /// Returns the name or address, without brackets.
-    pub fn host(&self) -> &str {
-        &self.host
-    }
-
-    /// Returns the port.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Returns name and port as in the URL, the value of `Host`.
-    pub fn authority(&self) -> &str {
-        &self.authority
-    }
-
-    /// Returns the name that the hub's certificate must have.
-    pub fn server_name(&self) -> ServerName<'static> {
-        self.server_name.clone()
-    }
+    /// The name or address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The name and port as in the URL, the value of `Host`.
+    pub authority: String,
+    /// The name that the hub's certificate must have.
+    pub server_name: ServerName<'static>,
 }
 
 impl FromStr for HubUrl {
@@ -72,7 +54,7 @@ mod tests {
             ("https://[fd00::7]:8443", "fd00::7", 8443),
         ] {
             let url: HubUrl = text.parse().unwrap();
-            assert_eq!((url.host(), url.port()), (host, port), "{text}");
+            assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
         }
         for bad in
             ["", "hub", "http://hub", "https://", "https://hub/path", "https://me@hub", "https://a b", "https://hub?x"]

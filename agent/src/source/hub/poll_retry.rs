@@ -172,19 +172,11 @@ pub fn retry_wait(failure: &Failure, failures: u32, random: f64) -> Duration {
     match (failure.kind, failure.retry_after) {
         // The wait is at least as long as the hub asks for, and agents do not all come at that moment.
         (FailureKind::Busy, Some(wait)) if !wait.is_zero() => wait.min(MAX_RETRY_AFTER).mul_f64(1.0 + random),
-        (
-            FailureKind::Unreachable
-            | FailureKind::Tls
-            | FailureKind::Lost
-            | FailureKind::TimedOut
-            | FailureKind::Status
-            | FailureKind::Busy,
-            _,
-        ) => with_full_jitter(TRANSIENT_BACKOFF.wait(failures), random),
         (FailureKind::Unauthorized | FailureKind::Malformed | FailureKind::Local, _) => {
             PERSISTENT_BACKOFF.jittered_wait(failures, random)
         }
         (FailureKind::Forbidden, _) => REFUSAL_BACKOFF.jittered_wait(failures, random),
+        _ => with_full_jitter(TRANSIENT_BACKOFF.wait(failures), random),
     }
 }
 

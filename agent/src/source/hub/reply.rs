@@ -67,18 +67,21 @@ pub struct Reply {
     pub blocks: Vec<ReceivedBlock>,
 }
 
-/// The part of the reply that is being read.
+/// The stage of reading a reply.
 enum Stage {
-    /// The length of the head or of the next block.
-    Length {
-        bytes: [u8; 4],
-        filled: usize,
-    },
-    Head(Buffer),
-    Block(Buffer),
+    Fill(Part, Buffer),
     /// A block that does not fit, with the number of its bytes that have not arrived yet.
     Skip(usize),
     Done,
+}
+
+/// A part of a reply.
+#[derive(Clone, Copy)]
+enum Part {
+    /// The length of the head or of the next block.
+    Length,
+    Head,
+    Block,
 }
 
 struct Buffer {
@@ -110,11 +113,15 @@ pub struct ReplyReader {
 
 impl Default for ReplyReader {
     fn default() -> Self {
-        Self { stage: LENGTH_STAGE, head: None, blocks: Vec::new(), left: MAX_DICTIONARY_BYTES }
+        Self { stage: Stage::length(), head: None, blocks: Vec::new(), left: MAX_DICTIONARY_BYTES }
     }
 }
 
-const LENGTH_STAGE: Stage = Stage::Length { bytes: [0; 4], filled: 0 };
+impl Stage {
+    fn length() -> Self {
+        Self::Fill(Part::Length, Buffer::new(size_of::<u32>()))
+    }
+}
 
 impl ReplyReader {
     /// Takes the next piece.
@@ -122,30 +129,12 @@ impl ReplyReader {
         while !input.is_empty() {
             match &mut self.stage {
                 Stage::Done => return Err(ReplyError::TooLong),
-                Stage::Length { bytes, filled } => {
-                    bytes[*filled] = input[0];
-                    *filled += 1;
-                    input = &input[1..];
-                    if *filled == bytes.len() {
-                        let length = usize::try_from(u32::from_be_bytes(*bytes)).unwrap_or(usize::MAX);
-                        self.begin(length)?;
-                    }
-                }
-                Stage::Head(buffer) => {
+                Stage::Fill(part, buffer) => {
                     let is_full;
                     (input, is_full) = buffer.fill(input);
                     if is_full {
-                        self.head = Some(read_head(&buffer.bytes)?);
-                        self.advance();
-                    }
-                }
-                Stage::Block(buffer) => {
-                    let is_full;
-                    (input, is_full) = buffer.fill(input);
-                    if is_full {
-                        let block = Value::new(std::mem::take(&mut buffer.bytes));
-                        self.blocks.push(ReceivedBlock::Block(block));
-                        self.advance();
+                        let (part, bytes) = (*part, std::mem::take(&mut buffer.bytes));
+                        self.complete(part, bytes)?;
                     }
                 }
                 Stage::Skip(left) => {
@@ -159,6 +148,17 @@ impl ReplyReader {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Takes in a part that has arrived.
+    fn complete(&mut self, part: Part, bytes: Zeroizing<Vec<u8>>) -> Result<(), ReplyError> {
+        match part {
+            Part::Length => return self.begin(bytes.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte))),
+            Part::Head => self.head = Some(read_head(&bytes)?),
+            Part::Block => self.blocks.push(ReceivedBlock::Block(Value::new(bytes))),
+        }
+        self.advance();
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl ReplyReader {
             if !(1..=MAX_HEAD_BYTES).contains(&length) {
                 return Err(ReplyError::HeadLength { bytes: length });
             }
-            self.stage = Stage::Head(Buffer::new(length));
+            self.stage = Stage::Fill(Part::Head, Buffer::new(length));
             return Ok(());
         };
         let expected = head.configs.get(self.blocks.len()).and_then(|config| config.length);
@@ -190,7 +190,7 @@ impl ReplyReader {
         self.stage = match self.left.checked_sub(length) {
             Some(left) => {
                 self.left = left;
-                Stage::Block(Buffer::new(length))
+                Stage::Fill(Part::Block, Buffer::new(length))
             }
             None => Stage::Skip(length),
         };
@@ -203,7 +203,7 @@ impl ReplyReader {
         while configs.get(self.blocks.len()).is_some_and(|config| config.length.is_none()) {
             self.blocks.push(ReceivedBlock::None);
         }
-        self.stage = if self.blocks.len() == configs.len() { Stage::Done } else { LENGTH_STAGE };
+        self.stage = if self.blocks.len() == configs.len() { Stage::Done } else { Stage::length() };
     }
 }
 

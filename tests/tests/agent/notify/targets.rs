@@ -13,7 +13,7 @@ async fn the_child_gets_the_signal_and_the_status_says_so() -> Result<()> {
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &FETCHES).await?;
     let app = agent.ready().await?;
     let before = agent.client.status().await?;
-    assert_eq!(before.containers[0].notified, NotificationStatus::nothing_yet());
+    assert_eq!(before.containers[0].notified, NotificationStatus::default());
 
     agent.dir.switch("shop", "1.0.1")?;
     agent.says(1, "SIGUSR1 shop=1.0.1").await?;
