@@ -84,11 +84,11 @@ impl Assembly {
         bindings: Bindings,
         now: OffsetDateTime,
     ) -> Result<(Self, Outlets), AssemblyError> {
-        let own = OwnAddresses::read();
+        let own_addresses = OwnAddresses::read();
         let address = bindings.first();
         // The address in the endpoint's URL comes first, since the number of addresses in a certificate is limited.
         let endpoints = [address.ip()].into_iter().chain(settings.addresses.iter().copied());
-        let addresses: Vec<IpAddr> = endpoints.chain(own.as_slice().iter().copied()).collect();
+        let addresses: Vec<IpAddr> = endpoints.chain(own_addresses.as_slice().iter().copied()).collect();
         let certificate = identity.authority.make_serving_certificate(&serving_addresses(&addresses), now)?;
         let tls = Arc::new(server_config(Arc::new(SingleCertAndKey::from(certificate)))?);
 
@@ -101,7 +101,7 @@ impl Assembly {
         bindings.show_faults(&status);
         let secret = identity.token.secret();
         let etags = EtagKey::new(&secret);
-        let policy = TargetPolicy::new(own.as_slice().to_vec(), settings.webhook_allow.clone());
+        let policy = TargetPolicy::new(own_addresses.as_slice().to_vec(), settings.webhook_allow.clone());
         let check = |(container, url): &(ContainerName, WebhookUrl)| match policy.check(url.clone()) {
             Ok(target) => Ok(Check { container: container.clone(), target }),
             Err(source) => Err(AssemblyError::Check { container: container.clone(), source }),
@@ -132,7 +132,8 @@ impl Assembly {
             hooks,
             metrics: metrics.clone(),
         });
-        let endpoint = Endpoint { bindings, status: app.status.clone(), tls, own, limits, connections, metrics };
+        let endpoint =
+            Endpoint { bindings, status: app.status.clone(), tls, own_addresses, limits, connections, metrics };
         Ok((Self { address, endpoint, app, ready: ready_receiver, settings }, outlets))
     }
 

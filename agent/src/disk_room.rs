@@ -1,5 +1,6 @@
-//! Checks whether the files of a version fit into the file system of their folder, before the pod switches to the version. The
-//! check refuses no files that would fit; files that do not fit in spite of it are refused by the operating system.
+//! Checks whether the files of a version fit into the file system of their folder, before the pod switches to the
+//! version. The check refuses no files that would fit; files that do not fit in spite of it are refused by the
+//! operating system.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};

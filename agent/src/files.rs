@@ -1,7 +1,7 @@
 //! The dictionary's values as files, swapped in one step, for software that reads files and reloads on a signal.
 //!
-//! The layout is the kubelet's (`AtomicWriter` in kubernetes/pkg/volume/util): every key is a link to `..data/<key>`, and
-//! `..data` is a link to a folder that holds one version. Replacing that one link changes all files at once.
+//! The layout is the kubelet's (`AtomicWriter` in kubernetes/pkg/volume/util): every key is a link to `..data/<key>`,
+//! and `..data` is a link to a folder that holds one version. Replacing that one link changes all files at once.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions, Permissions};
@@ -46,8 +46,8 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
     move |source| ProjectError::Io { path, source }
 }
 
-/// Writes the values into `folder` and makes them visible together. Returns messages about old files that can't be removed; the
-/// new files are in place nevertheless.
+/// Writes the values into `folder` and makes them visible together. Returns messages about old files that can't be
+/// removed; the new files are in place nevertheless.
 pub fn project(folder: &Path, dictionary: &Dictionary) -> Result<Vec<String>, ProjectError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
     let entries = file_entries(dictionary);
@@ -112,7 +112,8 @@ pub fn room(folder: &Path) -> Option<Room> {
     Room::in_folder(folder, is_old)
 }
 
-/// The files of a dictionary that is not served yet, in a folder of their own beside the others. They are removed on drop.
+/// The files of a dictionary that is not served yet, in a folder of their own beside the others. They are removed on
+/// drop.
 #[derive(Debug)]
 pub struct CandidateFiles {
     path: PathBuf,

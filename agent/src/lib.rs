@@ -1,10 +1,13 @@
-//! Nudge's agent: serves a pod's configuration as one flat dictionary over HTTPS and notifies the containers when it changes.
+//! Nudge's agent: serves a pod's configuration as one flat dictionary over HTTPS and notifies the containers when it
+//! changes.
 //!
 //! - [`cli`]: a file for each command; each reads its settings, and [`assembly`] wires the parts.
-//! - [`source`]: the sources of versions: a folder ([`source::dir`]) or the hub ([`source::hub`]). [`source::Store`] holds the
+//! - [`source`]: the sources of versions: a folder ([`source::dir`]) or the hub ([`source::hub`]). [`source::Store`]
+//!   holds the
 //!   last good content of every config.
 //! - [`content`]: versions and the dictionary as plain data, independent of the other parts.
-//! - [`pipeline`]: follows a source and delivers its contents: first to the endpoint, then to the files, then to the containers.
+//! - [`pipeline`]: follows a source and delivers its contents: first to the endpoint, then to the files, then to the
+//!   containers.
 //!   It also reports to the hub.
 //! - [`serve`]: the endpoint. [`publish`] hands it the dictionary; [`identity`] holds the pod's token and certificates.
 //! - [`files`]: the values as files, swapped in one step. [`disk_room`] checks whether they fit.

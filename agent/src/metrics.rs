@@ -87,23 +87,12 @@ impl Default for Metrics {
         registry.register("build", "The agent's version", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         registry.register("http_requests", "Requests answered, by status", families.requests.clone());
         families.connections.register(&mut registry);
-        registry.register(
-            "notifications",
-            "Notifications of subscribers, by channel and outcome",
-            families.notified.clone(),
-        );
+        let (notified, age, problems) = (families.notified.clone(), families.age.clone(), families.problems.clone());
+        registry.register("notifications", "Notifications of subscribers, by channel and outcome", notified);
         registry.register("switches", "Dictionaries served after the first", families.switches.clone());
-        registry.register_with_unit(
-            "source_age",
-            "Time since the source was last read without fault",
-            Unit::Seconds,
-            families.age.clone(),
-        );
-        registry.register(
-            "source_problems",
-            "Configs whose assigned version can't be served now",
-            families.problems.clone(),
-        );
+        let age_help = "Time since the source was last read without fault";
+        registry.register_with_unit("source_age", age_help, Unit::Seconds, age);
+        registry.register("source_problems", "Configs whose assigned version can't be served now", problems);
         registry.register("hub_polls", "Polls of the hub, by how they ended", families.polls.clone());
         registry.register("hub_reports", "Reports to the hub, by how they ended", families.reports.clone());
         // All series exist from the start, so that a rate over the first event is not missed.

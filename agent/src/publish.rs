@@ -18,29 +18,25 @@ pub struct Published {
     pub at: OffsetDateTime,
 }
 
-/// The newest dictionary; `None` until there is a first one. A slow receiver may miss dictionaries in between, but never the
-/// newest, so notifications need no queue.
+/// The newest dictionary; `None` until there is a first one. A slow receiver may miss dictionaries in between, but
+/// never the newest, so notifications need no queue.
 pub type Current = watch::Receiver<Option<Arc<Published>>>;
 
 /// The writing end of [`Current`].
 pub type Publisher = watch::Sender<Option<Arc<Published>>>;
 
-/// Waits for a dictionary newer than the one that `current` has shown. The very first one does not count, since subscribers start
-/// with it. Returns `false` when there will never be one.
+/// Waits for a dictionary newer than the one that `current` has shown. The very first one does not count, since
+/// subscribers start with it. Returns `false` when there will never be one.
 async fn wait_for_newer(current: &mut Current) -> bool {
     if current.borrow().is_none() {
-        if current.changed().await.is_err() {
-            return false;
-        }
-        if current.borrow_and_update().as_ref().is_some_and(|published| published.generation > 1) {
-            return true;
-        }
+        let is_newer = |newest: &Option<Arc<Published>>| newest.as_ref().is_some_and(|newest| newest.generation > 1);
+        return current.wait_for(is_newer).await.is_ok();
     }
     current.changed().await.is_ok()
 }
 
-/// Waits for a dictionary other than the one with `known_etag`, which a subscriber has; without an `ETag` for a newer one.
-/// Returns `false` when there will never be one.
+/// Waits for a dictionary other than the one with `known_etag`, which a subscriber has; without an `ETag` for a newer
+/// one. Returns `false` when there will never be one.
 pub async fn wait_for_other(current: &mut Current, known_etag: Option<&str>) -> bool {
     let Some(known_etag) = known_etag else { return wait_for_newer(current).await };
     let differs = |now: &Option<Arc<Published>>| now.as_ref().is_some_and(|now| now.dictionary.etag() != known_etag);

@@ -1,5 +1,5 @@
-//! The readiness of the agent. It is ready when it serves a dictionary, and its files are written. Until then it keeps the reason
-//! in a file of the state folder, which `wait-ready` prints when it gives up.
+//! The readiness of the agent. It is ready when it serves a dictionary, and its files are written. Until then it keeps
+//! the reason in a file of the state folder, which `wait-ready` prints when it gives up.
 
 use std::fs;
 use std::path::{Path, PathBuf};

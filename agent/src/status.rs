@@ -99,8 +99,8 @@ impl StatusPage {
         facts.contact = Some(contact);
     }
 
-    /// Sets what was read from the source. `problems` has the configs that it can't provide; `confirmed` is set if it was read
-    /// without fault.
+    /// Sets what was read from the source. `problems` has the configs that it can't provide; `confirmed` is set if it
+    /// was read without fault.
     pub fn set_source(
         &self,
         since: &BTreeMap<ConfigName, OffsetDateTime>,
@@ -124,8 +124,8 @@ impl StatusPage {
         self.facts().problems.clone()
     }
 
-    /// Marks the containers that are about to be notified of the dictionary with `etag`: by signal, or by webhook if they have
-    /// one.
+    /// Marks the containers that are about to be notified of the dictionary with `etag`: by signal, or by webhook if
+    /// they have one.
     pub fn begin_notifying(&self, etag: &str, with_webhooks: &[ContainerName]) {
         self.change(|facts| {
             for row in &mut facts.containers {
@@ -150,8 +150,8 @@ impl StatusPage {
         Some(row.notified.clone())
     }
 
-    /// Sets the status of notifying a container by its webhooks. For a container that is notified by signal, webhooks do not
-    /// count.
+    /// Sets the status of notifying a container by its webhooks. For a container that is notified by signal, webhooks
+    /// do not count.
     pub fn set_webhook_notification(&self, container: &ContainerName, notified: NotificationStatus) {
         self.set_notification_of(|row| row.name == *container && row.notify == Notify::Webhook, notified);
     }
@@ -221,8 +221,8 @@ impl StatusPage {
         Some((facts.unwritten.clone(), facts.files.as_ref()?.message.clone()?))
     }
 
-    /// Records that a request got the dictionary with `etag`. It counts for the container that it names. Without a name it
-    /// counts for the only notified container, if there is just one.
+    /// Records that a request got the dictionary with `etag`. It counts for the container that it names. Without a name
+    /// it counts for the only notified container, if there is just one.
     pub fn record_fetch(&self, container: Option<&str>, etag: &str) {
         let mut facts = self.facts();
         let is_notified = |row: &&mut Row| row.container.notify != Notify::None;
@@ -294,8 +294,9 @@ impl Row {
     }
 }
 
-/// Returns whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it, whatever
-/// `ack` says. A container that takes versions by a restart has it after the restart: the process that fetched it before ends.
+/// Returns whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it,
+/// whatever `ack` says. A container that takes versions by a restart has it after the restart: the process that fetched
+/// it before ends.
 fn has_acknowledged(
     notify: Notify,
     ack: Ack,
@@ -332,16 +333,17 @@ mod tests {
     #[test]
     fn a_request_without_a_name_counts_only_for_the_only_notified_container() {
         let usr1 = Notify::Signal(NotifySignal::Usr1);
-        let one = StatusPage::new("dir", vec![container("a", usr1), container("b", Notify::None)], Instant::now());
-        one.record_fetch(None, "x");
-        assert_eq!(fetched_etags(&one), [Some("x".to_owned()), None]);
-        one.record_fetch(Some("b"), "y");
-        one.record_fetch(Some("stranger"), "z");
-        assert_eq!(fetched_etags(&one), [Some("x".to_owned()), Some("y".to_owned())]);
+        let single = StatusPage::new("dir", vec![container("a", usr1), container("b", Notify::None)], Instant::now());
+        single.record_fetch(None, "x");
+        assert_eq!(fetched_etags(&single), [Some("x".to_owned()), None]);
+        single.record_fetch(Some("b"), "y");
+        single.record_fetch(Some("stranger"), "z");
+        assert_eq!(fetched_etags(&single), [Some("x".to_owned()), Some("y".to_owned())]);
 
-        let two = StatusPage::new("dir", vec![container("a", usr1), container("b", Notify::Webhook)], Instant::now());
-        two.record_fetch(None, "x");
-        assert_eq!(fetched_etags(&two), [None, None]);
+        let several =
+            StatusPage::new("dir", vec![container("a", usr1), container("b", Notify::Webhook)], Instant::now());
+        several.record_fetch(None, "x");
+        assert_eq!(fetched_etags(&several), [None, None]);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Waits between attempts: longer after every failure. Chance is an argument, so that the same input gives the same wait.
+//! Waits between attempts: longer after every failure. Chance is an argument, so that the same input gives the same
+//! wait.
 
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ impl Backoff {
         self.first.saturating_mul(1 << doublings).min(self.longest)
     }
 
-    /// Returns the wait after the `failures`-th failure, or `None` if the next attempt would begin later than `limit` after
-    /// the first one. `elapsed` is the time since the first attempt.
+    /// Returns the wait after the `failures`-th failure, or `None` if the next attempt would begin later than `limit`
+    /// after the first one. `elapsed` is the time since the first attempt.
     pub fn wait_within(self, limit: Duration, failures: u32, elapsed: Duration) -> Option<Duration> {
         Some(self.wait(failures)).filter(|wait| elapsed + *wait <= limit)
     }
@@ -30,8 +31,8 @@ impl Backoff {
     }
 }
 
-/// Shortens `wait` by up to a half, so that those who wait for the same thing do not come at the same moment. `random` is
-/// between 0 and 1.
+/// Shortens `wait` by up to a half, so that those who wait for the same thing do not come at the same moment. `random`
+/// is between 0 and 1.
 pub fn with_jitter(wait: Duration, random: f64) -> Duration {
     wait.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
 }

@@ -1,8 +1,9 @@
 //! A version's content as the hub sends it to agents: all keys and values in key order, in one run of bytes.
 //!
-//! A block has four bytes with the number of entries, and for each entry one byte with the kind of the object that has the
-//! key (0: ConfigMap, 1: Secret), one byte with the key's length, the key, four bytes with the value's length, and the value.
-//! All numbers are big endian. Equal contents are equal bytes, so a digest of the bytes identifies the content.
+//! A block has four bytes with the number of entries, and for each entry one byte with the kind of the object that has
+//! the key (0: ConfigMap, 1: Secret), one byte with the key's length, the key, four bytes with the value's length, and
+//! the value. All numbers are big endian. Equal contents are equal bytes, so a digest of the bytes identifies the
+//! content.
 
 use std::collections::BTreeMap;
 

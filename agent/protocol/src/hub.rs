@@ -1,8 +1,8 @@
 //! The hub's wire format: what agents send to `/v1/poll` and `/v1/report`, and what they get.
 //!
 //! A poll's reply is a [`PollHead`] as JSON behind its length, then one [block](crate::block) for each config whose
-//! [`PollConfig::length`] is set, each behind its length, in the head's order. Lengths are four bytes, big endian. A block is
-//! the same for every pod, so the hub makes it once and shares it.
+//! [`PollConfig::length`] is set, each behind its length, in the head's order. Lengths are four bytes, big endian. A
+//! block is the same for every pod, so the hub makes it once and shares it.
 
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,7 @@ pub struct PollRequest {
     pub wait_seconds: u32,
 }
 
-/// One config as an agent holds it.
+/// A config as an agent holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldConfig {
@@ -81,7 +81,7 @@ pub struct PollHead {
     pub settings: HubSettings,
 }
 
-/// One config of a pod.
+/// A config of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PollConfig {
@@ -99,13 +99,15 @@ pub struct PollConfig {
     /// The SHA-256 of the version's block in lower-case hex: the agent checks it, and it names the content.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256: String,
-    /// The length of the block that follows, in bytes; absent where the agent has this content already, or there is none.
+    /// The length of the block that follows, in bytes; absent where the agent has this content already, or there is
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<u32>,
     /// The reason why the hub can't give the config, or its assigned version. What the agent has of it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<HubProblem>,
-    /// The time that the pod's containers have for their acknowledgement, in seconds; absent where the hub does not say.
+    /// The time that the pod's containers have for their acknowledgement, in seconds; absent where the hub does not
+    /// say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack_timeout_seconds: Option<u32>,
 }
@@ -179,12 +181,12 @@ pub struct ReportRequest {
     pub containers: Vec<ReportedContainer>,
     /// Whether all subscribers have acknowledged what is served.
     pub acknowledged: bool,
-    /// The time of the report in seconds since 1970, always later than that of the agent's report before: reports of one pod
-    /// may reach several replicas, whose clocks differ.
+    /// The time of the report in seconds since 1970, always later than that of the agent's report before: reports of
+    /// one pod may reach several replicas, whose clocks differ.
     pub at: i64,
 }
 
-/// One config as the agent serves it.
+/// A config as the agent serves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedConfig {
@@ -202,8 +204,8 @@ pub struct ReportedConfig {
     /// The reason why the assigned version is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<ReportedProblem>,
-    /// Whether all subscribers have acknowledged what is served of this config: the whole dictionary, or one that differs in
-    /// other configs alone.
+    /// Whether all subscribers have acknowledged what is served of this config: the whole dictionary, or one that
+    /// differs in other configs alone.
     #[serde(default)]
     pub acknowledged: bool,
 }

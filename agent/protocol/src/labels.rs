@@ -10,16 +10,18 @@ pub const VERSION: &str = "nudge.dev/version";
 pub const PART: &str = "nudge.dev/part";
 /// Annotation of a version's parts: how many there are; absent means 1.
 pub const PARTS: &str = "nudge.dev/parts";
-/// Annotation of a version's part, a note that the webhook signs: its creator may update the `ConfigMap` of the config's name.
+/// Annotation of a version's part, a note that the webhook signs: its creator may update the `ConfigMap` of the
+/// config's name.
 pub const MAY_ACTIVATE: &str = "nudge.dev/may-activate";
 /// Annotation of a version's part, a note that the webhook signs: when and by whom it was created.
 pub const MADE_BY: &str = "nudge.dev/made-by";
 /// Annotation of a version's part, a note that the webhook signs: the identity of the config for which it was created.
 pub const MADE_FOR: &str = "nudge.dev/made-for";
-/// Annotation of a `VersionApproval`, a note that the webhook signs: when it was created, and the groups of the approver.
+/// Annotation of a `VersionApproval`, a note that the webhook signs: when it was created, and the groups of the
+/// approver.
 pub const APPROVER_GROUPS: &str = "nudge.dev/approver-groups";
-/// Label of version objects that the history limit may delete: `"true"`, set by `kubectl nudge`, or the number of versions of
-/// the same kind that are kept, set by sources.
+/// Label of version objects that the history limit may delete: `"true"`, set by `kubectl nudge`, or the number of
+/// versions of the same kind that are kept, set by sources.
 pub const PRUNE: &str = "nudge.dev/prune";
 /// Label of an injected pod: the agent's version.
 pub const AGENT: &str = "nudge.dev/agent";
@@ -27,7 +29,8 @@ pub const AGENT: &str = "nudge.dev/agent";
 pub const INJECT: &str = "nudge.dev/inject";
 /// Annotation of an injected pod: what injection warned of, a line for each.
 pub const WARNINGS: &str = "nudge.dev/warnings";
-/// Annotation of a pod: the labels that it was created with, as JSON. Injection writes it where a step of a rollout has a selector.
+/// Annotation of a pod: the labels that it was created with, as JSON. Injection writes it where a step of a rollout has
+/// a selector.
 pub const BIRTH_LABELS: &str = "nudge.dev/birth-labels";
 /// Label of a published ConfigMap: the version that it holds.
 pub const PUBLISHED: &str = "nudge.dev/published";
@@ -39,24 +42,26 @@ pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
 pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
 /// Annotation of a `VersionedConfig`, a note that the webhook signs: when and by whom `spec.rollout.override` was set.
 pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
-/// Annotation of a `VersionedConfig`: another value asks for another attempt with the version that `spec.version` names, if
-/// it has failed. The webhook replaces the value by a note that it signs: when and by whom the attempt was asked for.
+/// Annotation of a `VersionedConfig`: another value asks for another attempt with the version that `spec.version`
+/// names, if it has failed. The webhook replaces the value by a note that it signs: when and by whom the attempt was
+/// asked for.
 pub const RETRY: &str = "nudge.dev/retry";
 /// Label of a `VersionedConfig` that has guards, set by the webhook: `"true"`.
 pub const GUARDED: &str = "nudge.dev/guarded";
-/// Annotation of a `VersionedConfig` that is being restored from an export: Nudge leaves the config alone until the annotation
-/// is removed. Setting or removing it needs the verb `import`.
+/// Annotation of a `VersionedConfig` that is being restored from an export: Nudge leaves the config alone until the
+/// annotation is removed. Setting or removing it needs the verb `import`.
 pub const IMPORTING: &str = "nudge.dev/importing";
 /// Annotation of a `ConfigSource`, a note that the webhook signs: when and by whom its spec was set. The parts that the
 /// source makes repeat the note, behind the name of the source.
 pub const SET_BY: &str = "nudge.dev/set-by";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
 pub const SYNC: &str = "nudge.dev/sync";
-/// Annotation of a `VersionedConfig`, a note that the role `sources` signs: the last version of a source whose Secret has been
-/// gone for `spec.secretRetentionSeconds`. Older Secret versions of sources are deleted where nobody uses them.
+/// Annotation of a `VersionedConfig`, a note that the role `sources` signs: the last version of a source whose Secret
+/// has been gone for `spec.secretRetentionSeconds`. Older Secret versions of sources are deleted where nobody uses
+/// them.
 pub const SOURCE_GONE: &str = "nudge.dev/source-gone";
-/// Annotation of a Secret with credentials: the hosts that they may be sent to, such as `prometheus.monitoring.svc:9090`,
-/// separated by commas or spaces.
+/// Annotation of a Secret with credentials: the hosts that they may be sent to, such as
+/// `prometheus.monitoring.svc:9090`, separated by commas or spaces.
 pub const ALLOWED_HOSTS: &str = "nudge.dev/allowed-hosts";
 /// Annotation of a part of a version: where its content came from, in JSON.
 pub const ORIGIN: &str = "nudge.dev/origin";

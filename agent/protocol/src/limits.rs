@@ -4,7 +4,8 @@
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 /// The maximum size of a dictionary as JSON, in bytes. The agent's `serve/limits.rs` derives its memory limit from it.
 pub const MAX_DICTIONARY_BYTES: usize = 3 * 1024 * 1024;
-/// The maximum size of a dictionary in the format for shells, in bytes: more than a shell can pass to a command (execve(2)).
+/// The maximum size of a dictionary in the format for shells, in bytes: more than a shell can pass to a command
+/// (execve(2)).
 pub const MAX_ENV_BYTES: usize = 1024 * 1024;
 /// The maximum number of keys in one dictionary.
 pub const MAX_KEYS: usize = 8192;

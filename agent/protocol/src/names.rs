@@ -183,8 +183,8 @@ pub fn is_dns_label(label: &str) -> bool {
     label.len() <= 63 && has_ends_and_bytes(label, is_dns_end, is_dns_byte)
 }
 
-/// Returns whether the text can be the name of an object: a DNS subdomain as Kubernetes has it, whose labels may be longer
-/// than those of DNS.
+/// Returns whether the text can be the name of an object: a DNS subdomain as Kubernetes has it, whose labels may be
+/// longer than those of DNS.
 pub fn is_object_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(|label| has_ends_and_bytes(label, is_dns_end, is_dns_byte))
 }

@@ -21,8 +21,8 @@ impl UnknownSetting {
     }
 }
 
-/// The signals that can notify a process of a new version. There is no default: on `SIGUSR1` Node.js starts its debugger and
-/// nginx reopens its logs.
+/// The signals that can notify a process of a new version. There is no default: on `SIGUSR1` Node.js starts its
+/// debugger and nginx reopens its logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NotifySignal {
     /// The user-defined signal 1.
@@ -53,7 +53,7 @@ impl fmt::Display for NotifySignal {
     }
 }
 
-/// How a container is notified of a change.
+/// The way in which a container is notified of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "&'static str", try_from = "String")]
 pub enum Notify {
@@ -64,7 +64,8 @@ pub enum Notify {
     Signal(NotifySignal),
     /// By an HTTP POST to a URL of its own.
     Webhook,
-    /// By a restart of all containers of the pod, in place: for programs that read their configuration at their start alone.
+    /// By a restart of all containers of the pod, in place: for programs that read their configuration at their start
+    /// alone.
     InPlace,
 }
 

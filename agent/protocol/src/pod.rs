@@ -7,19 +7,21 @@ pub const TOKEN_AUDIENCE: &str = "nudge";
 /// The type of the pod condition that the hub writes.
 pub const CONDITION: &str = "nudge.dev/ConfigCurrent";
 
-/// The agent's exit code by which the kubelet restarts all containers of the pod in place. Its container has a rule for it.
+/// The agent's exit code by which the kubelet restarts all containers of the pod in place. Its container has a rule for
+/// it.
 pub const RESTART_EXIT_CODE: u8 = 88;
 
 /// The folder in which containers find `token`, `ca.crt` and `env`.
 pub const CONTAINER_PATH: &str = "/run/nudge";
-/// The folder in which the agent finds its token for the hub (`token`): there Kubernetes would otherwise mount a token of the
-/// pod's account for the API server, which the agent has no use for.
+/// The folder in which the agent finds its token for the hub (`token`): there Kubernetes would otherwise mount a token
+/// of the pod's account for the API server, which the agent has no use for.
 pub const HUB_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The end of the name of a mounted part that is a Secret.
 pub const SECRET_SUFFIX: &str = ".secret";
 
-/// Environment variables of the agent's container. A pod's environment can't be changed, so neither can what it may read.
+/// Environment variables of the agent's container. A pod's environment can't be changed, so neither can what it may
+/// read.
 pub mod env {
     /// The pod's configs in the order of merging, with commas: `shop,shop-keys`.
     pub const CONFIGS: &str = "NUDGE_CONFIGS";
@@ -27,13 +29,15 @@ pub mod env {
     pub const NOTIFY: &str = "NUDGE_NOTIFY";
     /// Keys that become variables of containers: `app=GREETING,app=LIVES`.
     pub const VARIABLES: &str = "NUDGE_VARIABLES";
-    /// The agent's own memory volume from which the kubelet reads these variables: a file for each container, of its name.
+    /// The agent's own memory volume from which the kubelet reads these variables: a file for each container, of its
+    /// name.
     pub const VARIABLES_DIR: &str = "NUDGE_VARIABLES_DIR";
     /// What counts as an acknowledgement: `delivered` (the default) or `fetched`.
     pub const ACK: &str = "NUDGE_ACK";
     /// The webhooks that exist from the start: `app=http://127.0.0.1:8080/changed`, with commas.
     pub const WEBHOOKS: &str = "NUDGE_WEBHOOKS";
-    /// The URLs at which containers are asked whether they take a version: `app=http://127.0.0.1:8080/config-check`, with commas.
+    /// The URLs at which containers are asked whether they take a version: `app=http://127.0.0.1:8080/config-check`,
+    /// with commas.
     pub const CHECKS: &str = "NUDGE_CHECKS";
     /// Other targets of webhooks and checks: `10.0.0.9:8080`, with commas.
     pub const WEBHOOK_ALLOW: &str = "NUDGE_WEBHOOK_ALLOW";
@@ -50,7 +54,8 @@ pub mod env {
     pub const HUB_CA: &str = "NUDGE_HUB_CA";
     /// The file with the projected service-account token.
     pub const HUB_TOKEN_FILE: &str = "NUDGE_HUB_TOKEN_FILE";
-    /// The folder of the mounted versions: `<folder>/<config>/<version>/<part>/<key>`. A part without any key is missing.
+    /// The folder of the mounted versions: `<folder>/<config>/<version>/<part>/<key>`. A part without any key is
+    /// missing.
     pub const BOOTSTRAP_DIR: &str = "NUDGE_BOOTSTRAP_DIR";
     /// The agent's own memory volume: keys, and the last good contents.
     pub const STATE_DIR: &str = "NUDGE_STATE_DIR";
@@ -58,8 +63,8 @@ pub mod env {
     pub const SHARE_DIR: &str = "NUDGE_SHARE_DIR";
     /// The pod's addresses, with commas (`status.podIPs` by the downward API).
     pub const POD_IPS: &str = "NUDGE_POD_IPS";
-    /// `true` where the agent ends when the hub says that the pod's other containers have ended and will not start again. Where
-    /// the agent is an ordinary container, its pod would otherwise never end.
+    /// `true` where the agent ends when the hub says that the pod's other containers have ended and will not start
+    /// again. Where the agent is an ordinary container, its pod would otherwise never end.
     pub const END_WITH_CONTAINERS: &str = "NUDGE_END_WITH_CONTAINERS";
     /// The time for which `wait-ready` waits: `30s`.
     pub const START_TIMEOUT: &str = "NUDGE_START_TIMEOUT";

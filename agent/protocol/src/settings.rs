@@ -1,5 +1,6 @@
-//! The format of the settings that the injector writes into the agent's environment and the agent reads. There is one reader
-//! for both, so that the agent starts with every setting that is admitted. A variable with an empty list is left out.
+//! The format of the settings that the injector writes into the agent's environment and the agent reads. There is one
+//! reader for both, so that the agent starts with every setting that is admitted. A variable with an empty list is left
+//! out.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -36,19 +37,22 @@ pub fn write_list(items: impl IntoIterator<Item = impl Display>) -> String {
     items.join(&SEPARATOR.to_string())
 }
 
-/// Reads a duration such as `30s`, `2m` or `500ms`.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let refuse = || "write a number with ms, s or m, such as 30s, and at most 60m".to_owned();
-    let digits = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(refuse)?;
-    let number: u64 = text[..digits].parse().map_err(|_| refuse())?;
-    let millis = match &text[digits..] {
+/// Reads a time such as `30s`, `2m` or `500ms`.
+pub fn parse_time(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit())?);
+    let millis = match unit {
         "ms" => 1,
         "s" => 1000,
         "m" => 60_000,
-        _ => return Err(refuse()),
+        _ => return None,
     };
-    let duration = number.checked_mul(millis).map(Duration::from_millis);
-    duration.filter(|duration| !duration.is_zero() && *duration <= MAX_DURATION).ok_or_else(refuse)
+    Some(Duration::from_millis(u64::from(number.parse::<u32>().ok()?) * millis))
+}
+
+/// Reads a time such as `30s`, longer than nothing and at most an hour.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration = parse_time(text).filter(|duration| !duration.is_zero() && *duration <= MAX_DURATION);
+    duration.ok_or_else(|| "write a number with ms, s or m, such as 30s, and at most 60m".to_owned())
 }
 
 /// Reads the list of allowed webhook targets outside of the pod: `10.0.0.9:8080, [fd00::9]:8080`.
@@ -114,8 +118,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(ports in proptest::collection::vec(1..=u16::MAX, 1..5)) {
-            let all: Vec<SocketAddr> = ports.into_iter().map(|port| SocketAddr::from(([10, 0, 0, 9], port))).collect();
-            prop_assert_eq!(parse_targets(&write_list(&all)).unwrap(), all);
+            let targets: Vec<SocketAddr> = ports.into_iter().map(|port| SocketAddr::from(([10, 0, 0, 9], port))).collect();
+            prop_assert_eq!(parse_targets(&write_list(&targets)).unwrap(), targets);
         }
 
         #[test]

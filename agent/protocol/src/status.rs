@@ -61,7 +61,7 @@ pub struct ContactStatus {
     pub interval: bool,
 }
 
-/// One config.
+/// A config that is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigStatus {
@@ -161,7 +161,7 @@ pub struct Overlap {
     pub hidden: Vec<ConfigName>,
 }
 
-/// One container.
+/// A container that the agent serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerStatus {
@@ -189,7 +189,8 @@ pub struct FilesStatus {
     /// The `ETag` of the dictionary that the files hold; absent before the first write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
-    /// The reason why the files are not up to date; absent if they are. Containers are notified only after the files are in place.
+    /// The reason why the files are not up to date; absent if they are. Containers are notified only after the files
+    /// are in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

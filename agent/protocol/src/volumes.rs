@@ -1,7 +1,8 @@
-//! The volumes that the agent keeps in place of volumes of ConfigMaps and Secrets: what the injector writes into the agent's settings, and
-//! the agent reads.
+//! The volumes that the agent keeps in place of volumes of ConfigMaps and Secrets: what the injector writes into the
+//! agent's settings, and the agent reads.
 //!
-//! The setting is a JSON list. Its fields follow `ConfigMapVolumeSource` and `SecretVolumeSource` of the Kubernetes API.
+//! The setting is a JSON list. Its fields follow `ConfigMapVolumeSource` and `SecretVolumeSource` of the Kubernetes
+//! API.
 
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +96,8 @@ pub fn write(volumes: &[KeptVolume]) -> String {
     serde_json::to_string(volumes).unwrap_or_default()
 }
 
-/// Returns whether a path stays within the folder that it is relative to, and has none of the names that the agent uses there.
+/// Returns whether a path stays within the folder that it is relative to, and has none of the names that the agent uses
+/// there.
 pub fn is_relative(path: &str) -> bool {
     let mut names = path.split('/');
     !path.starts_with("..") && names.all(|name| !matches!(name, "" | "." | ".."))

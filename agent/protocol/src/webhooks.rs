@@ -16,7 +16,7 @@ pub struct WebhookRequest {
     pub container: Option<ContainerName>,
 }
 
-/// One subscription, as `POST /hooks` and `GET /hooks` show it.
+/// A subscription, as `POST /hooks` and `GET /hooks` show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookView {
     /// The ID for `DELETE /hooks/{id}`.

@@ -20,7 +20,7 @@ const ACCEPT_BACKOFF: Backoff = Backoff { first: Duration::from_millis(10), long
 /// The maximum number of accepted connections that wait for a slot; the kernel's queue keeps the rest.
 const MAX_PARKED: usize = 64;
 
-/// Why a connection ended early.
+/// The reason why a connection ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The TLS handshake failed.
@@ -73,14 +73,15 @@ pub struct Server {
     pub name: &'static str,
     /// The counters of refused and failed connections.
     pub metrics: ConnectionMetrics,
-    /// How long connections have to end on shutdown.
+    /// The time that connections have to end on shutdown.
     pub drain: Duration,
     /// The trimmer that returns memory after connections have ended.
     pub trimmer: Option<Trimmer>,
 }
 
 impl Server {
-    /// Serves until `shutdown`. Then it closes the listener, waits for connections to end, and cuts those that are left.
+    /// Serves until `shutdown`. Then it closes the listener, waits for connections to end, and cuts those that are
+    /// left.
     pub async fn run<L: Listen, H: Handler<L::Stream>>(
         self,
         listener: L,
@@ -182,7 +183,8 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// A handler that sends back each byte, panics at `p`, never ends at `h`, and ends after the next byte once the server stops.
+    /// A handler that sends back each byte, panics at `p`, never ends at `h`, and ends after the next byte once the
+    /// server stops.
     struct Echo(Slots);
 
     impl Handler<TcpStream> for Echo {
@@ -213,7 +215,7 @@ mod tests {
         address: SocketAddr,
         metrics: ConnectionMetrics,
         stop: oneshot::Sender<()>,
-        served: JoinHandle<()>,
+        task: JoinHandle<()>,
     }
 
     impl TestServer {
@@ -227,8 +229,8 @@ mod tests {
                 let _ = stopped.await;
             };
             let echo = Arc::new(Echo(Slots::new(bounds, metrics.clone())));
-            let served = tokio::spawn(server.run(listener, echo, shutdown));
-            Self { address, metrics, stop, served }
+            let task = tokio::spawn(server.run(listener, echo, shutdown));
+            Self { address, metrics, stop, task }
         }
 
         async fn connect(&self) -> TcpStream {
@@ -245,9 +247,9 @@ mod tests {
     #[tokio::test]
     async fn a_panic_ends_its_connection_only() {
         let server = TestServer::start(Bounds::shared(4), TIMEOUT).await;
-        let (mut one, mut other) = (server.connect().await, server.connect().await);
+        let (mut first, mut other) = (server.connect().await, server.connect().await);
         assert_eq!(echo(&mut other, b'x').await, Some(b'x'));
-        assert_eq!(echo(&mut one, b'p').await, None);
+        assert_eq!(echo(&mut first, b'p').await, None);
         assert_eq!(echo(&mut other, b'y').await, Some(b'y'));
         assert_eq!((server.metrics.open.get(), server.metrics.failed.get()), (1, 1));
     }
@@ -256,21 +258,21 @@ mod tests {
     async fn a_connection_beyond_the_bound_waits_for_a_slot_or_cuts_another() {
         let waits = Bounds { sharing: Sharing::None, grace: TIMEOUT, slot_wait: TIMEOUT, ..Bounds::shared(1) };
         let server = TestServer::start(waits, TIMEOUT).await;
-        let mut one = server.connect().await;
-        assert_eq!(echo(&mut one, b'x').await, Some(b'x'));
-        let mut two = server.connect().await;
-        two.write_all(b"y").await.unwrap();
+        let mut first = server.connect().await;
+        assert_eq!(echo(&mut first, b'x').await, Some(b'x'));
+        let mut second = server.connect().await;
+        second.write_all(b"y").await.unwrap();
         assert_eq!(server.metrics.open.get(), 1);
-        drop(one);
-        assert_eq!(timeout(TIMEOUT, two.read_u8()).await.unwrap().unwrap(), b'y');
+        drop(first);
+        assert_eq!(timeout(TIMEOUT, second.read_u8()).await.unwrap().unwrap(), b'y');
         assert_eq!(server.metrics.refused.get(), 0);
 
         let server = TestServer::start(Bounds::shared(1), TIMEOUT).await;
-        let mut one = server.connect().await;
-        assert_eq!(echo(&mut one, b'x').await, Some(b'x'));
-        let mut two = server.connect().await;
-        assert_eq!(echo(&mut two, b'y').await, Some(b'y'));
-        assert_eq!(echo(&mut one, b'z').await, None);
+        let mut first = server.connect().await;
+        assert_eq!(echo(&mut first, b'x').await, Some(b'x'));
+        let mut second = server.connect().await;
+        assert_eq!(echo(&mut second, b'y').await, Some(b'y'));
+        assert_eq!(echo(&mut first, b'z').await, None);
         assert_eq!((server.metrics.open.get(), server.metrics.refused.get(), server.metrics.accepted.get()), (1, 1, 2));
     }
 
@@ -282,10 +284,10 @@ mod tests {
         assert_eq!(echo(&mut hangs, b'x').await, Some(b'x'));
         ends.write_all(b"s").await.unwrap();
         hangs.write_all(b"h").await.unwrap();
-        let TestServer { address, stop, served, .. } = server;
+        let TestServer { address, stop, task, .. } = server;
         drop(stop);
         assert_eq!(timeout(TIMEOUT, ends.read_u8()).await.unwrap().unwrap(), b's');
-        timeout(TIMEOUT, served).await.unwrap().unwrap();
+        timeout(TIMEOUT, task).await.unwrap().unwrap();
         assert!(timeout(TIMEOUT, hangs.read_u8()).await.unwrap().is_err());
         assert!(TcpStream::connect(address).await.is_err());
     }

@@ -23,8 +23,8 @@ pub struct HttpLimits {
     pub head: Duration,
     /// The maximum size of a request's head, in bytes.
     pub head_bytes: usize,
-    /// The maximum buffer for what a client sends and for a reply's head, in bytes. Bodies of replies are not copied into
-    /// it.
+    /// The maximum buffer for what a client sends and for a reply's head, in bytes. Bodies of replies are not copied
+    /// into it.
     pub buffer_bytes: usize,
 }
 
@@ -41,8 +41,8 @@ impl HttpLimits {
     }
 }
 
-/// Answers the requests of a connection until its end. Once `shutdown` is done, an idle connection ends at once, another
-/// after its reply.
+/// Answers the requests of a connection until its end. Once `shutdown` is done, an idle connection ends at once,
+/// another after its reply.
 pub fn serve_http<S, A, F, B>(
     stream: S,
     limits: &HttpLimits,
@@ -70,7 +70,7 @@ where
     }
 }
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
     /// The body is longer than it may be.
@@ -79,8 +79,8 @@ pub enum BodyError {
     BrokenOff,
 }
 
-/// Reads a body of at most_kept `max_bytes` into one buffer, which is all the memory that it takes, however small its pieces
-/// are: a piece that was kept would keep the buffer of the connection that it was read into.
+/// Reads a body of at most_kept `max_bytes` into one buffer, which is all the memory that it takes, however small its
+/// pieces are: a piece that was kept would keep the buffer of the connection that it was read into.
 pub async fn read_body(body: impl Body<Data = Bytes>, max_bytes: usize) -> Result<Vec<u8>, BodyError> {
     let mut body = pin!(body);
     let length = body.size_hint().upper().map_or(max_bytes, |length| usize::try_from(length).unwrap_or(usize::MAX));

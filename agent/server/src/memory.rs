@@ -16,7 +16,8 @@ pub fn limit_arenas(max_arenas: u8) {
     {
         // M_ARENA_MAX, see mallopt(3); the libc crate does not name it.
         const M_ARENA_MAX: libc::c_int = -8;
-        // SAFETY: mallopt only sets a number inside the allocator and takes any value; it is called before other threads.
+        // SAFETY: mallopt only sets a number inside the allocator and takes any value; it is called before other
+        // threads.
         #[allow(unsafe_code)]
         unsafe {
             libc::mallopt(M_ARENA_MAX, max_arenas.into());

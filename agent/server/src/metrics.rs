@@ -7,13 +7,13 @@ use prometheus_client::registry::Registry;
 /// The connections of one listener; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionMetrics {
-    /// Open connections.
+    /// The open connections.
     pub open: Gauge,
-    /// Connections that got a slot.
+    /// The connections that got a slot.
     pub accepted: Counter,
-    /// Connections closed because there were too many.
+    /// The connections that were closed because there were too many.
     pub refused: Counter,
-    /// Connections that ended with an error.
+    /// The connections that ended with an error.
     pub failed: Counter,
 }
 
@@ -22,11 +22,8 @@ impl ConnectionMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register("connections", "Open connections", self.open.clone());
         registry.register("connections_accepted", "Connections that got a slot", self.accepted.clone());
-        registry.register(
-            "connections_refused",
-            "Connections closed because there were too many",
-            self.refused.clone(),
-        );
+        let refused = self.refused.clone();
+        registry.register("connections_refused", "Connections closed because there were too many", refused);
         registry.register("connections_failed", "Connections that ended with a TLS or HTTP fault", self.failed.clone());
     }
 }

@@ -42,7 +42,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn full(rate: Rate, now: Instant) -> Self {
+    fn new(rate: Rate, now: Instant) -> Self {
         Self { left: f64::from(rate.burst), refilled_at: now }
     }
 
@@ -52,20 +52,20 @@ impl Bucket {
         self.refilled_at = self.refilled_at.max(now);
     }
 
-    fn take(&mut self, rate: Rate, now: Instant) -> bool {
+    fn try_take(&mut self, rate: Rate, now: Instant) -> bool {
         self.refill(rate, now);
-        let taken = self.left >= 1.0;
-        if taken {
+        let has_unit = self.left >= 1.0;
+        if has_unit {
             self.left -= 1.0;
         }
-        taken
+        has_unit
     }
 }
 
 impl<K: Eq + Hash> Rates<K> {
     /// Creates a table that gives `rate` to each of at most `max_keys` keys at a time.
     pub fn new(rate: Rate, max_keys: usize, now: Instant) -> Self {
-        let table = Table { by_key: HashMap::new(), others: Bucket::full(rate, now), pruned_at: now };
+        let table = Table { by_key: HashMap::new(), others: Bucket::new(rate, now), pruned_at: now };
         Self { rate, max_keys, table: Mutex::new(table) }
     }
 
@@ -79,7 +79,7 @@ impl<K: Eq + Hash> Rates<K> {
         let table = lock(&self.table);
         let full = table.by_key.len() >= self.max_keys;
         let bucket = table.by_key.get(key).copied().or_else(|| full.then_some(table.others));
-        bucket.is_none_or(|mut bucket| bucket.take(self.rate, now))
+        bucket.is_none_or(|mut bucket| bucket.try_take(self.rate, now))
     }
 
     /// Takes one for `key`; returns `false` where it has taken all that it may at `now`.
@@ -88,7 +88,7 @@ impl<K: Eq + Hash> Rates<K> {
         let mut table = lock(&self.table);
         let table = &mut *table;
         if let Some(bucket) = table.by_key.get_mut(&key) {
-            return bucket.take(rate, now);
+            return bucket.try_take(rate, now);
         }
         if table.by_key.len() >= self.max_keys && now.saturating_duration_since(table.pruned_at) >= PRUNE_INTERVAL {
             table.pruned_at = now;
@@ -99,9 +99,9 @@ impl<K: Eq + Hash> Rates<K> {
             });
         }
         if table.by_key.len() >= self.max_keys {
-            return table.others.take(rate, now);
+            return table.others.try_take(rate, now);
         }
-        table.by_key.entry(key).or_insert_with(|| Bucket::full(rate, now)).take(rate, now)
+        table.by_key.entry(key).or_insert_with(|| Bucket::new(rate, now)).try_take(rate, now)
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
     fn each_key_has_a_burst_and_then_its_rate() {
         let began = Instant::now();
         let rates = Rates::new(RATE, 10, began);
-        let taken = |key, at| (0..10).filter(|_| rates.take(key, at)).count();
+        let count_taken = |key, at| (0..10).filter(|_| rates.take(key, at)).count();
         assert!((0..10).all(|_| rates.is_allowed(&"a", began)), "a look takes nothing");
         assert_eq!((taken("a", began), taken("b", began)), (3, 3));
         assert!(!rates.is_allowed(&"a", began) && rates.is_allowed(&"a", began + second(1)));
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(others, 3);
         assert!((0..4).all(|key| rates.take(key, began)));
         assert_eq!(rates.table.lock().unwrap().by_key.len(), 4);
-        // Those that have rested make room.
+        // Keys that have rested make room.
         let later = began + second(10);
         assert!((100..104).all(|key| rates.take(key, later)));
         assert_eq!(rates.table.lock().unwrap().by_key.len(), 4);

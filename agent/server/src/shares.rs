@@ -1,5 +1,5 @@
-//! A limited resource, such as handshakes at the same time, of which no peer has more than a quarter. A peer that needs more waits in a
-//! queue of its own, so the common queue holds no more than a quarter from each.
+//! A limited resource, such as handshakes at the same time, of which no peer has more than a quarter. A peer that needs
+//! more waits in a queue of its own, so the common queue holds no more than a quarter from each.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -64,7 +64,8 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Creates a resource of `total` units. `largest` is what one taker may need at once: a peer's share is at least that.
+    /// Creates a resource of `total` units. `largest` is what one taker may need at once: a peer's share is at least
+    /// that.
     pub fn new(total: usize, largest: usize) -> Self {
         let total = total.max(largest);
         let share = u32::try_from(total.div_ceil(4).max(largest)).unwrap_or(u32::MAX);
@@ -109,12 +110,12 @@ mod tests {
     fn no_peer_has_more_than_a_quarter() {
         let shares = Shares::new(8, 1);
         let take = |host, units| shares.take(peer(host), units).now_or_never();
-        let one = [take(1, 1), take(1, 1), take(1, 1)];
-        assert_eq!(one.each_ref().map(Option::is_some), [true, true, false]);
+        let permits = [take(1, 1), take(1, 1), take(1, 1)];
+        assert_eq!(permits.each_ref().map(Option::is_some), [true, true, false]);
         let others: Vec<_> = (2..5).map(|host| take(host, 2).unwrap()).collect();
         // Nothing is left, and a wait that is given up keeps no units.
         assert!(take(5, 1).is_none());
-        drop(one);
+        drop(permits);
         assert!(take(5, 2).is_some() && take(1, 2).is_some());
         drop(others);
         assert_eq!(shares.total.available_permits(), 8);

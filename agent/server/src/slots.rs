@@ -8,9 +8,9 @@
 //! 3. an inactive one of the newcomer itself;
 //! 4. where connections that are being answered stay, an inactive one of any peer.
 //!
-//! Among the connections of a peer, a slow handshake goes first, then the connection that has been inactive longest. So a
-//! peer with many connections can't keep out one with few. [`Bounds`] says whether connections that are being answered are
-//! cut, too.
+//! Among the connections of a peer, a slow handshake goes first, then the connection that has been inactive longest. So
+//! a peer with many connections can't keep out one with few. [`Bounds`] says whether connections that are being
+//! answered are cut, too.
 
 #[cfg(test)]
 #[path = "slots_tests.rs"]
@@ -41,8 +41,8 @@ pub struct Bounds {
     pub max_connections: usize,
     /// The peers that have a share each.
     pub sharing: Sharing,
-    /// The time for which a connection may be inactive before it has to give way: its first or next request may be on its
-    /// way. A peer that has a share replaces its own idle connections at once.
+    /// The time for which a connection may be inactive before it has to give way: its first or next request may be on
+    /// its way. A peer that has a share replaces its own idle connections at once.
     pub grace: Duration,
     /// Whether connections that are being answered give way, too.
     pub cut_busy: bool,
@@ -57,21 +57,22 @@ pub enum Sharing {
     None,
     /// Each address.
     Addresses,
-    /// Each IPv4 address and each IPv6 network (the first 64 bits), since one machine may have all addresses of a network.
+    /// Each IPv4 address and each IPv6 network (the first 64 bits), since one machine may have all addresses of a
+    /// network.
     Networks,
 }
 
 impl Bounds {
-    /// Returns bounds that give each network a share. Connections that are being answered give way to a network that has
-    /// fewer.
+    /// Returns bounds that give each network a share. Connections that are being answered give way to a network that
+    /// has fewer.
     pub fn shared(max_connections: usize) -> Self {
         let (grace, slot_wait) = (Duration::ZERO, Duration::ZERO);
         Self { max_connections, sharing: Sharing::Networks, grace, cut_busy: true, slot_wait }
     }
 }
 
-/// The peer that a connection is counted for: an IPv4 address, or the half of an IPv6 address that names a network, since
-/// one machine has all of it.
+/// The peer that a connection is counted for: an IPv4 address, or the half of an IPv6 address that names a network,
+/// since one machine has all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Peer(IpAddr);
 
@@ -151,8 +152,8 @@ impl Share {
         Rank { connections: self.count(), inactive_since: inactive.map(|(since, _)| Reverse(since)), peer }
     }
 
-    /// Returns the inactive connection that gives way first, of those that have been inactive for longer than the grace of
-    /// their phase.
+    /// Returns the inactive connection that gives way first, of those that have been inactive for longer than the grace
+    /// of their phase.
     fn inactive(&self, now: Instant, handshake_grace: Duration, idle_grace: Duration) -> Option<Since> {
         let first =
             |phase, grace| self.first(phase).filter(|&(since, _)| now.saturating_duration_since(since) >= grace);
@@ -174,9 +175,9 @@ struct Entry {
     cut: Arc<Notify>,
 }
 
-/// All connections. A step costs the logarithm of their number, and to take one out of the middle of a share moves up to
-/// half of the peer's connections in that phase: 24 bytes each, at most 150 KB with 12,000 connections. Trees would cost no
-/// move, but more code in every agent. What each request does is only filed when the next connection comes.
+/// All connections. A step costs the logarithm of their number, and to take one out of the middle of a share moves up
+/// to half of the peer's connections in that phase: 24 bytes each, at most 150 KB with 12,000 connections. Trees would
+/// cost no move, but more code in every agent. What each request does is only filed when the next connection comes.
 #[derive(Debug, Default)]
 struct Table {
     entries: BTreeMap<u64, Entry>,
@@ -298,8 +299,8 @@ impl Slots {
         lock(&self.0.table)
     }
 
-    /// Takes a slot for a new connection, if need be that of another one, which is cut. Returns `None` where no other has to
-    /// give way.
+    /// Takes a slot for a new connection, if need be that of another one, which is cut. Returns `None` where no other
+    /// has to give way.
     pub fn take(&self, address: IpAddr, now: Instant) -> Option<Slot> {
         let bounds = &self.0.bounds;
         let peer = match bounds.sharing {
@@ -355,8 +356,8 @@ impl Slots {
         Arc::ptr_eq(&self.0, &slot.0.slots.0)
     }
 
-    /// Cuts connections that still send content older than `generation`: a client that reads slowly keeps a whole one in
-    /// memory, and several changes in a row would keep several.
+    /// Cuts connections that still send content older than `generation`: a client that reads slowly keeps a whole one
+    /// in memory, and several changes in a row would keep several.
     pub fn cut_older(&self, generation: u64) {
         for entry in self.table().entries.values() {
             if entry.sending.is_some_and(|sending| sending < generation) {

@@ -24,8 +24,8 @@ pub const AHEAD_BYTES: usize = 64 * 1024;
 /// The time for which a handshake keeps its turn while it waits for the client.
 const HANDSHAKE_TURN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns settings for TLS 1.2 and 1.3 with HTTP/1.1. The resolver may change its certificate at any time. Sessions are
-/// not resumed: connections are long, and a store of sessions costs memory.
+/// Returns settings for TLS 1.2 and 1.3 with HTTP/1.1. The resolver may change its certificate at any time. Sessions
+/// are not resumed: connections are long, and a store of sessions costs memory.
 pub fn server_config(certificates: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
     server_config_for(certificates, WebPkiClientVerifier::no_client_auth())
 }
@@ -48,8 +48,8 @@ pub fn server_config_for(
 /// A connection after its handshake. Its writes fail when the client reads nothing for too long.
 pub type TlsStream = tokio_rustls::server::TlsStream<StallGuard<TcpStream>>;
 
-/// The turns of handshakes, which bound how many run at the same time. The rest wait, so that after a storm the first are
-/// done early instead of all late.
+/// The turns of handshakes, which bound how many run at the same time. The rest wait, so that after a storm the first
+/// are done early instead of all late.
 #[derive(Debug)]
 pub struct Turns {
     /// The turns; one address has at most a quarter.
@@ -74,8 +74,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Does the handshake once the client has begun it. `ahead` bounds how much TLS encrypts ahead of what the client reads, in
-    /// bytes.
+    /// Does the handshake once the client has begun it. `ahead` bounds how much TLS encrypts ahead of what the client
+    /// reads, in bytes.
     pub async fn accept(&self, stream: TcpStream, slot: &Slot, ahead: usize) -> Result<TlsStream, ConnectionError> {
         // On the heap, which is free again after the handshake.
         let stream = Box::pin(self.handshake(stream, slot, ahead)).await.map_err(ConnectionError::Handshake)?;

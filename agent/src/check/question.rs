@@ -1,4 +1,5 @@
-//! A question: all containers that have a check are asked about one candidate, at the same time, each until it has answered.
+//! A question: all containers that have a check are asked about one candidate, at the same time, each until it has
+//! answered.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -105,8 +106,8 @@ impl Checks {
         self.0.candidate.subscribe()
     }
 
-    /// Asks whether the containers take `candidate` in place of the served dictionary. Answers are overdue after `timeout`. Needs a
-    /// tokio runtime.
+    /// Asks whether the containers take `candidate` in place of the served dictionary. Answers are overdue after
+    /// `timeout`. Needs a tokio runtime.
     pub fn ask(
         &self,
         candidate: Candidate,

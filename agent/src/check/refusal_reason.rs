@@ -1,18 +1,20 @@
-//! Decides what is shown of the reason for which a container refuses a candidate. The text is not trusted: one bounded line
-//! without hidden characters is shown, and nothing if the text holds a value. Pure.
+//! Decides what is shown of the reason for which a container refuses a candidate. The text is not trusted: one bounded
+//! line without hidden characters is shown, and nothing if the text holds a value. Pure.
 //!
-//! A text holds a value if it has the value itself, as it is or as in JSON, or a scalar of a longer one, such as a password in
-//! YAML. The whole text is searched before it is cut.
+//! A text holds a value if it has the value itself, as it is or as in JSON, or a scalar of a longer one, such as a
+//! password in YAML. The whole text is searched before it is cut.
 
 use nudge_protocol::bounded_text::one_line;
 
 use crate::content::Dictionary;
 
-/// The maximum size of a text that is read, in bytes. Of a longer one nothing is shown: its end could be the beginning of a value.
+/// The maximum size of a text that is read, in bytes. Of a longer one nothing is shown: its end could be the beginning
+/// of a value.
 pub(super) const MAX_READ_BYTES: usize = 4096;
 /// The maximum size of a text that is shown, in bytes.
 const MAX_SHOWN_BYTES: usize = 512;
-/// The size from which a value counts within a word, too; a shorter one counts as a word only: 8075 does not hold the number 5.
+/// The size from which a value counts within a word, too; a shorter one counts as a word only: 8075 does not hold the
+/// number 5.
 const MIN_PART_BYTES: usize = 8;
 /// The size from which a scalar of a longer value counts; a shorter one is not a secret, and many texts have it.
 const MIN_SCALAR_BYTES: usize = 6;
@@ -176,9 +178,9 @@ mod tests {
             before in "\\PC{0,20}", after in "\\PC{0,20}", which: prop::sample::Index,
         ) {
             let value = which.get(&values);
-            let all: Vec<&[u8]> = values.iter().map(String::as_bytes).collect();
+            let values: Vec<&[u8]> = values.iter().map(String::as_bytes).collect();
             let text = format!("{before}{value}{after}");
-            let shown = display(text.as_bytes(), &all);
+            let shown = display(text.as_bytes(), &values);
             prop_assert_eq!(shown, LEFT_OUT, "{:?}", text);
         }
 

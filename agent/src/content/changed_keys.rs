@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use super::Dictionary;
 
-/// Returns the user's keys that were added, removed, or have another value, in order. Nudge's own keys, which change with every
-/// version, are left out.
+/// Returns the user's keys that were added, removed, or have another value, in order. Nudge's own keys, which change
+/// with every version, are left out.
 pub fn changed_keys(old: &Dictionary, new: &Dictionary) -> Vec<String> {
     let mut changed = Vec::new();
     let mut left = old.entries().iter().filter(|entry| !entry.is_reserved()).peekable();

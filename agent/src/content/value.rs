@@ -1,4 +1,5 @@
-//! One value: bytes that no log shows, that are shared and not copied, and that are wiped when the last clone is dropped.
+//! One value: bytes that no log shows, that are shared and not copied, and that are wiped when the last clone is
+//! dropped.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! The pod's own certificate authority and the serving certificates it signs.
 //!
-//! Clients read their trust anchor once, so the authority stays the same for the pod's life. A serving certificate is made at
-//! every start, for the pod's addresses. Both follow RFC 5280 closely (key usages, key identifiers), because OpenSSL's strict
-//! mode, the default in Python 3.13, refuses others.
+//! Clients read their trust anchor once, so the authority stays the same for the pod's life. A serving certificate is
+//! made at every start, for the pod's addresses. Both follow RFC 5280 closely (key usages, key identifiers), because
+//! OpenSSL's strict mode, the default in Python 3.13, refuses others.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_key_of_another_authority_is_refused() {
         let now = OffsetDateTime::now_utc();
-        let (one, two) = (Authority::generate(now).unwrap(), Authority::generate(now).unwrap());
-        assert!(Authority::from_pem(one.certificate_pem(), &two.key_pem()).is_err());
+        let (first, second) = (Authority::generate(now).unwrap(), Authority::generate(now).unwrap());
+        assert!(Authority::from_pem(first.certificate_pem(), &second.key_pem()).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! The handout for the application under `exec`: files with the token and the certificate, and the variables that name them.
+//! The handout for the application under `exec`: files with the token and the certificate, and the variables that name
+//! them.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -26,8 +27,8 @@ pub struct Handout {
 }
 
 impl Handout {
-    /// Writes the files below `XDG_RUNTIME_DIR` if it is set (in memory, private to the user), otherwise below the folder for
-    /// temporary files.
+    /// Writes the files below `XDG_RUNTIME_DIR` if it is set (in memory, private to the user), otherwise below the
+    /// folder for temporary files.
     pub fn write(identity: &Identity, runtime_dir: Option<&Path>) -> Result<Self, HandoutError> {
         let parent = std::env::temp_dir();
         let fail = |source| HandoutError { path: parent.clone(), source };

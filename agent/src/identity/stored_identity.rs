@@ -58,7 +58,8 @@ impl Identity {
         Ok(Self { token, authority: Authority::generate(now).map_err(StateError::Authority)? })
     }
 
-    /// Reads the identity stored in `folder`, or makes a new one and stores it. The folder gets mode 0700, its files 0600.
+    /// Reads the identity stored in `folder`, or makes a new one and stores it. The folder gets mode 0700, its files
+    /// 0600.
     pub fn load_or_generate(folder: &Path, now: OffsetDateTime) -> Result<Self, StateError> {
         let io = |path: &Path| {
             let path = path.to_owned();

@@ -60,8 +60,8 @@ impl Token {
         Zeroizing::new(STANDARD.decode(self.0.as_bytes()).unwrap_or_default())
     }
 
-    /// Returns whether the value of the header `Authorization` is this token: `Bearer <token>` or the bare token. The time that
-    /// this takes reveals nothing about the token.
+    /// Returns whether the value of the header `Authorization` is this token: `Bearer <token>` or the bare token. The
+    /// time that this takes reveals nothing about the token.
     pub fn authorizes(&self, authorization: &[u8]) -> bool {
         let token = match authorization.split_at_checked(7) {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case(b"Bearer ") => rest.trim_ascii_start(),
@@ -83,12 +83,12 @@ mod tests {
 
     #[test]
     fn a_token_is_256_bits_of_standard_base64_and_no_two_are_alike() {
-        let (one, two) = (Token::generate().unwrap(), Token::generate().unwrap());
-        assert_eq!(one.expose().len(), TEXT_BYTES);
-        assert_eq!(one.secret().len(), TOKEN_BYTES);
-        assert_ne!(one.expose(), two.expose());
-        assert_eq!(Token::parse(&format!("{}\n", one.expose())).unwrap().expose(), one.expose());
-        assert!(!format!("{one:?}").contains(one.expose()));
+        let (first, second) = (Token::generate().unwrap(), Token::generate().unwrap());
+        assert_eq!(first.expose().len(), TEXT_BYTES);
+        assert_eq!(first.secret().len(), TOKEN_BYTES);
+        assert_ne!(first.expose(), second.expose());
+        assert_eq!(Token::parse(&format!("{}\n", first.expose())).unwrap().expose(), first.expose());
+        assert!(!format!("{first:?}").contains(first.expose()));
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub struct NotifiedEtags {
 }
 
 impl NotifiedEtags {
-    /// Adds containers without a record, which start with the `first` dictionary. Returns whether that changes anything.
+    /// Adds containers without a record, which start with the `first` dictionary. Returns whether that changes
+    /// anything.
     fn add_missing(&mut self, containers: &[ContainerName], first: &str) -> bool {
         let before = self.etags.len();
         for name in containers {
@@ -63,9 +64,9 @@ impl NotificationRecord {
         etags.unwrap_or_default()
     }
 
-    /// Keeps the file up to date until the publisher is gone. `kept_etag` is that of the dictionary that this agent would serve
-    /// if it restarted now. Only that one is recorded: a container that has a newer one must be notified of it again after a
-    /// restart.
+    /// Keeps the file up to date until the publisher is gone. `kept_etag` is that of the dictionary that this agent
+    /// would serve if it restarted now. Only that one is recorded: a container that has a newer one must be notified of
+    /// it again after a restart.
     pub async fn keep(
         self,
         mut notified: NotifiedEtags,

@@ -26,9 +26,9 @@ const GIVE_UP_TIMEOUT: Duration = Duration::from_mins(10);
 /// The wait for a container that the hub has not reported yet; its start ends the wait.
 const UNKNOWN_CONTAINER_DELAY: Duration = Duration::from_hours(24);
 
-/// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. The container starts
-/// with the dictionary that `ready` has shown before, so nothing is sent for that one, unless it is known to have the one with
-/// `known_etag`.
+/// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. The container
+/// starts with the dictionary that `ready` has shown before, so nothing is sent for that one, unless it is known to
+/// have the one with `known_etag`.
 pub async fn notify_by_signal(
     container: ContainerName,
     signal: NotifySignal,

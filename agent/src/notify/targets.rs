@@ -1,9 +1,10 @@
 //! Decides which processes of a container get the signal. Pure, over any table of processes.
 //!
-//! `SIGUSR1`, `SIGUSR2` and `SIGHUP` end a process that has no handler (signal(7)), so only processes with a handler get the
-//! signal. From the container's first process downwards, the topmost one in every branch gets it: an application below a
-//! shell or an init gets it, and its workers do not, since passing it on is the application's business. An init that catches
-//! every signal and passes it on (dumb-init) gets none: the signal would reach processes without a handler.
+//! `SIGUSR1`, `SIGUSR2` and `SIGHUP` end a process that has no handler (signal(7)), so only processes with a handler
+//! get the signal. From the container's first process downwards, the topmost one in every branch gets it: an
+//! application below a shell or an init gets it, and its workers do not, since passing it on is the application's
+//! business. An init that catches every signal and passes it on (dumb-init) gets none: the signal would reach processes
+//! without a handler.
 
 use std::collections::VecDeque;
 
@@ -52,13 +53,13 @@ pub(super) fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -
     selection
 }
 
-/// Returns whether the process is an init that passes its signals on. Such an init catches all signals, also those of job
-/// control, which runtimes that catch many (Go, Java, Ruby) leave alone. A program may ask for all of them for itself: it is
-/// an init if a living process is below it. Whether an init blocks them can't be seen: while it waits by sigwait(3), the
-/// kernel shows them as not blocked.
+/// Returns whether the process is an init that passes its signals on. Such an init catches all signals, also those of
+/// job control, which runtimes that catch many (Go, Java, Ruby) leave alone. A program may ask for all of them for
+/// itself: it is an init if a living process is below it. Whether an init blocks them can't be seen: while it waits by
+/// sigwait(3), the kernel shows them as not blocked.
 fn passes_on(table: &mut dyn ProcessTable, pid: i32, status: &ProcessStatus) -> bool {
-    const JOB_CONTROL: [i32; 4] = [libc::SIGCONT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
-    let catches_all = JOB_CONTROL.into_iter().all(|signal| status.catches(signal));
+    const JOB_CONTROL_SIGNALS: [i32; 4] = [libc::SIGCONT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    let catches_all = JOB_CONTROL_SIGNALS.into_iter().all(|signal| status.catches(signal));
     catches_all
         && table.children(pid).into_iter().any(|child| table.process(child).is_some_and(|(_, status)| !status.zombie))
 }
@@ -112,7 +113,8 @@ mod tests {
 
     /// The signals that real programs catch, as `/proc/PID/status` shows it (`SigCgt`).
     mod caught {
-        /// dumb-init 1.2, with and without `-c`. It waits by sigwait(3), and the kernel shows nothing as blocked meanwhile.
+        /// dumb-init 1.2, with and without `-c`. It waits by sigwait(3), and the kernel shows nothing as blocked
+        /// meanwhile.
         pub(super) const DUMB_INIT: u64 = 0x7ffb_feff;
         /// A program in Go that asks for every signal, as inits written in Go do.
         pub(super) const GO_ALL: u64 = 0xffff_fffd_7ffb_feff;

@@ -45,7 +45,8 @@ struct Webhook {
     target: WebhookTarget,
     container: Option<ContainerName>,
     notified: NotificationStatus,
-    /// The keys that changed since the last delivery, each with the generation of its last change; no more than an event lists.
+    /// The keys that changed since the last delivery, each with the generation of its last change; no more than an
+    /// event lists.
     changed: BTreeMap<String, u64>,
     /// The last generation whose changed keys did not all fit into `changed`.
     dropped: Option<u64>,
@@ -85,8 +86,8 @@ impl Webhooks {
     }
 
     /// Adds a subscription. The same subscription twice gives the same webhook. A subscriber that is known to have the
-    /// dictionary with `known_etag` is notified if another one is served. Returns whether the webhook is new. Needs a tokio
-    /// runtime.
+    /// dictionary with `known_etag` is notified if another one is served. Returns whether the webhook is new. Needs a
+    /// tokio runtime.
     pub fn add(
         &self,
         url: &str,
@@ -146,8 +147,8 @@ impl Webhooks {
         self.webhooks().iter().filter_map(|webhook| webhook.container.clone()).collect()
     }
 
-    /// Records the keys that have changed with `generation`, whose dictionary has `etag`. Must be called before that dictionary
-    /// is ready.
+    /// Records the keys that have changed with `generation`, whose dictionary has `etag`. Must be called before that
+    /// dictionary is ready.
     pub fn record_changes(&self, changed: &[String], generation: u64, etag: &str) {
         for webhook in self.webhooks().iter_mut() {
             webhook.notified = status_now(Outcome::Pending, String::new(), etag, 0);
@@ -174,8 +175,9 @@ impl Webhooks {
         }
     }
 
-    /// Notifies of `published` until that is done, given up, or there is a newer dictionary. Returns when there is a newer one,
-    /// and `false` when there never will be. An attempt is not cut short, so that no subscriber sees half a request.
+    /// Notifies of `published` until that is done, given up, or there is a newer dictionary. Returns when there is a
+    /// newer one, and `false` when there never will be. An attempt is not cut short, so that no subscriber sees half a
+    /// request.
     async fn notify_one(&self, id: &str, target: &WebhookTarget, published: &Published, ready: &mut Current) -> bool {
         let started = Instant::now();
         let event = random_name("msg");

@@ -22,8 +22,8 @@ const FAULTY_RESCAN_DELAY: Duration = Duration::from_secs(1);
 /// The longest time that a scan may take on the endpoint's thread.
 const MAX_INLINE_SCAN_TIME: Duration = Duration::from_millis(2);
 
-/// The reader of the folder, with the last good contents. It needs no runtime, so it can run on a thread that waits for a
-/// disk.
+/// The reader of the folder, with the last good contents. It needs no runtime, so it can run on a thread that waits for
+/// a disk.
 struct Reader {
     source: DirSource,
     store: Store,
@@ -47,8 +47,8 @@ impl Reader {
         let Scan { mut readings, folders, unsettled, local, .. } = self.source.scan();
         self.is_quick = local && began.elapsed() < MAX_INLINE_SCAN_TIME;
         let faulty = readings.iter().any(|reading| reading.result.is_err());
-        // Good content is taken in at once, the first fault only after a second scan: a file that is replaced in two steps is
-        // missing for a moment.
+        // Good content is taken in at once, the first fault only after a second scan: a file that is replaced in two
+        // steps is missing for a moment.
         self.is_first_fault = faulty && !self.is_first_fault && self.store.problems().is_empty();
         if self.is_first_fault {
             readings.retain(|reading| reading.result.is_ok());
@@ -65,8 +65,8 @@ pub struct DirPipeline {
 }
 
 impl DirPipeline {
-    /// Creates a pipeline that has read nothing yet. The folder is scanned at every `reread_interval`, also when no change is
-    /// noticed.
+    /// Creates a pipeline that has read nothing yet. The folder is scanned at every `reread_interval`, also when no
+    /// change is noticed.
     pub fn new(source: DirSource, store: Store, outlets: Outlets, reread_interval: Duration) -> Self {
         Self {
             reader: Reader { source, store, is_first_fault: false, is_quick: false },
@@ -144,8 +144,9 @@ impl DirPipeline {
         }
     }
 
-    /// Scans the folder: on this thread if that was quick before, since handing the work to another thread and back takes
-    /// longer; otherwise without holding up the endpoint. The result is `None` if the scan panicked; the good contents stay.
+    /// Scans the folder: on this thread if that was quick before, since handing the work to another thread and back
+    /// takes longer; otherwise without holding up the endpoint. The result is `None` if the scan panicked; the good
+    /// contents stay.
     async fn scan(self) -> (Self, Option<ScanResult>) {
         let Self { mut reader, delivery, reread_interval } = self;
         let is_quick = reader.is_quick;

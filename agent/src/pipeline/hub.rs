@@ -58,7 +58,8 @@ impl HubPipeline {
         self.intake.keeper.watch_kept_etag()
     }
 
-    /// Takes in the last good contents, and for the other configs the mounted versions. Serves them if no config is missing.
+    /// Takes in the last good contents, and for the other configs the mounted versions. Serves them if no config is
+    /// missing.
     pub async fn start(&mut self, mounted: Option<&Path>) {
         let Intake { local_versions, keeper, not_ready, .. } = &mut self.intake;
         not_ready.set_reason("the hub has not been polled yet");
@@ -198,7 +199,8 @@ impl HubPipeline {
         next
     }
 
-    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns its fault, if any.
+    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns its fault, if
+    /// any.
     async fn take(&mut self, reply: Reply) -> Option<String> {
         let HubSettings { wait_seconds, report_seconds } = reply.head.settings;
         self.retry.set_wait_seconds(wait_seconds);

@@ -1,5 +1,5 @@
-//! Decides for the intake when the pod's containers are restarted: which content they should be restarted with, whether the
-//! last restart was done, and the variables that they start with.
+//! Decides for the intake when the pod's containers are restarted: which content they should be restarted with, whether
+//! the last restart was done, and the variables that they start with.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -126,8 +126,8 @@ impl InPlace {
         self.variables.check(dictionary).map_err(|fault| cant_apply_fault(&fault))
     }
 
-    /// Decides what comes next. `held_back` is the content that the containers should be restarted with; `None` if they run
-    /// what is served.
+    /// Decides what comes next. `held_back` is the content that the containers should be restarted with; `None` if they
+    /// run what is served.
     pub(super) fn next_step(&mut self, held_back: Option<String>, containers: &Containers) -> RestartStep {
         let now = Instant::now();
         self.retry.due = None;

@@ -1,5 +1,5 @@
-//! Takes in what the hub sends: at once, or when the containers accept it or are restarted with it. Then it is served, stored
-//! and passed on.
+//! Takes in what the hub sends: at once, or when the containers accept it or are restarted with it. Then it is served,
+//! stored and passed on.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -149,7 +149,8 @@ impl Intake {
         }
     }
 
-    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns what is wrong with it.
+    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns what is wrong
+    /// with it.
     pub(super) async fn take(&mut self, reply: Reply) -> Option<String> {
         let taken = self.local_versions.take(reply);
         let readings = if !self.is_serving() {
@@ -424,8 +425,8 @@ impl Intake {
         room.check(&self.store.files_with(contents)).map_err(fault)
     }
 
-    /// Stores the contents that the containers should run, and ends the agent. After its start it serves them before any
-    /// container starts.
+    /// Stores the contents that the containers should run, and ends the agent. After its start it serves them before
+    /// any container starts.
     async fn command_restart(&mut self, command: Command) {
         let Some(in_place) = &mut self.in_place else { return };
         let (head, blocks) = self.local_versions.assigned();

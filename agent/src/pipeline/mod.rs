@@ -1,5 +1,5 @@
-//! The way of contents from a source to the endpoint, the files and the subscribers, in that order; and the reports to the
-//! hub.
+//! The way of contents from a source to the endpoint, the files and the subscribers, in that order; and the reports to
+//! the hub.
 
 mod delivery;
 mod dir;

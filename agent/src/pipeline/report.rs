@@ -1,8 +1,8 @@
 //! Reports to the hub what the pod runs and how its containers took it.
 //!
 //! A report follows each change, and each new connection, since another replica may be at its end. It goes over the
-//! connection of the polls. An outcome that is pending is reported when it has been pending for a while: mostly the outcome
-//! is known in a moment.
+//! connection of the polls. An outcome that is pending is reported when it has been pending for a while: mostly the
+//! outcome is known in a moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -89,8 +89,8 @@ struct AcknowledgedDictionary {
 }
 
 impl AcknowledgedDictionary {
-    /// Returns whether subscribers that have not acknowledged the dictionary with `etag` have this config: it is the same in
-    /// the dictionary that they acknowledged before. Pure.
+    /// Returns whether subscribers that have not acknowledged the dictionary with `etag` have this config: it is the
+    /// same in the dictionary that they acknowledged before. Pure.
     fn has(&self, config: &ConfigView, etag: &str) -> bool {
         self.etag != etag && self.configs.contains(config)
     }
@@ -285,7 +285,8 @@ impl Reporter {
     }
 }
 
-/// Returns whether both reports say the same about the pod. Revisions do not count: they grow with what concerns other pods.
+/// Returns whether both reports say the same about the pod. Revisions do not count: they grow with what concerns other
+/// pods.
 fn is_same(one: &ReportRequest, other: &ReportRequest) -> bool {
     let without = |config: &ReportedConfig| ReportedConfig { revision: 0, ..config.clone() };
     let configs = |report: &ReportRequest| report.configs.iter().map(without).collect::<Vec<_>>();
@@ -302,7 +303,8 @@ fn is_pending(report: &ReportRequest) -> bool {
     !report.acknowledged && !fails && report.containers.iter().all(waits)
 }
 
-/// Converts the status of a container. A container that was not notified of anything yet has the version it started with.
+/// Converts the status of a container. A container that was not notified of anything yet has the version it started
+/// with.
 fn to_reported(container: ContainerStatus) -> ReportedContainer {
     let ContainerStatus { name, notify, ack, notified, acknowledged, .. } = container;
     let fresh = notified.outcome == Outcome::NothingYet && ack == Ack::Delivered;

@@ -7,7 +7,7 @@ use nudge_protocol::backoff::Backoff;
 use tokio::time::{Instant, sleep_until};
 
 /// The waits between attempts.
-const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+const ATTEMPT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 
 /// The next attempt at something that has failed.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl Retry {
     /// Plans an attempt after another failure. Returns the number of failures in a row.
     pub(super) fn plan(&mut self) -> u32 {
         self.failures = self.failures.saturating_add(1);
-        self.due = Some(Instant::now() + BACKOFF.wait(self.failures));
+        self.due = Some(Instant::now() + ATTEMPT_BACKOFF.wait(self.failures));
         self.failures
     }
 

@@ -1,5 +1,5 @@
-//! The command under `nudge-agent exec`, run the way an init does: signals are passed on, orphans are reaped, and the agent
-//! ends with the command.
+//! The command under `nudge-agent exec`, run the way an init does: signals are passed on, orphans are reaped, and the
+//! agent ends with the command.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -61,7 +61,7 @@ impl ChildError {
 }
 
 /// The signals that the agent passes on to the child.
-const FORWARDED: [Signal; 6] =
+const FORWARDED_SIGNALS: [Signal; 6] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// The signals of this process, watched from before the child starts, so that none is lost.
@@ -73,14 +73,14 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to watch. Only the agent sends the signal that notifies the child: one that comes from elsewhere is not passed
-    /// on. Signals that are ignored already, as by nohup(1), stay ignored.
+    /// Begins to watch. Only the agent sends the signal that notifies the child: one that comes from elsewhere is not
+    /// passed on. Signals that are ignored already, as by nohup(1), stay ignored.
     pub fn watch(notification: Option<NotifySignal>) -> Result<Self, ChildError> {
         let stream = |watched: Signal| signal(SignalKind::from_raw(watched as i32)).map_err(ChildError::Signals);
         let status = fs::read("/proc/self/status").ok().and_then(|status| parse_status(&status).ok());
         let is_ignored = |signal: &Signal| status.is_some_and(|status| status.ignores(*signal as i32));
         let mut forwarded = Vec::new();
-        for watched in FORWARDED.into_iter().filter(|signal| !is_ignored(signal)) {
+        for watched in FORWARDED_SIGNALS.into_iter().filter(|signal| !is_ignored(signal)) {
             forwarded.push((watched, stream(watched)?));
         }
         let notification = notification.and_then(|signal| Signal::try_from(to_os_signal(signal).as_raw()).ok());
@@ -106,13 +106,14 @@ async fn next_signal(streams: &mut [(Signal, Stream)]) -> Signal {
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
-    /// Whether there is a terminal to give to the child. The child has a process group of its own, so that Ctrl-C reaches it
-    /// once, not twice.
+    /// Whether there is a terminal to give to the child. The child has a process group of its own, so that Ctrl-C
+    /// reaches it once, not twice.
     has_terminal: bool,
 }
 
 impl Child {
-    /// Starts the command with `variables` added to the environment. This process adopts the orphans below it from now on.
+    /// Starts the command with `variables` added to the environment. This process adopts the orphans below it from now
+    /// on.
     pub fn spawn(command: &[OsString], variables: Vec<(&'static str, String)>) -> Result<Self, ChildError> {
         let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
         // Otherwise the machine's init would adopt orphans, and the agent could not find them among other processes.
@@ -129,14 +130,16 @@ impl Child {
         })?;
         let pid = Pid::from_raw(child.id().cast_signed());
         let child = Self { pid, has_terminal: io::stdin().is_terminal() };
-        // In a pipeline another process may be the one that reads from the terminal: there the child gets it when it needs it.
+        // In a pipeline another process may be the one that reads from the terminal: there the child gets it when it
+        // needs it.
         if io::stdout().is_terminal() {
             child.give_terminal();
         }
         Ok(child)
     }
 
-    /// Passes signals on until the child ends. Returns its exit status, or 128 plus the number of the signal that ended it.
+    /// Passes signals on until the child ends. Returns its exit status, or 128 plus the number of the signal that ended
+    /// it.
     ///
     /// Cancel safe.
     pub async fn wait(&self, signals: &mut Signals) -> u8 {
@@ -201,8 +204,8 @@ impl Child {
         self.take_terminal_back();
         let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
         if !wants_terminal {
-            // Either the shell has just continued the agent, or no shell could, and then the kernel has not stopped it (setpgid(2),
-            // orphaned process groups).
+            // Either the shell has just continued the agent, or no shell could, and then the kernel has not stopped it
+            // (setpgid(2), orphaned process groups).
             self.resume();
         }
     }

@@ -114,14 +114,17 @@ mod tests {
 
     #[test]
     fn who_listens_is_found_by_address_or_by_all_addresses() {
-        let own = i32::try_from(std::process::id()).unwrap();
+        let own_pid = i32::try_from(std::process::id()).unwrap();
         let first = TcpListener::bind("127.0.8.1:0").unwrap();
         let unspecified = TcpListener::bind("0.0.0.0:0").unwrap();
         let find = |listener: &TcpListener, ip: [u8; 4]| {
             find_port_holder(SocketAddr::new(ip.into(), listener.local_addr().unwrap().port()))
         };
         for found in [find(&first, [127, 0, 8, 1]), find(&unspecified, [127, 0, 8, 2])] {
-            assert!(matches!(&found, PortHolder::Process { pid, name } if *pid == own && !name.is_empty()), "{found}");
+            assert!(
+                matches!(&found, PortHolder::Process { pid, name } if *pid == own_pid && !name.is_empty()),
+                "{found}"
+            );
         }
         // The port of the first listener stays taken, so no other test listens there.
         assert_eq!(find(&first, [127, 0, 8, 2]), PortHolder::Unknown);

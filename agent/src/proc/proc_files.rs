@@ -44,8 +44,8 @@ fn has_bit(mask: u64, signal: i32) -> bool {
 /// `runc:[2:INIT]`. The handlers of this process are not the program's.
 const RUNTIME_PREFIX: &str = "runc:[";
 
-/// Reads `/proc/<pid>/status`. A process's name can hold anything but a newline, which the kernel escapes. So only the start
-/// of a line counts, and the first of two equal fields.
+/// Reads `/proc/<pid>/status`. A process's name can hold anything but a newline, which the kernel escapes. So only the
+/// start of a line counts, and the first of two equal fields.
 pub fn parse_status(content: &[u8]) -> Result<ProcessStatus, ParseError> {
     let field = |name: &'static str| {
         let of_line = |line: &'_ [u8]| -> Option<String> {
@@ -70,8 +70,8 @@ fn parse_first<T: FromStr>(text: &str, field: &'static str) -> Result<T, ParseEr
 }
 
 /// Reads field 22 of `/proc/<pid>/stat`: the start of the process, in clock ticks after boot. With the process ID it
-/// identifies one process: IDs are used again, but not within one tick. The name in field 2 may hold spaces and brackets, so
-/// counting begins after the last bracket.
+/// identifies one process: IDs are used again, but not within one tick. The name in field 2 may hold spaces and
+/// brackets, so counting begins after the last bracket.
 pub fn parse_start_time(content: &[u8]) -> Result<u64, ParseError> {
     let error = ParseError { field: "starttime" };
     let bracket = content.iter().rposition(|&byte| byte == b')').ok_or_else(|| error.clone())?;
@@ -88,10 +88,10 @@ pub fn parse_children(content: &[u8]) -> Vec<i32> {
 /// The part that the names of monitors' groups have.
 const MONITOR_MARK: &[u8] = b"-conmon-";
 
-/// Returns whether `/proc/<pid>/cgroup` shows that the process belongs to the container with this ID (64 hex digits). The ID
-/// can be in any element of any path: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope` (systemd), or
-/// above sub-groups (crun). Groups of a container's monitor (`crio-conmon-<id>.scope`) are not the container's. Lines are
-/// `hierarchy:controllers:path`, and a path may hold colons (cgroups(7)).
+/// Returns whether `/proc/<pid>/cgroup` shows that the process belongs to the container with this ID (64 hex digits).
+/// The ID can be in any element of any path: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope`
+/// (systemd), or above sub-groups (crun). Groups of a container's monitor (`crio-conmon-<id>.scope`) are not the
+/// container's. Lines are `hierarchy:controllers:path`, and a path may hold colons (cgroups(7)).
 pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
     if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return false;

@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 use super::proc_files::{ProcessStatus, cgroup_names_container, parse_children, parse_start_time, parse_status};
 
-/// One process. The start time distinguishes it from a later one with the same ID.
+/// A process. The start time distinguishes it from a later one with the same ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     /// The process ID.
@@ -109,13 +109,13 @@ mod tests {
     fn both_ways_find_the_same_children() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let own = i32::try_from(std::process::id()).unwrap();
+        let own_pid = i32::try_from(std::process::id()).unwrap();
         let scanned = LiveTable { scanned: Some(with_parents(process_ids())) };
         for mut table in [scanned, LiveTable::default()] {
-            assert!(table.children(own).contains(&pid));
+            assert!(table.children(own_pid).contains(&pid));
         }
         let (process, status) = LiveTable::default().process(pid).unwrap();
-        assert_eq!((process.pid, status.parent), (pid, own));
+        assert_eq!((process.pid, status.parent), (pid, own_pid));
         drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(LiveTable::default().process(pid), None);

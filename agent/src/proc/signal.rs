@@ -52,10 +52,10 @@ pub fn to_os_signal(signal: NotifySignal) -> Signal {
 
 /// Sends `signal` to exactly `process`.
 ///
-/// A pidfd is opened first; then start time and handler are checked (a process that calls exec(2) keeps its ID and loses its
-/// handlers). From then on the pidfd can't mean another process. Without pidfds, the start time is read right before kill(2),
-/// so another process would have to get the same ID within microseconds. A process that calls exec(2) after the check has no
-/// handler any more; nothing prevents that.
+/// A pidfd is opened first; then start time and handler are checked (a process that calls exec(2) keeps its ID and
+/// loses its handlers). From then on the pidfd can't mean another process. Without pidfds, the start time is read right
+/// before kill(2), so another process would have to get the same ID within microseconds. A process that calls exec(2)
+/// after the check has no handler any more; nothing prevents that.
 pub fn send(process: Process, signal: NotifySignal) -> Result<SendOutcome, SendError> {
     let Some(pid) = Pid::from_raw(process.pid) else { return Ok(SendOutcome::Gone) };
     let signal = to_os_signal(signal);
@@ -76,8 +76,8 @@ pub fn send(process: Process, signal: NotifySignal) -> Result<SendOutcome, SendE
     to_outcome(process, result)
 }
 
-/// Returns whether the error shows that there are no pidfds: the kernel has none (before Linux 5.3), or a seccomp profile
-/// refuses them. All other errors concern the process alone, and kill(2) could reach another one.
+/// Returns whether the error shows that there are no pidfds: the kernel has none (before Linux 5.3), or a seccomp
+/// profile refuses them. All other errors concern the process alone, and kill(2) could reach another one.
 fn lacks_pidfds(error: Errno) -> bool {
     matches!(error, Errno::NOSYS | Errno::PERM)
 }

@@ -1,4 +1,5 @@
-//! The last command to restart, in the agent's state folder: the agent ends with the command, and reads it when it starts again.
+//! The last command to restart, in the agent's state folder: the agent ends with the command, and reads it when it
+//! starts again.
 
 use std::io;
 use std::path::{Path, PathBuf};

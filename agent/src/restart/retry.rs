@@ -1,8 +1,8 @@
 //! Decides when a restart of all containers is commanded, when it is commanded again, and whether it was done. Pure.
 //!
-//! A restart shows in the IDs of containers, which the hub reports: each container that takes its configuration by a restart has
-//! another ID than at the command. An agent that finds after its own start that the restart was not done does not command it
-//! again at once, and gives up after [`MAX_COMMANDS`] commands for one content.
+//! A restart shows in the IDs of containers, which the hub reports: each container that takes its configuration by a
+//! restart has another ID than at the command. An agent that finds after its own start that the restart was not done
+//! does not command it again at once, and gives up after [`MAX_COMMANDS`] commands for one content.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 /// The shortest time between commands for different contents.
 const MIN_COMMAND_INTERVAL: Duration = Duration::from_secs(3);
-/// The waits from a command until the same restart is commanded again. They are long, since init containers of the pod run again.
+/// The waits from a command until the same restart is commanded again. They are long, since init containers of the pod
+/// run again.
 const RETRY_BACKOFF: Backoff = Backoff { first: Duration::from_mins(2), longest: Duration::from_mins(10) };
 /// The maximum number of commands for one content.
 const MAX_COMMANDS: u32 = 3;
@@ -50,15 +51,15 @@ pub fn is_done(command: &Command, ids: &Ids) -> bool {
     ids.iter().all(|(name, id)| !id.is_empty() && command.before.get(name) != Some(id))
 }
 
-/// Returns whether one of the containers is still the one before the command. A container that has not started again yet does
-/// not count: an init container may fail, which another restart does not mend.
+/// Returns whether one of the containers is still the one before the command. A container that has not started again
+/// yet does not count: an init container may fail, which another restart does not mend.
 pub fn is_undone(command: &Command, ids: &Ids) -> bool {
     ids.iter().any(|(name, id)| !id.is_empty() && command.before.get(name) == Some(id))
 }
 
-/// Decides about a content that the containers should be restarted with. `wanted_for` is the time for which it has been wanted,
-/// `uptime` the time for which this agent has run: a command ends the agent, so `uptime` is the time since the last command,
-/// whatever the clock says.
+/// Decides about a content that the containers should be restarted with. `wanted_for` is the time for which it has been
+/// wanted, `uptime` the time for which this agent has run: a command ends the agent, so `uptime` is the time since the
+/// last command, whatever the clock says.
 pub fn decide_command(
     last: Option<&Command>,
     content: &str,

@@ -1,7 +1,7 @@
 //! The variables of containers, as files that the kubelet reads when it starts them (`fileKeyRef`): `NAME='value'`.
 //!
-//! Everything between the quotes is literal, and there is no escape: a value that holds a single quote can't be expressed. The
-//! kubelet takes an empty value for a missing one, and drops a carriage return at the end of a line.
+//! Everything between the quotes is literal, and there is no escape: a value that holds a single quote can't be
+//! expressed. The kubelet takes an empty value for a missing one, and drops a carriage return at the end of a line.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -13,8 +13,8 @@ use crate::proc::find_port_holder;
 use crate::source::Fault;
 use crate::status::StatusPage;
 
-/// The options of the sockets. Replies of large dictionaries would otherwise fill megabytes of the kernel's buffers for each
-/// slow client; requests are small.
+/// The options of the sockets. Replies of large dictionaries would otherwise fill megabytes of the kernel's buffers for
+/// each slow client; requests are small.
 const SOCKET_OPTIONS: SocketOptions =
     SocketOptions { backlog: 1024, send_buffer: Some(64 * 1024), receive_buffer: Some(16 * 1024), keepalive: None };
 /// The time between two attempts to listen at an address.
@@ -66,8 +66,8 @@ impl From<TcpListener> for Bindings {
 }
 
 impl Bindings {
-    /// Listens at one port of these addresses; port 0 takes a free one of the first. Needs a tokio runtime. Fails only if there
-    /// is no port to try again.
+    /// Listens at one port of these addresses; port 0 takes a free one of the first. Needs a tokio runtime. Fails only
+    /// if there is no port to try again.
     pub fn bind(addresses: &[IpAddr], mut port: u16) -> Result<Self, BindError> {
         let first = addresses.first().copied().unwrap_or(IpAddr::from([127, 0, 0, 1]));
         let (mut open, mut faults) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! The endpoint's connections. Clients of the pod share one slot table and those from elsewhere a smaller one, so that a
-//! neighbour on the pod network can't starve the pod. Requests that wait for a change are bounded, too.
+//! The endpoint's connections. Clients of the pod share one slot table and those from elsewhere a smaller one, so that
+//! a neighbour on the pod network can't starve the pod. Requests that wait for a change are bounded, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +34,8 @@ pub struct Connections {
 impl Connections {
     /// Creates the state without connections.
     pub fn new(limits: &Limits, metrics: &ConnectionMetrics) -> Self {
-        // A connection that is being answered is never cut for another. Pods of one node may share an IPv6 network, with probes and
-        // scrapes among them, so each address has a share of its own.
+        // A connection that is being answered is never cut for another. Pods of one node may share an IPv6 network,
+        // with probes and scrapes among them, so each address has a share of its own.
         let (sharing, grace) = (Sharing::Addresses, SLOW_HANDSHAKE_AGE);
         let foreign = Bounds { sharing, grace, cut_busy: false, ..Bounds::shared(limits.foreign_connections) };
         let max_connections = limits.connections;

@@ -37,7 +37,7 @@ pub struct Endpoint {
     /// The certificate and the settings of TLS.
     pub tls: Arc<ServerConfig>,
     /// The addresses whose clients count as being in the pod.
-    pub own: OwnAddresses,
+    pub own_addresses: OwnAddresses,
     /// The bounds.
     pub limits: Arc<Limits>,
     /// The connections.
@@ -52,7 +52,7 @@ where
     A: Fn(Connection, Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<ReplyBody>> + Send + 'static,
 {
-    let Endpoint { bindings, status, tls, own, limits, connections, metrics } = endpoint;
+    let Endpoint { bindings, status, tls, own_addresses, limits, connections, metrics } = endpoint;
     let trimmer = Trimmer::new(TRIM_DELAY);
     let server = || Server {
         name: "endpoint",
@@ -68,7 +68,7 @@ where
         plain_http: "this port speaks HTTPS; use the URL in MY_CONFIG_ENDPOINT",
     };
     let http = HttpLimits { head: limits.head, head_bytes: limits.head_bytes, buffer_bytes: HTTP_BUFFER_BYTES };
-    let clients = Arc::new(Clients { own, limits, connections, tls, http, answer });
+    let clients = Arc::new(Clients { own_addresses, limits, connections, tls, http, answer });
     let mut tasks = JoinSet::new();
     let (open, faults) = bindings.into_parts();
     for listener in open {
@@ -86,7 +86,7 @@ where
 }
 
 struct Clients<A> {
-    own: OwnAddresses,
+    own_addresses: OwnAddresses,
     limits: Arc<Limits>,
     connections: Connections,
     tls: Tls,
@@ -100,7 +100,7 @@ where
     F: Future<Output = Response<ReplyBody>> + Send + 'static,
 {
     fn slots(&self, stream: &TcpStream, peer: IpAddr) -> &Slots {
-        let origin = stream.local_addr().map_or(Origin::Foreign, |local| self.own.origin(peer, local.ip()));
+        let origin = stream.local_addr().map_or(Origin::Foreign, |local| self.own_addresses.origin(peer, local.ip()));
         self.connections.slots(origin)
     }
 
@@ -166,7 +166,7 @@ mod tests {
             bindings: listener.into(),
             status: StatusPage::new("dir", Vec::new(), std::time::Instant::now()),
             tls: Arc::new(server_config(Arc::new(SingleCertAndKey::from(certificate))).unwrap()),
-            own: OwnAddresses::default(),
+            own_addresses: OwnAddresses::default(),
             limits,
             connections: connections.clone(),
             metrics,

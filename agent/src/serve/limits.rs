@@ -1,4 +1,5 @@
-//! The endpoint's bounds. Together they stay under the agent's memory limit, 32 MiB by default; a test below adds them up.
+//! The endpoint's bounds. Together they stay under the agent's memory limit, 32 MiB by default; a test below adds them
+//! up.
 
 use std::time::Duration;
 
@@ -75,10 +76,11 @@ mod tests {
     #[test]
     fn all_bounds_together_stay_under_the_memory_limit() {
         let limits = Limits::default();
-        // The values and the JSON of what is served, the same of what is about to be, and a smaller one that slow readers
-        // still get.
+        // The values and the JSON of what is served, the same of what is about to be, and a smaller one that slow
+        // readers still get.
         let dictionaries = 4 * MAX_DICTIONARY_BYTES + 2 * 1024 * 1024 + MAX_ENV_BYTES;
-        // The file of what was last good: memory volumes count too. Once the new one is written beside it, the old dictionary has gone.
+        // The file of what was last good: memory volumes count too. Once the new one is written beside it, the old
+        // dictionary has gone.
         let last_good = MAX_DICTIONARY_BYTES;
         // A poll and a report, each with the buffer for what the hub sends.
         let hub = 2 * (CONNECTION + 64 * 1024);
@@ -87,7 +89,8 @@ mod tests {
             limits.uncrowded * limits.ahead_bytes + (connections - limits.uncrowded) * limits.ahead_bytes_crowded;
         let all = BASE + dictionaries + last_good + hub + connections * CONNECTION + ahead;
         assert!(all <= 32 * 1024 * 1024, "{all} bytes");
-        // What containers are asked about is what is about to be served. The content of another one may arrive meanwhile.
+        // What containers are asked about is what is about to be served. The content of another one may arrive
+        // meanwhile.
         let asking = all + MAX_DICTIONARY_BYTES;
         assert!(asking <= 36 * 1024 * 1024, "{asking} bytes with checks, for which injection adds 4 MiB");
     }

@@ -1,8 +1,8 @@
 //! The endpoint: HTTPS for the pod's own containers.
 //!
-//! A connection passes `endpoint` (TLS), `connections` (slots) and `router` (what is requested) before `handler` answers.
-//! Nothing on this path waits for another client or for the notification of containers. `bindings` has the addresses at which
-//! the endpoint listens.
+//! A connection passes `endpoint` (TLS), `connections` (slots) and `router` (what is requested) before `handler`
+//! answers. Nothing on this path waits for another client or for the notification of containers. `bindings` has the
+//! addresses at which the endpoint listens.
 
 mod bindings;
 mod connections;

@@ -1,5 +1,5 @@
-//! Decides which clients are in this pod: those that come from one of its own addresses, among them loopback (127.0.0.1,
-//! ::1).
+//! Decides which clients are in this pod: those that come from one of its own addresses, among them loopback
+//! (127.0.0.1, ::1).
 
 use std::net::IpAddr;
 
@@ -36,9 +36,10 @@ impl OwnAddresses {
         &self.0
     }
 
-    /// Returns the origin of a client that comes from `peer` and calls `local`. A connection within one host has the same
-    /// address at both ends, even if the host got that address after this list was made. Other addresses of loopback do not
-    /// show that a client is in the pod: a mesh's proxy forwards the connections of neighbours from 127.0.0.6 (Istio).
+    /// Returns the origin of a client that comes from `peer` and calls `local`. A connection within one host has the
+    /// same address at both ends, even if the host got that address after this list was made. Other addresses of
+    /// loopback do not show that a client is in the pod: a mesh's proxy forwards the connections of neighbours from
+    /// 127.0.0.6 (Istio).
     pub fn origin(&self, peer: IpAddr, local: IpAddr) -> Origin {
         // An IPv4 client of an IPv6 socket shows as ::ffff:a.b.c.d.
         let (peer, local) = (peer.to_canonical(), local.to_canonical());

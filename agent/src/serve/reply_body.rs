@@ -7,8 +7,8 @@ use nudge_server::slots::RequestGuard;
 /// The body of every reply.
 pub type ReplyBody = Full<Bytes>;
 
-/// Bytes with the guard of their request: hyper drops them when it has passed the last of them to TLS, not when it takes the
-/// body.
+/// Bytes with the guard of their request: hyper drops them when it has passed the last of them to TLS, not when it
+/// takes the body.
 struct GuardedBytes {
     bytes: Bytes,
     _guard: RequestGuard,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hyper::Method;
+use nudge_protocol::settings::parse_time;
 use percent_encoding::percent_decode_str;
 
 use super::Refusal;
@@ -106,7 +107,7 @@ fn parse_config_query(query: Option<&str>) -> Result<Call, Refusal> {
             }
             Some(("wait", text)) => {
                 let refusal = || Refusal::BadRequest("'wait' must be a number with ms, s or m, such as 30s".to_owned());
-                wait = Some(parse_wait(text).ok_or_else(refusal)?);
+                wait = Some(parse_time(text).ok_or_else(refusal)?);
             }
             Some(("candidate", version)) => candidate = Some(decode_percent(version)?),
             _ => {
@@ -119,19 +120,6 @@ fn parse_config_query(query: Option<&str>) -> Result<Call, Refusal> {
         return Err(Refusal::BadRequest("a candidate can't be waited for; leave out 'wait'".to_owned()));
     }
     Ok(Call::Config { format, wait, candidate })
-}
-
-/// Reads `30s`, `500ms` or `1m`.
-fn parse_wait(text: &str) -> Option<Duration> {
-    let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
-    let (number, unit) = text.split_at(digits);
-    let number: u32 = number.parse().ok()?;
-    match unit {
-        "ms" => Some(Duration::from_millis(number.into())),
-        "s" => Some(Duration::from_secs(number.into())),
-        "m" => Some(Duration::from_secs(u64::from(number) * 60)),
-        _ => None,
-    }
 }
 
 fn decode_percent(part: &str) -> Result<String, Refusal> {

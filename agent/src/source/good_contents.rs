@@ -1,7 +1,7 @@
 //! The last good content of every config, and the dictionary made of it.
 //!
-//! New content replaces good content only if it is good itself and the dictionary with it is within its bounds. Pure: readings
-//! and the time in, changes out.
+//! New content replaces good content only if it is good itself and the dictionary with it is within its bounds. Pure:
+//! readings and the time in, changes out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -116,7 +116,8 @@ impl Store {
         self.merged_with(&by_config(contents))
     }
 
-    /// Returns the sizes of the files that there would be with these contents, by their keys. JSON alone has `nudge.binary`.
+    /// Returns the sizes of the files that there would be with these contents, by their keys. JSON alone has
+    /// `nudge.binary`.
     pub fn files_with(&self, contents: &[Arc<VersionContent>]) -> BTreeMap<String, usize> {
         let contents = self.ordered_with(&by_config(contents));
         let (mut sizes, mut list_bytes) = (BTreeMap::new(), contents.len().saturating_sub(1));
@@ -131,8 +132,8 @@ impl Store {
         sizes
     }
 
-    /// Adopts all candidates if the dictionary with them is within its bounds, otherwise those that fit one by one. Returns the
-    /// refused ones.
+    /// Adopts all candidates if the dictionary with them is within its bounds, otherwise those that fit one by one.
+    /// Returns the refused ones.
     fn adopt(
         &mut self,
         candidates: &[(ConfigName, Arc<VersionContent>)],

@@ -48,7 +48,7 @@ impl InProcess {
             bindings: listener.into(),
             status: StatusPage::new("dir", Vec::new(), std::time::Instant::now()),
             tls: Arc::new(server_config(Arc::new(SingleCertAndKey::from(certificate)))?),
-            own: OwnAddresses::default(),
+            own_addresses: OwnAddresses::default(),
             limits,
             connections: connections.clone(),
             metrics,

@@ -1,5 +1,5 @@
-//! Tests of connections of an endpoint in this process: bounds that take long to reach in a real agent, and faults that no
-//! request can cause.
+//! Tests of connections of an endpoint in this process: bounds that take long to reach in a real agent, and faults that
+//! no request can cause.
 
 mod in_process;
 

@@ -18,8 +18,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    // Install the handlers before the first fetch. Otherwise a change between the two is missed, since the agent sends no signal
-    // to a process without a handler.
+    // Install the handlers before the first fetch. Otherwise a change between the two is missed, since the agent sends
+    // no signal to a process without a handler.
     let changes = signal(SignalKind::user_defined1())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,7 +1,7 @@
 //! The dictionary as lines that a POSIX shell can source: `KEY='value'`.
 //!
-//! Quoting follows the shell command language of POSIX.1-2024, section 2.2.2: inside single quotes every character is literal, and a
-//! single quote is written outside of them.
+//! Quoting follows the shell command language of POSIX.1-2024, section 2.2.2: inside single quotes every character is
+//! literal, and a single quote is written outside of them.
 
 use bytes::Bytes;
 use nudge_protocol::limits::MAX_ENV_BYTES;
@@ -45,8 +45,8 @@ pub enum NotExpressible {
     },
 }
 
-/// Renders `dictionary`. Every key must be expressible; none is left out. Values that are not UTF-8 are base64 as in the JSON
-/// format, and `NUDGE_BINARY` lists them.
+/// Renders `dictionary`. Every key must be expressible; none is left out. Values that are not UTF-8 are base64 as in
+/// the JSON format, and `NUDGE_BINARY` lists them.
 pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
     let mut lines = Vec::with_capacity(dictionary.entries().len());
     for entry in dictionary.entries() {

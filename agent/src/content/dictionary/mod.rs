@@ -66,7 +66,7 @@ pub enum TooLarge {
     },
 }
 
-/// One of the configs of a dictionary.
+/// A config of a dictionary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigView {
     /// The config.
@@ -81,7 +81,7 @@ pub struct ConfigView {
     pub bytes: usize,
 }
 
-/// One key with its value.
+/// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     key: Box<str>,
@@ -109,7 +109,7 @@ impl Entry {
     }
 }
 
-/// One immutable dictionary. Its memory is wiped when the last reader drops it.
+/// An immutable dictionary. Its memory is wiped when the last reader drops it.
 pub struct Dictionary {
     json: Bytes,
     etag: String,
@@ -256,8 +256,8 @@ fn is_binary(value: &[u8]) -> bool {
     std::str::from_utf8(value).is_err()
 }
 
-/// Renders the JSON text in two passes. The first only counts, so that the second never moves the values in memory, which would
-/// leave copies that are not wiped.
+/// Renders the JSON text in two passes. The first only counts, so that the second never moves the values in memory,
+/// which would leave copies that are not wiped.
 fn render_json(entries: &[(&str, &Value)]) -> Result<(Zeroizing<Vec<u8>>, Vec<Entry>), TooLarge> {
     let mut counter = CountingWriter { inner: io::sink(), count: 0 };
     let result = write_entries(entries, &mut counter);
@@ -362,8 +362,8 @@ mod tests {
     fn a_value_is_shared_and_not_copied() {
         for value in [&b"plain"[..], b"two\nlines", &[0xff]] {
             let dictionary = merge(&[content("a", "1", &[("k", value)])]);
-            let (one, two) = (dictionary.value("k").unwrap(), dictionary.value("k").unwrap());
-            assert_eq!((one.as_ptr(), &one[..]), (two.as_ptr(), value));
+            let (first, second) = (dictionary.value("k").unwrap(), dictionary.value("k").unwrap());
+            assert_eq!((first.as_ptr(), &first[..]), (second.as_ptr(), value));
         }
     }
 
@@ -388,9 +388,9 @@ mod tests {
     #[test]
     fn the_etag_needs_the_key() {
         let contents = [content("a", "1", &[("k", b"v")])];
-        let one = Dictionary::merge(&contents, &EtagKey::new(b"one")).unwrap();
-        let two = Dictionary::merge(&contents, &EtagKey::new(b"two")).unwrap();
-        assert_ne!(one.etag(), two.etag());
+        let first = Dictionary::merge(&contents, &EtagKey::new(b"one")).unwrap();
+        let second = Dictionary::merge(&contents, &EtagKey::new(b"two")).unwrap();
+        assert_ne!(first.etag(), second.etag());
     }
 
     #[test]
@@ -421,9 +421,9 @@ mod tests {
 
         #[test]
         fn equal_content_has_an_equal_etag_and_other_content_another(a in vec(any::<u8>(), 0..20), b in vec(any::<u8>(), 0..20)) {
-            let one = merge(&[content("a", "1", &[("k", &a)])]);
-            let two = merge(&[content("a", "1", &[("k", &b)])]);
-            prop_assert_eq!(one.etag() == two.etag(), a == b);
+            let first = merge(&[content("a", "1", &[("k", &a)])]);
+            let second = merge(&[content("a", "1", &[("k", &b)])]);
+            prop_assert_eq!(first.etag() == second.etag(), a == b);
         }
 
         #[test]

@@ -62,8 +62,8 @@ pub fn parse_current_file(content: &[u8]) -> Result<CurrentVersion, CurrentError
     Ok(CurrentVersion::beside(VersionName::new(text.trim())?))
 }
 
-/// Reads the version's name from the target of a `current` link in `folder`: `1.0.1`, `./1.0.1`, `.worktrees/9a3f0c`, or the
-/// absolute path of one of these.
+/// Reads the version's name from the target of a `current` link in `folder`: `1.0.1`, `./1.0.1`, `.worktrees/9a3f0c`,
+/// or the absolute path of one of these.
 pub fn parse_current_link(target: &Path, folder: &Path) -> Result<CurrentVersion, CurrentError> {
     let refuse = || CurrentError::Link { target: target.to_string_lossy().into_owned() };
     let relative = if target.is_absolute() { target.strip_prefix(folder).map_err(|_| refuse())? } else { target };

@@ -141,7 +141,8 @@ pub struct Scan {
 
 /// The time for which a version counts as being written after the last write to one of its files.
 pub const SETTLE_TIME: Duration = Duration::from_millis(50);
-/// The time after a write in which a second one may leave the file's times unchanged, since clocks of file systems tick.
+/// The time after a write in which a second one may leave the file's times unchanged, since clocks of file systems
+/// tick.
 const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(1);
 
 /// A folder with configs. The source remembers what it has read, so that a scan without changes costs little.

@@ -1,8 +1,8 @@
 //! The `dir` source: a folder with configs and their versions, for local work, Compose and tests.
 //!
-//! `<dir>/<config>/<version>/<key>` is a file for each value. `<dir>/<config>/current` names the current version: a symbolic
-//! link to the version's folder, or a file that holds its name. The link may also point to a checkout of git-sync's beside it,
-//! `.worktrees/<version>`.
+//! `<dir>/<config>/<version>/<key>` is a file for each value. `<dir>/<config>/current` names the current version: a
+//! symbolic link to the version's folder, or a file that holds its name. The link may also point to a checkout of
+//! git-sync's beside it, `.worktrees/<version>`.
 
 mod current_version;
 mod dir_source;

@@ -44,7 +44,7 @@ impl Root {
 
     /// Returns whether the folder is in a file system that needs no server, by its number in statfs(2).
     pub fn is_local(&self) -> bool {
-        const LOCAL: [u32; 7] = [
+        const LOCAL_FILE_SYSTEMS: [u32; 7] = [
             0xef53,      // ext2, ext3, ext4
             0x5846_5342, // xfs
             0x9123_683e, // btrfs
@@ -53,7 +53,8 @@ impl Root {
             0x8584_58f6, // ramfs
             0x794c_7630, // overlayfs
         ];
-        fstatfs(&self.folder).is_ok_and(|stat| u32::try_from(stat.f_type).is_ok_and(|kind| LOCAL.contains(&kind)))
+        fstatfs(&self.folder)
+            .is_ok_and(|stat| u32::try_from(stat.f_type).is_ok_and(|kind| LOCAL_FILE_SYSTEMS.contains(&kind)))
     }
 
     /// Returns the folder's path as it was given.
@@ -115,8 +116,8 @@ impl Root {
         }
     }
 
-    /// Opens a file without openat2: resolves the path first. A link that is swapped in between is followed, which can't be
-    /// prevented on such a kernel.
+    /// Opens a file without openat2: resolves the path first. A link that is swapped in between is followed, which
+    /// can't be prevented on such a kernel.
     fn open_checked(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, OpenError> {
         let folder = self.path.canonicalize()?;
         let resolved = self.path.join(path).canonicalize()?;

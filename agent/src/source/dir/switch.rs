@@ -26,8 +26,8 @@ pub enum SwitchError {
     },
 }
 
-/// Makes `version` current in the folder `path` and returns the version that was current before. A `current` file stays a file;
-/// otherwise a link is made. Readers see the old name or the new one, never anything between (rename(2)).
+/// Makes `version` current in the folder `path` and returns the version that was current before. A `current` file stays
+/// a file; otherwise a link is made. Readers see the old name or the new one, never anything between (rename(2)).
 pub fn switch_current(
     path: &Path,
     config: &ConfigName,

@@ -103,8 +103,8 @@ impl Stamp {
 pub struct Fingerprint(Vec<Stamp>);
 
 impl Fingerprint {
-    /// Returns the time between the last change of a file and `now`, also if it is in the future: a clock that was set back must
-    /// not make files young for hours.
+    /// Returns the time between the last change of a file and `now`, also if it is in the future: a clock that was set
+    /// back must not make files young for hours.
     pub fn age(&self, now: SystemTime) -> Duration {
         let time = |(seconds, nanos): (i64, u64)| {
             let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -115,8 +115,8 @@ impl Fingerprint {
     }
 }
 
-/// Returns whether the name of a file shows that it is not a key: the kubelet's own links begin with `..`, and editors leave
-/// `x~`, `.x.swp`, `.#x` and `#x#`.
+/// Returns whether the name of a file shows that it is not a key: the kubelet's own links begin with `..`, and editors
+/// leave `x~`, `.x.swp`, `.#x` and `#x#`.
 pub fn is_ignored(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let is_swap = || name.starts_with(b".") && [&b".swp"[..], b".swo", b".swx"].iter().any(|end| name.ends_with(end));
@@ -134,15 +134,15 @@ pub(super) fn list_keys(root: &Root, folder: &Path) -> Result<Vec<OsString>, Ope
     Ok(names)
 }
 
-/// Returns the stamps of a version's files; `None` if one of them is missing. No file is opened, so links that lead out of the
-/// folder are followed: a stamp only shows whether a file is still the one that was read.
+/// Returns the stamps of a version's files; `None` if one of them is missing. No file is opened, so links that lead out
+/// of the folder are followed: a stamp only shows whether a file is still the one that was read.
 pub(super) fn fingerprint(root: &Root, folder: &Path) -> Option<Fingerprint> {
     let stamp = |name: &OsString| Some(Stamp::new(name, &root.stat(&folder.join(name)).ok()?));
     list_keys(root, folder).ok()?.iter().map(stamp).collect::<Option<Vec<_>>>().map(Fingerprint)
 }
 
-/// Reads every key of the version in `folder` (relative to `root`), or collects its faults (at most 20). A change of a file
-/// meanwhile is a fault, so that a version that is being written is never served in part.
+/// Reads every key of the version in `folder` (relative to `root`), or collects its faults (at most 20). A change of a
+/// file meanwhile is a fault, so that a version that is being written is never served in part.
 pub fn read_version(root: &Root, folder: &Path) -> Result<(BTreeMap<Key, Value>, Fingerprint), Vec<KeyFault>> {
     let folder_fault = |error: OpenError| {
         let key = folder.display().to_string();
@@ -217,8 +217,8 @@ fn read_key(root: &Root, folder: &Path, name: &OsStr) -> Result<(Key, Value, Sta
     Ok((key, Value::new(value), Stamp::new(name, &stat)))
 }
 
-/// Reads as many bytes as the file had a moment ago into a buffer that never grows, so that no copy of the value stays in memory.
-/// The stamp shows whether the file has changed since.
+/// Reads as many bytes as the file had a moment ago into a buffer that never grows, so that no copy of the value stays
+/// in memory. The stamp shows whether the file has changed since.
 fn read_exactly(mut file: &File, size: usize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(vec![0; size]);
     let mut filled = 0;

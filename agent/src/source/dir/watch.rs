@@ -1,7 +1,7 @@
 //! Notices changes in the watched folders by inotify.
 //!
-//! Folders are watched, not files: the swap of a link or an atomic rename makes no close-write on the file (inotify(7)). Events
-//! are only hints: after each one the folder is scanned again.
+//! Folders are watched, not files: the swap of a link or an atomic rename makes no close-write on the file
+//! (inotify(7)). Events are only hints: after each one the folder is scanned again.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -42,8 +42,9 @@ impl Watcher {
         Ok(Self { root, events, watched: Vec::new(), unwatchable: BTreeSet::new() })
     }
 
-    /// Watches exactly `folders` (relative to the root) from now on. Returns whether a folder was added: earlier changes in it
-    /// made no event, so it must be scanned again. A folder that can't be watched is re-read from time to time.
+    /// Watches exactly `folders` (relative to the root) from now on. Returns whether a folder was added: earlier
+    /// changes in it made no event, so it must be scanned again. A folder that can't be watched is re-read from time to
+    /// time.
     pub fn watch(&mut self, folders: &BTreeSet<PathBuf>) -> bool {
         let Self { root, events, watched, unwatchable } = self;
         let mut watches = events.watches();

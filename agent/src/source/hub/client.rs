@@ -91,8 +91,8 @@ impl HubClient {
         self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed())
     }
 
-    /// Returns the interruption of the next request, if that is a poll. The hub answers an interrupted poll as if its time
-    /// were over.
+    /// Returns the interruption of the next request, if that is a poll. The hub answers an interrupted poll as if its
+    /// time were over.
     pub fn interrupt(&self) -> Interrupt {
         self.interrupt.renew()
     }
@@ -102,17 +102,13 @@ impl HubClient {
         self.connection = None;
     }
 
-    /// Polls for the versions that the pod is assigned. After a failure the next request goes over a new connection, perhaps
-    /// to another replica.
+    /// Polls for the versions that the pod is assigned. After a failure the next request goes over a new connection,
+    /// perhaps to another replica.
     pub async fn poll(&mut self, request: &PollRequest) -> Result<Answer, Failure> {
         let limit = Duration::from_secs(u64::from(request.wait_seconds + WAIT_GRACE_SECONDS));
         // The request is a map with text keys, which always serialises.
         let body = serde_json::to_vec(request).unwrap_or_default();
-        let result = self.try_poll(body, limit).await;
-        if result.is_err() {
-            self.close();
-        }
-        result
+        self.try_poll(body, limit).await.inspect_err(|_| self.close())
     }
 
     async fn try_poll(&mut self, body: Vec<u8>, limit: Duration) -> Result<Answer, Failure> {
@@ -148,10 +144,7 @@ impl HubClient {
             Ok(reply) => Err(to_failure(reply).await),
             Err(failure) => Err(failure),
         };
-        if result.is_err() {
-            self.close();
-        }
-        result
+        result.inspect_err(|_| self.close())
     }
 
     /// Sends a request and waits for the head of its reply.
@@ -178,9 +171,7 @@ impl HubClient {
         let connection = self.connection.insert(connection);
         match timeout(limit, connection.sender.send_request(request)).await {
             Ok(reply) => reply.map_err(|error| Failure::lost(&error)),
-            Err(_) => {
-                Err(Failure::new(FailureKind::TimedOut, format!("the hub did not answer within {} s", limit.as_secs())))
-            }
+            Err(_) => Err(Failure::timed_out(format!("the hub did not answer within {} s", limit.as_secs()))),
         }
     }
 

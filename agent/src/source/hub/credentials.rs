@@ -1,7 +1,7 @@
 //! The CA bundle by which the agent trusts the hub, and the token that it shows to the hub.
 //!
-//! In an injected pod the bundle is in the environment of the agent's container, which nobody can change. The token is a file
-//! that changes while the agent runs.
+//! In an injected pod the bundle is in the environment of the agent's container, which nobody can change. The token is
+//! a file that changes while the agent runs.
 
 use std::borrow::Cow;
 use std::fs;
@@ -68,8 +68,8 @@ impl Credentials {
         Self { files, tls: Mutex::default(), token: Mutex::default() }
     }
 
-    /// Returns TLS settings for a new connection. A file with the bundle is read each time; while it stays the same, sessions
-    /// are resumed.
+    /// Returns TLS settings for a new connection. A file with the bundle is read each time; while it stays the same,
+    /// sessions are resumed.
     pub fn tls(&self) -> Result<Arc<ClientConfig>, Failure> {
         let local = |message| Failure::new(FailureKind::Local, message);
         let (bundle, title) = match &self.files.ca {

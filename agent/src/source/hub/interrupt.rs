@@ -1,6 +1,6 @@
-//! Ends the poll that is held over a connection, so that a report can go over it: the agent writes an empty line, and the hub
-//! answers that nothing has changed. A server ignores this line before a request, so one that crosses the answer does no
-//! harm.
+//! Ends the poll that is held over a connection, so that a report can go over it: the agent writes an empty line, and
+//! the hub answers that nothing has changed. A server ignores this line before a request, so one that crosses the
+//! answer does no harm.
 
 use std::io;
 use std::pin::Pin;
@@ -63,13 +63,12 @@ impl Interrupt {
     }
 
     fn note_write(&self) {
-        self.stage.send_if_modified(|stage| {
-            match *stage {
-                Stage::Idle => *stage = Stage::PollWritten,
-                Stage::RequestedEarly => *stage = Stage::LineDue,
-                Stage::PollWritten | Stage::LineDue | Stage::LineWritten => {}
+        self.stage.send_modify(|stage| {
+            *stage = match *stage {
+                Stage::Idle => Stage::PollWritten,
+                Stage::RequestedEarly => Stage::LineDue,
+                later => later,
             }
-            false
         });
     }
 }

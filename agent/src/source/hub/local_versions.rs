@@ -1,8 +1,8 @@
-//! The versions that this pod has, which contents of a reply are taken in, and what the agent says in a poll that it holds.
-//! Pure.
+//! The versions that this pod has, which contents of a reply are taken in, and what the agent says in a poll that it
+//! holds. Pure.
 //!
-//! All contents of one reply become one change. A revision never goes back within one uid; another uid replaces everything.
-//! Content that can't be taken in leaves the good content as it is, with a problem that gives the reason.
+//! All contents of one reply become one change. A revision never goes back within one uid; another uid replaces
+//! everything. Content that can't be taken in leaves the good content as it is, with a problem that gives the reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -205,8 +205,8 @@ impl LocalVersions {
         Some(Reading { config: config.clone(), result: Ok(content) })
     }
 
-    /// Holds back contents that this pod has never run, until its containers take them. Returns the other readings. The fault
-    /// of the version before does not count for the one that is held back now.
+    /// Holds back contents that this pod has never run, until its containers take them. Returns the other readings. The
+    /// fault of the version before does not count for the one that is held back now.
     pub fn hold_back_new(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
         self.hold_back(readings, |candidate, _, ran| !ran.contains(&candidate.sha256))
     }
@@ -283,7 +283,8 @@ impl LocalVersions {
         states.map(|(config, _)| Reading { config: config.clone(), result: Err(fault.clone()) }).collect()
     }
 
-    /// Learns from the store which candidates are in the dictionary now. Returns whether the last good contents have changed.
+    /// Learns from the store which candidates are in the dictionary now. Returns whether the last good contents have
+    /// changed.
     pub fn settle(&mut self, store: &Store) -> bool {
         let (mut changed, mut refused) = (false, Vec::new());
         for (config, state) in &mut self.configs {

@@ -1,7 +1,8 @@
-//! The `hub` source: what the control plane assigns, the last good contents, and the versions mounted at the pod's start.
+//! The `hub` source: what the control plane assigns, the last good contents, and the versions mounted at the pod's
+//! start.
 //!
-//! Decisions are pure: [`PollRetry`] says when to poll, [`ReplyReader`] reads the reply, [`LocalVersions`] decides what is
-//! taken in. [`HubClient`] and the files are thin shells around them.
+//! Decisions are pure: [`PollRetry`] says when to poll, [`ReplyReader`] reads the reply, [`LocalVersions`] decides what
+//! is taken in. [`HubClient`] and the files are thin shells around them.
 
 mod client;
 mod credentials;

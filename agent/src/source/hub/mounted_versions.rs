@@ -1,8 +1,8 @@
-//! The versions that the kubelet has mounted into the agent: `<dir>/<config>/<version>/<part>/<key>`, where `<part>` of a Secret ends with
-//! [`SECRET_SUFFIX`].
+//! The versions that the kubelet has mounted into the agent: `<dir>/<config>/<version>/<part>/<key>`, where `<part>` of
+//! a Secret ends with [`SECRET_SUFFIX`].
 //!
-//! They were current when the pod was admitted, so the pod starts even while the control plane is down. Parts are mounted as
-//! optional volumes: the folder of a missing part is empty, and its version is not used.
+//! They were current when the pod was admitted, so the pod starts even while the control plane is down. Parts are
+//! mounted as optional volumes: the folder of a missing part is empty, and its version is not used.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -67,7 +67,8 @@ pub enum MountedError {
     Nothing,
 }
 
-/// Reads the mounted version of `config`, as a block. Of several versions, the last one by name that can be used counts.
+/// Reads the mounted version of `config`, as a block. Of several versions, the last one by name that can be used
+/// counts.
 pub fn read_mounted(dir: &Path, config: &ConfigName) -> Result<(VersionName, Value), MountedError> {
     let fail = |source| MountedError::Folder { path: dir.join(config.as_str()), source };
     let root = Root::open(dir).map_err(|source| match source.kind() {

@@ -1,7 +1,8 @@
 //! Decides when the hub is polled next, and whether that poll is held. Pure: time and chance are arguments.
 //!
-//! A reply is followed by the next poll at once, or by the report of what it has changed, which takes a moment. After a failure
-//! each agent waits a random part of a window that doubles with every failure, so that agents do not poll in step.
+//! A reply is followed by the next poll at once, or by the report of what it has changed, which takes a moment. After a
+//! failure each agent waits a random part of a window that doubles with every failure, so that agents do not poll in
+//! step.
 
 use std::time::Duration;
 
@@ -11,14 +12,16 @@ use tokio::time::Instant;
 
 use super::failure::{Failure, FailureKind};
 
-/// The time after which a held poll that breaks counts as cut by a proxy; one that breaks sooner shows that the hub has gone.
+/// The time after which a held poll that breaks counts as cut by a proxy; one that breaks sooner shows that the hub has
+/// gone.
 const MIN_HELD_TIME: Duration = Duration::from_secs(5);
 /// The time after which an answer without changes shows that the poll was held.
 const MIN_UNCHANGED_TIME: Duration = Duration::from_millis(500);
 /// The number of held polls in a row that were cut after which polls are not held any more.
 const MAX_CUTS: u32 = 3;
-/// The time for which the next poll waits for the report of what a reply has changed, which goes over the same connection.
-const REPORT_WAIT: Duration = Duration::from_millis(100);
+/// The time for which the next poll waits for the report of what a reply has changed, which goes over the same
+/// connection.
+const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// The time after which a held poll is tried again.
 const HOLD_RETRY_INTERVAL: Duration = Duration::from_mins(10);
 /// The longest wait that a hub can ask for by `Retry-After`.
@@ -112,8 +115,8 @@ impl PollRetry {
         NextPoll { after: Duration::ZERO, follows_report: false, wait_seconds: 0 }
     }
 
-    /// Returns the poll after one that asked for a wait of `wait_seconds`, took `elapsed` and ended at `now`. `random` is
-    /// between 0 and 1.
+    /// Returns the poll after one that asked for a wait of `wait_seconds`, took `elapsed` and ended at `now`. `random`
+    /// is between 0 and 1.
     pub fn next(
         &mut self,
         end: PollEnd<'_>,
@@ -142,7 +145,7 @@ impl PollRetry {
                     NextPoll { after, follows_report: false, wait_seconds: 0 }
                 } else {
                     let follows_report = matches!(end, PollEnd::Changed);
-                    let after = if follows_report { REPORT_WAIT } else { Duration::ZERO };
+                    let after = if follows_report { REPORT_DELAY } else { Duration::ZERO };
                     NextPoll { after, follows_report, wait_seconds: self.wait_seconds }
                 }
             }
@@ -256,7 +259,7 @@ mod tests {
         assert_eq!(next(PollEnd::Unchanged, MINUTE), Duration::ZERO);
         assert_eq!(next(PollEnd::Repeated, MINUTE), Duration::from_secs(1));
         assert_eq!(next(PollEnd::Interrupted, Duration::ZERO), Duration::ZERO);
-        assert_eq!(next(PollEnd::Changed, Duration::ZERO), REPORT_WAIT);
+        assert_eq!(next(PollEnd::Changed, Duration::ZERO), REPORT_DELAY);
         retry.set_wait_seconds(0);
         let poll = retry.next(PollEnd::Changed, 0, Duration::ZERO, now, 0.5);
         assert_eq!(poll, NextPoll { after: MINUTE, follows_report: false, wait_seconds: 0 });

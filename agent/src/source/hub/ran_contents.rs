@@ -1,5 +1,5 @@
-//! The contents that this pod has run. Its containers are asked about other contents only, so that none of them can prevent a
-//! return.
+//! The contents that this pod has run. Its containers are asked about other contents only, so that none of them can
+//! prevent a return.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Reads a poll's reply as it arrives: the head, then the blocks, each behind its length. Nothing in the reply is trusted.
+//! Reads a poll's reply as it arrives: the head, then the blocks, each behind its length. Nothing in the reply is
+//! trusted.
 //!
 //! A block goes into a buffer of its own size, which never grows, so that no copy of a value stays in memory.
 
@@ -219,8 +220,8 @@ fn read_head(bytes: &[u8]) -> Result<PollHead, ReplyError> {
     Ok(head)
 }
 
-/// Writes a reply: the head, then in order a block for each of its configs that has a length. The file with the last good
-/// contents has this format, too.
+/// Writes a reply: the head, then in order a block for each of its configs that has a length. The file with the last
+/// good contents has this format, too.
 pub fn write_reply<'a>(
     head: &PollHead,
     blocks: impl IntoIterator<Item = &'a Value>,
