@@ -1,32 +1,32 @@
-//! What a registry that answers 401 wants: the header `WWW-Authenticate`.
+//! The authentication that a registry asks for with status 401: the header `WWW-Authenticate`.
 
 use http_auth::ChallengeRef;
 
-/// How it wants to be asked.
+/// An authentication that a registry asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Challenge {
-    /// With a name and a password.
+    /// A name and a password.
     Basic,
-    /// With a token of this realm.
+    /// A token of a realm.
     Bearer {
-        /// Where tokens are made.
+        /// The URL at which tokens are made.
         realm: String,
-        /// For whom.
+        /// The service that the token is for.
         service: Option<String>,
     },
 }
 
-/// The most bytes of a header that are read.
-const MAX_BYTES: usize = 8 * 1024;
+/// The maximum bytes of a header that is read.
+const MAX_HEADER_BYTES: usize = 8 * 1024;
 
-/// What is understood of the values of the header.
-pub fn read<'a>(values: impl IntoIterator<Item = &'a str>) -> Vec<Challenge> {
-    let values = values.into_iter().filter(|value| value.len() <= MAX_BYTES);
+/// Parses the values of the header. Challenges of other schemes are left out.
+pub fn parse_challenges<'a>(values: impl IntoIterator<Item = &'a str>) -> Vec<Challenge> {
+    let values = values.into_iter().filter(|value| value.len() <= MAX_HEADER_BYTES);
     let parsed = values.filter_map(|value| http_auth::parse_challenges(value).ok());
-    parsed.flatten().filter_map(|challenge| understood(&challenge)).collect()
+    parsed.flatten().filter_map(|challenge| supported_challenge(&challenge)).collect()
 }
 
-fn understood(challenge: &ChallengeRef<'_>) -> Option<Challenge> {
+fn supported_challenge(challenge: &ChallengeRef<'_>) -> Option<Challenge> {
     if challenge.scheme.eq_ignore_ascii_case("basic") {
         return Some(Challenge::Basic);
     }
@@ -34,9 +34,9 @@ fn understood(challenge: &ChallengeRef<'_>) -> Option<Challenge> {
         return None;
     }
     let parameter = |name: &str| {
-        let mut found = challenge.params.iter().filter(|(it, _)| it.eq_ignore_ascii_case(name));
-        // Of two realms nobody knows which one is meant.
-        found.next().filter(|_| found.next().is_none()).map(|(_, value)| value.to_unescaped())
+        let mut values = challenge.params.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        // It is not known which of two realms is meant.
+        values.next().filter(|_| values.next().is_none()).map(|(_, value)| value.to_unescaped())
     };
     Some(Challenge::Bearer { realm: parameter("realm")?, service: parameter("service") })
 }
@@ -54,26 +54,26 @@ mod tests {
     #[test]
     fn challenges_are_read() {
         let hub = r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="a:b:pull",error="invalid_token""#;
-        assert_eq!(read([hub]), [bearer("https://auth.docker.io/token", Some("registry.docker.io"))]);
-        assert_eq!(read([r#"basic realm="R""#]), [Challenge::Basic]);
+        assert_eq!(parse_challenges([hub]), [bearer("https://auth.docker.io/token", Some("registry.docker.io"))]);
+        assert_eq!(parse_challenges([r#"basic realm="R""#]), [Challenge::Basic]);
         let both = [r#"Basic realm="R", Bearer realm="https://a/b""#, "Negotiate"];
-        assert_eq!(read(both), [Challenge::Basic, bearer("https://a/b", None)]);
+        assert_eq!(parse_challenges(both), [Challenge::Basic, bearer("https://a/b", None)]);
     }
 
     #[test]
     fn what_is_not_understood_is_left_out() {
-        let long = format!(r#"Bearer realm="https://{}""#, "a".repeat(MAX_BYTES));
+        let long = format!(r#"Bearer realm="https://{}""#, "a".repeat(MAX_HEADER_BYTES));
         for bad in
             ["", "Bearer", "Bearer realm", r#"Bearer realm="a",realm="b""#, r#"Bearer realm="a"#, "\u{7f}", &long]
         {
-            assert_eq!(read([bad]), [], "{bad}");
+            assert_eq!(parse_challenges([bad]), [], "{bad}");
         }
     }
 
     proptest! {
         #[test]
         fn nothing_makes_it_panic(value in "(Bearer|Basic)?[ a-z=\",\\\\]{0,40}\\PC{0,20}") {
-            read([value.as_str()]);
+            parse_challenges([value.as_str()]);
         }
     }
 }

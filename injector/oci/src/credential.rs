@@ -1,4 +1,4 @@
-//! What a registry is asked with.
+//! Credentials for registries, and where docker configs have them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,23 +9,25 @@ use nudge_core::remote::Reference;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
+use crate::archive::is_below;
+
 /// A credential for one registry.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// None.
+    /// No credential.
     Anonymous,
-    /// A name and a password, or a token in its place.
+    /// A name and a password.
     Basic {
-        /// The name.
+        /// The user's name.
         username: String,
-        /// The password.
+        /// The password, or a token in its place.
         password: Zeroizing<String>,
     },
 }
 
 impl fmt::Debug for Credential {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
             Self::Anonymous => "Anonymous",
             Self::Basic { .. } => "Basic",
         })
@@ -33,7 +35,7 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// The value of the header `Authorization` without its scheme, if there is one.
+    /// Returns the value of the header `Authorization` without its scheme, if there is a credential.
     pub(crate) fn encoded(&self) -> Option<Zeroizing<String>> {
         let Self::Basic { username, password } = self else { return None };
         let plain = Zeroizing::new(format!("{username}:{}", password.as_str()));
@@ -41,19 +43,19 @@ impl Credential {
     }
 }
 
-/// A docker config that holds no credential that can be used. No message holds what it says.
+/// Why a docker config can't be used. No message repeats what the config says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
-    /// Not a docker config.
+    /// The text is not a docker config.
     #[error("it is not a docker config, which is a JSON object with the object auths")]
     Json,
     /// The entry is not complete.
     #[error("its entry for {0} has neither auth nor username and password")]
     Incomplete(String),
-    /// The entry can't be read.
+    /// The field `auth` of the entry can't be decoded.
     #[error("auth of its entry for {0} is not the Base64 of NAME:PASSWORD")]
     Encoding(String),
-    /// A token for another protocol.
+    /// The entry has a token for another protocol.
     #[error("its entry for {0} has an identity token, which Nudge does not use; store a password or an access token")]
     IdentityToken(String),
 }
@@ -85,23 +87,23 @@ impl From<String> for Hidden {
     }
 }
 
-/// The credential that a docker config (`config.json`, `.dockerconfigjson`) has for this registry: that of its longest entry that stands
-/// for the repository. Helpers are programs, which are not run. No entry means no credential.
+/// Returns the credential that a docker config (`config.json`, `.dockerconfigjson`) has for this repository: that of its longest
+/// entry for it. Credential helpers are programs, which are not run.
 pub fn credential_of(config: &[u8], reference: &Reference) -> Result<Credential, CredentialError> {
     let config: Config = serde_json::from_slice(config).map_err(|_| CredentialError::Json)?;
-    let fitting = config.auths.into_iter().filter(|(name, _)| is_for(name, reference));
-    let Some((name, entry)) = fitting.max_by_key(|(name, _)| plain(name).len()) else {
+    let entries = config.auths.into_iter().filter(|(name, _)| applies_to(name, reference));
+    let Some((name, entry)) = entries.max_by_key(|(name, _)| without_scheme(name).len()) else {
         return Ok(Credential::Anonymous);
     };
-    let filled = |text: &Hidden| !text.0.is_empty();
-    if entry.identity_token.as_ref().is_some_and(filled) {
-        return Err(CredentialError::IdentityToken(shown(&name)));
+    let is_set = |text: &Hidden| !text.0.is_empty();
+    if entry.identity_token.as_ref().is_some_and(is_set) {
+        return Err(CredentialError::IdentityToken(display_name(&name)));
     }
-    if let Some(auth) = entry.auth.filter(filled) {
-        let wrong = || CredentialError::Encoding(shown(&name));
-        let decoded = Zeroizing::new(STANDARD.decode(auth.0.trim()).map_err(|_| wrong())?);
-        let text = std::str::from_utf8(&decoded).map_err(|_| wrong())?;
-        let (username, password) = text.split_once(':').ok_or_else(wrong)?;
+    if let Some(auth) = entry.auth.filter(is_set) {
+        let encoding_error = || CredentialError::Encoding(display_name(&name));
+        let decoded = Zeroizing::new(STANDARD.decode(auth.0.trim()).map_err(|_| encoding_error())?);
+        let text = std::str::from_utf8(&decoded).map_err(|_| encoding_error())?;
+        let (username, password) = text.split_once(':').ok_or_else(encoding_error)?;
         let password = Zeroizing::new(password.trim_end_matches('\0').to_owned());
         return Ok(Credential::Basic { username: username.to_owned(), password });
     }
@@ -109,38 +111,38 @@ pub fn credential_of(config: &[u8], reference: &Reference) -> Result<Credential,
         (Some(username), Some(Hidden(password))) => Ok(Credential::Basic { username, password }),
         // Docker leaves such an entry behind when a helper has the credential.
         (None, None) => Ok(Credential::Anonymous),
-        _ => Err(CredentialError::Incomplete(shown(&name))),
+        _ => Err(CredentialError::Incomplete(display_name(&name))),
     }
 }
 
-/// Keys of old configs are URLs.
-fn plain(name: &str) -> &str {
+/// Returns the name of an entry, which is a URL in old configs, without scheme and final slash.
+fn without_scheme(name: &str) -> &str {
     let name = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://")).unwrap_or(name);
     name.trim_end_matches('/')
 }
 
-fn shown(name: &str) -> String {
-    nudge_protocol::bounded_text::one_line(plain(name), 253)
+fn display_name(name: &str) -> String {
+    nudge_protocol::bounded_text::one_line(without_scheme(name), 253)
 }
 
-/// Returns whether an entry stands for the registry, or for a part of it that has the repository. One with `https://` is for TLS alone.
-fn is_for(name: &str, reference: &Reference) -> bool {
-    if name.starts_with("https://") && !reference.address().tls {
+/// Returns whether an entry is for the registry, or for a part of it that has the repository. An entry with `https://` is only
+/// for TLS.
+fn applies_to(name: &str, reference: &Reference) -> bool {
+    let address = reference.address();
+    if name.starts_with("https://") && !address.tls {
         return false;
     }
-    let name = plain(name);
-    // As Docker calls its own registry.
-    if reference.address().host == "registry-1.docker.io" && ["index.docker.io/v1", "docker.io"].contains(&name) {
+    let name = without_scheme(name);
+    // Docker calls its own registry by these names.
+    if address.host == "registry-1.docker.io" && ["index.docker.io/v1", "docker.io"].contains(&name) {
         return true;
     }
     let (registry, path) = name.split_once('/').unwrap_or((name, ""));
     let path = if matches!(path, "v1" | "v2") { "" } else { path };
-    let address = reference.address();
-    // A port that is written down though it is the usual one.
-    let usual = format!("{}:{}", address.host, address.port);
-    let same = [reference.registry(), &usual].iter().any(|it| it.eq_ignore_ascii_case(registry));
-    let below = reference.repository().strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    same && (path.is_empty() || below)
+    // An entry may name the port though it is the default one.
+    let with_port = format!("{}:{}", address.host, address.port);
+    let is_registry = [reference.registry(), &with_port].iter().any(|name| name.eq_ignore_ascii_case(registry));
+    is_registry && is_below(reference.repository(), path)
 }
 
 #[cfg(test)]

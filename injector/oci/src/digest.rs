@@ -1,9 +1,9 @@
-//! Digests: what content is named by, and checked by.
+//! Digests, by which content is named and checked.
 
 use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
-/// The digest of this content.
+/// Returns the digest of this content.
 pub(crate) fn sha256(content: &[u8]) -> String {
     format!("sha256:{}", hex(digest(&SHA256, content).as_ref()))
 }

@@ -1,11 +1,11 @@
-//! Why there is no artifact, and what to do. Nothing of what a server wrote is repeated but names of platforms, which are checked.
+//! Why there is no artifact, and what to do. Of what a server wrote, only names of platforms are repeated, after a check.
 
 use nudge_core::remote::PickError;
 use nudge_outbound::HttpError;
 
 use crate::archive::ArchiveError;
 
-/// The reason why there is no artifact.
+/// Why there is no artifact.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
     /// The tag, digest or range that was asked for can't be used.
@@ -23,7 +23,7 @@ pub enum OciError {
         #[source]
         source: HttpError,
     },
-    /// All of it took too long.
+    /// The pull or push took too long.
     #[error("the artifact did not arrive within {0} s; the registry is slow, or the artifact too large")]
     TooSlow(u64),
     /// The repository does not exist, or is not public, and no credential was given.
@@ -33,25 +33,22 @@ pub enum OciError {
     NoAccess {
         /// The repository.
         repository: String,
-        /// pull or push.
+        /// The denied action: pull or push.
         act: &'static str,
     },
-    /// The credential is good, and does not do.
+    /// The credential is valid, but lacks the right.
     #[error(
         "there is no repository {repository}, or the credential may not {act} it; check its name and the rights of the credential"
     )]
     Denied {
         /// The repository.
         repository: String,
-        /// pull or push.
+        /// The denied action: pull or push.
         act: &'static str,
     },
     /// The host refuses the credential.
-    #[error("{host} refuses the credential; check name and password, and whether a token has expired")]
-    CredentialRefused {
-        /// The host that refuses it.
-        host: String,
-    },
+    #[error("{0} refuses the credential; check name and password, and whether a token has expired")]
+    CredentialRefused(String),
     /// The token realm is on a host that the credential may not be sent to.
     #[error(
         "{registry} gets its tokens from {host}, and Nudge does not send the credential there; if you trust the host, add it to the hosts \
@@ -72,23 +69,14 @@ pub enum OciError {
         host: String,
     },
     /// The address of the token realm can't be used.
-    #[error("{registry} gets its tokens from an address that can't be used")]
-    Realm {
-        /// The registry.
-        registry: String,
-    },
-    /// The host asks for neither Basic nor Bearer authentication.
-    #[error("{host} asks for an authentication that Nudge does not support, which is neither Basic nor Bearer")]
-    Challenge {
-        /// The registry.
-        host: String,
-    },
-    /// The token realm gave no token.
-    #[error("{host} gave no token; check that it serves registries")]
-    NoToken {
-        /// The host of the realm.
-        host: String,
-    },
+    #[error("{0} gets its tokens from an address that can't be used")]
+    Realm(String),
+    /// The registry asks for neither Basic nor Bearer authentication.
+    #[error("{0} asks for an authentication that Nudge does not support, which is neither Basic nor Bearer")]
+    Challenge(String),
+    /// The host of the token realm gave no token.
+    #[error("{0} gave no token; check that it serves registries")]
+    NoToken(String),
     /// The repository does not exist.
     #[error("there is no repository {0}; check its name, or push something to it")]
     NoRepository(String),
@@ -121,7 +109,7 @@ pub enum OciError {
     /// The artifact exists for several platforms.
     #[error("the artifact is there for several platforms; name one of {}", .0.join(", "))]
     WhichPlatform(Vec<String>),
-    /// Not what the distribution specification says.
+    /// A document is not as the specifications say.
     #[error("the {what} of {repository} is not as the OCI specifications say: {why}")]
     Malformed {
         /// The repository.
@@ -179,19 +167,16 @@ pub enum OciError {
     })]
     NoFiles(String),
     /// The host limits the rate of requests.
-    #[error("{host} refuses more requests for now; try later, or with a credential")]
-    Busy {
-        /// The host.
-        host: String,
-    },
+    #[error("{0} refuses more requests for now; try later, or with a credential")]
+    Busy(String),
     /// The host answered with an unexpected status.
     #[error("{host} answered {what} with status {status}")]
     Status {
-        /// The host.
+        /// The host that answered.
         host: String,
         /// What was asked for.
         what: &'static str,
-        /// The status.
+        /// The status code.
         status: u16,
     },
 }

@@ -1,4 +1,4 @@
-//! The layers of an artifact, one on the other: which of them are wanted, and what files there are in the end.
+//! The layers of an artifact: what each of them is, how it is unpacked, and which files they have together.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -8,42 +8,43 @@ use flate2::read::MultiGzDecoder;
 use tokio::sync::{mpsc, oneshot};
 use zeroize::Zeroizing;
 
-use crate::archive::{ArchiveError, Layer, Limits, Node, below, is_below, place, unpack};
+use crate::archive::{ArchiveError, Layer, Limits, Node, Whiteouts, is_below, normalize_path, relative_to, unpack};
 use crate::frames::{Frames, is_frame};
 use crate::manifest::Descriptor;
 
 /// What a layer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LayerKind {
     /// A file of this path.
     File(String),
-    /// An archive.
     Archive,
-    /// Neither, as far as its media type says.
+    /// A layer whose media type is not that of an archive.
     Unknown,
 }
 
 /// The annotation that gives a layer a name, and makes it a file.
 const TITLE: &str = "org.opencontainers.image.title";
-/// The annotation by which `oras` says that a layer with a name is an archive all the same.
+/// The annotation by which `oras` marks a layer as an archive although it has a name.
 const UNPACK: &str = "io.deis.oras.content.unpack";
 
-/// What this layer is.
-pub(crate) fn kind(layer: &Descriptor) -> Result<Kind, ArchiveError> {
+/// Returns what this layer is.
+pub(crate) fn layer_kind(layer: &Descriptor) -> Result<LayerKind, ArchiveError> {
     let annotation = |name: &str| layer.annotations.get(name);
-    if annotation(UNPACK).is_some_and(|it| it == "true") {
-        return Ok(Kind::Archive);
+    if annotation(UNPACK).is_some_and(|value| value == "true") {
+        return Ok(LayerKind::Archive);
     }
     if let Some(title) = annotation(TITLE) {
-        return place(title.as_bytes())?.map(Kind::File).ok_or_else(|| ArchiveError::Name(String::new()));
+        let path = normalize_path(title.as_bytes())?;
+        return path.map(LayerKind::File).ok_or_else(|| ArchiveError::Name(String::new()));
     }
     let base = layer.media_type.split(['+', ';']).next().unwrap_or_default();
     let base = base.trim_end_matches(".gzip").trim_end_matches(".zstd");
-    Ok(if [".tar", "/tar", "-tar"].iter().any(|it| base.ends_with(it)) { Kind::Archive } else { Kind::Unknown })
+    let is_archive = [".tar", "/tar", "-tar"].iter().any(|suffix| base.ends_with(suffix));
+    Ok(if is_archive { LayerKind::Archive } else { LayerKind::Unknown })
 }
 
-/// The archive in a blob, whichever way it is compressed: all members or frames of it.
-pub(crate) fn decompressed<'a, R: Read + 'a>(head: &[u8], blob: R) -> Box<dyn Read + 'a> {
+/// Returns a reader of the archive in a blob, whichever way it is compressed: of all its members or frames.
+pub(crate) fn decompress<'a, R: Read + 'a>(head: &[u8], blob: R) -> Box<dyn Read + 'a> {
     if head.starts_with(&[0x1f, 0x8b]) {
         Box::new(MultiGzDecoder::new(blob))
     } else if is_frame(head) {
@@ -53,46 +54,52 @@ pub(crate) fn decompressed<'a, R: Read + 'a>(head: &[u8], blob: R) -> Box<dyn Re
     }
 }
 
-/// Unpacks the blob of an archive on a thread for long work, which asks back which files are wanted.
-pub(crate) async fn unpacked(
+/// A question of the thread that unpacks: whether the file at a path is wanted.
+struct Question {
+    path: String,
+    answer: oneshot::Sender<bool>,
+}
+
+/// Unpacks the blob of an archive on a thread for blocking work, which asks back which files are wanted.
+pub(crate) async fn unpack_blob(
     blob: Bytes,
     limits: Limits,
-    image: bool,
+    whiteouts: Whiteouts,
     root: &str,
-    wanted: &(dyn Fn(&str) -> bool + Send + Sync),
+    is_wanted: &(dyn Fn(&str) -> bool + Send + Sync),
 ) -> Result<Layer, ArchiveError> {
-    let (ask, mut asked) = mpsc::channel::<(String, oneshot::Sender<bool>)>(1);
+    let (sender, mut questions) = mpsc::channel(1);
     let root = root.to_owned();
     let work = tokio::task::spawn_blocking(move || {
-        let mut is_wanted = |path: &str| {
-            let (answer, answered) = oneshot::channel();
-            ask.blocking_send((path.to_owned(), answer)).is_ok() && answered.blocking_recv().unwrap_or(false)
+        let mut ask = |path: &str| {
+            let (answer, receiver) = oneshot::channel();
+            let question = Question { path: path.to_owned(), answer };
+            sender.blocking_send(question).is_ok() && receiver.blocking_recv().unwrap_or(false)
         };
-        let abandoned = ask.clone();
         let head = blob.slice(..blob.len().min(4));
-        let blob = Abandonable { inner: io::Cursor::new(blob), is_abandoned: move || abandoned.is_closed() };
-        unpack(decompressed(&head, blob), &limits, image, &root, &mut is_wanted)
+        let blob = AbandonableBlob { inner: io::Cursor::new(blob), questions: sender.clone() };
+        unpack(decompress(&head, blob), &limits, whiteouts, &root, &mut ask)
     });
-    while let Some((path, answer)) = asked.recv().await {
-        let _ = answer.send(wanted(&path));
+    while let Some(Question { path, answer }) = questions.recv().await {
+        let _ = answer.send(is_wanted(&path));
     }
     work.await.map_err(|_| ArchiveError::Malformed)?
 }
 
-/// A blob that ends when nobody waits for what is in it.
-struct Abandonable<R, F> {
-    inner: R,
-    is_abandoned: F,
+/// A blob that fails when nobody answers questions any more, because the pull has ended.
+struct AbandonableBlob {
+    inner: io::Cursor<Bytes>,
+    questions: mpsc::Sender<Question>,
 }
 
-impl<R: Read, F: Fn() -> bool> Read for Abandonable<R, F> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if (self.is_abandoned)() { Err(io::Error::other("abandoned")) } else { self.inner.read(into) }
+impl Read for AbandonableBlob {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.questions.is_closed() { Err(io::Error::other("abandoned")) } else { self.inner.read(buffer) }
     }
 }
 
-/// Bounds what is held of all layers.
-pub(crate) fn check(nodes: &BTreeMap<String, Node>, limit: usize) -> Result<(), ArchiveError> {
+/// Checks that the files of all layers together have at most `limit` bytes.
+pub(crate) fn check_total_bytes(nodes: &BTreeMap<String, Node>, limit: usize) -> Result<(), ArchiveError> {
     let mut bytes = 0;
     for (path, node) in nodes {
         if let Node::File(content) = node {
@@ -105,8 +112,8 @@ pub(crate) fn check(nodes: &BTreeMap<String, Node>, limit: usize) -> Result<(), 
     Ok(())
 }
 
-/// The files in the end, by their path from `root` on.
-pub(crate) fn files(
+/// Returns the files that the layers have together, by their path from `root` on.
+pub(crate) fn collect_files(
     nodes: BTreeMap<String, Node>,
     root: &str,
 ) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, ArchiveError> {
@@ -115,14 +122,14 @@ pub(crate) fn files(
         let Node::File(content) = node else {
             return Err(if node == Node::Link { ArchiveError::Link(path) } else { ArchiveError::NoFile(path) });
         };
-        if let Some(path) = below(&path, root) {
+        if let Some(path) = relative_to(&path, root) {
             files.insert(path.to_owned(), content);
         }
     }
     Ok(files)
 }
 
-/// Returns whether a layer that is a file of this path is wanted, and as what.
-pub(crate) fn wanted_file<'a>(path: &'a str, root: &str, wanted: &dyn Fn(&str) -> bool) -> Option<&'a str> {
-    below(path, root).filter(|_| is_below(path, root)).filter(|path| wanted(path))
+/// Returns whether a layer that is a file of this path is wanted.
+pub(crate) fn is_wanted_file(path: &str, root: &str, is_wanted: &dyn Fn(&str) -> bool) -> bool {
+    is_below(path, root) && relative_to(path, root).is_some_and(is_wanted)
 }

@@ -6,9 +6,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-use crate::archive::{ArchiveError, Limits, unpack};
-use crate::frames::WINDOW;
-use crate::layers::decompressed;
+use crate::archive::{ArchiveError, Limits, Whiteouts, unpack};
+use crate::frames::MAX_WINDOW_BYTES;
+use crate::layers::decompress;
 
 const FILES: [(&str, &str); 3] = [("a", "first"), ("b/c", "second"), ("d", "third")];
 /// Where the second file begins: a header and a block after the first one.
@@ -53,7 +53,7 @@ fn windowed(log: u8, content: &[u8]) -> Vec<u8> {
 
 fn read(blob: &[u8]) -> Result<Vec<(String, String)>, ArchiveError> {
     let head = &blob[..blob.len().min(4)];
-    let layer = unpack(decompressed(head, blob), &Limits::default(), false, "", &mut |_| true)?;
+    let layer = unpack(decompress(head, blob), &Limits::default(), Whiteouts::Ignore, "", &mut |_| true)?;
     let text = |content: &[u8]| String::from_utf8(content.to_vec()).unwrap();
     Ok(layer.files().map(|(path, content)| (path.to_owned(), text(content))).collect())
 }
@@ -149,7 +149,7 @@ fn frames_of_zstandard_may_be_skippable_anywhere() {
 fn the_window_of_zstandard_is_bounded() {
     let (archive, mut faults) = (tar_of(&FILES), Faults::default());
     faults.whole("the largest window", &windowed(25, &archive));
-    assert_eq!(read(&windowed(26, &archive)), Err(ArchiveError::Window(WINDOW)));
+    assert_eq!(read(&windowed(26, &archive)), Err(ArchiveError::Window(MAX_WINDOW_BYTES)));
     faults.refused(
         "a larger window of a later frame",
         &[windowed(20, &archive[..EDGE]), windowed(27, &archive[EDGE..])].concat(),

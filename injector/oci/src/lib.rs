@@ -1,8 +1,8 @@
-//! The files of an OCI artifact or image at one digest, and the other way: files become an artifact.
+//! Pulls the files of an OCI artifact or image, and pushes files as an artifact.
 //!
-//! A credential is sent to the registry's own host and port, and to a token realm elsewhere only if the caller agrees. What a registry sends is
-//! checked by its digest, and unpacked in memory within bounds.
-// What others send is computed with: nothing overflows.
+//! A credential is sent to the registry's own host and port, and to a token realm elsewhere only if the caller agrees. What a
+//! registry sends is checked by its digest, and unpacked in memory within bounds.
+// Numbers that others send are computed with, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod archive;
@@ -11,7 +11,6 @@ mod credential;
 mod digest;
 mod error;
 mod frames;
-mod highest_tag;
 mod layers;
 #[cfg(test)]
 mod layers_tests;
@@ -19,13 +18,14 @@ mod manifest;
 mod pull;
 mod push;
 mod session;
+mod tags;
 mod url;
 
-pub use archive::{ArchiveError, Layer, Limits, unpack};
-pub use challenge::{Challenge, read as read_challenges};
+pub use archive::{ArchiveError, Layer, Limits, Whiteouts, unpack};
+pub use challenge::{Challenge, parse_challenges};
 pub use credential::{Credential, CredentialError, credential_of};
 pub use error::OciError;
-pub use pull::{Artifact, PULL_MIB, Pulled, Request};
+pub use pull::{Artifact, PULL_MIB, Request};
 pub use session::Registry;
 
 pub use nudge_core::remote::{Located, Pick, PickError, Reference, ReferenceError};

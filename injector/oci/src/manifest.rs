@@ -1,4 +1,4 @@
-//! Manifests and indexes: what of them is used. They come from anybody.
+//! Manifests and indexes of untrusted senders, and the choice of a platform.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,24 @@ use jiff::Timestamp;
 use nudge_core::remote::is_digest;
 use serde::Deserialize;
 
-/// Media types that are asked for.
-pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+/// The media types that are asked for.
+pub(crate) const ACCEPTED_TYPES: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 
-/// Media type of the manifests that Nudge pushes.
-pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// The media type of the manifests that Nudge pushes.
+pub(crate) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// Configs of images, whose layers have whiteouts.
-const IMAGE_CONFIGS: [&str; 2] =
+/// The media types of the configs of images, whose layers have whiteouts.
+const IMAGE_CONFIG_TYPES: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 
-/// The annotation that says when something was made.
+/// The annotation with the time at which a manifest or an index was made.
 const CREATED: &str = "org.opencontainers.image.created";
 
-/// What content is named by.
+/// The maximum number of platforms in a message.
+const MAX_SHOWN_PLATFORMS: usize = 20;
+
+/// The description of content: its media type, digest and size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Descriptor {
@@ -40,22 +43,22 @@ struct Platform {
 }
 
 impl Platform {
-    /// On one line, if it is a platform and no text.
-    fn shown(&self) -> Option<String> {
-        let names = [Some(&self.os), Some(&self.architecture), self.variant.as_ref().filter(|it| !it.is_empty())];
-        let is_name = |name: &&String| {
-            (1..=32).contains(&name.len()) && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"._-".contains(&it))
+    /// Returns the platform's name, such as `linux/arm/v7`, unless it has anything that a name can't have.
+    fn name(&self) -> Option<String> {
+        let variant = self.variant.as_ref().filter(|variant| !variant.is_empty());
+        let names: Vec<&str> = [&self.os, &self.architecture].into_iter().chain(variant).map(String::as_str).collect();
+        let is_name = |name: &&str| {
+            let mut bytes = name.bytes();
+            (1..=32).contains(&name.len()) && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         };
-        let names: Vec<&str> =
-            names.into_iter().flatten().map(|it| is_name(&it).then_some(it.as_str())).collect::<Option<_>>()?;
-        // Such are attestations, which are about another one.
-        (names[..2] != ["unknown", "unknown"]).then(|| names.join("/"))
+        // An unknown platform is that of an attestation, which is about another manifest.
+        (names.iter().all(is_name) && names[..2] != ["unknown", "unknown"]).then(|| names.join("/"))
     }
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Raw {
+struct RawDocument {
     schema_version: u32,
     manifests: Option<Vec<Descriptor>>,
     config: Option<Descriptor>,
@@ -63,16 +66,18 @@ struct Raw {
     annotations: BTreeMap<String, String>,
 }
 
-/// One of both.
+/// An index or a manifest.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Document {
-    /// Names a manifest for each platform.
-    Index { manifests: Vec<Descriptor>, created: Option<Timestamp> },
-    /// Names layers.
+    /// A list of the manifests for the platforms.
+    Index {
+        manifests: Vec<Descriptor>,
+        created: Option<Timestamp>,
+    },
     Manifest(Manifest),
 }
 
-/// Names layers.
+/// A list of layers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) config: Descriptor,
@@ -81,35 +86,34 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Returns whether it is an image, and no other artifact.
+    /// Returns whether this is the manifest of an image, not of another artifact.
     pub(crate) fn is_image(&self) -> bool {
-        IMAGE_CONFIGS.contains(&self.config.media_type.as_str())
+        IMAGE_CONFIG_TYPES.contains(&self.config.media_type.as_str())
     }
 }
 
-/// Reads a document. The error is the rule that it breaks.
-pub(crate) fn read(text: &[u8]) -> Result<Document, &'static str> {
-    let raw: Raw = serde_json::from_slice(text).map_err(|_| "it is not JSON of that kind")?;
+/// Parses a document. The error is the rule that it breaks.
+pub(crate) fn parse_document(text: &[u8]) -> Result<Document, &'static str> {
+    let raw: RawDocument = serde_json::from_slice(text).map_err(|_| "it is not JSON of that kind")?;
     if raw.schema_version != 2 {
         return Err("its schemaVersion is not 2");
     }
-    let created = raw.annotations.get(CREATED).and_then(|it| it.parse().ok());
-    let have_digests = |descriptors: &[Descriptor]| descriptors.iter().all(|it| is_digest(&it.digest));
-    let document = match (raw.manifests, raw.config, raw.layers) {
-        (Some(manifests), None, None) if have_digests(&manifests) => Document::Index { manifests, created },
+    let created = raw.annotations.get(CREATED).and_then(|time| time.parse().ok());
+    let have_digests = |descriptors: &[Descriptor]| descriptors.iter().all(|entry| is_digest(&entry.digest));
+    match (raw.manifests, raw.config, raw.layers) {
+        (Some(manifests), None, None) if have_digests(&manifests) => Ok(Document::Index { manifests, created }),
         (None, Some(config), Some(layers)) if have_digests(&layers) && is_digest(&config.digest) => {
-            Document::Manifest(Manifest { config, layers, created })
+            Ok(Document::Manifest(Manifest { config, layers, created }))
         }
-        (Some(_), None, None) | (None, Some(_), Some(_)) => return Err("it names no digest of SHA-256"),
-        // Programs that read one and programs that read the other would see two artifacts of one digest.
-        (Some(_), ..) => return Err("it is an index and a manifest at once"),
-        (None, ..) => return Err("it has no config or no layers"),
-    };
-    Ok(document)
+        (Some(_), None, None) | (None, Some(_), Some(_)) => Err("it names no digest of SHA-256"),
+        // Programs that read the index and programs that read the manifest would see two artifacts of one digest.
+        (Some(_), ..) => Err("it is an index and a manifest at once"),
+        (None, ..) => Err("it has no config or no layers"),
+    }
 }
 
-/// When an image was made, by its config.
-pub(crate) fn created_of(config: &[u8]) -> Option<Timestamp> {
+/// Returns the time at which an image was made, by its config.
+pub(crate) fn image_creation_time(config: &[u8]) -> Option<Timestamp> {
     #[derive(Deserialize)]
     struct Config {
         created: Option<String>,
@@ -118,47 +122,50 @@ pub(crate) fn created_of(config: &[u8]) -> Option<Timestamp> {
     config.created?.parse().ok()
 }
 
-/// Why none is chosen.
+/// Why no manifest is chosen.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ChoiceError {
-    /// There is none for it.
+    /// The index has no manifest for the platform, but for these.
     None(Vec<String>),
-    /// There are several, and no wish.
+    /// The index has manifests for these platforms, and none was asked for.
     Several(Vec<String>),
 }
 
-/// The manifest for a platform such as `linux/amd64` or `linux/arm/v7`. Without a wish, there must be one.
-pub(crate) fn choose<'a>(manifests: &'a [Descriptor], wanted: Option<&str>) -> Result<&'a Descriptor, ChoiceError> {
-    let with_platforms = || manifests.iter().map(|it| (it, it.platform.as_ref().map(Platform::shown)));
-    // Without a platform it is for all; with one that can't be read it is for none.
-    let usable: Vec<(&Descriptor, String)> = with_platforms()
-        .filter_map(|(it, platform)| match platform {
-            None => Some((it, "any".to_owned())),
-            Some(platform) => Some((it, platform?)),
-        })
-        .collect();
+/// Returns the manifest for a platform such as `linux/amd64` or `linux/arm/v7`. If no platform is wanted, the index must have
+/// only one usable manifest.
+pub(crate) fn choose_manifest<'a>(
+    manifests: &'a [Descriptor],
+    wanted: Option<&str>,
+) -> Result<&'a Descriptor, ChoiceError> {
+    // A manifest without a platform is for all platforms; one whose platform can't be read is for none.
+    let platform_name = |manifest: &Descriptor| match &manifest.platform {
+        None => Some("any".to_owned()),
+        Some(platform) => platform.name(),
+    };
+    let usable: Vec<(&Descriptor, String)> =
+        manifests.iter().filter_map(|manifest| Some((manifest, platform_name(manifest)?))).collect();
     let platforms = || usable.iter().map(|(_, platform)| platform.clone()).take(MAX_SHOWN_PLATFORMS).collect();
     let Some(wanted) = wanted else {
         return match &usable[..] {
-            [(one, _)] => Ok(*one),
+            [(manifest, _)] => Ok(*manifest),
             [] => Err(ChoiceError::None(Vec::new())),
             _ => Err(ChoiceError::Several(platforms())),
         };
     };
+    // `linux/arm64` is also that platform with a variant.
+    let is_variant = |name: &str| name.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('/'));
     let exact = usable.iter().find(|(_, platform)| platform == wanted);
-    // `linux/arm64` is also that with a variant, if there is one of it.
-    let of_any_variant = || {
-        let mut fitting =
-            usable.iter().filter(|(_, it)| it.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('/')));
-        fitting.next().filter(|_| fitting.next().is_none())
-    };
-    let mut for_all = usable.iter().filter(|(it, _)| it.platform.is_none());
-    let for_all = || for_all.next().filter(|_| for_all.next().is_none());
-    exact.or_else(of_any_variant).or_else(for_all).map(|(it, _)| *it).ok_or_else(|| ChoiceError::None(platforms()))
+    exact
+        .or_else(|| only(usable.iter().filter(|(_, platform)| is_variant(platform))))
+        .or_else(|| only(usable.iter().filter(|(manifest, _)| manifest.platform.is_none())))
+        .map(|(manifest, _)| *manifest)
+        .ok_or_else(|| ChoiceError::None(platforms()))
 }
 
-/// The most platforms that a message has.
-const MAX_SHOWN_PLATFORMS: usize = 20;
+/// Returns the item of an iterator that has exactly one.
+fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    items.next().filter(|_| items.next().is_none())
+}
 
 #[cfg(test)]
 mod tests {
@@ -183,7 +190,8 @@ mod tests {
 
     fn place_of(platforms: &[&str], wanted: Option<&str>) -> Result<usize, ChoiceError> {
         let all = of(platforms);
-        choose(&all, wanted).map(|found| all.iter().position(|it| std::ptr::eq(it, found)).unwrap())
+        choose_manifest(&all, wanted)
+            .map(|chosen| all.iter().position(|manifest| std::ptr::eq(manifest, chosen)).unwrap())
     }
 
     #[test]
@@ -206,13 +214,13 @@ mod tests {
     #[test]
     fn a_document_is_one_of_both() {
         let named = format!(r#"{{"mediaType": "a", "digest": "{DIGEST}", "size": 2, "annotations": {{"x": "y"}}}}"#);
-        let index = read(format!(r#"{{"schemaVersion": 2, "manifests": [{named}]}}"#).as_bytes());
+        let index = parse_document(format!(r#"{{"schemaVersion": 2, "manifests": [{named}]}}"#).as_bytes());
         assert!(matches!(index, Ok(Document::Index { created: None, .. })));
         let created = r#"{"org.opencontainers.image.created": "2026-01-02T03:04:05Z"}"#;
         let text = format!(
             r#"{{"schemaVersion": 2, "config": {named}, "layers": [{named}], "annotations": {created}, "other": 1}}"#
         );
-        let Ok(Document::Manifest(manifest)) = read(text.as_bytes()) else { panic!("no manifest") };
+        let Ok(Document::Manifest(manifest)) = parse_document(text.as_bytes()) else { panic!("no manifest") };
         assert_eq!(manifest.created, "2026-01-02T03:04:05Z".parse().ok());
         assert_eq!((manifest.layers[0].size, manifest.layers[0].annotations["x"].as_str()), (2, "y"));
         for bad in [
@@ -225,7 +233,7 @@ mod tests {
             format!(r#"{{"schemaVersion": 2, "config": {named}, "layers": [], "manifests": []}}"#),
             format!(r#"{{"schemaVersion": 2, "config": {named}, "layers": [{{"digest": "{DIGEST}", "size": -1}}]}}"#),
         ] {
-            assert!(read(bad.as_bytes()).is_err(), "{bad}");
+            assert!(parse_document(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 
@@ -233,8 +241,8 @@ mod tests {
         #[test]
         fn a_message_has_names_alone(os in "\\PC{0,8}", architecture in "[a-z0-9]{0,40}", variant in proptest::option::of("\\PC{0,8}")) {
             let platform = Platform { os, architecture, variant };
-            if let Some(shown) = platform.shown() {
-                prop_assert!(shown.len() <= 98 && shown.bytes().all(|it| it.is_ascii_graphic()));
+            if let Some(name) = platform.name() {
+                prop_assert!(name.len() <= 98 && name.bytes().all(|byte| byte.is_ascii_graphic()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Files become an artifact: the same files are the same artifact, by any hand and at any time.
+//! Pushes: files become an artifact, which has the same digest whenever the files are the same.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -15,49 +15,50 @@ use tar::{EntryType, Header};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::archive::{Limits, place};
+use crate::archive::{Limits, normalize_path};
 use crate::credential::Credential;
 use crate::digest;
 use crate::error::OciError;
-use crate::manifest::MANIFEST;
-use crate::session::{Act, Ask, MAX_SMALL_ANSWER_BYTES, Registry, Session};
-use crate::url::located;
+use crate::manifest::MANIFEST_TYPE;
+use crate::session::{Action, Registry, RepositoryRequest, Session, add_parameter};
+use crate::url::parse_location;
 
-/// How long all of it may take.
+/// The maximum duration of a push.
 const PUSH_TIMEOUT: Duration = Duration::from_mins(2);
-/// What the artifact is.
+/// The type of the artifact.
 const ARTIFACT_TYPE: &str = "application/vnd.nudge.dev.content.v1";
-/// What its layer is.
+/// The media type of its layer.
 const LAYER_TYPE: &str = "application/vnd.nudge.dev.content.v1.tar+gzip";
+/// The media type of the config of an artifact that has none.
+const EMPTY_CONFIG_TYPE: &str = "application/vnd.oci.empty.v1+json";
 /// The config of an artifact that has none.
-const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
-const EMPTY: &[u8] = b"{}";
+const EMPTY_CONFIG: &[u8] = b"{}";
 
 impl Registry {
-    /// Pushes files, by their paths, and gives the digest of the artifact. Blobs that are there are not sent again.
+    /// Pushes files, by their paths, and returns the digest of the artifact. Blobs that the registry has are not sent again.
     pub async fn push(
         &self,
         reference: &Reference,
         tag: &str,
         files: &BTreeMap<String, Zeroizing<Vec<u8>>>,
         credential: &Credential,
-        may_ask: &(dyn Fn(&Address) -> bool + Send + Sync),
+        trusts_realm: &(dyn Fn(&Address) -> bool + Send + Sync),
     ) -> Result<String, OciError> {
         Pick::Tag(tag.to_owned()).check()?;
-        check(files)?;
-        let mut session = Session::new(self, reference, credential, may_ask, Act::Push);
-        let pushed = async {
-            let layer = Bytes::from(layer(files).map_err(|_| OciError::Path(String::new()))?);
-            session.send_blob(Bytes::from_static(EMPTY)).await?;
+        check_files(files)?;
+        let mut session = Session::new(self, reference, credential, trusts_realm, Action::Push);
+        let push = async {
+            let layer = Bytes::from(build_layer(files).map_err(|_| OciError::Path(String::new()))?);
+            session.send_blob(Bytes::from_static(EMPTY_CONFIG)).await?;
             session.send_blob(layer.clone()).await?;
             session.send_manifest(tag, &layer).await
         };
-        timeout(PUSH_TIMEOUT, pushed).await.map_err(|_| OciError::TooSlow(PUSH_TIMEOUT.as_secs()))?
+        timeout(PUSH_TIMEOUT, push).await.map_err(|_| OciError::TooSlow(PUSH_TIMEOUT.as_secs()))?
     }
 }
 
-/// What is pushed can be pulled.
-fn check(files: &BTreeMap<String, Zeroizing<Vec<u8>>>) -> Result<(), OciError> {
+/// Checks that what is pushed could be pulled.
+fn check_files(files: &BTreeMap<String, Zeroizing<Vec<u8>>>) -> Result<(), OciError> {
     let Limits { entries, content, .. } = Limits::default();
     if files.is_empty() {
         return Err(OciError::NoFiles(String::new()));
@@ -67,7 +68,7 @@ fn check(files: &BTreeMap<String, Zeroizing<Vec<u8>>>) -> Result<(), OciError> {
     }
     let mut bytes = 0;
     for (path, file) in files {
-        if place(path.as_bytes()).ok().flatten().as_ref() != Some(path) {
+        if normalize_path(path.as_bytes()).ok().flatten().as_ref() != Some(path) {
             return Err(OciError::Path(path.clone()));
         }
         bytes = file.len().saturating_add(bytes);
@@ -78,8 +79,8 @@ fn check(files: &BTreeMap<String, Zeroizing<Vec<u8>>>) -> Result<(), OciError> {
     Ok(())
 }
 
-/// The archive, with nothing in it but paths and contents.
-fn layer(files: &BTreeMap<String, Zeroizing<Vec<u8>>>) -> io::Result<Vec<u8>> {
+/// Builds the archive, which has only the paths and contents of the files.
+fn build_layer(files: &BTreeMap<String, Zeroizing<Vec<u8>>>) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for (path, file) in files {
         let mut header = Header::new_ustar();
@@ -92,7 +93,7 @@ fn layer(files: &BTreeMap<String, Zeroizing<Vec<u8>>>) -> io::Result<Vec<u8>> {
         archive.append_data(&mut header, path, file.as_slice())?;
     }
     let archive = Zeroizing::new(archive.into_inner()?);
-    // Without a time, and with an operating system that is always the same.
+    // The header has no time, and always the same operating system.
     let mut compressed = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Compression::default());
     compressed.write_all(&archive)?;
     compressed.finish()
@@ -102,54 +103,51 @@ impl Session<'_> {
     async fn send_blob(&mut self, content: Bytes) -> Result<(), OciError> {
         let digest = digest::sha256(&content);
         let path = self.path(&format!("blobs/{digest}"));
-        let ask = Ask { method: Method::HEAD, path, accept: None, content: None, bytes: MAX_SMALL_ANSWER_BYTES };
-        if self.ask(&ask).await?.status().is_success() {
+        if self.request(&RepositoryRequest::new(Method::HEAD, path)).await?.status().is_success() {
             return Ok(());
         }
-        let path = self.path("blobs/uploads/");
-        let ask = Ask { method: Method::POST, path, accept: None, content: None, bytes: MAX_SMALL_ANSWER_BYTES };
-        let begun = self.ask(&ask).await?;
-        if begun.status() != StatusCode::ACCEPTED {
-            return Err(self.fault_of_push(&begun, "the beginning of an upload"));
+        let request = RepositoryRequest::new(Method::POST, self.path("blobs/uploads/"));
+        let answer = self.request(&request).await?;
+        if answer.status() != StatusCode::ACCEPTED {
+            return Err(self.push_error(&answer, "the beginning of an upload"));
         }
-        let address = self.reference.address();
-        let location = begun.headers().get(LOCATION).and_then(|it| it.to_str().ok()).unwrap_or_default();
-        // Behind a proxy a registry may not know by which scheme it was asked.
-        let (_, path) = located(location, address).filter(|(it, _)| it.host == address.host).ok_or_else(|| {
-            OciError::Redirect { host: self.host(), what: "an upload", why: "content is sent to the registry only" }
+        let registry = self.reference.address();
+        let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        // A registry behind a proxy may not know by which scheme it was asked.
+        let location = parse_location(location, registry).filter(|(address, _)| address.host == registry.host);
+        let (_, mut path) = location.ok_or_else(|| OciError::Redirect {
+            host: self.host(),
+            what: "an upload",
+            why: "content is sent to the registry only",
         })?;
-        let sign = if path.contains('?') { '&' } else { '?' };
-        let path = format!("{path}{sign}digest={digest}");
-        let content = Some(("application/octet-stream", content));
-        let ask = Ask { method: Method::PUT, path, accept: None, content, bytes: MAX_SMALL_ANSWER_BYTES };
-        let response = self.ask(&ask).await?;
-        if response.status() == StatusCode::CREATED { Ok(()) } else { Err(self.fault_of_push(&response, "an upload")) }
+        add_parameter(&mut path, "digest", &digest);
+        self.put(path, "application/octet-stream", content, "an upload").await
     }
 
     async fn send_manifest(&mut self, tag: &str, layer: &[u8]) -> Result<String, OciError> {
-        let described = |kind: &str, content: &[u8]| json!({"mediaType": kind, "digest": digest::sha256(content), "size": content.len()});
+        let descriptor = |media_type: &str, content: &[u8]| json!({"mediaType": media_type, "digest": digest::sha256(content), "size": content.len()});
         let manifest = json!({
             "schemaVersion": 2,
-            "mediaType": MANIFEST,
+            "mediaType": MANIFEST_TYPE,
             "artifactType": ARTIFACT_TYPE,
-            "config": described(EMPTY_TYPE, EMPTY),
-            "layers": [described(LAYER_TYPE, layer)],
+            "config": descriptor(EMPTY_CONFIG_TYPE, EMPTY_CONFIG),
+            "layers": [descriptor(LAYER_TYPE, layer)],
         });
         let manifest = Bytes::from(manifest.to_string());
         let digest = digest::sha256(&manifest);
-        let path = self.path(&format!("manifests/{tag}"));
-        let ask = Ask {
-            method: Method::PUT,
-            path,
-            accept: None,
-            content: Some((MANIFEST, manifest)),
-            bytes: MAX_SMALL_ANSWER_BYTES,
-        };
-        let response = self.ask(&ask).await?;
-        if response.status() == StatusCode::CREATED {
-            Ok(digest)
-        } else {
-            Err(self.fault_of_push(&response, "the manifest"))
-        }
+        self.put(self.path(&format!("manifests/{tag}")), MANIFEST_TYPE, manifest, "the manifest").await?;
+        Ok(digest)
+    }
+
+    async fn put(
+        &mut self,
+        path: String,
+        media_type: &'static str,
+        content: Bytes,
+        what: &'static str,
+    ) -> Result<(), OciError> {
+        let content = Some((media_type, content));
+        let answer = self.request(&RepositoryRequest { content, ..RepositoryRequest::new(Method::PUT, path) }).await?;
+        if answer.status() == StatusCode::CREATED { Ok(()) } else { Err(self.push_error(&answer, what)) }
     }
 }

@@ -7,7 +7,7 @@ use nudge_api::{ConfigSourceSpec, Explanation, OciSource, Origin, OriginKind, Pa
 use nudge_authoring::{file_key, keys_of_files};
 use nudge_core::outbound::Address;
 use nudge_core::sources::{oci_wanted, selects};
-use nudge_oci::{Artifact, Credential, Pulled, Registry, Request};
+use nudge_oci::{Artifact, Credential, Registry, Request};
 use nudge_outbound::{Reach, authorities_from_pem};
 use nudge_protocol::error_chain::chain;
 
@@ -57,15 +57,12 @@ impl Oci {
             platform: self.from.platform.as_deref(),
             path: &self.from.path,
             credential: &credential,
-            may_ask: &|realm: &Address| secret.as_ref().is_none_or(|(secret, _)| secret.allows(realm)),
+            trusts_realm: &|realm: &Address| secret.as_ref().is_none_or(|(secret, _)| secret.allows(realm)),
             // The patterns for keys choose files, too.
-            files: &|path| selects(&self.spec, &file_key(path)),
+            is_wanted: &|path| selects(&self.spec, &file_key(path)),
         };
-        let pulled = Registry::new(Reach::Outside(guarded), roots).pull(&request, self.last_digest.as_deref()).await;
-        match pulled.map_err(|error| fetch_failure(&self.from.url, chain(&error)))? {
-            Pulled::Unchanged => Ok(None),
-            Pulled::Artifact(artifact) => Ok(Some(artifact)),
-        }
+        let artifact = Registry::new(Reach::Outside(guarded), roots).pull(&request, self.last_digest.as_deref()).await;
+        artifact.map_err(|error| fetch_failure(&self.from.url, chain(&error)))
     }
 }
 

@@ -5,20 +5,21 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_oci::{Limits, unpack};
+use nudge_oci::{Limits, Whiteouts, unpack};
 
 const LIMITS: Limits = Limits { entries: 16, unpacked: 16 * 1024, header: 2048, content: 600 };
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let [flags, archive @ ..] = bytes else { return Corpus::Reject };
-    let (image, root) = (flags & 1 != 0, ["", "a", "a/b", "a.yaml"][usize::from(flags >> 1) % 4]);
+    let whiteouts = if flags & 1 == 0 { Whiteouts::Ignore } else { Whiteouts::Apply };
+    let root = ["", "a", "a/b", "a.yaml"][usize::from(flags >> 1) % 4];
     let mut asked = Vec::new();
     let mut is_wanted = |path: &str| {
         assert_is_path(path);
         asked.push(path.to_owned());
         !path.ends_with('x')
     };
-    match unpack(archive, &LIMITS, image, root, &mut is_wanted) {
+    match unpack(archive, &LIMITS, whiteouts, root, &mut is_wanted) {
         Ok(layer) => {
             let files: Vec<_> = layer.files().collect();
             assert!(files.len() <= LIMITS.entries && asked.len() <= LIMITS.entries);

@@ -4,7 +4,7 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_oci::{Challenge, Credential, Located, Reference, credential_of, read_challenges};
+use nudge_oci::{Challenge, Credential, Located, Reference, credential_of, parse_challenges};
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Ok(text) = str::from_utf8(bytes) else { return Corpus::Reject };
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
 
 /// A realm stands in the header as it was read, but for escapes.
 fn assert_challenges(header: &str) {
-    for challenge in read_challenges([header]) {
+    for challenge in parse_challenges([header]) {
         let lower = header.to_ascii_lowercase();
         match challenge {
             Challenge::Basic => assert!(lower.contains("basic")),

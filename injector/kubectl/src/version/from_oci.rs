@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Origin, OriginKind};
 use nudge_authoring::Content;
 use nudge_core::outbound::Address;
-use nudge_oci::{Artifact, Credential, Located, Pick, Pulled, Reference, Registry, Request, credential_of};
+use nudge_oci::{Artifact, Credential, Located, Pick, Reference, Registry, Request, credential_of};
 use nudge_outbound::{Reach, system_authorities};
 use nudge_protocol::error_chain::message;
 use zeroize::Zeroizing;
@@ -98,13 +98,13 @@ pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<Option<
         platform: from.platform.as_deref(),
         path: &located.path,
         credential: &from.registries.credential(&located.reference)?,
-        may_ask: &|address| from.registries.allows(address),
-        files: &|_| true,
+        trusts_realm: &|address| from.registries.allows(address),
+        is_wanted: &|_| true,
     };
     match registry().pull(&request, None).await.map_err(|error| Failure::new(failure(message(&error))))? {
-        // The request names no digest that could be unchanged.
-        Pulled::Unchanged => Ok(None),
-        Pulled::Artifact(Artifact { digest, created, files }) => {
+        // An artifact without a known digest is never unchanged.
+        None => Ok(None),
+        Some(Artifact { digest, created, files }) => {
             content.add_files(false, files).map_err(|error| Failure::new(failure(error.to_string())))?;
             Ok(Some(Origin {
                 kind: OriginKind::Oci,

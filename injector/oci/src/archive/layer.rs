@@ -1,4 +1,4 @@
-//! What one archive changes in those that it lies on.
+//! The changes that one archive makes to the layers below it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +7,19 @@ use zeroize::Zeroizing;
 use crate::archive::Limits;
 use crate::archive::path::parents;
 
-/// What a path is.
+/// What stands at a path.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Node {
     File(Zeroizing<Vec<u8>>),
     Link,
-    /// A device or alike.
+    /// A device, a pipe or a sparse file.
     Other,
 }
 
-/// What one archive changes in those below it.
+/// The changes that one archive makes to the layers below it.
 #[derive(Default)]
 pub struct Layer {
-    /// By path from the root of the artifact.
+    /// What the layer adds, by path from the root of the artifact.
     pub(crate) nodes: BTreeMap<String, Node>,
     /// Folders, which replace files and links below them.
     pub(super) folders: BTreeSet<String>,
@@ -27,40 +27,41 @@ pub struct Layer {
     pub(super) removed: BTreeSet<String>,
     /// Folders whose content in the layers below is removed.
     pub(super) emptied: BTreeSet<String>,
-    /// What reading it cost.
+    /// The number of entries that were read.
     pub(super) entries: usize,
+    /// The number of decompressed bytes that were read.
     pub(super) unpacked: u64,
 }
 
 impl Layer {
-    /// What there is when this layer lies on those below. It takes as long as the layer has entries, however much is below.
-    pub(crate) fn onto(self, mut below: BTreeMap<String, Node>) -> BTreeMap<String, Node> {
+    /// Applies the layer to the nodes of the layers below, in a time that grows with the layer's entries only.
+    pub(crate) fn apply_to(self, nodes: &mut BTreeMap<String, Node>) {
         for folder in &self.emptied {
-            empty(&mut below, folder);
+            remove_below(nodes, folder);
         }
         for path in &self.removed {
-            empty(&mut below, path);
-            below.remove(path);
+            remove_below(nodes, path);
+            nodes.remove(path);
         }
         // A folder in the place of a file hides it, and the other way round.
         for folder in &self.folders {
-            below.remove(folder);
-            parents(folder).for_each(|parent| drop(below.remove(parent)));
+            nodes.remove(folder);
+            parents(folder).for_each(|parent| drop(nodes.remove(parent)));
         }
         for (path, node) in self.nodes {
-            empty(&mut below, &path);
-            parents(&path).for_each(|parent| drop(below.remove(parent)));
-            below.insert(path, node);
+            remove_below(nodes, &path);
+            parents(&path).for_each(|parent| drop(nodes.remove(parent)));
+            nodes.insert(path, node);
         }
-        below
     }
 
-    /// How many entries and bytes are left of these limits for the next layer.
-    pub(crate) fn left(&self, limits: &Limits) -> (usize, u64) {
-        (limits.entries.saturating_sub(self.entries), limits.unpacked.saturating_sub(self.unpacked))
+    /// Subtracts what reading this layer took from the limits, for the next layer.
+    pub(crate) fn subtract_from(&self, limits: &mut Limits) {
+        limits.entries = limits.entries.saturating_sub(self.entries);
+        limits.unpacked = limits.unpacked.saturating_sub(self.unpacked);
     }
 
-    /// The files that were unpacked.
+    /// Returns the files that were unpacked.
     pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.nodes.iter().filter_map(|(path, node)| match node {
             Node::File(content) => Some((path.as_str(), content.as_slice())),
@@ -69,8 +70,8 @@ impl Layer {
     }
 }
 
-/// Removes what is in a folder.
-fn empty(nodes: &mut BTreeMap<String, Node>, folder: &str) {
+/// Removes everything in a folder.
+fn remove_below(nodes: &mut BTreeMap<String, Node>, folder: &str) {
     if folder.is_empty() {
         return nodes.clear();
     }

@@ -39,10 +39,13 @@ fn archive(acts: &[Act]) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-fn merged(layers: &[Vec<Act>], image: bool, root: &str) -> BTreeMap<String, Node> {
-    layers.iter().fold(BTreeMap::new(), |below, acts| {
-        unpack(archive(acts).as_slice(), &Limits::default(), image, root, &mut |_| true).unwrap().onto(below)
-    })
+fn merge(layers: &[Vec<Act>], whiteouts: Whiteouts, root: &str) -> BTreeMap<String, Node> {
+    let mut nodes = BTreeMap::new();
+    for acts in layers {
+        let archive = archive(acts);
+        unpack(archive.as_slice(), &Limits::default(), whiteouts, root, &mut |_| true).unwrap().apply_to(&mut nodes);
+    }
+    nodes
 }
 
 fn file(path: &str, content: u8) -> Act {
@@ -57,23 +60,26 @@ fn paths(nodes: &BTreeMap<String, Node>) -> Vec<&str> {
 fn whiteouts_hide_what_is_below_and_nothing_of_their_own_layer() {
     let below = vec![file("a/x", 1), file("a/y", 2), file("b", 3), file("ab", 4)];
     let whiteout = |path: &str| Act::Whiteout(path.to_owned());
-    let of = |above: Vec<Act>| merged(&[below.clone(), above], true, "");
+    let of = |above: Vec<Act>| merge(&[below.clone(), above], Whiteouts::Apply, "");
     assert_eq!(paths(&of(vec![whiteout("a")])), ["ab", "b"]);
     assert_eq!(paths(&of(vec![whiteout("a/x"), file("b", 5)])), ["a/y", "ab", "b"]);
     assert_eq!(paths(&of(vec![file("a/new", 5), Act::Opaque("a".to_owned())])), ["a/new", "ab", "b"]);
     assert_eq!(paths(&of(vec![file("a/x", 5), whiteout("a/x")])), ["a/x", "a/y", "ab", "b"]);
     // A name that begins so is one like any other in an artifact that is no image.
-    assert_eq!(paths(&merged(&[below.clone(), vec![whiteout("a")]], false, "")), [".wh.a", "a/x", "a/y", "ab", "b"]);
+    assert_eq!(
+        paths(&merge(&[below.clone(), vec![whiteout("a")]], Whiteouts::Ignore, "")),
+        [".wh.a", "a/x", "a/y", "ab", "b"]
+    );
 }
 
 #[test]
 fn a_link_is_gone_when_a_layer_above_replaces_it() {
     let link = vec![Act::Link("config".to_owned())];
-    assert!(merged(std::slice::from_ref(&link), true, "config/prod")["config"] == Node::Link);
+    assert!(merge(std::slice::from_ref(&link), Whiteouts::Apply, "config/prod")["config"] == Node::Link);
     let replaced = [link.clone(), vec![Act::Folder("config".to_owned()), file("config/prod/a", 1)]];
-    assert_eq!(paths(&merged(&replaced, true, "config/prod")), ["config/prod/a"]);
+    assert_eq!(paths(&merge(&replaced, Whiteouts::Apply, "config/prod")), ["config/prod/a"]);
     let implied = [link, vec![file("config/prod/a", 1)]];
-    assert_eq!(paths(&merged(&implied, true, "config/prod")), ["config/prod/a"]);
+    assert_eq!(paths(&merge(&implied, Whiteouts::Apply, "config/prod")), ["config/prod/a"]);
 }
 
 /// What a file system has: folders are known by what is in them.
@@ -136,7 +142,7 @@ proptest! {
             .into_iter()
             .map(|(path, content)| (path, content.map_or(Node::Link, |it| Node::File(Zeroizing::new(vec![it])))))
             .collect();
-        let found = merged(&layers, true, "");
+        let found = merge(&layers, Whiteouts::Apply, "");
         prop_assert_eq!(paths(&found), paths(&expected));
         prop_assert!(found == expected);
     }

@@ -1,43 +1,44 @@
-//! How much is read of an archive, and of the headers in front of an entry.
+//! Bounds on the bytes of an archive, and on the headers in front of one entry.
 
 use std::cell::Cell;
 use std::io::{self, Read};
 
 use crate::archive::Limits;
 
-/// Which bound was crossed.
+/// The bound that was crossed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CrossedBound {
     Total,
     Header,
 }
 
-/// What may still be read.
+/// The bytes that may still be read.
 pub(super) struct Meter {
     total: Cell<u64>,
-    /// While headers are read.
+    /// The bytes of headers that may still be read; `None` while content is read.
     header: Cell<Option<u64>>,
     crossed: Cell<Option<CrossedBound>>,
-    /// What an archive may lack behind its last file, as those of `umoci insert` do: the rest of a block, and the two empty ones.
-    missing: Cell<usize>,
+    /// The bytes that an archive may lack after its last file, as those of `umoci insert` do: the rest of a block, and the
+    /// two empty blocks.
+    padding: Cell<usize>,
 }
 
-/// What archives consist of.
-const BLOCK: usize = 512;
+/// The size of a block of a tar archive.
+const BLOCK_BYTES: usize = 512;
 
 impl Meter {
     pub(super) fn new(limits: &Limits) -> Self {
-        let missing = Cell::new(3 * BLOCK - 1);
-        Self { total: Cell::new(limits.unpacked), header: Cell::new(None), crossed: Cell::new(None), missing }
+        let padding = Cell::new(3 * BLOCK_BYTES - 1);
+        Self { total: Cell::new(limits.unpacked), header: Cell::new(None), crossed: Cell::new(None), padding }
     }
 
-    /// From now on headers are read, of so many bytes at most; or else content.
-    pub(super) fn limit_headers(&self, most: Option<u64>) {
-        self.header.set(most);
+    /// Begins to count headers, up to `max_bytes`, or content if there is no such bound.
+    pub(super) fn limit_headers(&self, max_bytes: Option<u64>) {
+        self.header.set(max_bytes);
     }
 
-    /// What may still be read of the archive.
-    pub(super) fn left(&self) -> u64 {
+    /// Returns the bytes of the archive that may still be read.
+    pub(super) fn remaining(&self) -> u64 {
         self.total.get()
     }
 
@@ -45,11 +46,11 @@ impl Meter {
         self.crossed.get()
     }
 
-    /// Ends the archive where it has ended early, but not within a file.
-    fn end(&self, into: &mut [u8]) -> usize {
-        let zeros = if self.header.get().is_some() { self.missing.get().min(into.len()) } else { 0 };
-        into[..zeros].fill(0);
-        self.missing.set(self.missing.get().saturating_sub(zeros));
+    /// Writes the zeros that an archive lacks at its end, unless it ends within a file.
+    fn pad(&self, buffer: &mut [u8]) -> usize {
+        let zeros = if self.header.get().is_some() { self.padding.get().min(buffer.len()) } else { 0 };
+        buffer[..zeros].fill(0);
+        self.padding.set(self.padding.get().saturating_sub(zeros));
         zeros
     }
 
@@ -62,17 +63,17 @@ impl Meter {
     }
 }
 
-/// What is read through a meter. It ends where a bound is crossed.
+/// A reader that fails when a bound of its meter is crossed.
 pub(super) struct Metered<'a, R> {
     pub(super) inner: R,
     pub(super) meter: &'a Meter,
 }
 
 impl<R: Read> Read for Metered<'_, R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(into)?;
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
         if read == 0 {
-            return Ok(self.meter.end(into));
+            return Ok(self.meter.pad(buffer));
         }
         self.meter.count(read as u64).map_err(|crossed| {
             self.meter.crossed.set(Some(crossed));

@@ -1,4 +1,4 @@
-//! Tar archives, unpacked in memory: what of them stands below a folder and is wanted, within bounds. They come from anybody.
+//! Tar archives of untrusted senders: unpacks the wanted files below a folder in memory, within bounds.
 
 mod layer;
 mod meter;
@@ -9,19 +9,19 @@ use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 
 pub use layer::Layer;
 pub(crate) use layer::Node;
-pub(crate) use path::{below, is_below, place};
-pub use unpack::unpack;
+pub(crate) use path::{is_below, normalize_path, relative_to};
+pub use unpack::{Whiteouts, unpack};
 
-/// How much an archive may cost.
+/// The limits of what reading an archive may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Entries of any kind.
+    /// The maximum number of entries of any kind.
     pub entries: usize,
-    /// Bytes of the archive, decompressed.
+    /// The maximum bytes of the archive, decompressed.
     pub unpacked: u64,
-    /// Bytes of names and other headers in front of one entry.
+    /// The maximum bytes of names and other headers in front of one entry.
     pub header: u64,
-    /// Bytes of the content of wanted files.
+    /// The maximum bytes of the wanted files together.
     pub content: usize,
 }
 
@@ -31,13 +31,13 @@ impl Default for Limits {
     }
 }
 
-/// Why an archive is not used. Paths are those of the archive, on one line.
+/// Why an archive is not used. The paths are those in the archive, on one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
-    /// Not an archive.
+    /// The layer is not an archive.
     #[error("a layer of the artifact is not a tar archive, or is damaged")]
     Malformed,
-    /// Something follows its end.
+    /// Data follows the end of the archive.
     #[error(
         "a layer of the artifact goes on after the end of its archive, and what is there would be missing; push it as one archive"
     )]
@@ -51,37 +51,37 @@ pub enum ArchiveError {
     /// A path leaves the root of the artifact.
     #[error("the artifact has the path {0:?}, which leaves its root; nothing of it is used")]
     Outside(String),
-    /// A link is wanted.
+    /// A wanted file is a link.
     #[error(
         "{0} is a link in the artifact, and links are not followed; put the file itself there, or name another path"
     )]
     Link(String),
-    /// Neither file nor folder.
+    /// A wanted path is neither a file nor a folder.
     #[error("{0} is a device, a pipe or a sparse file in the artifact; put a regular file there")]
     NoFile(String),
-    /// The name.
+    /// A path is not UTF-8, or has control characters.
     #[error("the artifact has the path {0:?}, which is not UTF-8")]
     Name(String),
-    /// The length.
+    /// A path is too long or too deep.
     #[error("the artifact has the path {0:?}, which is too long, or in too many folders")]
     Deep(String),
-    /// Too many entries.
+    /// The artifact has too many entries.
     #[error("the artifact has more than {0} files, folders and links, which is the limit; push fewer")]
     TooMany(usize),
-    /// Too long when decompressed.
+    /// The layer has too many bytes when it is decompressed.
     #[error("a layer of the artifact has more than {0} bytes when it is decompressed, which is the limit")]
     TooLong(u64),
-    /// An entry with too much in front of it.
+    /// An entry has too many bytes of headers.
     #[error("a layer of the artifact has an entry whose headers have more than {0} bytes")]
     Header(u64),
-    /// Too much content.
+    /// The wanted files have too many bytes together.
     #[error(
         "with {path}, the wanted files have more than {limit} bytes, which is the limit; name a path or files with fewer bytes"
     )]
     TooLarge {
-        /// The file that was one too many.
+        /// The file with which the limit is exceeded.
         path: String,
-        /// The bound.
+        /// The limit in bytes.
         limit: usize,
     },
 }

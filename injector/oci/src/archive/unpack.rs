@@ -1,4 +1,4 @@
-//! One archive, entry by entry.
+//! Reads one archive, entry by entry.
 
 use std::io::{self, Read};
 
@@ -7,29 +7,37 @@ use zeroize::Zeroizing;
 
 use crate::archive::layer::{Layer, Node};
 use crate::archive::meter::{CrossedBound, Meter, Metered};
-use crate::archive::path::{below, is_below, place, shown};
+use crate::archive::path::{display_path, is_below, normalize_path, relative_to};
 use crate::archive::{ArchiveError, Limits};
+
+/// What the names of whiteouts mean, such as `.wh.a`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whiteouts {
+    /// A whiteout removes a path of the layers below, as in an image.
+    Apply,
+    /// A whiteout is a file like any other.
+    Ignore,
+}
 
 /// What is looked for in an archive.
 struct Search<'a> {
-    /// Whether names of whiteouts remove what layers below have.
-    image: bool,
+    whiteouts: Whiteouts,
     /// The folder or the file.
     root: &'a str,
     is_wanted: &'a mut dyn FnMut(&str) -> bool,
-    /// Bytes of content that there is room for.
-    room: usize,
+    /// The bytes of content that may still be read.
+    remaining: usize,
     limit: usize,
 }
 
-/// What an entry does.
+/// The change that an entry makes.
 enum Change {
     Node(Node),
     Folder,
-    /// A path that the layers below have no more.
-    Removed(String),
-    /// A folder whose content they have no more.
-    Emptied(String),
+    /// The path is removed from the layers below.
+    Remove(String),
+    /// The content of the folder is removed from the layers below.
+    Empty(String),
     None,
 }
 
@@ -38,25 +46,25 @@ enum Fault {
     Archive(ArchiveError),
 }
 
-/// Reads an archive. `root` is the folder of which files are wanted, or a file; whether they are is asked with their path from there.
-/// Names of whiteouts remove what layers below have if `image` is set.
+/// Reads an archive. `root` is the file, or the folder of the files, that are looked for; `is_wanted` is called with their
+/// path from there.
 pub fn unpack(
     archive: impl Read,
     limits: &Limits,
-    image: bool,
+    whiteouts: Whiteouts,
     root: &str,
-    wanted: &mut dyn FnMut(&str) -> bool,
+    is_wanted: &mut dyn FnMut(&str) -> bool,
 ) -> Result<Layer, ArchiveError> {
     let meter = Meter::new(limits);
     let mut archive = tar::Archive::new(Metered { inner: archive, meter: &meter });
     let fault = |error: io::Error| match meter.crossed() {
         Some(CrossedBound::Total) => ArchiveError::TooLong(limits.unpacked),
         Some(CrossedBound::Header) => ArchiveError::Header(limits.header),
-        // Those that decompress may know more.
-        None => error.get_ref().and_then(|it| it.downcast_ref()).cloned().unwrap_or(ArchiveError::Malformed),
+        // A decompressor may know more.
+        None => error.get_ref().and_then(|cause| cause.downcast_ref()).cloned().unwrap_or(ArchiveError::Malformed),
     };
     let mut entries = archive.entries().map_err(fault)?;
-    let mut search = Search { image, root, is_wanted: wanted, room: limits.content, limit: limits.content };
+    let mut search = Search { whiteouts, root, is_wanted, remaining: limits.content, limit: limits.content };
     let mut layer = Layer::default();
     loop {
         meter.limit_headers(Some(limits.header));
@@ -67,13 +75,13 @@ pub fn unpack(
         if layer.entries > limits.entries {
             return Err(ArchiveError::TooMany(limits.entries));
         }
-        // How long such a file is, the archive only claims; and the newer form has a map in front of its content.
+        // The archive only claims how long a sparse file is, and the newer form has a map in front of its content.
         let kind = entry.header().entry_type();
         if kind.is_gnu_sparse() || (kind.is_file() && is_sparse(&mut entry).map_err(fault)?) {
-            return Err(ArchiveError::NoFile(shown(&entry.path_bytes())));
+            return Err(ArchiveError::NoFile(display_path(&entry.path_bytes())));
         }
         let mut read = 0;
-        if let Some(path) = place(&entry.path_bytes())? {
+        if let Some(path) = normalize_path(&entry.path_bytes())? {
             let change = search.change(&mut entry, &path).map_err(|error| match error {
                 Fault::Io(error) => fault(error),
                 Fault::Archive(error) => error,
@@ -83,22 +91,22 @@ pub fn unpack(
             }
             layer.add(path, change);
         }
-        // The rest, so that what the next step reads is nothing but headers.
+        // Reads the rest, so that the next step reads only headers.
         read = io::copy(&mut entry, &mut io::sink()).map_err(fault)?.saturating_add(read);
         if read != entry.size() {
             return Err(ArchiveError::Malformed);
         }
     }
-    // Programs differ in whether they read on behind the end. Nothing but zeros is the same for all of them.
+    // Programs differ in whether they read on after the end of an archive. Zeros mean the same to all of them.
     meter.limit_headers(None);
     if !has_only_zeros(archive.into_inner()).map_err(fault)? {
         return Err(ArchiveError::Trailing);
     }
-    layer.unpacked = limits.unpacked.saturating_sub(meter.left());
+    layer.unpacked = limits.unpacked.saturating_sub(meter.remaining());
     Ok(layer)
 }
 
-/// Reads to the end.
+/// Reads to the end, and returns whether there was anything but zeros.
 fn has_only_zeros(mut archive: impl Read) -> io::Result<bool> {
     let mut block = [0; 4096];
     loop {
@@ -110,7 +118,7 @@ fn has_only_zeros(mut archive: impl Read) -> io::Result<bool> {
     }
 }
 
-/// Whether this is a sparse file as `tar --format=posix` writes it.
+/// Returns whether this is a sparse file as `tar --format=posix` writes it.
 fn is_sparse<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<bool> {
     let records = entry.pax_extensions()?.into_iter().flatten();
     Ok(records.flatten().any(|record| record.key_bytes().starts_with(b"GNU.sparse.")))
@@ -124,8 +132,8 @@ impl Layer {
                 self.nodes.remove(&path);
                 self.folders.insert(path);
             }
-            Change::Removed(path) => drop(self.removed.insert(path)),
-            Change::Emptied(path) => drop(self.emptied.insert(path)),
+            Change::Remove(path) => drop(self.removed.insert(path)),
+            Change::Empty(path) => drop(self.emptied.insert(path)),
             Change::None => {}
         }
     }
@@ -134,26 +142,26 @@ impl Layer {
 impl Search<'_> {
     fn change<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &str) -> Result<Change, Fault> {
         let kind = entry.header().entry_type();
-        // Metadata of the archive itself.
+        // This is metadata of the archive itself.
         if kind.is_pax_global_extensions() {
             return Ok(Change::None);
         }
-        if self.image
+        if self.whiteouts == Whiteouts::Apply
             && let Some(change) = whiteout(path)
         {
             return Ok(change);
         }
-        // Old archives know folders by their names alone.
+        // Old archives mark folders only by their names.
         if kind.is_dir() || (kind.is_file() && entry.path_bytes().ends_with(b"/")) {
             return Ok(Change::Folder);
         }
         let is_link = kind.is_symlink() || kind.is_hard_link();
-        // A link that leads to the root is complained of, unless another layer replaces it.
+        // A link on the way to the root is an error, unless another layer replaces it.
         if is_link && is_below(self.root, path) {
             return Ok(Change::Node(Node::Link));
         }
-        if !below(path, self.root).is_some_and(|path| (self.is_wanted)(path)) {
-            return Ok(Change::Removed(path.to_owned()));
+        if !relative_to(path, self.root).is_some_and(|path| (self.is_wanted)(path)) {
+            return Ok(Change::Remove(path.to_owned()));
         }
         if is_link {
             return Ok(Change::Node(Node::Link));
@@ -161,33 +169,33 @@ impl Search<'_> {
         if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
             return Ok(Change::Node(Node::Other));
         }
-        self.content(entry, path).map(|content| Change::Node(Node::File(content)))
+        self.read_content(entry, path).map(|content| Change::Node(Node::File(content)))
     }
 
-    /// The content of a file, whose size is looked at before anything is read.
-    fn content<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &str) -> Result<Zeroizing<Vec<u8>>, Fault> {
-        let size = usize::try_from(entry.size()).ok().filter(|size| *size <= self.room);
+    /// Reads the content of a file, after its size was checked.
+    fn read_content<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &str) -> Result<Zeroizing<Vec<u8>>, Fault> {
+        let size = usize::try_from(entry.size()).ok().filter(|size| *size <= self.remaining);
         let size = size.ok_or_else(|| {
-            Fault::Archive(ArchiveError::TooLarge { path: shown(path.as_bytes()), limit: self.limit })
+            Fault::Archive(ArchiveError::TooLarge { path: display_path(path.as_bytes()), limit: self.limit })
         })?;
         let mut content = Zeroizing::new(Vec::with_capacity(size));
         if entry.take(size as u64).read_to_end(&mut content).map_err(Fault::Io)? != size {
             return Err(Fault::Archive(ArchiveError::Malformed));
         }
-        self.room = self.room.saturating_sub(size);
+        self.remaining = self.remaining.saturating_sub(size);
         Ok(content)
     }
 }
 
-/// What the name of a whiteout removes.
+/// Returns what a path removes if it is the path of a whiteout.
 fn whiteout(path: &str) -> Option<Change> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let hidden = name.strip_prefix(".wh.")?;
     Some(match hidden {
-        ".wh..opq" => Change::Emptied(folder.to_owned()),
-        // Those of the storage driver itself.
+        ".wh..opq" => Change::Empty(folder.to_owned()),
+        // The storage driver uses such names itself.
         hidden if hidden.is_empty() || hidden.starts_with(".wh.") => Change::None,
-        hidden if folder.is_empty() => Change::Removed(hidden.to_owned()),
-        hidden => Change::Removed(format!("{folder}/{hidden}")),
+        hidden if folder.is_empty() => Change::Remove(hidden.to_owned()),
+        hidden => Change::Remove(format!("{folder}/{hidden}")),
     })
 }

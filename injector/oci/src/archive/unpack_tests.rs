@@ -52,11 +52,11 @@ impl Archive {
 const LIMITS: Limits = Limits { entries: 10, unpacked: 64 * 1024, header: 4096, content: 1000 };
 
 fn all(archive: &[u8], root: &str) -> Result<Layer, ArchiveError> {
-    unpack(archive, &LIMITS, false, root, &mut |_| true)
+    unpack(archive, &LIMITS, Whiteouts::Ignore, root, &mut |_| true)
 }
 
 fn only(archive: &[u8], wanted: &str) -> Result<Layer, ArchiveError> {
-    unpack(archive, &LIMITS, false, "", &mut |path| path == wanted)
+    unpack(archive, &LIMITS, Whiteouts::Ignore, "", &mut |path| path == wanted)
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn files_below_the_folder_are_unpacked_and_others_are_not_asked_about() {
         asked.push(path.to_owned());
         path != "skip"
     };
-    let layer = unpack(archive.as_slice(), &LIMITS, false, "config/prod", &mut wanted).unwrap();
+    let layer = unpack(archive.as_slice(), &LIMITS, Whiteouts::Ignore, "config/prod", &mut wanted).unwrap();
     assert_eq!(layer.nodes.keys().collect::<Vec<_>>(), ["config/prod/a.yaml", "config/prod/sub/b"]);
     assert_eq!(asked, ["a.yaml", "sub/b", "skip"]);
     let file = all(&archive, "config/prod/a.yaml").unwrap();
@@ -179,7 +179,7 @@ fn a_bomb_is_cut_off() {
     let bomb = bomb.finish().unwrap();
     let mut read = 0;
     let counted = Counted { inner: bomb.as_slice(), read: &mut read };
-    let found = unpack(GzDecoder::new(counted), &LIMITS, false, "", &mut |path| path == "other");
+    let found = unpack(GzDecoder::new(counted), &LIMITS, Whiteouts::Ignore, "", &mut |path| path == "other");
     assert_eq!(found.err(), Some(ArchiveError::TooLong(LIMITS.unpacked)));
     assert!(bomb.len() > 64 * 1024 && read <= 64 * 1024, "{read} of {}", bomb.len());
 }

@@ -1,29 +1,30 @@
-//! Which redirects are followed: those of blobs, which many registries store elsewhere, and these only once, with TLS and without the credential.
+//! Requests for blobs, which a registry may redirect to a storage. Only the request itself is sent there.
 
 use bytes::Bytes;
 use hyper::Response;
 use hyper::header::LOCATION;
 
-use super::{Ask, Session};
 use crate::error::OciError;
-use crate::url::located;
+use crate::session::{RepositoryRequest, Session};
+use crate::url::parse_location;
 
 impl Session<'_> {
-    /// Asks for a blob, which a registry may have elsewhere. Nothing but the request goes there.
-    pub(crate) async fn ask_blob(&mut self, ask: &Ask) -> Result<Response<Bytes>, OciError> {
-        let answer = self.ask(ask).await?;
+    /// Requests a blob, and follows one redirect.
+    pub(crate) async fn request_blob(&mut self, request: &RepositoryRequest) -> Result<Response<Bytes>, OciError> {
+        let answer = self.request(request).await?;
         if !answer.status().is_redirection() {
             return Ok(answer);
         }
         let refusal = |why| OciError::Redirect { host: self.host(), what: "a blob", why };
-        let location = answer.headers().get(LOCATION).and_then(|it| it.to_str().ok());
-        let (address, path) = located(location.unwrap_or_default(), self.reference.address())
+        let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+        let (address, path) = parse_location(location.unwrap_or_default(), self.reference.address())
             .ok_or_else(|| refusal("its target is not an address"))?;
         if !address.tls && &address != self.reference.address() {
             return Err(refusal("its target has no TLS"));
         }
-        let there = Ask { method: ask.method.clone(), path, accept: None, content: None, bytes: ask.bytes };
-        let answer = self.send(&address, &there, None).await?;
+        let (method, max_bytes) = (request.method.clone(), request.max_bytes);
+        let redirected = RepositoryRequest { max_bytes, ..RepositoryRequest::new(method, path) };
+        let answer = self.send(&address, &redirected, None).await?;
         if answer.status().is_redirection() {
             return Err(refusal("its target redirects again"));
         }

@@ -1,7 +1,7 @@
-//! Requests to one repository of a registry, with the credential that it may have.
+//! Requests to one repository of a registry, with the credential that the registry may have.
 
+mod authorization_cache;
 mod blob_redirect;
-mod remembered;
 mod token;
 
 use std::time::Duration;
@@ -12,45 +12,47 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHEN
 use hyper::{Method, Request, Response, StatusCode};
 use nudge_core::outbound::Address;
 use nudge_core::remote::Reference;
-use nudge_outbound::{Authorities, Bounds, Reach, request};
+use nudge_outbound::{Authorities, Bounds, Reach};
 use serde::Deserialize;
 
 use crate::credential::Credential;
 use crate::error::OciError;
-use crate::session::remembered::{Key, Remembered};
+use crate::session::authorization_cache::{AuthorizationCache, AuthorizationKey};
 
-/// How long one request may take.
+pub(crate) use crate::session::token::add_parameter;
+
+/// The maximum duration of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
-/// The most bytes of an answer that no more is expected of.
+/// The maximum bytes of an answer with no more than headers or an error.
 pub(crate) const MAX_SMALL_ANSWER_BYTES: usize = 64 * 1024;
 
-/// Registries, and how to reach them.
+/// A client of registries.
 #[derive(Clone, Debug)]
 pub struct Registry {
     reach: Reach,
     roots: Authorities,
-    remembered: Remembered,
+    authorizations: AuthorizationCache,
 }
 
 impl Registry {
-    /// With the addresses that may be reached, and the authorities that certificates are checked by: of registries, of their token realms
-    /// and of their storage.
+    /// Makes a client that reaches these addresses, and checks the certificates of registries, of their token realms and of their
+    /// storage by these authorities.
     pub fn new(reach: Reach, roots: Authorities) -> Self {
-        Self { reach, roots, remembered: Remembered::default() }
+        Self { reach, roots, authorizations: AuthorizationCache::default() }
     }
 }
 
-/// Whether the credential may be sent to this token realm.
-pub(crate) type MayAsk<'a> = &'a (dyn Fn(&Address) -> bool + Send + Sync);
+/// A function that decides whether the credential may be sent to a token realm.
+type RealmFilter<'a> = &'a (dyn Fn(&Address) -> bool + Send + Sync);
 
 /// What is done with a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     Pull,
     Push,
 }
 
-impl Act {
+impl Action {
     fn name(self) -> &'static str {
         match self {
             Self::Pull => "pull",
@@ -66,15 +68,23 @@ impl Act {
     }
 }
 
-/// One request below `/v2/` of the repository.
-pub(crate) struct Ask {
+/// One request to a repository.
+pub(crate) struct RepositoryRequest {
     pub(crate) method: Method,
-    /// Path and query.
+    /// The path and query.
     pub(crate) path: String,
     pub(crate) accept: Option<&'static str>,
+    /// The content and its media type.
     pub(crate) content: Option<(&'static str, Bytes)>,
-    /// The most bytes of the answer.
-    pub(crate) bytes: usize,
+    /// The maximum bytes of the answer.
+    pub(crate) max_bytes: usize,
+}
+
+impl RepositoryRequest {
+    /// Makes a request without content, with a small answer.
+    pub(crate) fn new(method: Method, path: String) -> Self {
+        Self { method, path, accept: None, content: None, max_bytes: MAX_SMALL_ANSWER_BYTES }
+    }
 }
 
 /// The requests of one pull or push.
@@ -82,9 +92,9 @@ pub(crate) struct Session<'a> {
     registry: &'a Registry,
     pub(crate) reference: &'a Reference,
     credential: &'a Credential,
-    may_ask: MayAsk<'a>,
-    act: Act,
-    key: Key,
+    trusts_realm: RealmFilter<'a>,
+    action: Action,
+    key: AuthorizationKey,
     authorization: Option<HeaderValue>,
 }
 
@@ -93,103 +103,95 @@ impl<'a> Session<'a> {
         registry: &'a Registry,
         reference: &'a Reference,
         credential: &'a Credential,
-        may_ask: MayAsk<'a>,
-        act: Act,
+        trusts_realm: RealmFilter<'a>,
+        action: Action,
     ) -> Self {
-        let key = Key::new(reference, act, credential);
-        let authorization = registry.remembered.get(&key);
-        Self { registry, reference, credential, may_ask, act, key, authorization }
+        let key = AuthorizationKey::new(reference, action, credential);
+        let authorization = registry.authorizations.get(&key);
+        Self { registry, reference, credential, trusts_realm, action, key, authorization }
     }
 
-    /// The registry, for messages.
+    /// Returns host and port of the registry, for messages.
     pub(crate) fn host(&self) -> String {
         self.reference.address().authority()
     }
 
-    /// The path of something of the repository.
-    pub(crate) fn path(&self, rest: &str) -> String {
-        format!("/v2/{}/{rest}", self.reference.repository())
+    /// Returns the path of a resource of the repository.
+    pub(crate) fn path(&self, resource: &str) -> String {
+        format!("/v2/{}/{resource}", self.reference.repository())
     }
 
-    /// Asks, with a credential if the registry wants one. Answers of any status but 401 are given.
-    pub(crate) async fn ask(&mut self, ask: &Ask) -> Result<Response<Bytes>, OciError> {
-        // A token may have expired since the last request.
-        for is_fresh in [false, true] {
-            let answer = self.send(self.reference.address(), ask, self.authorization.clone()).await?;
-            if answer.status() != StatusCode::UNAUTHORIZED {
-                return Ok(answer);
-            }
-            if !is_fresh {
-                let values = answer.headers().get_all(WWW_AUTHENTICATE);
-                let authorization = self.authorize(values.iter().filter_map(|it| it.to_str().ok())).await?;
-                self.registry.remembered.set(self.key.clone(), authorization.clone());
-                self.authorization = Some(authorization);
-            }
+    /// Sends a request, with a credential if the registry wants one, and returns the answer if its status is not 401.
+    pub(crate) async fn request(&mut self, request: &RepositoryRequest) -> Result<Response<Bytes>, OciError> {
+        let mut answer = self.send(self.reference.address(), request, self.authorization.clone()).await?;
+        // There is no token yet, or it has expired since the last request.
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            let values = answer.headers().get_all(WWW_AUTHENTICATE);
+            let authorization = self.authorize(values.iter().filter_map(|value| value.to_str().ok())).await?;
+            self.registry.authorizations.set(self.key.clone(), authorization.clone());
+            self.authorization = Some(authorization.clone());
+            answer = self.send(self.reference.address(), request, Some(authorization)).await?;
         }
-        let is_basic = self.authorization.as_ref().is_some_and(|it| it.as_bytes().starts_with(b"Basic "));
-        Err(match self.credential {
-            Credential::Basic { .. } if is_basic => OciError::CredentialRefused { host: self.host() },
-            Credential::Basic { .. } => self.denied(),
-            Credential::Anonymous => self.no_access(),
-        })
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return Ok(answer);
+        }
+        let is_basic = self.authorization.as_ref().is_some_and(|value| value.as_bytes().starts_with(b"Basic "));
+        Err(if is_basic { OciError::CredentialRefused(self.host()) } else { self.access_error() })
     }
 
     async fn send(
         &self,
         address: &Address,
-        ask: &Ask,
+        request: &RepositoryRequest,
         authorization: Option<HeaderValue>,
     ) -> Result<Response<Bytes>, OciError> {
-        let mut built = Request::builder().method(ask.method.clone()).uri(&ask.path);
-        if let Some(accept) = ask.accept {
-            built = built.header(ACCEPT, accept);
+        let mut http_request = Request::builder().method(request.method.clone()).uri(&request.path);
+        if let Some(accept) = request.accept {
+            http_request = http_request.header(ACCEPT, accept);
         }
-        if let Some((kind, _)) = ask.content {
-            built = built.header(CONTENT_TYPE, kind);
+        if let Some((media_type, _)) = request.content {
+            http_request = http_request.header(CONTENT_TYPE, media_type);
         }
         if let Some(authorization) = authorization {
-            built = built.header(AUTHORIZATION, authorization);
+            http_request = http_request.header(AUTHORIZATION, authorization);
         }
-        let body = ask.content.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
-        let malformed = |_| OciError::Malformed {
-            repository: self.reference.to_string(),
-            what: "address",
-            why: "it can't be used",
-        };
-        let built = built.body(Full::new(body)).map_err(malformed)?;
-        let bounds = Bounds { timeout: REQUEST_TIMEOUT, max_bytes: ask.bytes };
-        request(address, &self.registry.reach, &self.registry.roots, built, bounds)
+        let body = request.content.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
+        let http_request =
+            http_request.body(Full::new(body)).map_err(|_| self.malformed("address", "it can't be used"))?;
+        let bounds = Bounds { timeout: REQUEST_TIMEOUT, max_bytes: request.max_bytes };
+        nudge_outbound::request(address, &self.registry.reach, &self.registry.roots, http_request, bounds)
             .await
             .map_err(|source| OciError::Http { host: address.authority(), source })
     }
 
-    /// The error behind a failed push; the repository need not exist before.
-    pub(crate) fn fault_of_push(&self, answer: &Response<Bytes>, what: &'static str) -> OciError {
+    /// Returns the error of a failed push, to which the repository need not exist before.
+    pub(crate) fn push_error(&self, answer: &Response<Bytes>, what: &'static str) -> OciError {
         match answer.status() {
             StatusCode::NOT_FOUND => OciError::NoRepository(self.reference.to_string()),
-            _ => self.fault(answer, what, ""),
+            _ => self.status_error(answer, what, ""),
         }
     }
 
-    fn no_access(&self) -> OciError {
-        OciError::NoAccess { repository: self.reference.to_string(), act: self.act.name() }
+    fn access_error(&self) -> OciError {
+        let (repository, act) = (self.reference.to_string(), self.action.name());
+        match self.credential {
+            Credential::Anonymous => OciError::NoAccess { repository, act },
+            Credential::Basic { .. } => OciError::Denied { repository, act },
+        }
     }
 
-    fn denied(&self) -> OciError {
-        OciError::Denied { repository: self.reference.to_string(), act: self.act.name() }
+    pub(crate) fn malformed(&self, what: &'static str, why: &'static str) -> OciError {
+        OciError::Malformed { repository: self.reference.to_string(), what, why }
     }
 
-    /// What an answer means that is not the one that was hoped for.
-    pub(crate) fn fault(&self, answer: &Response<Bytes>, what: &'static str, wanted: &str) -> OciError {
+    /// Returns the error of an answer with an unexpected status.
+    pub(crate) fn status_error(&self, answer: &Response<Bytes>, what: &'static str, wanted: &str) -> OciError {
         let (host, repository) = (self.host(), self.reference.to_string());
         match answer.status() {
-            StatusCode::FORBIDDEN => match self.credential {
-                Credential::Anonymous => self.no_access(),
-                Credential::Basic { .. } => self.denied(),
-            },
+            StatusCode::FORBIDDEN => self.access_error(),
             StatusCode::NOT_FOUND if has_code(answer.body(), "NAME_UNKNOWN") => OciError::NoRepository(repository),
             StatusCode::NOT_FOUND => OciError::NoVersion { repository, wanted: wanted.to_owned() },
-            StatusCode::TOO_MANY_REQUESTS => OciError::Busy { host },
+            StatusCode::TOO_MANY_REQUESTS => OciError::Busy(host),
             status if status.is_redirection() => OciError::Redirect { host, what, why: "only blobs may be elsewhere" },
             status => OciError::Status { host, what, status: status.as_u16() },
         }
@@ -206,7 +208,7 @@ fn has_code(body: &[u8], code: &str) -> bool {
     struct Error {
         code: String,
     }
-    serde_json::from_slice(body).is_ok_and(|body: Body| body.errors.iter().any(|it| it.code == code))
+    serde_json::from_slice(body).is_ok_and(|body: Body| body.errors.iter().any(|error| error.code == code))
 }
 
 #[cfg(test)]
@@ -214,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_is_looked_for_and_nothing_else() {
+    fn only_the_code_of_an_error_counts() {
         let body = br#"{"errors": [{"code": "NAME_UNKNOWN", "message": "x", "detail": {}}]}"#;
         assert!(has_code(body, "NAME_UNKNOWN") && !has_code(body, "x") && !has_code(b"NAME_UNKNOWN", "NAME_UNKNOWN"));
     }

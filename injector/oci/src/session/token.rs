@@ -1,4 +1,6 @@
-//! What a registry wants to see before it answers: the credential, or a token that it is changed for.
+//! The authorization that a registry asks for: the credential, or a token that its realm gives for it.
+
+use std::fmt::Display;
 
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
@@ -6,13 +8,13 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::challenge::{self, Challenge};
+use crate::challenge::{Challenge, parse_challenges};
 use crate::credential::{Credential, Hidden};
 use crate::error::OciError;
-use crate::session::{Ask, MAX_SMALL_ANSWER_BYTES, Session};
-use crate::url::absolute;
+use crate::session::{RepositoryRequest, Session};
+use crate::url::parse_absolute;
 
-/// What a realm answers.
+/// The answer of a realm.
 #[derive(Deserialize)]
 struct Token {
     token: Option<Hidden>,
@@ -20,76 +22,75 @@ struct Token {
 }
 
 impl Session<'_> {
-    /// What the registry wants to see.
+    /// Returns the header that answers the challenges.
     pub(super) async fn authorize<'b>(&self, values: impl Iterator<Item = &'b str>) -> Result<HeaderValue, OciError> {
-        let challenges = challenge::read(values);
+        let challenges = parse_challenges(values);
         let basic = self.credential.encoded();
-        // The credential stays with the registry where that does.
-        if let Some(basic) = basic.as_ref().filter(|_| challenges.contains(&Challenge::Basic)) {
-            return authorization("Basic", basic).ok_or_else(|| OciError::CredentialRefused { host: self.host() });
+        // If the registry takes the credential itself, it is sent nowhere else.
+        let takes_basic = challenges.contains(&Challenge::Basic);
+        if let Some(basic) = basic.as_ref().filter(|_| takes_basic) {
+            return authorization("Basic", basic).ok_or_else(|| OciError::CredentialRefused(self.host()));
         }
-        let bearer = challenges.iter().find_map(|it| match it {
+        let bearer = challenges.iter().find_map(|challenge| match challenge {
             Challenge::Bearer { realm, service } => Some((realm, service.as_deref())),
             Challenge::Basic => None,
         });
         let Some((realm, service)) = bearer else {
-            let is_asked = challenges.contains(&Challenge::Basic);
-            return Err(if is_asked { self.no_access() } else { OciError::Challenge { host: self.host() } });
+            return Err(if takes_basic { self.access_error() } else { OciError::Challenge(self.host()) });
         };
-        self.token(realm, service, basic.as_ref()).await
+        self.fetch_token(realm, service, basic.as_ref()).await
     }
 
-    /// A token of the realm, for this repository and nothing else.
-    async fn token(
+    /// Fetches a token of the realm, for this action on this repository only.
+    async fn fetch_token(
         &self,
         realm: &str,
         service: Option<&str>,
         basic: Option<&Zeroizing<String>>,
     ) -> Result<HeaderValue, OciError> {
-        let registry = || self.host();
-        let (address, mut path) = absolute(realm).ok_or_else(|| OciError::Realm { registry: registry() })?;
-        let own = self.reference.address();
-        // Elsewhere, a registry could have any URL within the cluster asked for.
-        if !address.tls && (own.tls || address.host != own.host) {
-            return Err(OciError::RealmWithoutTls { registry: registry(), host: address.authority() });
+        let (address, mut path) = parse_absolute(realm).ok_or_else(|| OciError::Realm(self.host()))?;
+        let host = address.authority();
+        let registry = self.reference.address();
+        // Without this a registry could have Nudge request any URL within the cluster.
+        if !address.tls && (registry.tls || address.host != registry.host) {
+            return Err(OciError::RealmWithoutTls { registry: self.host(), host });
         }
         // Another port is another server.
-        let is_own = (&address.host, address.port) == (&own.host, own.port);
-        if basic.is_some() && !is_own && !(self.may_ask)(&address) {
-            return Err(OciError::RealmElsewhere { registry: registry(), host: address.authority() });
+        let is_registry = (&address.host, address.port) == (&registry.host, registry.port);
+        if basic.is_some() && !is_registry && !(self.trusts_realm)(&address) {
+            return Err(OciError::RealmElsewhere { registry: self.host(), host });
         }
-        let scope = format!("repository:{}:{}", self.reference.repository(), self.act.scope());
-        for (name, value) in [("service", service), ("scope", Some(scope.as_str()))] {
-            if let Some(value) = value {
-                let sign = if path.contains('?') { '&' } else { '?' };
-                path = format!("{path}{sign}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
-            }
+        if let Some(service) = service {
+            add_parameter(&mut path, "service", utf8_percent_encode(service, NON_ALPHANUMERIC));
         }
-        let ask = Ask { method: Method::GET, path, accept: None, content: None, bytes: MAX_SMALL_ANSWER_BYTES };
-        let basic = basic.and_then(|it| authorization("Basic", it));
-        let host = address.authority();
-        let answer = self.send(&address, &ask, basic).await?;
+        let scope = format!("repository:{}:{}", self.reference.repository(), self.action.scope());
+        add_parameter(&mut path, "scope", utf8_percent_encode(&scope, NON_ALPHANUMERIC));
+        let basic = basic.and_then(|text| authorization("Basic", text));
+        let answer = self.send(&address, &RepositoryRequest::new(Method::GET, path), basic).await?;
         match answer.status() {
-            StatusCode::OK => {}
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                return Err(match self.credential {
-                    Credential::Anonymous => self.no_access(),
-                    Credential::Basic { .. } => OciError::CredentialRefused { host },
-                });
+            StatusCode::OK => {
+                let token: Option<Token> = serde_json::from_slice(answer.body()).ok();
+                let token = token.and_then(|answer| answer.token.or(answer.access_token));
+                let token = token.filter(|token| !token.0.is_empty());
+                token.and_then(|token| authorization("Bearer", &token.0)).ok_or(OciError::NoToken(host))
             }
-            StatusCode::TOO_MANY_REQUESTS => return Err(OciError::Busy { host }),
-            status => {
-                let what = "the request for a token";
-                return Err(OciError::Status { host, what, status: status.as_u16() });
-            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(match self.credential {
+                Credential::Anonymous => self.access_error(),
+                Credential::Basic { .. } => OciError::CredentialRefused(host),
+            }),
+            StatusCode::TOO_MANY_REQUESTS => Err(OciError::Busy(host)),
+            status => Err(OciError::Status { host, what: "the request for a token", status: status.as_u16() }),
         }
-        let token: Option<Token> = serde_json::from_slice(answer.body()).ok();
-        let token = token.and_then(|it| it.token.or(it.access_token)).filter(|it| !it.0.is_empty());
-        token.and_then(|it| authorization("Bearer", &it.0)).ok_or(OciError::NoToken { host })
     }
 }
 
-/// A header, which no log shows. `None` if the text can't stand in one.
+/// Adds a parameter to the query of a path. The value must be encoded.
+pub(crate) fn add_parameter(path: &mut String, name: &str, value: impl Display) {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    path.push_str(&format!("{separator}{name}={value}"));
+}
+
+/// Returns a header that is hidden in logs, or `None` if a header can't have the text.
 fn authorization(scheme: &str, text: &str) -> Option<HeaderValue> {
     let value = Zeroizing::new(format!("{scheme} {text}"));
     let mut value = HeaderValue::from_str(&value).ok()?;

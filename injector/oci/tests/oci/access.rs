@@ -34,7 +34,7 @@ async fn a_password_is_checked_by_the_registry_over_tls() -> Result<()> {
     let by = |credential| Request { credential, ..all(&reference, &wanted) };
     ensure!(pulled(&registry, &by(&right)).await?.digest == digest);
     let wrong = refused(&registry, &by(&bad)).await?;
-    ensure!(matches!(&wrong, OciError::CredentialRefused { host } if *host == server.host()), "{wrong}");
+    ensure!(matches!(&wrong, OciError::CredentialRefused(host) if *host == server.host()), "{wrong}");
     let nobody = refused(&registry, &by(&Credential::Anonymous)).await?;
     ensure!(matches!(nobody, OciError::NoAccess { act: "pull", .. }), "{nobody}");
     let nobody = registry.push(&reference, "2", &files([("a", "1")]), &Credential::Anonymous, &|_| false).await;

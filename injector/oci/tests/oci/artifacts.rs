@@ -60,7 +60,7 @@ async fn files_of_oras_and_archives_of_flux_are_read() -> Result<()> {
     // What is not wanted is not fetched.
     server.asked();
     let wanted = tag("oras");
-    let some = Request { path: "config", files: &|path| path == "app.yaml", ..all(&reference, &wanted) };
+    let some = Request { path: "config", is_wanted: &|path| path == "app.yaml", ..all(&reference, &wanted) };
     ensure!(pulled(&registry, &some).await?.files == files([("app.yaml", "a: 1")]));
     ensure!(server.asked().len() == 3, "the manifest, the file, and the archive that may have one");
     for name in ["plain", "gzip", "members", "zstd"] {

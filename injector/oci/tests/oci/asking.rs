@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
-use nudge_oci::{Artifact, Credential, OciError, Pick, Pulled, Reference, Registry, Request};
+use anyhow::{Context as _, Result, bail};
+use nudge_oci::{Artifact, Credential, OciError, Pick, Reference, Registry, Request};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use rustls::RootCertStore;
@@ -38,16 +38,13 @@ pub(crate) fn all<'a>(reference: &'a Reference, pick: &'a Pick) -> Request<'a> {
         platform: None,
         path: "",
         credential: &Credential::Anonymous,
-        may_ask: &|_| false,
-        files: &|_| true,
+        trusts_realm: &|_| false,
+        is_wanted: &|_| true,
     }
 }
 
 pub(crate) async fn pulled(registry: &Registry, request: &Request<'_>) -> Result<Artifact> {
-    match registry.pull(request, None).await? {
-        Pulled::Artifact(artifact) => Ok(artifact),
-        Pulled::Unchanged => bail!("it is unchanged, though nothing was known"),
-    }
+    registry.pull(request, None).await?.context("it is unchanged, though nothing was known")
 }
 
 /// The error, which says nothing of what the server wrote, nor of a credential.

@@ -77,7 +77,7 @@ async fn an_image_is_chosen_by_platform_and_its_layers_lie_on_each_other() -> Re
     let found = pulled(&registry, &Request { path: "etc/shop/prod", ..all(&reference, &docker) }).await?;
     ensure!(found.files == files([("app.yaml", "arm64")]) && found.digest != digest, "{found:?}");
     // Whiteouts, and links that are not wanted, that are, and that lead to what is.
-    let no_link = Request { path: "etc/shop", files: &|path| path != "link", ..all(&reference, &docker) };
+    let no_link = Request { path: "etc/shop", is_wanted: &|path| path != "link", ..all(&reference, &docker) };
     let found = pulled(&registry, &no_link).await?;
     ensure!(found.files == files([("prod/app.yaml", "arm64")]), "{found:?}");
     for path in ["etc/shop", "etc/shop/link", "etc/shop/link/app.yaml"] {

@@ -1,7 +1,7 @@
 //! What is pushed is pulled again.
 
 use anyhow::{Result, bail, ensure};
-use nudge_oci::{Credential, OciError, Pick, Pulled, Request};
+use nudge_oci::{Credential, OciError, Pick, Request};
 
 use crate::asking::{all, anywhere, files, plain, pulled, refused, tag};
 use crate::registry::DockerRegistry;
@@ -21,13 +21,13 @@ async fn what_is_pushed_is_pulled() -> Result<()> {
         let artifact = pulled(&registry, &request).await?;
         ensure!(artifact.digest == digest && artifact.files == content, "{artifact:?}");
         ensure!(!format!("{artifact:?}").contains("97, 58"), "content is shown");
-        let Pulled::Unchanged = registry.pull(&request, Some(&digest)).await? else { bail!("changed: {wanted:?}") };
+        let None = registry.pull(&request, Some(&digest)).await? else { bail!("changed: {wanted:?}") };
     }
     let wanted = tag("1.0.0");
     let of = |path| Request { path, ..all(&reference, &wanted) };
     ensure!(pulled(&registry, &of("config/prod")).await?.files == files([("app.yaml", "a: 1\n")]));
     ensure!(pulled(&registry, &of("/config/prod/app.yaml")).await?.files == files([("app.yaml", "a: 1\n")]));
-    let some = Request { files: &|path| path.starts_with("test/"), ..of("config") };
+    let some = Request { is_wanted: &|path| path.starts_with("test/"), ..of("config") };
     ensure!(pulled(&registry, &some).await?.files == files([("test/app.yaml", "a: 2\n")]));
     let none = refused(&registry, &of("config/none")).await?;
     ensure!(matches!(&none, OciError::NoFiles(path) if path == "config/none"), "{none}");
@@ -48,7 +48,7 @@ async fn a_tag_moves_and_the_highest_one_is_found() -> Result<()> {
     let request = all(&reference, &wanted);
     ensure!(pulled(&registry, &request).await?.digest == digests[1]);
     let moved = registry.push(&reference, "v1.10.0", &files([("a", "11")]), &NOBODY, &|_| false).await?;
-    let Pulled::Artifact(found) = registry.pull(&request, Some(&digests[1])).await? else { bail!("unchanged") };
+    let Some(found) = registry.pull(&request, Some(&digests[1])).await? else { bail!("unchanged") };
     ensure!(found.digest == moved && found.files == files([("a", "11")]));
     let none = Pick::Semver("3".into());
     let error = refused(&registry, &all(&reference, &none)).await?;

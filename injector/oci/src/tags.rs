@@ -1,10 +1,10 @@
-//! The highest tag within a range of semantic versions.
+//! Lists of tags: their pages, and the highest tag within a range of semantic versions.
 
 use semver::{Version, VersionReq};
 
-/// The highest one. Tags may begin with `v`, and have `_` in place of `+`, which a tag can't have. Versions before a release are in a range
-/// only if it names one of them.
-pub(crate) fn highest<'a>(tags: impl IntoIterator<Item = &'a str>, range: &VersionReq) -> Option<&'a str> {
+/// Returns the highest tag within the range. Tags may begin with `v`, and have `_` in place of `+`, which a tag can't have.
+/// Versions before a release are in a range only if it names one of them.
+pub(crate) fn highest_tag<'a>(tags: impl IntoIterator<Item = &'a str>, range: &VersionReq) -> Option<&'a str> {
     let versions = tags.into_iter().filter_map(|tag| {
         let text = tag.strip_prefix('v').unwrap_or(tag).replace('_', "+");
         Some((Version::parse(&text).ok()?, tag))
@@ -12,13 +12,13 @@ pub(crate) fn highest<'a>(tags: impl IntoIterator<Item = &'a str>, range: &Versi
     versions.filter(|(version, _)| range.matches(version)).max().map(|(_, tag)| tag)
 }
 
-/// Where the next page of a list is, by the header `Link`: path and query of the same registry. A page that is elsewhere is an error,
-/// because the highest tag may be on it.
+/// Returns the path and query of the next page of a list, by the header `Link`. A page on another server is an error, because
+/// the highest tag may be on it.
 pub(crate) fn next_page<'a>(link: &'a str, registry: &str) -> Result<Option<&'a str>, &'static str> {
-    let Some((target, parameters)) = link.trim().strip_prefix('<').and_then(|it| it.split_once('>')) else {
+    let Some((target, parameters)) = link.trim().strip_prefix('<').and_then(|rest| rest.split_once('>')) else {
         return Err("its header Link can't be read");
     };
-    let is_next = |it: &str| ["rel=\"next\"", "rel=next"].iter().any(|next| it.trim().eq_ignore_ascii_case(next));
+    let is_next = |text: &str| ["rel=\"next\"", "rel=next"].iter().any(|next| text.trim().eq_ignore_ascii_case(next));
     if !parameters.split(';').any(is_next) {
         return Ok(None);
     }
@@ -26,8 +26,8 @@ pub(crate) fn next_page<'a>(link: &'a str, registry: &str) -> Result<Option<&'a 
         Some(("http" | "https", rest)) => rest.strip_prefix(registry).unwrap_or_default(),
         _ => target,
     };
-    let usable = path.starts_with("/v2/") && path.bytes().all(|it| it.is_ascii_graphic());
-    if usable { Ok(Some(path)) } else { Err("its next page is not on the same registry") }
+    let is_usable = path.starts_with("/v2/") && path.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_usable { Ok(Some(path)) } else { Err("its next page is not on the same registry") }
 }
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn the_highest_version_in_the_range_is_found() {
         let tags = ["latest", "1.2.0", "v1.10.0", "1.9.3", "2.0.0-rc.1", "2.0.0", "1.2", "v1.10.0-beta", "3.0.0_b1"];
-        let found = |range: &str| highest(tags, &VersionReq::parse(range).unwrap());
+        let found = |range: &str| highest_tag(tags, &VersionReq::parse(range).unwrap());
         assert_eq!(found("1"), Some("v1.10.0"));
         assert_eq!(found(">=1.2, <1.10"), Some("1.9.3"));
         assert_eq!(found("*"), Some("3.0.0_b1"));
