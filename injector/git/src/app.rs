@@ -1,4 +1,4 @@
-//! A GitHub App: its private key makes a short proof, for which the API gives a token of an installation.
+//! GitHub Apps: the private key signs a short-lived proof, for which the API gives a token of an installation.
 
 use std::fmt;
 
@@ -20,9 +20,9 @@ use zeroize::Zeroizing;
 use crate::error::GitError;
 use crate::http::BOUNDS;
 
-/// A token is not used for a fetch if it expires within this time.
+/// The minimum remaining lifetime of a token that is used for a fetch.
 const TOKEN_LEEWAY: SignedDuration = SignedDuration::from_mins(5);
-/// A token lifetime above this is not believed. GitHub gives an hour.
+/// The maximum token lifetime that is believed. GitHub gives an hour.
 const MAX_TOKEN_LIFETIME: SignedDuration = SignedDuration::from_hours(24);
 
 /// A GitHub App.
@@ -30,17 +30,21 @@ const MAX_TOKEN_LIFETIME: SignedDuration = SignedDuration::from_hours(24);
 pub struct App {
     /// The app's id, or its client id.
     pub id: String,
-    /// The number of its installation.
+    /// The number of the app's installation.
     pub installation: String,
-    /// Its private key, as PEM.
+    /// The app's private key, as PEM.
     pub key: Zeroizing<Vec<u8>>,
-    /// The API: `https://api.github.com`.
+    /// The address of the API, such as `https://api.github.com`.
     pub api: Address,
 }
 
 impl fmt::Debug for App {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App").field("id", &self.id).field("installation", &self.installation).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("App")
+            .field("id", &self.id)
+            .field("installation", &self.installation)
+            .finish_non_exhaustive()
     }
 }
 
@@ -48,13 +52,13 @@ impl fmt::Debug for App {
 #[derive(Clone)]
 pub(crate) struct AppToken {
     pub(crate) token: Zeroizing<String>,
-    until: Timestamp,
+    expires_at: Timestamp,
 }
 
 impl AppToken {
-    /// Returns whether it lasts for a fetch. The API may give any end, and one that is out of range is not believed.
+    /// Returns whether the token lasts for a fetch. The API may give any end, and one that is out of range is not believed.
     pub(crate) fn lasts(&self, now: Timestamp) -> bool {
-        let is_longer = |wait| now.checked_add(wait).is_ok_and(|end| end < self.until);
+        let is_longer = |duration| now.checked_add(duration).is_ok_and(|end| end < self.expires_at);
         is_longer(TOKEN_LEEWAY) && !is_longer(MAX_TOKEN_LIFETIME)
     }
 }
@@ -65,14 +69,18 @@ struct Answer {
     expires_at: Timestamp,
 }
 
-/// Asks the API for a token.
-pub(crate) async fn token(app: &App, reach: &Reach, roots: &Authorities, now: Timestamp) -> Result<AppToken, GitError> {
-    let plain = |text: &str| {
-        !text.is_empty()
-            && text.len() <= 64
-            && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-._".contains(&it))
+/// Fetches a token from the API.
+pub(crate) async fn fetch_token(
+    app: &App,
+    reach: &Reach,
+    roots: &Authorities,
+    now: Timestamp,
+) -> Result<AppToken, GitError> {
+    let is_id = |text: &str| {
+        let mut bytes = text.bytes();
+        (1..=64).contains(&text.len()) && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
     };
-    if !plain(&app.id) || !plain(&app.installation) {
+    if !is_id(&app.id) || !is_id(&app.installation) {
         return Err(GitError::App(
             "the id and the installation are numbers, or hold letters, digits and -._".to_owned(),
         ));
@@ -83,35 +91,32 @@ pub(crate) async fn token(app: &App, reach: &Reach, roots: &Authorities, now: Ti
     let mut proof = HeaderValue::try_from(proof(app, now)?.as_str()).map_err(|_| GitError::AppKey)?;
     proof.set_sensitive(true);
     let path = format!("{}/app/installations/{}/access_tokens", app.api.prefix, app.installation);
-    let asked = Request::post(path)
+    let token_request = Request::post(path)
         .header(AUTHORIZATION, proof)
         .header(ACCEPT, "application/vnd.github+json")
         .body(Full::<Bytes>::default())
         .map_err(|_| GitError::AppKey)?;
-    let answer =
-        request(&app.api, reach, roots, asked, BOUNDS).await.map_err(|error| GitError::App(error.to_string()))?;
-    let status = answer.status();
-    match status.as_u16() {
-        201 | 200 => {}
-        401 => {
-            return Err(GitError::App("the API refuses the key: compare the app's id and its private key".to_owned()));
-        }
-        403 | 404 => {
-            return Err(GitError::App("the API knows no such installation of the app, or has suspended it".to_owned()));
-        }
-        300..=399 => return Err(GitError::App("the API redirects, and redirects are not followed".to_owned())),
-        code => return Err(GitError::App(format!("the API answers with status {code}"))),
-    }
-    let answer: Answer = serde_json::from_slice(answer.body())
-        .map_err(|_| GitError::App("the API's answer holds no token".to_owned()))?;
-    Ok(AppToken { token: Zeroizing::new(answer.token), until: answer.expires_at })
+    let answer = request(&app.api, reach, roots, token_request, BOUNDS)
+        .await
+        .map_err(|error| GitError::App(error.to_string()))?;
+    let why = match answer.status().as_u16() {
+        201 | 200 => match serde_json::from_slice::<Answer>(answer.body()) {
+            Ok(Answer { token, expires_at }) => return Ok(AppToken { token: Zeroizing::new(token), expires_at }),
+            Err(_) => "the API's answer holds no token".to_owned(),
+        },
+        401 => "the API refuses the key: compare the app's id and its private key".to_owned(),
+        403 | 404 => "the API knows no such installation of the app, or has suspended it".to_owned(),
+        300..=399 => "the API redirects, and redirects are not followed".to_owned(),
+        code => format!("the API answers with status {code}"),
+    };
+    Err(GitError::App(why))
 }
 
-/// The header for the API: a JSON web token by RS256, for nine minutes.
+/// Makes the header for the API: a JSON web token by RS256, for nine minutes.
 fn proof(app: &App, now: Timestamp) -> Result<Zeroizing<String>, GitError> {
     let pem = pem::parse(app.key.as_slice()).map_err(|_| GitError::AppKey)?;
     let der = Zeroizing::new(pem.contents().to_vec());
-    // GitHub gives PKCS #1; tools make PKCS #8 of it.
+    // GitHub gives a key in PKCS #1, which tools convert to PKCS #8.
     let key = match pem.tag() {
         "RSA PRIVATE KEY" => KeyPair::from_der(&der),
         "PRIVATE KEY" => KeyPair::from_pkcs8(&der),
@@ -120,7 +125,7 @@ fn proof(app: &App, now: Timestamp) -> Result<Zeroizing<String>, GitError> {
     let key = key.map_err(|_| GitError::AppKey)?;
     let now = now.as_second();
     let head = BASE64_URL_SAFE_NO_PAD.encode(br#"{"alg":"RS256","typ":"JWT"}"#);
-    // A minute back: clocks differ.
+    // The token begins a minute ago, as clocks differ.
     let claims =
         serde_json::json!({"iat": now.saturating_sub(60), "exp": now.saturating_add(480), "iss": app.id}).to_string();
     let text = format!("{head}.{}", BASE64_URL_SAFE_NO_PAD.encode(claims));
@@ -137,8 +142,8 @@ mod tests {
     fn a_token_lasts_until_shortly_before_an_end_that_is_believed() {
         let minutes = SignedDuration::from_mins;
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let lasts = |until, now| AppToken { token: Zeroizing::default(), until }.lasts(now);
-        for (until, expected) in [
+        let lasts = |expires_at, now| AppToken { token: Zeroizing::default(), expires_at }.lasts(now);
+        for (expires_at, expected) in [
             (Timestamp::MIN, false),
             (now - minutes(1), false),
             (now + minutes(5), false),
@@ -147,7 +152,7 @@ mod tests {
             (now + minutes(48 * 60), false),
             (Timestamp::MAX, false),
         ] {
-            assert_eq!(lasts(until, now), expected, "{until}");
+            assert_eq!(lasts(expires_at, now), expected, "{expires_at}");
         }
         for now in [Timestamp::MIN, Timestamp::MAX] {
             assert!(!lasts(Timestamp::MIN, now) && !lasts(Timestamp::MAX, now), "a clock that was never set");

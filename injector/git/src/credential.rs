@@ -1,4 +1,4 @@
-//! Who asks a server.
+//! Credentials for git servers.
 
 use std::fmt;
 
@@ -11,21 +11,21 @@ use zeroize::Zeroizing;
 
 use crate::app::App;
 
-/// Who asks a server.
+/// A credential for a git server.
 #[derive(Clone)]
 pub enum Credential {
-    /// Anybody.
+    /// No credential.
     Anonymous,
-    /// The owner of a key, of a server that is one of these.
+    /// An SSH key.
     Ssh {
-        /// A private key without a passphrase, as OpenSSH writes it.
+        /// The private key without a passphrase, as OpenSSH writes it.
         key: Zeroizing<Vec<u8>>,
-        /// Keys of servers, as `known_hosts` has them.
+        /// The keys of servers, in the format of `known_hosts`.
         known_hosts: String,
     },
-    /// The owner of a token, or of a password.
+    /// A token, or a password.
     Token {
-        /// Servers that know the user by the token take any name.
+        /// The user's name; servers that know the user by the token take any name.
         username: String,
         /// The token.
         token: Zeroizing<String>,
@@ -35,8 +35,8 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// A digest that is the same for the same credential.
-    pub(crate) fn digest(&self, context: &mut Context) {
+    /// Adds the credential to a digest.
+    fn add_to(&self, context: &mut Context) {
         let mut add = |part: &[u8]| {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
@@ -52,7 +52,7 @@ impl Credential {
                 add(username.as_bytes());
                 add(token.as_bytes());
             }
-            // A token of one server is not for another.
+            // The API's address counts, as a token of one server is not for another.
             Self::App(App { id, installation, key, api: Address { tls, host, port, prefix } }) => {
                 add(b"app");
                 add(id.as_bytes());
@@ -68,8 +68,8 @@ impl Credential {
 }
 
 impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
             Self::Anonymous => "Anonymous",
             Self::Ssh { .. } => "Ssh",
             Self::Token { .. } => "Token",
@@ -78,8 +78,8 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// The value of the header that proves it.
-pub(crate) fn basic(username: &str, token: &str) -> Zeroizing<String> {
+/// Returns the value of the header `Authorization`.
+pub(crate) fn basic_authorization(username: &str, token: &str) -> Zeroizing<String> {
     let text = Zeroizing::new(format!("{username}:{token}"));
     let mut header = Zeroizing::new(String::with_capacity(text.len().saturating_mul(2).saturating_add(16)));
     header.push_str("Basic ");
@@ -87,12 +87,12 @@ pub(crate) fn basic(username: &str, token: &str) -> Zeroizing<String> {
     header
 }
 
-/// The name of what belongs to these: hexadecimal digits.
-pub(crate) fn name_of(url: &str, credential: &Credential) -> String {
+/// Returns a name for what belongs to this URL and credential, in hexadecimal digits.
+pub(crate) fn cache_name(url: &str, credential: &Credential) -> String {
     let mut context = Context::new(&SHA256);
     context.update(&(url.len() as u64).to_be_bytes());
     context.update(url.as_bytes());
-    credential.digest(&mut context);
+    credential.add_to(&mut context);
     hex(&context.finish().as_ref()[..16])
 }
 
@@ -105,7 +105,7 @@ mod tests {
         let of = |api: &str| {
             let api = Address::parse(api).unwrap();
             let (id, installation, key) = ("1".to_owned(), "2".to_owned(), Zeroizing::new(b"key".to_vec()));
-            name_of("", &Credential::App(App { id, installation, key, api }))
+            cache_name("", &Credential::App(App { id, installation, key, api }))
         };
         let own = of("https://git.example.com");
         assert_eq!(own, of("https://git.example.com:443/"));

@@ -1,4 +1,4 @@
-//! Why there are no files. Nothing that git or the server has said is repeated: it may hold a credential.
+//! Why there are no files. No message repeats what git or the server wrote, which may hold a credential.
 
 use nudge_core::remote::{PathError, RevisionError};
 use nudge_outbound::ConnectError;
@@ -9,7 +9,7 @@ pub enum GitError {
     /// The revision that was asked for can't be used.
     #[error(transparent)]
     Revision(#[from] RevisionError),
-    /// The path that is asked for.
+    /// The path that was asked for can't be used.
     #[error(transparent)]
     Path(#[from] PathError),
     /// The URL is an SSH URL, and there is no SSH key.
@@ -21,7 +21,7 @@ pub enum GitError {
     /// The token has characters that no header can have, or is empty.
     #[error("the token, or its user name, is empty or holds characters that can't be sent; look for a line break")]
     Token,
-    /// The key can't be read by ssh.
+    /// The SSH key can't be read by ssh.
     #[error("the SSH key must be a private key in OpenSSH's format, without a passphrase")]
     Key,
     /// `ca` holds no certificate.
@@ -44,15 +44,15 @@ pub enum GitError {
     /// The path is not in the commit.
     #[error("commit {commit} has no {path}")]
     NoPath {
-        /// The commit.
+        /// The id of the commit.
         commit: String,
-        /// What was asked for.
+        /// The path that was asked for.
         path: String,
     },
     /// The host key is not known.
     #[error("no key of {host} is in known_hosts.{}", hint(lines))]
     HostKeyUnknown {
-        /// As `known_hosts` has it.
+        /// The host, in the format of `known_hosts`.
         host: String,
         /// The lines to add, if the server has shown its keys.
         lines: Vec<String>,
@@ -62,13 +62,13 @@ pub enum GitError {
         "{0} has another key than known_hosts says: somebody may intercept the connection, or the server has a new key; ask its admin"
     )]
     HostKeyWrong(String),
-    /// Nothing is sent there, or nobody is there.
+    /// The address may not be reached, or there is no connection to it.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// Git did not reach it.
+    /// Git did not reach the server.
     #[error("{0} can't be reached")]
     Unreachable(String),
-    /// The connection was there, and ended.
+    /// The connection ended early.
     #[error(
         "{0} closed the connection before its answer was complete; if this stays, see its log, and that of a proxy in front of it"
     )]
@@ -112,15 +112,15 @@ pub enum GitError {
     /// The name of a file can't be used.
     #[error("a name below path is not UTF-8, has control characters, or is . or ..; rename the file")]
     FileName,
-    /// A pointer, but LFS is off.
+    /// A file is an LFS pointer, but LFS is off.
     #[error("{0} is kept by Git LFS; set lfs: true")]
     LfsOff(String),
-    /// What Git LFS keeps is not the file.
+    /// A file is changed by an extension of Git LFS.
     #[error(
         "{0} is changed by an extension of Git LFS (git config lfs.extension), which is not run; store the file without it"
     )]
     LfsExtended(String),
-    /// The object is not there.
+    /// The LFS server lacks the object of a file.
     #[error(
         "the LFS server has no object for {0}, or the credential may not read it: push it with `git lfs push`, or check the rights of the credential"
     )]
@@ -138,10 +138,10 @@ pub enum GitError {
         "the server gives no LFS endpoint on its own host over SSH; use the https:// URL of the repository with a token"
     )]
     LfsSsh,
-    /// More than the pointer says. It is not seen from outside.
+    /// The LFS server gives more bytes than the pointer says. The crate itself handles this error.
     #[error("the LFS server gives more bytes than the pointer says")]
     LfsLong,
-    /// LFS does not answer as it should.
+    /// The LFS server gives an unexpected answer.
     #[error("the LFS server answers with {0}")]
     Lfs(String),
     /// The server redirects to another URL.
@@ -162,13 +162,13 @@ pub enum GitError {
     /// The API of the GitHub App failed.
     #[error("GitHub App: {0}")]
     App(String),
-    /// A fault in what was received, which git refuses.
+    /// Git refuses the objects that it received.
     #[error("the repository has objects that git refuses as broken or dangerous; `git fsck` shows which")]
     Fsck,
-    /// The mirror is broken, and so was the next.
+    /// The mirror is broken, and so was the one that replaced it.
     #[error("the mirror of the repository is broken")]
     Broken,
-    /// The server gives no single objects, though it takes filters. It is not seen from outside.
+    /// The server gives no single objects, though it takes filters. The crate itself handles this error.
     #[error("the server gives no single objects")]
     NotPartial,
     /// Git failed for an unknown reason.
@@ -177,12 +177,12 @@ pub enum GitError {
 }
 
 impl GitError {
-    /// Returns whether another mirror may be better.
+    /// Returns whether a new mirror may help.
     pub(crate) fn is_of_mirror(&self) -> bool {
         matches!(self, Self::Broken | Self::Git(_))
     }
 
-    /// What a fault of the file system means.
+    /// Returns the error of a file system.
     pub(crate) fn disk(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::StorageFull { Self::DiskFull } else { Self::Disk(error) }
     }

@@ -1,8 +1,8 @@
-//! Bounds of this crate's own requests.
+//! Bounds of the HTTP requests that this crate itself sends.
 
 use std::time::Duration;
 
 use nudge_outbound::Bounds;
 
-/// Bounds of an answer that holds no file content.
-pub(crate) const BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(30), max_bytes: 4 * 1024 * 1024 };
+/// The bounds of an answer that holds no file content.
+pub(crate) const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 4 * 1024 * 1024 };

@@ -1,5 +1,5 @@
-//! The files of a git repository under one path, at one commit, by the git program of the distribution.
-// What others send is computed with: nothing overflows.
+//! Fetches the files below one path of a git repository, at one commit, by the git program of the distribution.
+// Numbers that others send are computed with, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod app;
@@ -24,8 +24,8 @@ mod tree;
 pub use app::App;
 pub use credential::Credential;
 pub use error::GitError;
-pub use mirrors::{MOST_MIRROR, Mirrors};
+pub use mirrors::{MAX_MIRROR_BYTES, Mirrors};
 pub use program::PROCESS_MIB;
-pub use request::{Commit, Fetched, Request};
+pub use request::{Commit, Request};
 
 pub use nudge_core::remote::{GitUrl, GitUrlError, Revision, RevisionError};

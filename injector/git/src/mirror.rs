@@ -1,4 +1,4 @@
-//! One bare mirror of a repository: trees of the commits that were asked for, and the contents that were of use.
+//! One bare mirror of a repository: the trees of the commits that were asked for, and the contents of the wanted files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,59 +9,72 @@ use nudge_core::remote::{GitUrl, is_id};
 use zeroize::Zeroizing;
 
 use crate::error::GitError;
+use crate::program::ProcessResult;
 use crate::reference::ResolvedRef;
 use crate::session::{MAX_OUTPUT_BYTES, ProcessFailure, Session};
-use crate::tree::{Entry, Kind, MAX_ENTRIES, entries};
+use crate::stderr::Fault;
+use crate::tree::{Entry, Kind, MAX_ENTRIES, parse_entries};
 
-/// What a mirror of this form has in the file [`FORM_FILE`].
-const FORM: &str = "1\n";
-const FORM_FILE: &str = "nudge-form";
-/// The maximum of packs: with more, all is fetched anew, which is cheaper than to tidy up.
+/// The content of [`FORMAT_FILE`] in a mirror as this version makes it.
+const FORMAT: &str = "1\n";
+const FORMAT_FILE: &str = "nudge-form";
+/// The maximum number of packs. With more, the mirror is fetched anew, which is cheaper than to repack it.
 const MAX_PACKS: usize = 120;
+
+/// What a mirror fetches of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MirrorKind {
+    /// The trees, and the contents of wanted files.
+    Partial,
+    /// The whole commit, because the server gives no single objects.
+    Whole,
+}
 
 /// A bare mirror.
 pub(crate) struct Mirror<'a> {
     session: &'a Session<'a>,
     folder: PathBuf,
-    /// The most bytes on disk.
-    most: u64,
-    /// Whether whole commits are fetched.
-    whole: bool,
+    /// The maximum bytes on disk.
+    max_bytes: u64,
+    kind: MirrorKind,
 }
 
 impl<'a> Mirror<'a> {
-    /// Opens the mirror, or makes it. What is not as this program leaves it is removed.
+    /// Opens the mirror, or makes it for commits with ids like `id`. A mirror that is not as Nudge leaves it is removed.
     pub(crate) async fn open(
         session: &'a Session<'a>,
         url: &GitUrl,
         folder: &Path,
-        most: u64,
-        (id, whole): (&str, bool),
+        max_bytes: u64,
+        kind: MirrorKind,
+        id: &str,
     ) -> Result<Self, GitError> {
-        if !is_good(folder) {
+        if !is_intact(folder) {
             remove(folder)?;
         }
-        let it = Self { session, folder: folder.to_owned(), most, whole };
-        let made = folder.join(FORM_FILE).exists();
-        if !made {
+        let mirror = Self { session, folder: folder.to_owned(), max_bytes, kind };
+        let exists = folder.join(FORMAT_FILE).exists();
+        if !exists {
             let format = if id.len() == 64 { "--object-format=sha256" } else { "--object-format=sha1" };
-            it.good("init", &["--quiet", "--bare", "--template=", format]).await?;
+            mirror.run("init", &["--quiet", "--bare", "--template=", format]).await?;
         }
-        it.configure(url, id.len() == 64)?;
-        if !made {
-            fs::write(folder.join(FORM_FILE), FORM).map_err(GitError::disk)?;
+        mirror.configure(url, id)?;
+        if !exists {
+            fs::write(folder.join(FORMAT_FILE), FORMAT).map_err(GitError::disk)?;
         }
-        // What was left by a process that was killed.
-        for name in left_over(&folder.join("objects/pack")) {
-            fs::remove_file(name).map_err(GitError::disk)?;
+        // A process that was killed left these.
+        for path in temporary_packs(&folder.join("objects/pack")) {
+            fs::remove_file(path).map_err(GitError::disk)?;
         }
-        touch(folder);
-        Ok(it)
+        // The file's time is that of the last use; a mirror without it is removed earlier.
+        let _ = fs::write(folder.join("nudge-used"), "");
+        Ok(mirror)
     }
 
-    /// Writes its settings anew: whatever stood there counts no more.
-    fn configure(&self, url: &GitUrl, sha256: bool) -> Result<(), GitError> {
-        let (version, format) = if sha256 { (1, "[extensions]\n\tobjectFormat = sha256\n") } else { (0, "") };
+    /// Overwrites the settings of the mirror.
+    fn configure(&self, url: &GitUrl, id: &str) -> Result<(), GitError> {
+        let is_sha256 = id.len() == 64;
+        let (version, format) = if is_sha256 { (1, "[extensions]\n\tobjectFormat = sha256\n") } else { (0, "") };
         let text = format!(
             "[core]\n\trepositoryformatversion = {version}\n\tbare = true\n\tfilemode = false\n{format}[remote \"origin\"]\n\turl = \"{url}\"\n\ttagOpt = --no-tags\n"
         );
@@ -70,20 +83,21 @@ impl<'a> Mirror<'a> {
         Ok(())
     }
 
-    /// Sees that the commit is there, with its trees. Its id, which is another one if the server gives it by its name only.
-    pub(crate) async fn commit(&self, found: ResolvedRef) -> Result<ResolvedRef, GitError> {
-        let asked = found.tag.as_deref().unwrap_or(&found.commit);
-        let kept = format!("refs/nudge/{asked}");
-        if self.has(&kept, &found.commit).await? {
-            return Ok(found);
+    /// Fetches the commit with its trees, unless the mirror has it. Returns it as it was fetched: a server that gives commits by
+    /// the names of refs only may give a newer one.
+    pub(crate) async fn ensure_commit(&self, resolved: ResolvedRef) -> Result<ResolvedRef, GitError> {
+        let object = resolved.tag.as_deref().unwrap_or(&resolved.commit);
+        let local_ref = format!("refs/nudge/{object}");
+        if self.has_commit(&local_ref, &resolved.commit).await? {
+            return Ok(resolved);
         }
-        match self.fetch(&format!("+{asked}:{kept}")).await {
-            Ok(()) => Ok(found),
+        match self.fetch(&format!("+{object}:{local_ref}")).await {
+            Ok(()) => Ok(resolved),
             Err(ProcessFailure::Known(error)) => Err(error),
             Err(ProcessFailure::NotById) => {
-                let Some(name) = &found.name else {
+                let Some(name) = &resolved.name else {
                     return Err(GitError::Ref(format!(
-                        "commit {asked}, or its server gives commits by their branches and tags only"
+                        "commit {object}, or its server gives commits by their branches and tags only"
                     )));
                 };
                 match self.fetch(&format!("+{name}:refs/nudge/named")).await {
@@ -96,70 +110,66 @@ impl<'a> Mirror<'a> {
     }
 
     async fn resolve(&self, name: String) -> Result<ResolvedRef, GitError> {
-        let id = async |what: &str| {
-            let output = self.good("rev-parse", &["--verify", "--quiet", what]).await?;
+        let parse = async |revision: &str| {
+            let output = self.run("rev-parse", &["--verify", "--quiet", revision]).await?;
             let id = String::from_utf8_lossy(&output).trim().to_owned();
             if is_id(&id) { Ok(id) } else { Err(GitError::Broken) }
         };
-        let (object, commit) = (id("refs/nudge/named").await?, id("refs/nudge/named^{commit}").await?);
-        self.good("update-ref", &[&format!("refs/nudge/{object}"), &object]).await?;
+        let (object, commit) = (parse("refs/nudge/named").await?, parse("refs/nudge/named^{commit}").await?);
+        self.run("update-ref", &[&format!("refs/nudge/{object}"), &object]).await?;
         let tag = (object != commit).then_some(object);
         Ok(ResolvedRef { commit, tag, name: Some(name) })
     }
 
-    /// Returns whether a commit was fetched whole: the ref is written last.
-    async fn has(&self, kept: &str, commit: &str) -> Result<bool, GitError> {
-        let what = format!("{kept}^{{commit}}");
-        let arguments = ["rev-parse", "--verify", "--quiet", &what];
-        let job = self.session.local(&self.folder, &arguments, b"", MAX_OUTPUT_BYTES).await?;
-        Ok(job.good && String::from_utf8_lossy(&job.output).trim() == commit)
+    /// Returns whether a commit was fetched to its end: its ref is written last.
+    async fn has_commit(&self, local_ref: &str, commit: &str) -> Result<bool, GitError> {
+        let revision = format!("{local_ref}^{{commit}}");
+        let result = self.run_unchecked(&["rev-parse", "--verify", "--quiet", &revision], b"").await?;
+        Ok(result.succeeded && String::from_utf8_lossy(&result.output).trim() == commit)
     }
 
     async fn fetch(&self, refspec: &str) -> Result<(), ProcessFailure> {
-        let mut arguments = if self.whole { Vec::new() } else { PARTIAL.to_vec() };
-        arguments.push("fetch");
-        arguments.extend(FETCH);
-        arguments.push("--depth=1");
-        arguments.push(if self.whole { "--no-filter" } else { "--filter=blob:none" });
-        arguments.extend(["origin", refspec]);
-        self.session.reach("fetch", &arguments, b"", Some((&self.folder, self.most))).await.map(drop)
+        let (settings, filter): (&[&str], _) = match self.kind {
+            MirrorKind::Partial => (&PARTIAL_SETTINGS, "--filter=blob:none"),
+            MirrorKind::Whole => (&[], "--no-filter"),
+        };
+        let arguments = [settings, &["fetch"], &FETCH_OPTIONS, &["--depth=1", filter, "origin", refspec]].concat();
+        self.session.run_remote("fetch", &arguments, b"", Some((&self.folder, self.max_bytes))).await.map(drop)
     }
 
-    /// The entry at a path, `None` for the root.
+    /// Returns the entry at a path.
     pub(crate) async fn entry(&self, commit: &str, path: &str) -> Result<Option<Entry>, GitError> {
-        let output = self.good("ls-tree", &["-z", "--full-tree", commit, "--", path]).await?;
-        Ok(entries(&output)?.into_iter().find(|entry| entry.path == path))
+        let output = self.run("ls-tree", &["-z", "--full-tree", commit, "--", path]).await?;
+        Ok(parse_entries(&output)?.into_iter().find(|entry| entry.path == path))
     }
 
-    /// All entries below a tree or a commit but the folders.
+    /// Returns all entries below a tree or a commit, without the folders.
     pub(crate) async fn entries(&self, tree: &str) -> Result<Vec<Entry>, GitError> {
-        match self.good("ls-tree", &["-r", "-z", "--full-tree", tree]).await {
+        match self.run("ls-tree", &["-r", "-z", "--full-tree", tree]).await {
             Err(GitError::TooLarge(_)) => Err(GitError::TooManyFiles(MAX_ENTRIES)),
-            listed => entries(&listed?),
+            output => parse_entries(&output?),
         }
     }
 
-    /// An object that is no blob.
+    /// Returns an object that is not a blob.
     pub(crate) async fn object(&self, kind: &str, id: &str) -> Result<Zeroizing<Vec<u8>>, GitError> {
-        self.good("cat-file", &[kind, id]).await
+        self.run("cat-file", &[kind, id]).await
     }
 
-    /// Where it is.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Runs git on what is there.
-    pub(crate) async fn verify(&self, arguments: &[&str]) -> Result<(bool, Vec<u8>), GitError> {
-        let job = self.session.local(&self.folder, arguments, b"", MAX_OUTPUT_BYTES).await?;
-        Ok((job.good, job.stderr))
+    /// Runs git with this mirror, whether it succeeds or not.
+    pub(crate) async fn run_unchecked(&self, arguments: &[&str], input: &[u8]) -> Result<ProcessResult, GitError> {
+        self.session.run_local(&self.folder, arguments, input, MAX_OUTPUT_BYTES).await
     }
 
-    /// The contents of these blobs, of so many bytes at most. Those that are missing are fetched at once.
+    /// Returns the contents of these blobs, of at most `max_bytes` together. Missing ones are fetched.
     pub(crate) async fn blobs(
         &self,
         ids: &BTreeSet<&str>,
-        most: usize,
+        max_bytes: usize,
     ) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, GitError> {
         if ids.is_empty() {
             return Ok(BTreeMap::new());
@@ -174,26 +184,22 @@ impl<'a> Mirror<'a> {
             return Err(GitError::Broken);
         }
         let total = sizes.values().fold(0_usize, |sum, size| sum.saturating_add(*size));
-        if total > most {
-            return Err(GitError::TooLarge(most));
+        if total > max_bytes {
+            return Err(GitError::TooLarge(max_bytes));
         }
-        let input = lines(ids);
-        let room = ids.len().saturating_mul(128).saturating_add(total);
-        let job = self.session.local(&self.folder, &["cat-file", "--batch", "--buffer"], &input, room).await?;
-        if !job.good {
-            return Err(GitError::Broken);
-        }
-        contents(&job.output)
+        let max_output = ids.len().saturating_mul(128).saturating_add(total);
+        let arguments = ["cat-file", "--batch", "--buffer"];
+        let result = self.session.run_local(&self.folder, &arguments, &lines(ids), max_output).await?;
+        if result.succeeded { parse_contents(&result.output) } else { Err(GitError::Broken) }
     }
 
     async fn fetch_blobs(&self, missing: &[&str]) -> Result<(), GitError> {
-        // Without the commits that are there: what the server took for known with them is not.
-        let mut arguments = PARTIAL.to_vec();
-        arguments.extend(["-c", "fetch.negotiationAlgorithm=noop", "fetch"]);
-        arguments.extend(FETCH);
-        arguments.extend(["--filter=blob:none", "--stdin", "origin"]);
+        // The commits of the mirror are not offered, as the server would leave out what it takes for known with them.
+        let negotiation: &[&str] = &["-c", "fetch.negotiationAlgorithm=noop", "fetch"];
+        let remote: &[&str] = &["--filter=blob:none", "--stdin", "origin"];
+        let arguments = [&PARTIAL_SETTINGS, negotiation, &FETCH_OPTIONS, remote].concat();
         let input = lines(&missing.iter().copied().collect());
-        match self.session.reach("fetch", &arguments, &input, Some((&self.folder, self.most))).await {
+        match self.session.run_remote("fetch", &arguments, &input, Some((&self.folder, self.max_bytes))).await {
             Ok(_) => Ok(()),
             Err(ProcessFailure::Known(error)) => Err(error),
             Err(ProcessFailure::NotById) => Err(GitError::NotPartial),
@@ -201,30 +207,26 @@ impl<'a> Mirror<'a> {
     }
 
     async fn sizes(&self, ids: &BTreeSet<&str>) -> Result<BTreeMap<String, usize>, GitError> {
-        let arguments = ["cat-file", "--batch-check", "--buffer"];
-        let job = self.session.local(&self.folder, &arguments, &lines(ids), MAX_OUTPUT_BYTES).await?;
-        if !job.good {
-            return Err(GitError::Broken);
-        }
-        Ok(sizes(&job.output))
+        let result = self.run_unchecked(&["cat-file", "--batch-check", "--buffer"], &lines(ids)).await?;
+        if result.succeeded { Ok(parse_sizes(&result.output)) } else { Err(GitError::Broken) }
     }
 
-    async fn good(&self, command: &str, arguments: &[&str]) -> Result<Zeroizing<Vec<u8>>, GitError> {
-        let arguments = [&[command], arguments].concat();
-        let job = self.session.local(&self.folder, &arguments, b"", MAX_OUTPUT_BYTES).await?;
-        match crate::stderr::fault(&job.stderr) {
-            _ if job.good => Ok(job.output),
-            crate::stderr::Fault::DiskFull => Err(GitError::DiskFull),
+    async fn run(&self, command: &str, arguments: &[&str]) -> Result<Zeroizing<Vec<u8>>, GitError> {
+        let result = self.run_unchecked(&[&[command], arguments].concat(), b"").await?;
+        match Fault::parse(&result.stderr) {
+            _ if result.succeeded => Ok(result.output),
+            Fault::DiskFull => Err(GitError::DiskFull),
             _ => Err(GitError::Broken),
         }
     }
 }
 
-/// The server has what is missing. Processes that reach nobody are not started with it: to them, what is missing is missing, whereas some
-/// versions of git would go and ask.
-const PARTIAL: [&str; 4] = ["-c", "remote.origin.promisor=true", "-c", "remote.origin.partialclonefilter=blob:none"];
-/// The arguments of every `git fetch`.
-const FETCH: [&str; 6] = [
+/// Settings by which the server has the objects that are missing. Processes without access to the server don't have these settings,
+/// as some versions of git would try to fetch missing objects.
+const PARTIAL_SETTINGS: [&str; 4] =
+    ["-c", "remote.origin.promisor=true", "-c", "remote.origin.partialclonefilter=blob:none"];
+/// The options of every `git fetch`.
+const FETCH_OPTIONS: [&str; 6] = [
     "--quiet",
     "--no-tags",
     "--no-write-fetch-head",
@@ -233,42 +235,35 @@ const FETCH: [&str; 6] = [
     "--no-show-forced-updates",
 ];
 
-/// Returns whether the folder is missing, or a mirror of this form that nobody has left in the middle of a step.
-fn is_good(folder: &Path) -> bool {
+/// Returns whether the folder is missing, or is a mirror of this format that no process has left in the middle of a step.
+fn is_intact(folder: &Path) -> bool {
     if folder.symlink_metadata().is_err() {
         return true;
     }
-    let form = fs::read_to_string(folder.join(FORM_FILE)).is_ok_and(|form| form == FORM);
-    let locked =
-        ["shallow.lock", "packed-refs.lock", "config.lock", "HEAD.lock"].iter().any(|name| folder.join(name).exists());
-    let packs = fs::read_dir(folder.join("objects/pack")).map(|it| it.flatten().count()).unwrap_or_default();
-    // Alternates would be objects from elsewhere.
-    let foreign = folder.join("objects/info/alternates").exists();
-    form && !locked && !foreign && packs <= MAX_PACKS * 4
+    let has_format = fs::read_to_string(folder.join(FORMAT_FILE)).is_ok_and(|format| format == FORMAT);
+    let locks = ["shallow.lock", "packed-refs.lock", "config.lock", "HEAD.lock"];
+    let packs = fs::read_dir(folder.join("objects/pack")).map(|files| files.flatten().count()).unwrap_or_default();
+    // Alternates are objects outside of the mirror.
+    let mut forbidden = locks.into_iter().chain(["objects/info/alternates"]);
+    has_format && !forbidden.any(|name| folder.join(name).exists()) && packs <= MAX_PACKS * 4
 }
 
 /// Removes a mirror.
 pub(crate) fn remove(folder: &Path) -> Result<(), GitError> {
-    let removed = match folder.symlink_metadata() {
-        Ok(it) if it.is_dir() => fs::remove_dir_all(folder),
+    let result = match folder.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(folder),
         Ok(_) => fs::remove_file(folder),
         Err(error) => Err(error),
     };
-    match removed {
+    match result {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(GitError::disk(error)),
         _ => Ok(()),
     }
 }
 
-/// Notes that the mirror is in use.
-fn touch(folder: &Path) {
-    // The time of the file is what counts; without it the mirror goes earlier.
-    let _ = fs::write(folder.join("nudge-used"), "");
-}
-
-fn left_over(packs: &Path) -> Vec<PathBuf> {
-    let Ok(found) = fs::read_dir(packs) else { return Vec::new() };
-    let paths = found.flatten().map(|entry| entry.path());
+fn temporary_packs(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path());
     paths.filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"tmp_"))).collect()
 }
 
@@ -276,8 +271,8 @@ fn lines(ids: &BTreeSet<&str>) -> Vec<u8> {
     ids.iter().flat_map(|id| [id.as_bytes(), b"\n"].concat()).collect()
 }
 
-/// Reads what `git cat-file --batch-check` prints: the sizes of the blobs that are there.
-pub(crate) fn sizes(printed: &[u8]) -> BTreeMap<String, usize> {
+/// Parses what `git cat-file --batch-check` prints: the sizes of the blobs that the mirror has.
+pub fn parse_sizes(printed: &[u8]) -> BTreeMap<String, usize> {
     let text = String::from_utf8_lossy(printed);
     let sizes = text.lines().filter_map(|line| {
         let mut words = line.split(' ');
@@ -287,9 +282,9 @@ pub(crate) fn sizes(printed: &[u8]) -> BTreeMap<String, usize> {
     sizes.collect()
 }
 
-/// Reads what `git cat-file --batch` prints.
-pub(crate) fn contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, GitError> {
-    let mut all = BTreeMap::new();
+/// Parses what `git cat-file --batch` prints: contents by their ids.
+pub fn parse_contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, GitError> {
+    let mut contents = BTreeMap::new();
     while !printed.is_empty() {
         let end = printed.iter().position(|byte| *byte == b'\n').ok_or(GitError::Broken)?;
         let head = std::str::from_utf8(&printed[..end]).map_err(|_| GitError::Broken)?;
@@ -299,16 +294,16 @@ pub(crate) fn contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<
         };
         let size: usize = size.parse().map_err(|_| GitError::Broken)?;
         let rest = printed.get(end.saturating_add(1)..).ok_or(GitError::Broken)?;
-        // A line ends behind it.
+        // The content is followed by the end of a line.
         let (content, rest) = rest.split_at_checked(size).ok_or(GitError::Broken)?;
-        all.insert(id.to_owned(), Zeroizing::new(content.to_vec()));
+        contents.insert(id.to_owned(), Zeroizing::new(content.to_vec()));
         printed = rest.get(1..).ok_or(GitError::Broken)?;
     }
-    Ok(all)
+    Ok(contents)
 }
 
-/// Whether an entry can be given; otherwise why not.
-pub(crate) fn as_file(entry: &Entry) -> Result<(), GitError> {
+/// Checks that an entry is a file.
+pub(crate) fn check_file(entry: &Entry) -> Result<(), GitError> {
     match entry.kind {
         Kind::File => Ok(()),
         Kind::Symlink => Err(GitError::Symlink(entry.path.clone())),
@@ -323,13 +318,13 @@ mod tests {
 
     #[test]
     fn contents_are_read_whatever_bytes_they_have() {
-        let read = contents(b"1 blob 3\na\nb\n2 blob 0\n\n").unwrap();
+        let read = parse_contents(b"1 blob 3\na\nb\n2 blob 0\n\n").unwrap();
         assert_eq!(read["1"].as_slice(), b"a\nb");
         assert_eq!(read["2"].as_slice(), b"");
         for bad in
             [b"1 missing\n".as_slice(), b"1 blob 9\nab\n", b"1 tree 1\na\n", b"1 blob 18446744073709551615\na\n", b"x"]
         {
-            assert!(contents(bad).is_err());
+            assert!(parse_contents(bad).is_err());
         }
     }
 }

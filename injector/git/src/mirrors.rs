@@ -1,4 +1,4 @@
-//! All mirrors of a folder: one for each repository and credential, the least recently used of which go first.
+//! The mirrors in a folder, one for each repository and credential. The least recently used are removed first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -19,191 +19,188 @@ use zeroize::Zeroizing;
 
 use crate::app::{self, AppToken};
 use crate::commit_signer;
-use crate::credential::{Credential, basic, name_of};
+use crate::credential::{Credential, basic_authorization, cache_name};
 use crate::error::GitError;
 use crate::lfs;
-use crate::mirror::{self, Mirror, as_file};
+use crate::mirror::{self, Mirror, MirrorKind, check_file};
 use crate::program::{Programs, bytes_in};
-use crate::reference::{self, ResolvedRef};
-use crate::request::{Commit, Fetched, Request};
+use crate::reference::{ResolvedRef, find_revision};
+use crate::request::{Commit, Request};
 use crate::session::Session;
 use crate::tree::{Entry, Kind};
 
-/// How long a fetch may take.
+/// The maximum duration of a fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(2);
-/// The maximum of mirrors that are kept. All of them are walked after each fetch that changed one.
+/// The maximum number of mirrors. All of them are walked after each fetch that changed one.
 const MAX_MIRRORS: usize = 256;
-/// The most bytes of one mirror.
-pub const MOST_MIRROR: u64 = 2 * 1024 * 1024 * 1024;
-/// What the names of folders of this form begin with.
+/// The maximum bytes of one mirror.
+pub const MAX_MIRROR_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+/// The beginning of the names of the folders of mirrors.
 const PREFIX: &str = "1-";
-/// What the names of those end with that hold whole commits.
-const WHOLE: &str = "-whole";
+/// The end of the names of the folders of mirrors that hold whole commits.
+const WHOLE_SUFFIX: &str = "-whole";
 
-/// A lock for each mirror.
+/// The locks of the mirrors, by the names of these.
 type Locks = Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>;
 
-/// The mirrors of a folder, which belongs to them: what else is in it is removed when there is too much.
+/// The mirrors in a folder, which holds nothing else: other files are removed first when it has too many bytes.
 pub struct Mirrors {
     directory: PathBuf,
-    most: u64,
-    time: Duration,
+    max_bytes: u64,
+    timeout: Duration,
     locks: Arc<Locks>,
-    /// What all of them take on the disk, as of the last walk.
+    /// The bytes of all mirrors on the disk, as of the last walk.
     bytes: Arc<AtomicU64>,
     tokens: Mutex<HashMap<String, AppToken>>,
 }
 
-/// A fetch that holds its mirror. When it ends, and when nobody waits for it any more, what it has left is counted, and what is too much removed.
-struct Fetching<'a> {
+/// A fetch that holds the lock of its mirror. Its end, even by cancellation, begins to count the bytes of the mirrors, and to remove
+/// what is too much.
+struct FetchInProgress<'a> {
     mirrors: &'a Mirrors,
-    held: Option<OwnedMutexGuard<()>>,
+    lock: Option<OwnedMutexGuard<()>>,
 }
 
-impl Fetching<'_> {
-    /// Begins to tidy up. The mirror is held until that is done.
-    fn tidied(&mut self) -> Option<JoinHandle<()>> {
-        let (held, runtime) = (self.held.take()?, Handle::try_current().ok()?);
-        let Mirrors { directory, locks, most, bytes, .. } = self.mirrors;
-        let (directory, locks, most, bytes) = (directory.clone(), Arc::clone(locks), *most, Arc::clone(bytes));
-        // It walks all mirrors.
+impl FetchInProgress<'_> {
+    /// Begins to prune the mirrors. The mirror is locked until that is done.
+    fn prune(&mut self) -> Option<JoinHandle<()>> {
+        let (lock, runtime) = (self.lock.take()?, Handle::try_current().ok()?);
+        let Mirrors { directory, locks, max_bytes, bytes, .. } = self.mirrors;
+        let (directory, locks, max_bytes, bytes) =
+            (directory.clone(), Arc::clone(locks), *max_bytes, Arc::clone(bytes));
+        // Pruning walks all mirrors.
         Some(runtime.spawn_blocking(move || {
-            bytes.store(tidy(&directory, &locks, most), Ordering::Relaxed);
-            drop(held);
+            bytes.store(prune(&directory, &locks, max_bytes), Ordering::Relaxed);
+            drop(lock);
         }))
     }
 }
 
-impl Drop for Fetching<'_> {
+impl Drop for FetchInProgress<'_> {
     fn drop(&mut self) {
-        drop(self.tidied());
+        drop(self.prune());
     }
 }
 
 impl Mirrors {
-    /// The mirrors below `directory`, of at most `most_bytes` together.
-    pub fn new(directory: PathBuf, most_bytes: u64) -> Self {
-        // Keys of a process that was killed.
-        let left = fs::read_dir(&directory)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"run-"));
-        left.for_each(|entry| drop(mirror::remove(&entry.path())));
+    /// Opens the mirrors below `directory`, of at most `max_bytes` together.
+    pub fn new(directory: PathBuf, max_bytes: u64) -> Self {
+        // A process that was killed left folders with keys.
+        let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+        let private = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"run-"));
+        private.for_each(|entry| drop(mirror::remove(&entry.path())));
         let bytes = Arc::new(AtomicU64::new(bytes_in(&directory)));
-        Self {
-            directory,
-            most: most_bytes,
-            time: FETCH_TIMEOUT,
-            locks: Arc::default(),
-            bytes,
-            tokens: Mutex::default(),
-        }
+        Self { directory, max_bytes, timeout: FETCH_TIMEOUT, locks: Arc::default(), bytes, tokens: Mutex::default() }
     }
 
-    /// Sets how long one fetch may take.
+    /// Sets the maximum duration of a fetch.
     #[must_use]
-    pub fn within(self, time: Duration) -> Self {
-        Self { time, ..self }
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
-    /// The bytes on disk of all mirrors, after the last fetch that changed one.
+    /// Returns the bytes on disk of all mirrors, as of the last fetch that changed one.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The files of a repository, unless its revision is the commit that the caller knows with the same path. The caller bounds how many are
-    /// fetched at the same time: each may take two minutes, 2 GiB of disk, and 256 MiB of memory for each process.
-    pub async fn fetch(&self, request: &Request<'_>, known: Option<&str>) -> Result<Fetched, GitError> {
+    /// Fetches the files of a repository, or returns `None` if its revision is the commit `known`, which the caller has. The caller
+    /// bounds how many fetches run at the same time: each may take two minutes, 2 GiB of disk, and 256 MiB of memory for each process.
+    pub async fn fetch(&self, request: &Request<'_>, known: Option<&str>) -> Result<Option<Commit>, GitError> {
         request.check()?;
         if matches!(request.revision, Revision::Commit(id) if Some(id.as_str()) == known) {
-            return Ok(Fetched::Unchanged);
+            return Ok(None);
         }
-        let name = name_of(&request.url.to_string(), request.credential);
+        let name = cache_name(&request.url.to_string(), request.credential);
         let lock = lock_of(&self.locks, &name).lock_owned().await;
-        let mut fetching = Fetching { mirrors: self, held: Some(lock) };
-        let too_slow = |_| GitError::TooSlow(self.time.as_secs());
-        let result = tokio::time::timeout(self.time, self.fetch_in_turn(request, known, &name)).await.map_err(too_slow);
-        if matches!(result, Ok(Ok(Fetched::Unchanged))) {
-            fetching.held = None;
-        } else if let Some(tidied) = fetching.tidied() {
-            let _ = tidied.await;
+        let mut in_progress = FetchInProgress { mirrors: self, lock: Some(lock) };
+        let result = tokio::time::timeout(self.timeout, self.fetch_locked(request, known, &name)).await;
+        if matches!(result, Ok(Ok(None))) {
+            in_progress.lock = None;
+        } else if let Some(pruning) = in_progress.prune() {
+            let _ = pruning.await;
         }
-        result?
+        result.map_err(|_| GitError::TooSlow(self.timeout.as_secs()))?
     }
 
-    async fn fetch_in_turn(&self, request: &Request<'_>, known: Option<&str>, name: &str) -> Result<Fetched, GitError> {
+    async fn fetch_locked(
+        &self,
+        request: &Request<'_>,
+        known: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Commit>, GitError> {
         make_folder(&self.directory)?;
         let authorities = match request.ca {
             Some(pem) => authorities_from_pem(pem).ok_or(GitError::Ca)?,
             None => system_authorities(),
         };
-        let fetched = self.fetch_with(request, known, name, &authorities).await;
-        if let Err(GitError::Tls(host)) = fetched {
-            return Err(tls_cause(request, &authorities, host).await);
+        let result = self.fetch_once(request, known, name, &authorities).await;
+        match (&result, request.credential) {
+            (Err(GitError::Tls(host)), _) => Err(tls_cause(request, &authorities, host.clone()).await),
+            // The server may have revoked the app's token early, so that another one may do.
+            (Err(GitError::Credential(_) | GitError::NotFound(_)), Credential::App(_)) => {
+                let token = self.tokens.lock().remove(&cache_name("", request.credential));
+                if token.is_none() { result } else { self.fetch_once(request, known, name, &authorities).await }
+            }
+            _ => result,
         }
-        let Credential::App(_) = request.credential else { return fetched };
-        if !matches!(fetched, Err(GitError::Credential(_) | GitError::NotFound(_))) {
-            return fetched;
-        }
-        // A token that was taken back before its time: once more, with another, unless this one is new.
-        let app = name_of("", request.credential);
-        let dropped = self.tokens.lock().remove(&app);
-        if dropped.is_none() { fetched } else { self.fetch_with(request, known, name, &authorities).await }
     }
 
-    async fn fetch_with(
+    async fn fetch_once(
         &self,
         request: &Request<'_>,
         known: Option<&str>,
         name: &str,
         authorities: &Authorities,
-    ) -> Result<Fetched, GitError> {
+    ) -> Result<Option<Commit>, GitError> {
         let programs = Programs::find()?;
         let authorization = self.authorization(request, authorities).await?;
         let addresses = resolve(request.url.address(), request.reach).await?;
         let session = Session::begin(&programs, request, addresses, authorization.clone(), &self.directory)?;
-        let found = match request.revision {
+        let resolved = match request.revision {
             Revision::Commit(id) => ResolvedRef::commit(id),
             revision => {
                 let no_ref = || GitError::Ref(revision.to_string());
-                reference::find(revision, &session.refs().await?).ok_or_else(no_ref)?
+                find_revision(revision, &session.list_refs().await?).ok_or_else(no_ref)?
             }
         };
-        if Some(found.commit.as_str()) == known {
-            return Ok(Fetched::Unchanged);
+        if Some(resolved.commit.as_str()) == known {
+            return Ok(None);
         }
-        let folder = self.directory.join(format!("{PREFIX}{name}"));
-        let whole_folder = self.directory.join(format!("{PREFIX}{name}{WHOLE}"));
-        let mut whole = whole_folder.exists();
-        let most = self.most.min(MOST_MIRROR);
-        let mut again = true;
+        let partial_folder = self.directory.join(format!("{PREFIX}{name}"));
+        let whole_folder = self.directory.join(format!("{PREFIX}{name}{WHOLE_SUFFIX}"));
+        let mut kind = if whole_folder.exists() { MirrorKind::Whole } else { MirrorKind::Partial };
+        let max_bytes = self.max_bytes.min(MAX_MIRROR_BYTES);
+        let mut may_retry = true;
         loop {
-            let at = if whole { &whole_folder } else { &folder };
-            let existed = at.exists();
+            let folder = match kind {
+                MirrorKind::Partial => &partial_folder,
+                MirrorKind::Whole => &whole_folder,
+            };
+            let existed = folder.exists();
             let read = async {
-                let mirror = Mirror::open(&session, request.url, at, most, (&found.commit, whole)).await?;
+                let mirror = Mirror::open(&session, request.url, folder, max_bytes, kind, &resolved.commit).await?;
                 let lfs = lfs::Server { reach: request.reach, authorities, authorization: authorization.as_ref() };
-                read(&session, &mirror, request, found.clone(), &lfs).await
+                read_commit(&session, &mirror, request, resolved.clone(), &lfs).await
             };
             match read.await {
-                Ok(commit) if Some(commit.id.as_str()) == known => return Ok(Fetched::Unchanged),
-                Ok(commit) => return Ok(Fetched::Commit(commit)),
-                Err(GitError::NotPartial) if !whole => {
-                    mirror::remove(&folder)?;
-                    whole = true;
+                Ok(commit) => return Ok(Some(commit).filter(|commit| Some(commit.id.as_str()) != known)),
+                Err(GitError::NotPartial) if kind == MirrorKind::Partial => {
+                    mirror::remove(folder)?;
+                    kind = MirrorKind::Whole;
                 }
-                // What earlier commits have left may be what is too much.
+                // A mirror may only be too large because of earlier commits.
                 Err(error)
-                    if again && (error.is_of_mirror() || existed && matches!(error, GitError::TooLargeMirror(_))) =>
+                    if may_retry
+                        && (error.is_of_mirror() || existed && matches!(error, GitError::TooLargeMirror(_))) =>
                 {
-                    mirror::remove(at)?;
-                    again = false;
+                    mirror::remove(folder)?;
+                    may_retry = false;
                 }
                 Err(error) => {
-                    // What is too large, or does not fit, only takes room.
+                    // A mirror that is too large, or does not fit, would only waste the disk.
                     if matches!(error, GitError::TooLargeMirror(_) | GitError::DiskFull) {
-                        mirror::remove(at)?;
+                        mirror::remove(folder)?;
                     }
                     return Err(error);
                 }
@@ -211,7 +208,7 @@ impl Mirrors {
         }
     }
 
-    /// The value of the header that proves who asks.
+    /// Returns the value of the header `Authorization`.
     async fn authorization(
         &self,
         request: &Request<'_>,
@@ -221,31 +218,31 @@ impl Mirrors {
         match credential {
             Credential::Anonymous | Credential::Ssh { .. } => Ok(None),
             Credential::Token { username, token } => {
-                let good = |text: &str| !text.is_empty() && !text.contains(|it: char| it.is_control());
-                if !good(username) || username.contains(':') || !good(token) {
+                let is_sendable = |text: &str| !text.is_empty() && !text.contains(char::is_control);
+                if !is_sendable(username) || username.contains(':') || !is_sendable(token) {
                     return Err(GitError::Token);
                 }
-                Ok(Some(basic(username, token)))
+                Ok(Some(basic_authorization(username, token)))
             }
             Credential::App(app) => {
-                let (now, name) = (Timestamp::now(), name_of("", credential));
-                let kept = self.tokens.lock().get(&name).cloned();
-                let token = if let Some(token) = kept.filter(|token| token.lasts(now)) {
+                let (now, name) = (Timestamp::now(), cache_name("", credential));
+                let cached = self.tokens.lock().get(&name).cloned();
+                let token = if let Some(token) = cached.filter(|token| token.lasts(now)) {
                     token
                 } else {
-                    let token = app::token(app, reach, authorities, now).await?;
+                    let token = app::fetch_token(app, reach, authorities, now).await?;
                     let mut tokens = self.tokens.lock();
                     tokens.insert(name, token.clone());
                     tokens.retain(|_, token| token.lasts(now));
                     token
                 };
-                Ok(Some(basic("x-access-token", &token.token)))
+                Ok(Some(basic_authorization("x-access-token", &token.token)))
             }
         }
     }
 }
 
-/// The lock of a mirror. Who holds or awaits one has it out of the map already; those that nobody has are forgotten.
+/// Returns the lock of a mirror. Locks that nobody holds or awaits are dropped from the map.
 fn lock_of(locks: &Locks, name: &str) -> Arc<tokio::sync::Mutex<()>> {
     let mut locks = locks.lock();
     locks.retain(|_, lock| Arc::strong_count(lock) > 1);
@@ -253,37 +250,46 @@ fn lock_of(locks: &Locks, name: &str) -> Arc<tokio::sync::Mutex<()>> {
     Arc::clone(lock)
 }
 
-/// Removes mirrors, the least recently used first, until the rest are no more, and have no more bytes, than they may. Those in use stay.
-/// Returns the bytes that are left.
-fn tidy(directory: &Path, locks: &Locks, most: u64) -> u64 {
-    let mut all: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
+/// A file or folder beside the mirrors, or a mirror. The order is that in which they are removed.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct MirrorUse {
+    last_used: SystemTime,
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// Removes mirrors, the least recently used first, until the others keep the limits of number and bytes. Mirrors in use are not
+/// removed. Returns the bytes of the others.
+fn prune(directory: &Path, locks: &Locks, max_bytes: u64) -> u64 {
+    let mut mirrors: Vec<MirrorUse> = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
-        let ours = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
-        let used = path.join("nudge-used").metadata().and_then(|it| it.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-        let bytes =
-            if path.is_dir() { bytes_in(&path) } else { entry.metadata().map(|it| it.len()).unwrap_or_default() };
-        all.push((if ours { used } else { SystemTime::UNIX_EPOCH }, path, bytes));
+        let is_mirror = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let last_used = path.join("nudge-used").metadata().and_then(|metadata| metadata.modified());
+        let last_used = last_used.ok().filter(|_| is_mirror).unwrap_or(SystemTime::UNIX_EPOCH);
+        let bytes = if path.is_dir() { bytes_in(&path) } else { entry.metadata().map_or(0, |metadata| metadata.len()) };
+        mirrors.push(MirrorUse { last_used, path, bytes });
     }
-    all.sort();
-    let (mut count, mut total) = (all.len(), all.iter().fold(0_u64, |sum, (_, _, bytes)| sum.saturating_add(*bytes)));
-    for (_, path, bytes) in all {
-        if total <= most && count <= MAX_MIRRORS {
+    mirrors.sort();
+    let mut count = mirrors.len();
+    let mut total = mirrors.iter().fold(0_u64, |sum, mirror| sum.saturating_add(mirror.bytes));
+    for MirrorUse { path, bytes, .. } in mirrors {
+        if total <= max_bytes && count <= MAX_MIRRORS {
             break;
         }
         let file_name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let name = file_name.strip_prefix(PREFIX).unwrap_or(&file_name);
-        let name = name.strip_suffix(WHOLE).unwrap_or(name);
-        // Nobody begins to use it before it is gone.
-        let held = lock_of(locks, name).try_lock_owned();
-        if held.is_ok() && !file_name.starts_with("run-") && mirror::remove(&path).is_ok() {
+        let name = name.strip_suffix(WHOLE_SUFFIX).unwrap_or(name);
+        // While the lock is held, no fetch begins to use the mirror.
+        let lock = lock_of(locks, name).try_lock_owned();
+        if lock.is_ok() && !file_name.starts_with("run-") && mirror::remove(&path).is_ok() {
             (count, total) = (count.saturating_sub(1), total.saturating_sub(bytes));
         }
     }
     total
 }
 
-/// Why there is no TLS with the server. Git says only that there is none.
+/// Finds out why there is no TLS with the server, which git does not say.
 async fn tls_cause(request: &Request<'_>, authorities: &Authorities, host: String) -> GitError {
     match connect(request.url.address(), request.reach, authorities).await {
         Err(error @ ConnectError::Tls { .. }) => GitError::Connect(error),
@@ -291,44 +297,43 @@ async fn tls_cause(request: &Request<'_>, authorities: &Authorities, host: Strin
     }
 }
 
-/// What is asked for, from a mirror that may have to be filled.
-async fn read(
+/// Reads the wanted files of a commit from a mirror, which fetches what it lacks.
+async fn read_commit(
     session: &Session<'_>,
     mirror: &Mirror<'_>,
     request: &Request<'_>,
-    found: ResolvedRef,
+    resolved: ResolvedRef,
     lfs: &lfs::Server<'_>,
 ) -> Result<Commit, GitError> {
-    let Request { path, wanted: is_of_use, .. } = *request;
-    let found = mirror.commit(found).await?;
-    let id = found.commit.clone();
+    let resolved = mirror.ensure_commit(resolved).await?;
+    let id = resolved.commit.clone();
     let signer = match request.allowed_signers {
-        Some(_) => Some(commit_signer::signer(session, mirror, &found).await?),
+        Some(_) => Some(commit_signer::find_signer(session, mirror, &resolved).await?),
         None => None,
     };
-    let time = committed(&mirror.object("commit", &id).await?)?;
-    let mut entries = below(mirror, &id, path).await?;
-    entries.retain(|entry| is_of_use(&entry.path));
-    entries.iter().try_for_each(as_file)?;
+    let time = parse_commit_time(&mirror.object("commit", &id).await?)?;
+    let mut entries = entries_below(mirror, &id, request.path).await?;
+    entries.retain(|entry| (request.is_wanted)(&entry.path));
+    entries.iter().try_for_each(check_file)?;
     let ids: BTreeSet<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
     let blobs = mirror.blobs(&ids, MAX_DICTIONARY_BYTES).await?;
     let mut files = BTreeMap::new();
     let mut total = 0;
     for Entry { id, path, .. } in &entries {
         let content = blobs.get(id).ok_or(GitError::Broken)?;
-        // One content may be that of many files.
+        // Many files may have the same content.
         total = content.len().saturating_add(total);
         if total > MAX_DICTIONARY_BYTES {
             return Err(GitError::TooLarge(MAX_DICTIONARY_BYTES));
         }
         files.insert(path.clone(), content.clone());
     }
-    lfs.replace(session, mirror, request, &id, &mut files).await?;
+    lfs.replace_pointers(session, mirror, request, &id, &mut files).await?;
     Ok(Commit { id, time, signer, files })
 }
 
-/// The entries below a path, by their path from there.
-async fn below(mirror: &Mirror<'_>, commit: &str, path: &str) -> Result<Vec<Entry>, GitError> {
+/// Returns the entries below a path, by their path from there.
+async fn entries_below(mirror: &Mirror<'_>, commit: &str, path: &str) -> Result<Vec<Entry>, GitError> {
     if path.is_empty() {
         return mirror.entries(commit).await;
     }
@@ -337,13 +342,13 @@ async fn below(mirror: &Mirror<'_>, commit: &str, path: &str) -> Result<Vec<Entr
     if entry.kind == Kind::Folder {
         return mirror.entries(&entry.id).await;
     }
-    as_file(&entry)?;
+    check_file(&entry)?;
     let name = path.rsplit('/').next().unwrap_or(path).to_owned();
     Ok(vec![Entry { path: name, ..entry }])
 }
 
-/// When a commit was committed.
-pub(crate) fn committed(commit: &[u8]) -> Result<Timestamp, GitError> {
+/// Parses the time of a commit.
+pub fn parse_commit_time(commit: &[u8]) -> Result<Timestamp, GitError> {
     let text = String::from_utf8_lossy(commit);
     let line = text.lines().take_while(|line| !line.is_empty()).find_map(|line| line.strip_prefix("committer "));
     let second = line.and_then(|line| line.rsplit(' ').nth(1)).and_then(|second| second.parse().ok());

@@ -1,4 +1,4 @@
-//! Programs: where they are, and one run of one within bounds.
+//! Finds programs, and runs one of them within bounds.
 
 use std::env;
 use std::io;
@@ -16,19 +16,18 @@ use zeroize::Zeroizing;
 use crate::error::GitError;
 use crate::settings::Environment;
 
-/// The most that is kept of what a program says about faults.
-const STDERR: u64 = 64 * 1024;
-/// The most memory of one process, in MiB. A repository may be made to need any amount.
+/// The maximum bytes of a program's error messages that are kept.
+const MAX_STDERR_BYTES: u64 = 64 * 1024;
+/// The maximum memory of one process, in MiB. A repository may be made to need any amount.
 pub const PROCESS_MIB: u32 = 256;
-pub(crate) const MEMORY_KIB: u64 = PROCESS_MIB as u64 * 1024;
-/// How often the size on disk is looked at.
+/// The interval between checks of the size on disk.
 const DISK_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Where programs are.
+/// The paths of programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) git: PathBuf,
-    /// The folders that git may look in for others.
+    /// The folders in which git may look for other programs, as in the variable `PATH`.
     pub(crate) path: String,
 }
 
@@ -42,18 +41,20 @@ impl Programs {
         Ok(Self { git: find_in_path(&path, "git").ok_or(GitError::Program("git"))?, path })
     }
 
-    /// Another program.
+    /// Looks for another program in the same folders.
     pub(crate) fn helper(&self, name: &'static str) -> Result<PathBuf, GitError> {
         find_in_path(&self.path, name).ok_or(GitError::Program(name))
     }
 }
 
 fn find_in_path(path: &str, name: &str) -> Option<PathBuf> {
-    let runs = |file: &PathBuf| file.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0);
-    env::split_paths(path).map(|folder| folder.join(name)).find(runs)
+    let is_executable = |file: &PathBuf| {
+        file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    };
+    env::split_paths(path).map(|folder| folder.join(name)).find(is_executable)
 }
 
-/// One run.
+/// One run of a program.
 pub(crate) struct Job<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: &'a [&'a str],
@@ -61,49 +62,49 @@ pub(crate) struct Job<'a> {
     /// The working directory.
     pub(crate) directory: &'a Path,
     pub(crate) input: &'a [u8],
-    /// The most bytes of its output.
-    pub(crate) most: usize,
-    /// A folder, and the most bytes in it.
+    /// The maximum bytes of the output.
+    pub(crate) max_output: usize,
+    /// A folder, and the maximum bytes that it may have.
     pub(crate) watched: Option<(&'a Path, u64)>,
 }
 
-/// What came of it.
-pub(crate) struct Done {
-    pub(crate) good: bool,
+/// The result of a program that ran to its end.
+pub(crate) struct ProcessResult {
+    pub(crate) succeeded: bool,
     pub(crate) output: Zeroizing<Vec<u8>>,
-    /// Never shown.
+    /// The error messages, which are never shown.
     pub(crate) stderr: Vec<u8>,
 }
 
-/// Why nothing came of it.
+/// Why a program did not run to its end.
 #[derive(Debug)]
 pub(crate) enum JobError {
     /// The program did not start.
     Start(io::Error),
     /// The program printed more than it may.
-    Output,
-    /// The folder has more than it may.
-    Watched,
+    OutputTooLong,
+    /// The watched folder has more bytes than it may.
+    FolderTooLarge,
 }
 
-/// A process group, which ends with this.
+/// A process group, which is killed when this is dropped.
 struct Group(Option<Pid>);
 
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // It is not waited for yet, so the number still means it.
+            // The process was not waited for yet, so the number is still that of this group.
             let _ = killpg(group, Signal::SIGKILL);
         }
     }
 }
 
 /// Runs a program in a process group of its own, which is killed when this future is dropped.
-pub(crate) async fn run(job: Job<'_>) -> Result<Done, JobError> {
-    // What it starts itself is limited as well.
-    let limited = format!(r#"ulimit -d {MEMORY_KIB}; exec "$0" "$@""#);
+pub(crate) async fn run(job: Job<'_>) -> Result<ProcessResult, JobError> {
+    // The limit of the shell is inherited by all processes that it starts.
+    let script = format!(r#"ulimit -d {}; exec "$0" "$@""#, u64::from(PROCESS_MIB) << 10);
     let mut child = Command::new("/bin/sh")
-        .args(["-c", &limited])
+        .args(["-c", &script])
         .arg(job.program)
         .args(job.arguments)
         .env_clear()
@@ -118,74 +119,68 @@ pub(crate) async fn run(job: Job<'_>) -> Result<Done, JobError> {
         .map_err(JobError::Start)?;
     let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let written = async {
+    let write_input = async {
         if let Some(mut stdin) = stdin {
-            // A program that ends early does not read all.
+            // A program that ends early does not read all of it.
             let _ = stdin.write_all(job.input).await;
         }
+        Ok(())
     };
-    let said = async {
-        let mut said = Vec::new();
+    let read_stderr = async {
+        let mut messages = Vec::new();
         if let Some(mut stderr) = stderr {
-            let _ = (&mut stderr).take(STDERR).read_to_end(&mut said).await;
-            // What is too much is read, so that the program is not stopped by it.
+            let _ = (&mut stderr).take(MAX_STDERR_BYTES).read_to_end(&mut messages).await;
+            // The rest is read, too, so that the program does not wait for a reader.
             let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
         }
-        said
+        Ok(messages)
     };
-    let printed = async {
-        let mut printed = Zeroizing::new(Vec::new());
-        let Some(stdout) = stdout else { return Ok(printed) };
-        let most = u64::try_from(job.most).unwrap_or(u64::MAX);
-        let _ = stdout.take(most.saturating_add(1)).read_to_end(&mut printed).await;
-        if printed.len() > job.most { Err(JobError::Output) } else { Ok(printed) }
+    let read_output = async {
+        let mut output = Zeroizing::new(Vec::new());
+        let Some(stdout) = stdout else { return Ok(output) };
+        let max_output = u64::try_from(job.max_output).unwrap_or(u64::MAX);
+        let _ = stdout.take(max_output.saturating_add(1)).read_to_end(&mut output).await;
+        if output.len() > job.max_output { Err(JobError::OutputTooLong) } else { Ok(output) }
     };
-    let all = async {
-        let ((), stderr, output) = tokio::try_join!(
-            async {
-                written.await;
-                Ok(())
-            },
-            async { Ok(said.await) },
-            printed
-        )?;
+    let finish = async {
+        let ((), stderr, output) = tokio::try_join!(write_input, read_stderr, read_output)?;
         let status = child.wait().await.map_err(JobError::Start)?;
-        Ok::<_, JobError>(Done { good: status.success(), output, stderr })
+        Ok::<_, JobError>(ProcessResult { succeeded: status.success(), output, stderr })
     };
-    let done = tokio::select! {
-        done = all => done?,
-        () = outgrown(job.watched) => return Err(JobError::Watched),
+    let result = tokio::select! {
+        result = finish => result?,
+        () = wait_until_too_large(job.watched) => return Err(JobError::FolderTooLarge),
     };
     group.0 = None;
-    Ok(done)
+    Ok(result)
 }
 
-/// Ends when the folder has more bytes than it may.
-async fn outgrown(watched: Option<(&Path, u64)>) {
-    let Some((folder, most)) = watched else { return std::future::pending().await };
+/// Waits until the folder has more bytes than it may.
+async fn wait_until_too_large(watched: Option<(&Path, u64)>) {
+    let Some((folder, max_bytes)) = watched else { return std::future::pending().await };
     loop {
         tokio::time::sleep(DISK_CHECK_INTERVAL).await;
-        if is_larger(folder, most).await {
+        if is_larger(folder, max_bytes).await {
             return;
         }
     }
 }
 
-/// Returns whether a folder has more bytes than this, by a walk on a thread for long work.
-pub(crate) async fn is_larger(folder: &Path, most: u64) -> bool {
+/// Returns whether a folder has more bytes than this, by a walk on a thread for blocking work.
+pub(crate) async fn is_larger(folder: &Path, max_bytes: u64) -> bool {
     let folder = folder.to_owned();
-    tokio::task::spawn_blocking(move || bytes_in(&folder)).await.is_ok_and(|bytes| bytes > most)
+    tokio::task::spawn_blocking(move || bytes_in(&folder)).await.is_ok_and(|bytes| bytes > max_bytes)
 }
 
-/// The bytes on disk of all files of a folder.
+/// Returns the bytes on disk of all files of a folder.
 pub(crate) fn bytes_in(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     entries
         .flatten()
         .map(|entry| match entry.metadata() {
-            Ok(it) if it.is_dir() => bytes_in(&entry.path()),
-            Ok(it) => it.blocks().saturating_mul(512),
+            Ok(metadata) if metadata.is_dir() => bytes_in(&entry.path()),
+            Ok(metadata) => metadata.blocks().saturating_mul(512),
             Err(_) => 0,
         })
         .fold(0, u64::saturating_add)
@@ -197,20 +192,20 @@ mod tests {
 
     fn job<'a>(arguments: &'a [&'a str], environment: &'a Environment) -> Job<'a> {
         let (program, directory) = (Path::new("/bin/sh"), Path::new("/"));
-        Job { program, arguments, environment, directory, input: b"in", most: 10, watched: None }
+        Job { program, arguments, environment, directory, input: b"in", max_output: 10, watched: None }
     }
 
     #[tokio::test]
     async fn input_output_and_faults_are_passed_on_and_nothing_of_the_environment() {
         let environment = vec![("A".to_owned(), Zeroizing::new("1".to_owned()))];
         let script = "cat; echo -n $A$HOME; echo no >&2; exit 3";
-        let done = run(job(&["-c", script], &environment)).await.unwrap();
+        let result = run(job(&["-c", script], &environment)).await.unwrap();
         assert_eq!(
-            (done.good, done.output.as_slice(), done.stderr.as_slice()),
+            (result.succeeded, result.output.as_slice(), result.stderr.as_slice()),
             (false, b"in1".as_slice(), b"no\n".as_slice())
         );
         let much = run(job(&["-c", "echo 12345678901; exec sleep 60"], &environment)).await;
-        assert!(matches!(much, Err(JobError::Output)));
+        assert!(matches!(much, Err(JobError::OutputTooLong)));
     }
 
     #[tokio::test]

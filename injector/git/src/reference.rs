@@ -1,37 +1,37 @@
-//! What a server's list of refs says about a revision.
+//! Resolves revisions by a server's list of refs.
 
 use std::collections::BTreeMap;
 
 use nudge_core::remote::{Revision, is_id, is_ref};
 use semver::{Version, VersionReq};
 
-/// What a revision stands for now.
+/// The commit that a revision stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ResolvedRef {
-    /// The commit.
-    pub(crate) commit: String,
-    /// The object of an annotated tag.
-    pub(crate) tag: Option<String>,
-    /// The name of the ref, `refs/heads/main`, for servers that don't give commits by their id.
-    pub(crate) name: Option<String>,
+pub struct ResolvedRef {
+    /// The id of the commit.
+    pub commit: String,
+    /// The id of the annotated tag.
+    pub tag: Option<String>,
+    /// The name of the ref, such as `refs/heads/main`, for servers that don't give commits by their id.
+    pub name: Option<String>,
 }
 
 impl ResolvedRef {
-    /// A commit by its id.
+    /// Makes one of a commit's id.
     pub(crate) fn commit(id: &str) -> Self {
         Self { commit: id.to_owned(), tag: None, name: None }
     }
 
-    /// The name of the tag alone.
+    /// Returns the name of the tag without `refs/tags/`.
     pub(crate) fn tag_name(&self) -> Option<&str> {
         self.name.as_deref()?.strip_prefix("refs/tags/")
     }
 }
 
-/// Finds the revision in what `git ls-remote` prints. `None` if it is not there.
-pub(crate) fn find(revision: &Revision, listed: &[u8]) -> Option<ResolvedRef> {
-    let listed = String::from_utf8_lossy(listed);
-    let refs: BTreeMap<&str, &str> = listed
+/// Finds a revision in what `git ls-remote` prints.
+pub fn find_revision(revision: &Revision, printed: &[u8]) -> Option<ResolvedRef> {
+    let printed = String::from_utf8_lossy(printed);
+    let refs: BTreeMap<&str, &str> = printed
         .lines()
         .filter_map(|line| line.split_once('\t'))
         .filter(|(id, _)| is_id(id))
@@ -56,12 +56,9 @@ pub(crate) fn find(revision: &Revision, listed: &[u8]) -> Option<ResolvedRef> {
 
 fn find_ref(refs: &BTreeMap<&str, &str>, name: &str) -> Option<ResolvedRef> {
     let id = (*refs.get(name)?).to_owned();
-    let peeled = refs.get(format!("{name}^{{}}").as_str()).map(|it| (*it).to_owned());
-    let name = Some(name.to_owned());
-    Some(match peeled {
-        Some(commit) => ResolvedRef { commit, tag: Some(id), name },
-        None => ResolvedRef { commit: id, tag: None, name },
-    })
+    let peeled = refs.get(format!("{name}^{{}}").as_str()).map(|commit| (*commit).to_owned());
+    let (commit, tag) = peeled.map_or_else(|| (id.clone(), None), |commit| (commit, Some(id.clone())));
+    Some(ResolvedRef { commit, tag, name: Some(name.to_owned()) })
 }
 
 #[cfg(test)]
@@ -85,12 +82,12 @@ mod tests {
             ('3', "refs/tags/one"),
             ('4', "refs/tags/one^{}"),
         ]);
-        let commit = |revision| find(&revision, &listed).map(|found| found.commit);
+        let commit = |revision| find_revision(&revision, &listed).map(|found| found.commit);
         assert_eq!(commit(Revision::Head), Some(id('0')));
         assert_eq!(commit(Revision::Branch("main".to_owned())), Some(id('1')));
         assert_eq!(commit(Revision::Branch("next".to_owned())), None);
         assert_eq!(commit(Revision::Tag("main".to_owned())), None);
-        let tag = find(&Revision::Tag("one".to_owned()), &listed).unwrap();
+        let tag = find_revision(&Revision::Tag("one".to_owned()), &listed).unwrap();
         assert_eq!((tag.commit.clone(), tag.tag.clone(), tag.tag_name()), (id('4'), Some(id('3')), Some("one")));
     }
 
@@ -104,7 +101,7 @@ mod tests {
             ('5', "refs/tags/nightly"),
             ('6', "refs/heads/v1.99.0"),
         ]);
-        let of = |range: &str| find(&Revision::Semver(range.to_owned()), &listed).map(|found| found.commit);
+        let of = |range: &str| find_revision(&Revision::Semver(range.to_owned()), &listed).map(|found| found.commit);
         assert_eq!(of("1"), Some(id('2')));
         assert_eq!(of(">=1"), Some(id('3')));
         assert_eq!(of(">=1.11.0-rc.0, <1.11.0"), Some(id('4')));
@@ -114,7 +111,7 @@ mod tests {
     #[test]
     fn what_is_no_list_has_no_refs() {
         for bad in [b"x\tHEAD\n".as_slice(), b"\xff\tHEAD", b"", b"0000\tHEAD"] {
-            assert_eq!(find(&Revision::Head, bad), None);
+            assert_eq!(find_revision(&Revision::Head, bad), None);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is asked of a repository, and what comes of it.
+//! A request for files of a repository, and the commit that it results in.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,30 +11,30 @@ use zeroize::Zeroizing;
 use crate::credential::Credential;
 use crate::error::GitError;
 
-/// What is asked for.
+/// A request for files of a repository.
 pub struct Request<'a> {
     /// The repository.
     pub url: &'a GitUrl,
     /// The revision.
     pub revision: &'a Revision,
-    /// The folder, or the file. Empty stands for all.
+    /// The folder, or the file. An empty path is the root.
     pub path: &'a str,
-    /// Who asks.
+    /// The credential for the server.
     pub credential: &'a Credential,
-    /// Where requests may go.
+    /// The addresses that may be reached.
     pub reach: &'a Reach,
-    /// Authorities, as PEM, in place of those of the image.
+    /// The trusted authorities, as PEM, in place of those of the image.
     pub ca: Option<&'a [u8]>,
-    /// Whether files that are kept by Git LFS are fetched from there.
+    /// Whether the contents of files that are kept by Git LFS are fetched.
     pub lfs: bool,
-    /// The commit, or the annotated tag, must be signed by one of these: the file of allowed signers of ssh-keygen(1).
+    /// The signers one of which must have signed the commit or its annotated tag: the file of allowed signers of ssh-keygen(1).
     pub allowed_signers: Option<&'a str>,
-    /// Which files are of use, by their path below `path`. It is asked before the content of a file is fetched.
-    pub wanted: &'a (dyn Fn(&str) -> bool + Send + Sync),
+    /// Whether a file is wanted, by its path below `path`. It is called before the content of a file is fetched.
+    pub is_wanted: &'a (dyn Fn(&str) -> bool + Send + Sync),
 }
 
 impl Request<'_> {
-    /// Whether it can be asked at all.
+    /// Checks the parts of the request against each other.
     pub(crate) fn check(&self) -> Result<(), GitError> {
         self.revision.check()?;
         check_path(self.path)?;
@@ -47,31 +47,23 @@ impl Request<'_> {
     }
 }
 
-/// What came.
-#[derive(Debug)]
-pub enum Fetched {
-    /// The revision stands for the commit that the caller knows.
-    Unchanged,
-    /// Another one.
-    Commit(Commit),
-}
-
-/// A commit, and files of it.
+/// A commit, with its wanted files.
 pub struct Commit {
-    /// Its id.
+    /// The id of the commit.
     pub id: String,
-    /// When it was committed.
+    /// The time of the commit.
     pub time: Timestamp,
-    /// Who signed it, as the file of allowed signers names him.
+    /// The signer, as the file of allowed signers names him.
     pub signer: Option<String>,
-    /// Content by the path below the path that was asked for; by its own name if that is a file.
+    /// The contents, by the path below the path of the request. A file that was itself asked for has its name.
     pub files: BTreeMap<String, Zeroizing<Vec<u8>>>,
 }
 
 impl fmt::Debug for Commit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let files: Vec<_> = self.files.keys().collect();
-        f.debug_struct("Commit")
+        formatter
+            .debug_struct("Commit")
             .field("id", &self.id)
             .field("time", &self.time)
             .field("signer", &self.signer)

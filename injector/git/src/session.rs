@@ -1,4 +1,4 @@
-//! Processes for one request: with a private folder, which holds the key for as long as they run.
+//! The processes of one request, and their private folder, which holds the SSH key while they run.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -12,30 +12,30 @@ use zeroize::Zeroizing;
 
 use crate::credential::Credential;
 use crate::error::GitError;
-use crate::program::{Done, Job, JobError, MEMORY_KIB, Programs, is_larger, run};
+use crate::program::{Job, JobError, PROCESS_MIB, ProcessResult, Programs, is_larger, run};
 use crate::request::Request;
-use crate::settings::{self, Environment, Remote};
-use crate::stderr::{Fault, fault};
+use crate::settings::{self, Environment, LOW_SPEED_TIMEOUT_SECONDS, Remote};
+use crate::stderr::Fault;
 
-/// The maximum of bytes of a list of refs.
+/// The maximum bytes of a list of refs.
 const MAX_REFS_BYTES: usize = 32 * 1024 * 1024;
-/// The maximum of bytes of what the other commands print, but contents.
+/// The maximum bytes that other commands print, except contents.
 pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Processes for one request.
+/// The processes of one request.
 pub(crate) struct Session<'a> {
     programs: &'a Programs,
     url: &'a GitUrl,
     addresses: Vec<SocketAddr>,
     authorization: Option<Zeroizing<String>>,
-    own_ca: bool,
+    has_ca: bool,
     ssh: PathBuf,
     private: TempDir,
 }
 
 /// How a git process failed.
 pub(crate) enum ProcessFailure {
-    /// For this reason.
+    /// The process failed for this reason.
     Known(GitError),
     /// The server does not give objects by their ids.
     NotById,
@@ -48,7 +48,7 @@ impl From<GitError> for ProcessFailure {
 }
 
 impl<'a> Session<'a> {
-    /// Makes the private folder.
+    /// Begins a session, with its private folder.
     pub(crate) fn begin(
         programs: &'a Programs,
         request: &Request<'a>,
@@ -57,10 +57,13 @@ impl<'a> Session<'a> {
         directory: &Path,
     ) -> Result<Self, GitError> {
         let private = tempfile::Builder::new().prefix("run-").tempdir_in(directory).map_err(GitError::disk)?;
-        let put = |name: &str, content: &[u8]| put(&private.path().join(name), content).map_err(GitError::disk);
+        let write = |name: &str, content: &[u8]| {
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(private.path().join(name));
+            file.and_then(|mut file| file.write_all(content)).map_err(GitError::disk)
+        };
         fs::create_dir(private.path().join("home")).map_err(GitError::disk)?;
         if let Some(ca) = request.ca {
-            put("ca", ca)?;
+            write("ca", ca)?;
         }
         let mut ssh = PathBuf::new();
         if let Credential::Ssh { key, known_hosts } = request.credential {
@@ -68,42 +71,42 @@ impl<'a> Session<'a> {
             // OpenSSH does not read a key whose last line has no end.
             let mut key = Zeroizing::new([key.as_slice(), b"\n"].concat());
             key.retain(|byte| *byte != b'\r');
-            put("key", &key)?;
-            put("known_hosts", format!("{known_hosts}\n").as_bytes())?;
+            write("key", &key)?;
+            write("known_hosts", format!("{known_hosts}\n").as_bytes())?;
         }
         if let Some(signers) = request.allowed_signers {
-            put("signers", format!("{signers}\n").as_bytes())?;
+            write("signers", format!("{signers}\n").as_bytes())?;
         }
-        Ok(Self { programs, url: request.url, addresses, authorization, own_ca: request.ca.is_some(), ssh, private })
+        Ok(Self { programs, url: request.url, addresses, authorization, has_ca: request.ca.is_some(), ssh, private })
     }
 
-    /// A file of the private folder.
+    /// Returns the path of a file of the private folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.private.path().join(name)
     }
 
-    /// Runs git with a mirror, without reaching anybody.
-    pub(crate) async fn local(
+    /// Runs git with a mirror, without access to the network.
+    pub(crate) async fn run_local(
         &self,
         mirror: &Path,
         arguments: &[&str],
         input: &[u8],
-        most: usize,
-    ) -> Result<Done, GitError> {
-        let mut environment = settings::local(&self.programs.path, self.private.path());
+        max_output: usize,
+    ) -> Result<ProcessResult, GitError> {
+        let mut environment = self.local_environment();
         environment.push(("GIT_DIR".to_owned(), Zeroizing::new(mirror.display().to_string())));
-        let job = self.run(&self.programs.git, arguments, &environment, input, most, None).await;
-        job.map_err(|error| match error {
+        let result = self.run(&self.programs.git, arguments, &environment, input, max_output, None).await;
+        result.map_err(|error| match error {
             JobError::Start(error) => GitError::disk(error),
-            JobError::Output => GitError::TooLarge(most),
-            JobError::Watched => GitError::Broken,
+            JobError::OutputTooLong => GitError::TooLarge(max_output),
+            JobError::FolderTooLarge => GitError::Broken,
         })
     }
 
-    /// All refs of the repository.
-    pub(crate) async fn refs(&self) -> Result<Zeroizing<Vec<u8>>, GitError> {
+    /// Lists all refs of the repository.
+    pub(crate) async fn list_refs(&self) -> Result<Zeroizing<Vec<u8>>, GitError> {
         let url = self.url.to_string();
-        match self.reach("ls-remote", &["ls-remote", "--quiet", &url], b"", None).await {
+        match self.run_remote("ls-remote", &["ls-remote", "--quiet", &url], b"", None).await {
             Ok(output) => Ok(output),
             Err(ProcessFailure::Known(GitError::TooLarge(_))) => Err(GitError::TooManyRefs(MAX_REFS_BYTES)),
             Err(ProcessFailure::Known(error)) => Err(error),
@@ -111,56 +114,56 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs git with the server, and with a mirror, which may have so many bytes.
-    pub(crate) async fn reach(
+    /// Runs git with access to the server, and with a mirror and its maximum bytes.
+    pub(crate) async fn run_remote(
         &self,
         command: &'static str,
         arguments: &[&str],
         input: &[u8],
         mirror: Option<(&Path, u64)>,
     ) -> Result<Zeroizing<Vec<u8>>, ProcessFailure> {
-        // Curl tries all addresses by itself, ssh knows one.
-        let each: Vec<&[SocketAddr]> =
+        // Curl tries all addresses by itself, ssh only one.
+        let attempts: Vec<&[SocketAddr]> =
             if self.url.is_ssh() { self.addresses.chunks(1).collect() } else { vec![&self.addresses] };
-        let mut last = ProcessFailure::Known(GitError::Unreachable(self.host()));
-        for addresses in each {
-            let environment = self.environment(addresses, mirror);
-            let job = self.run(&self.programs.git, arguments, &environment, input, MAX_REFS_BYTES, mirror).await;
-            let job = match job {
-                Ok(job) if job.good => {
-                    return match mirror {
-                        Some((folder, most)) if is_larger(folder, most).await => {
-                            Err(GitError::TooLargeMirror(most).into())
-                        }
-                        _ => Ok(job.output),
-                    };
-                }
-                Ok(job) => job,
-                Err(JobError::Start(error)) => return Err(ProcessFailure::Known(GitError::disk(error))),
-                Err(JobError::Output) => return Err(ProcessFailure::Known(GitError::TooLarge(MAX_REFS_BYTES))),
-                Err(JobError::Watched) => {
-                    return Err(ProcessFailure::Known(GitError::TooLargeMirror(mirror.map_or(0, |(_, most)| most))));
-                }
-            };
-            let known = fault(&job.stderr);
-            last = self.failed(known, command, addresses).await;
-            if !matches!(known, Fault::Unreachable | Fault::Interrupted) {
+        let mut failure = ProcessFailure::Known(GitError::Unreachable(self.host()));
+        for addresses in attempts {
+            let environment = self.remote_environment(addresses, mirror);
+            let result = self.run(&self.programs.git, arguments, &environment, input, MAX_REFS_BYTES, mirror).await;
+            let too_large = GitError::TooLargeMirror(mirror.map_or(0, |(_, max_bytes)| max_bytes));
+            let result = result.map_err(|error| match error {
+                JobError::Start(error) => GitError::disk(error),
+                JobError::OutputTooLong => GitError::TooLarge(MAX_REFS_BYTES),
+                JobError::FolderTooLarge => GitError::TooLargeMirror(mirror.map_or(0, |(_, max_bytes)| max_bytes)),
+            })?;
+            if result.succeeded {
+                return match mirror {
+                    Some((folder, max_bytes)) if is_larger(folder, max_bytes).await => Err(too_large.into()),
+                    _ => Ok(result.output),
+                };
+            }
+            let fault = Fault::parse(&result.stderr);
+            failure = self.explain(fault, command, addresses).await;
+            if !matches!(fault, Fault::Unreachable | Fault::Interrupted) {
                 break;
             }
         }
-        Err(last)
+        Err(failure)
     }
 
-    fn environment(&self, addresses: &[SocketAddr], mirror: Option<(&Path, u64)>) -> Environment {
+    fn local_environment(&self) -> Environment {
+        settings::local_environment(&self.programs.path, self.private.path())
+    }
+
+    fn remote_environment(&self, addresses: &[SocketAddr], mirror: Option<(&Path, u64)>) -> Environment {
         let remote = Remote {
             url: self.url,
             addresses,
-            authorization: self.authorization.as_ref().map(|it| it.as_str()),
-            own_ca: self.own_ca,
+            authorization: self.authorization.as_ref().map(|value| value.as_str()),
+            has_ca: self.has_ca,
             ssh: &self.ssh,
         };
-        let mut environment = settings::remote(&self.programs.path, self.private.path(), &remote);
-        // Without a mirror there is no repository, wherever this runs.
+        let mut environment = settings::remote_environment(&self.programs.path, self.private.path(), &remote);
+        // Without a mirror git must find no repository, wherever this runs.
         let folder = mirror.map_or_else(|| self.file("home"), |(mirror, _)| mirror.to_owned());
         environment.push(("GIT_DIR".to_owned(), Zeroizing::new(folder.display().to_string())));
         environment
@@ -170,17 +173,17 @@ impl<'a> Session<'a> {
         if self.url.is_ssh() { self.url.known_as() } else { self.url.address().authority() }
     }
 
-    /// What the fault means for the one who asked.
-    async fn failed(&self, fault: Fault, command: &'static str, addresses: &[SocketAddr]) -> ProcessFailure {
+    /// Returns the failure that a fault of git means.
+    async fn explain(&self, fault: Fault, command: &'static str, addresses: &[SocketAddr]) -> ProcessFailure {
         let host = self.host();
         ProcessFailure::Known(match fault {
             Fault::NotById | Fault::NoRef => return ProcessFailure::NotById,
             Fault::DiskFull => GitError::DiskFull,
-            Fault::Memory => GitError::Memory(MEMORY_KIB / 1024),
+            Fault::Memory => GitError::Memory(PROCESS_MIB.into()),
             Fault::HostKeyWrong => GitError::HostKeyWrong(host),
-            Fault::HostKeyUnknown => GitError::HostKeyUnknown { host, lines: self.host_keys(addresses).await },
+            Fault::HostKeyUnknown => GitError::HostKeyUnknown { host, lines: self.scan_host_keys(addresses).await },
             Fault::Key => GitError::Key,
-            Fault::Credential if self.url.is_ssh() && !self.is_key().await => GitError::Key,
+            Fault::Credential if self.url.is_ssh() && !self.is_key_readable().await => GitError::Key,
             Fault::Credential => GitError::Credential(host),
             Fault::NotFound => GitError::NotFound(host),
             Fault::Redirect => GitError::Redirect(host),
@@ -188,49 +191,46 @@ impl<'a> Session<'a> {
             Fault::Unreachable => GitError::Unreachable(host),
             Fault::Interrupted => GitError::Interrupted(host),
             Fault::Unavailable => GitError::Unavailable(host),
-            Fault::TooSlow => GitError::TooSlow(20),
+            Fault::TooSlow => GitError::TooSlow(LOW_SPEED_TIMEOUT_SECONDS),
             Fault::Fsck => GitError::Fsck,
             Fault::Other => GitError::Git(command),
         })
     }
 
     /// Runs a command on the SSH server.
-    pub(crate) async fn ssh(&self, command: &str) -> Result<Zeroizing<Vec<u8>>, GitError> {
+    pub(crate) async fn run_ssh(&self, command: &str) -> Result<Zeroizing<Vec<u8>>, GitError> {
         let Some(address) = self.addresses.first() else { return Err(GitError::Unreachable(self.host())) };
         let mut arguments = settings::ssh_arguments(self.url, *address);
         arguments.extend(["-p".to_owned(), address.port().to_string(), "--".to_owned()]);
         arguments.extend([self.url.address().host.clone(), command.to_owned()]);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let environment = settings::local(&self.programs.path, self.private.path());
-        match self.run(&self.ssh, &arguments, &environment, b"", MAX_OUTPUT_BYTES, None).await {
-            Ok(done) if done.good => Ok(done.output),
+        match self.run(&self.ssh, &arguments, &self.local_environment(), b"", MAX_OUTPUT_BYTES, None).await {
+            Ok(result) if result.succeeded => Ok(result.output),
             _ => Err(GitError::LfsSsh),
         }
     }
 
     /// Returns whether ssh can read the key without a passphrase.
-    async fn is_key(&self) -> bool {
+    async fn is_key_readable(&self) -> bool {
         let Ok(program) = self.programs.helper("ssh-keygen") else { return true };
-        let environment = settings::local(&self.programs.path, self.private.path());
         let arguments = ["-y", "-P", "", "-f", "key"];
-        let job = self.run(&program, &arguments, &environment, b"", MAX_OUTPUT_BYTES, None).await;
-        job.is_ok_and(|job| job.good)
+        let result = self.run(&program, &arguments, &self.local_environment(), b"", MAX_OUTPUT_BYTES, None).await;
+        result.is_ok_and(|result| result.succeeded)
     }
 
-    /// Lines for `known_hosts` with the keys that the server shows.
-    async fn host_keys(&self, addresses: &[SocketAddr]) -> Vec<String> {
+    /// Returns the lines for `known_hosts` with the keys that the server shows.
+    async fn scan_host_keys(&self, addresses: &[SocketAddr]) -> Vec<String> {
         let (Ok(program), Some(address)) = (self.programs.helper("ssh-keyscan"), addresses.first()) else {
             return Vec::new();
         };
-        let environment = settings::local(&self.programs.path, self.private.path());
         let (port, ip) = (address.port().to_string(), address.ip().to_string());
         let arguments = ["-T", "5", "-t", "ed25519,ecdsa,rsa", "-p", &port, &ip];
-        let job = self.run(&program, &arguments, &environment, b"", 64 * 1024, None).await;
-        job.map(|job| host_keys(&self.host(), &job.output)).unwrap_or_default()
+        let result = self.run(&program, &arguments, &self.local_environment(), b"", 64 * 1024, None).await;
+        result.map(|result| parse_host_keys(&self.host(), &result.output)).unwrap_or_default()
     }
 
-    /// The program that checks signatures by SSH keys.
-    pub(crate) fn needs_keygen(&self) -> Result<(), GitError> {
+    /// Checks that the program is installed by which git verifies signatures of SSH keys.
+    pub(crate) fn require_keygen(&self) -> Result<(), GitError> {
         self.programs.helper("ssh-keygen").map(drop)
     }
 
@@ -240,32 +240,28 @@ impl<'a> Session<'a> {
         arguments: &[&str],
         environment: &Environment,
         input: &[u8],
-        most: usize,
+        max_output: usize,
         watched: Option<(&Path, u64)>,
-    ) -> Result<Done, JobError> {
+    ) -> Result<ProcessResult, JobError> {
         let directory = self.private.path();
-        run(Job { program, arguments, environment, directory, input, most, watched }).await
+        run(Job { program, arguments, environment, directory, input, max_output, watched }).await
     }
 }
 
-fn put(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(content)
-}
-
-/// What ssh-keyscan prints, for the host as the user named it: the best kind of key alone.
-pub(crate) fn host_keys(host: &str, scanned: &[u8]) -> Vec<String> {
+/// Parses what ssh-keyscan prints into a line for `known_hosts`, with the best kind of key, for the host as the user named it.
+pub fn parse_host_keys(host: &str, scanned: &[u8]) -> Vec<String> {
+    const KINDS: [&str; 3] = ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"];
     let scanned = String::from_utf8_lossy(scanned);
-    let in_word = |it: u8| it.is_ascii_alphanumeric() || b"+/=-".contains(&it);
-    let plain = |text: &str| !text.is_empty() && text.bytes().all(in_word);
-    let mut keys: Vec<(&str, &str)> = scanned
+    let is_word = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=-".contains(&byte))
+    };
+    let keys = scanned
         .lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.split_once(' ')?.1.split_once(' '))
-        .filter(|(kind, key)| plain(kind) && plain(key) && key.len() < 1024)
-        .collect();
-    let order = |kind: &str| ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"].iter().position(|it| *it == kind);
-    keys.sort_by_key(|(kind, _)| order(kind).unwrap_or(usize::MAX));
-    keys.first().map(|(kind, key)| format!("{host} {kind} {key}")).into_iter().collect()
+        .filter(|(kind, key)| is_word(kind) && is_word(key) && key.len() < 1024);
+    let best = keys.min_by_key(|(kind, _)| KINDS.iter().position(|name| name == kind).unwrap_or(usize::MAX));
+    best.map(|(kind, key)| format!("{host} {kind} {key}")).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -275,7 +271,7 @@ mod tests {
     #[test]
     fn the_line_to_add_has_the_host_as_it_was_named_and_nothing_odd() {
         let scanned = b"# 192.0.2.1:22 SSH-2.0-x\n192.0.2.1 ssh-rsa AAAAB\n192.0.2.1 ssh-ed25519 AAAAC+/=\n192.0.2.1 ssh-ed25519 A\x1b[2J\n";
-        assert_eq!(host_keys("[git.example.com]:2222", scanned), ["[git.example.com]:2222 ssh-ed25519 AAAAC+/="]);
-        assert_eq!(host_keys("a", b"").len(), 0);
+        assert_eq!(parse_host_keys("[git.example.com]:2222", scanned), ["[git.example.com]:2222 ssh-ed25519 AAAAC+/="]);
+        assert_eq!(parse_host_keys("a", b"").len(), 0);
     }
 }

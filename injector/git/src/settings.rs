@@ -1,15 +1,17 @@
-//! What a git process is started with: all of its settings, and nothing of the machine's.
+//! The environments of git processes: all settings of git and ssh, and none of the machine's.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use nudge_core::remote::GitUrl;
 use zeroize::Zeroizing;
 
-/// Less than this many bytes a second, for so long, is too slow.
-const LOW_SPEED: (u32, u32) = (1000, 20);
+/// The speed below which a server is too slow, in bytes a second.
+const MIN_BYTES_PER_SECOND: &str = "1000";
+/// The time after which a server that is too slow is given up, in seconds.
+pub(crate) const LOW_SPEED_TIMEOUT_SECONDS: u64 = 20;
 
-/// Settings of every process. Those of the machine, of users and of repositories count for nothing.
+/// The settings of every process. Settings of the machine, of users and of repositories have no effect.
 const SETTINGS: [(&str, &str); 35] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
@@ -49,8 +51,8 @@ const SETTINGS: [(&str, &str); 35] = [
     ("core.deltaBaseCacheLimit", "32m"),
 ];
 
-/// Options of ssh. `-i key` and the files stand in the working directory of the process.
-const SSH: [&str; 33] = [
+/// The options of ssh. The key and `known_hosts` are in the working directory of the process.
+const SSH_OPTIONS: [&str; 33] = [
     "BatchMode=yes",
     "IdentitiesOnly=yes",
     "IdentityAgent=none",
@@ -86,7 +88,7 @@ const SSH: [&str; 33] = [
     "ServerAliveCountMax=2",
 ];
 
-/// Names and values of variables. Values may be credentials.
+/// The names and values of variables. Values may be credentials.
 pub(crate) type Environment = Vec<(String, Zeroizing<String>)>;
 
 /// How a server is reached.
@@ -96,53 +98,55 @@ pub(crate) struct Remote<'a> {
     pub(crate) addresses: &'a [SocketAddr],
     /// The value of the header `Authorization`.
     pub(crate) authorization: Option<&'a str>,
-    /// Authorities are in the file `ca` of the working directory.
-    pub(crate) own_ca: bool,
-    /// The program ssh.
+    /// Whether the trusted authorities are in the file `ca` of the working directory.
+    pub(crate) has_ca: bool,
+    /// The path of the program ssh.
     pub(crate) ssh: &'a Path,
 }
 
-/// The environment of a process that works with what is there, and reaches nobody.
-pub(crate) fn local(path: &str, private: &Path) -> Environment {
-    with(path, private, "none", &[])
+/// Returns the environment of a process without access to the network.
+pub(crate) fn local_environment(path: &str, private: &Path) -> Environment {
+    environment(path, private, "none", Vec::new())
 }
 
-/// The environment of a process that may reach this server, and no other.
-pub(crate) fn remote(path: &str, private: &Path, remote: &Remote<'_>) -> Environment {
-    let mut more: Vec<(String, Zeroizing<String>)> = Vec::new();
-    let mut add = |name: String, value: String| more.push((name, Zeroizing::new(value)));
+/// Returns the environment of a process that may reach this server only.
+pub(crate) fn remote_environment(path: &str, private: &Path, remote: &Remote<'_>) -> Environment {
+    let setting = |name: &str, value: String| (name.to_owned(), Zeroizing::new(value));
     if remote.url.is_ssh() {
-        add("protocol.ssh.allow".to_owned(), "always".to_owned());
-        let mut environment = with(path, private, "ssh", &more);
-        environment.push(("GIT_SSH_COMMAND".to_owned(), Zeroizing::new(ssh_command(remote))));
-        environment.push(("GIT_SSH_VARIANT".to_owned(), Zeroizing::new("ssh".to_owned())));
+        let allow = setting("protocol.ssh.allow", "always".to_owned());
+        let mut environment = environment(path, private, "ssh", vec![allow]);
+        environment.push(setting("GIT_SSH_COMMAND", ssh_command(remote)));
+        environment.push(setting("GIT_SSH_VARIANT", "ssh".to_owned()));
         return environment;
     }
-    add("protocol.https.allow".to_owned(), "always".to_owned());
-    add("http.lowSpeedLimit".to_owned(), LOW_SPEED.0.to_string());
-    add("http.lowSpeedTime".to_owned(), LOW_SPEED.1.to_string());
+    let mut settings = vec![
+        setting("protocol.https.allow", "always".to_owned()),
+        setting("http.lowSpeedLimit", MIN_BYTES_PER_SECOND.to_owned()),
+        setting("http.lowSpeedTime", LOW_SPEED_TIMEOUT_SECONDS.to_string()),
+    ];
     let address = remote.url.address();
-    // An address needs no name; of a name, curl asks nobody else what it means.
-    if address.host.parse::<std::net::IpAddr>().is_err() {
-        let addresses: Vec<_> = remote.addresses.iter().map(|one| bracketed(one.ip())).collect();
-        add("http.curloptResolve".to_owned(), format!("{}:{}:{}", address.host, address.port, addresses.join(",")));
+    // Curl must not resolve a host name itself, as it may get other addresses.
+    if address.host.parse::<IpAddr>().is_err() {
+        let addresses: Vec<_> = remote.addresses.iter().map(|address| bracketed(address.ip())).collect();
+        let resolve = format!("{}:{}:{}", address.host, address.port, addresses.join(","));
+        settings.push(setting("http.curloptResolve", resolve));
     }
-    if remote.own_ca {
-        let file = |name| private.join(name).display().to_string();
-        add("http.sslCAInfo".to_owned(), file("ca"));
-        // Without it, the folder of the machine counts as well.
-        add("http.sslCAPath".to_owned(), file("home"));
+    if remote.has_ca {
+        settings.push(setting("http.sslCAInfo", private.join("ca").display().to_string()));
+        // Without this setting the authorities of the machine would be trusted, too.
+        settings.push(setting("http.sslCAPath", private.join("home").display().to_string()));
     }
     if let Some(authorization) = remote.authorization {
-        let header = Zeroizing::new(format!("Authorization: {authorization}"));
-        more.push((format!("http.{}.extraHeader", remote.url.origin()), header));
+        let name = format!("http.{}.extraHeader", remote.url.origin());
+        settings.push(setting(&name, format!("Authorization: {authorization}")));
     }
-    with(path, private, "https", &more)
+    environment(path, private, "https", settings)
 }
 
-fn with(path: &str, private: &Path, protocol: &str, more: &[(String, Zeroizing<String>)]) -> Environment {
+fn environment(path: &str, private: &Path, protocol: &str, settings: Environment) -> Environment {
     let home = private.join("home").display().to_string();
     let private = private.display().to_string();
+    let owned = |(name, value): (&str, &str)| (name.to_owned(), Zeroizing::new(value.to_owned()));
     let mut environment: Environment = [
         ("PATH", path),
         ("HOME", &home),
@@ -166,11 +170,9 @@ fn with(path: &str, private: &Path, protocol: &str, more: &[(String, Zeroizing<S
         ("GIT_ADVICE", "0"),
         ("GIT_FLUSH", "1"),
     ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), Zeroizing::new(value.to_owned())))
-    .collect();
-    let settings = SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), Zeroizing::new((*value).to_owned())));
-    let settings: Environment = settings.chain(more.iter().cloned()).collect();
+    .map(owned)
+    .into();
+    let settings: Environment = SETTINGS.into_iter().map(owned).chain(settings).collect();
     environment.push(("GIT_CONFIG_COUNT".to_owned(), Zeroizing::new(settings.len().to_string())));
     for (number, (name, value)) in settings.into_iter().enumerate() {
         environment.push((format!("GIT_CONFIG_KEY_{number}"), Zeroizing::new(name)));
@@ -179,28 +181,26 @@ fn with(path: &str, private: &Path, protocol: &str, more: &[(String, Zeroizing<S
     environment
 }
 
-/// The arguments of ssh but the host and the command.
+/// Returns the arguments of ssh without the host and the command.
 pub(crate) fn ssh_arguments(url: &GitUrl, address: SocketAddr) -> Vec<String> {
-    let options = SSH.iter().map(|it| (*it).to_owned());
-    let own = [
+    let server_options = [
         format!("User={}", url.user()),
         format!("HostName={}", address.ip()),
         format!("HostKeyAlias={}", url.known_as()),
     ];
-    let options = options.chain(own).flat_map(|option| ["-o".to_owned(), option]);
-    ["-F".to_owned(), "/dev/null".to_owned(), "-a".to_owned(), "-x".to_owned()].into_iter().chain(options).collect()
+    let options = SSH_OPTIONS.iter().map(|option| (*option).to_owned()).chain(server_options);
+    let options = options.flat_map(|option| ["-o".to_owned(), option]);
+    ["-F", "/dev/null", "-a", "-x"].into_iter().map(str::to_owned).chain(options).collect()
 }
 
-/// For the shell, that git runs it by: all of it is of characters without a meaning there, or quoted.
+/// Returns the command line of ssh, quoted for the shell by which git runs it.
 fn ssh_command(remote: &Remote<'_>) -> String {
     let Some(address) = remote.addresses.first() else { return "false".to_owned() };
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
-    let arguments = ssh_arguments(remote.url, *address);
-    let words = std::iter::once(quoted(&remote.ssh.display().to_string())).chain(arguments.iter().map(|it| quoted(it)));
-    words.collect::<Vec<_>>().join(" ")
+    let words = std::iter::once(remote.ssh.display().to_string()).chain(ssh_arguments(remote.url, *address));
+    words.map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" ")
 }
 
-fn bracketed(ip: std::net::IpAddr) -> String {
+fn bracketed(ip: IpAddr) -> String {
     if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() }
 }
 
@@ -208,12 +208,12 @@ fn bracketed(ip: std::net::IpAddr) -> String {
 mod tests {
     use super::*;
 
-    fn environment(url: &str) -> Environment {
+    fn environment_for(url: &str) -> Environment {
         let url = GitUrl::parse(url).unwrap();
         let addresses = ["192.0.2.1:443".parse().unwrap(), "[2001:db8::1]:443".parse().unwrap()];
         let ssh = Path::new("/usr/bin/ssh");
-        let it = Remote { url: &url, addresses: &addresses, authorization: Some("Basic eA=="), own_ca: false, ssh };
-        remote("/usr/bin", Path::new("/private"), &it)
+        let remote = Remote { url: &url, addresses: &addresses, authorization: Some("Basic eA=="), has_ca: false, ssh };
+        remote_environment("/usr/bin", Path::new("/private"), &remote)
     }
 
     fn setting(environment: &Environment, name: &str) -> Option<String> {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_header_is_for_the_origin_and_a_name_for_the_addresses_that_were_looked_at() {
-        let environment = environment("https://git.example.com:8443/shop");
+        let environment = environment_for("https://git.example.com:8443/shop");
         let header = setting(&environment, "http.https://git.example.com:8443/.extraHeader");
         assert_eq!(header.as_deref(), Some("Authorization: Basic eA=="));
         let pinned = setting(&environment, "http.curloptResolve");
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn ssh_goes_to_the_address_and_asks_for_the_key_of_the_host() {
-        let environment = environment("ssh://git@git.example.com:2222/shop");
+        let environment = environment_for("ssh://git@git.example.com:2222/shop");
         let (_, command) = environment.iter().find(|(name, _)| name == "GIT_SSH_COMMAND").unwrap();
         for part in ["'-F' '/dev/null'", "'HostName=192.0.2.1'", "'HostKeyAlias=[git.example.com]:2222'", "'User=git'"]
         {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_works_with_what_is_there_has_no_credential_and_no_protocol() {
-        let environment = local("/usr/bin", Path::new("/private"));
+        let environment = local_environment("/usr/bin", Path::new("/private"));
         assert!(environment.iter().any(|(name, value)| name == "GIT_ALLOW_PROTOCOL" && value.as_str() == "none"));
         assert!(environment.iter().all(|(name, _)| name != "GIT_SSH_COMMAND"));
     }

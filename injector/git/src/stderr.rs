@@ -1,6 +1,6 @@
-//! What git and ssh say in words, as kinds of faults.
+//! Sorts the error messages of git and ssh into kinds of faults.
 
-/// What went wrong. The order of [`RULES`] decides.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     DiskFull,
@@ -15,7 +15,7 @@ pub(crate) enum Fault {
     Unreachable,
     /// The server was reached, and its answer ended early.
     Interrupted,
-    /// The server was reached, and says that it can't answer now.
+    /// The server was reached, and answered that it is busy or has failed.
     Unavailable,
     TooSlow,
     NoRef,
@@ -25,7 +25,7 @@ pub(crate) enum Fault {
     Other,
 }
 
-/// Text, in lower case, that shows the fault.
+/// The texts, in lower case, that show a fault. The first match counts.
 const RULES: [(Fault, &[&str]); 19] = [
     (Fault::DiskFull, &["no space left on device", "disk quota exceeded"]),
     (Fault::Memory, &["out of memory", "cannot allocate memory"]),
@@ -56,7 +56,7 @@ const RULES: [(Fault, &[&str]); 19] = [
         ],
     ),
     (Fault::Redirect, &["returned error: 30"]),
-    // Before TLS, whose words are about a handshake that ends so.
+    // These come before TLS, whose texts also stand in messages about a handshake that ended early.
     (Fault::Interrupted, &["non-properly terminated", "unexpected eof"]),
     (
         Fault::Tls,
@@ -108,23 +108,26 @@ const RULES: [(Fault, &[&str]); 19] = [
     (Fault::NotById, &["not our ref", "does not allow request for unadvertised object", "no such remote ref"]),
     (Fault::NoRef, &["couldn't find remote ref"]),
     (Fault::Fsck, &["fsck error", "error in object", "error in packed object", "loose object"]),
-    // After the faults by which git itself stops reading.
+    // This comes after the faults at which git itself stops reading.
     (Fault::Interrupted, &["early eof"]),
-    // What servers by SSH say of it themselves is in words of their own.
+    // An SSH server has its own words for a missing repository, so only the end of git's message shows it.
     (Fault::NotFound, &["could not read from remote repository"]),
 ];
 
-/// The kind of fault that this text is about.
-pub(crate) fn fault(stderr: &[u8]) -> Fault {
-    let text = String::from_utf8_lossy(stderr).to_lowercase();
-    // "remote:" is what the server wants to have shown: it decides nothing but what git says of itself.
-    let own: String = text.lines().filter(|line| !line.starts_with("remote: ")).flat_map(|line| [line, "\n"]).collect();
-    // An HTTP server's "not found" is in git's own words.
-    if own.contains("fatal: repository '") && own.contains("' not found") {
-        return Fault::NotFound;
+impl Fault {
+    /// Returns the kind of fault that this text is about.
+    pub(crate) fn parse(stderr: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(stderr).to_lowercase();
+        // The server chooses the text of lines that begin with "remote:", so only git's own lines count.
+        let lines = text.lines().filter(|line| !line.starts_with("remote: "));
+        let messages: String = lines.flat_map(|line| [line, "\n"]).collect();
+        // The URL stands between the two parts of the message.
+        if messages.contains("fatal: repository '") && messages.contains("' not found") {
+            return Self::NotFound;
+        }
+        let rule = RULES.iter().find(|(_, texts)| texts.iter().any(|text| messages.contains(text)));
+        rule.map_or(Self::Other, |(fault, _)| *fault)
     }
-    let found = RULES.iter().find(|(_, texts)| texts.iter().any(|text| own.contains(text)));
-    found.map_or(Fault::Other, |(fault, _)| *fault)
 }
 
 #[cfg(test)]
@@ -184,7 +187,7 @@ mod tests {
             ("remote: no such project\nfatal: Could not read from remote repository.", Fault::NotFound),
             ("fatal: https://a/b/info/refs not valid: is this a git repository?", Fault::NotFound),
         ] {
-            assert_eq!(fault(text.as_bytes()), known, "{text}");
+            assert_eq!(Fault::parse(text.as_bytes()), known, "{text}");
         }
     }
 }

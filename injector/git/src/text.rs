@@ -1,107 +1,64 @@
-//! What servers, repositories and git itself say, as this crate reads it. It is there for the fuzz target `git_text` alone.
+//! Parsers of what servers, repositories and git itself print, for the fuzz target `git_text`.
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use nudge_core::outbound::Address;
-use nudge_core::remote::{GitUrl, Revision};
-use zeroize::Zeroizing;
+use nudge_core::remote::GitUrl;
 
 use crate::error::GitError;
-use crate::mirror::{self, as_file};
-use crate::{commit_signer, lfs, mirrors, pointer, reference, session, settings, stderr, tree};
+use crate::mirror::check_file;
+use crate::{lfs, settings, stderr, tree};
 
-/// What a revision stands for.
-pub struct Found {
-    /// The commit.
-    pub commit: String,
-    /// The object of an annotated tag.
-    pub tag: Option<String>,
-    /// The name of the ref.
-    pub name: Option<String>,
+pub use crate::commit_signer::{is_tag_of, parse_signer};
+pub use crate::lfs::address_on_host;
+pub use crate::mirror::{parse_contents, parse_sizes};
+pub use crate::mirrors::parse_commit_time;
+pub use crate::pointer::Pointer;
+pub use crate::reference::{ResolvedRef, find_revision};
+pub use crate::session::parse_host_keys;
+
+/// An entry of a tree.
+pub struct Entry {
+    /// The id of the object.
+    pub id: String,
+    /// The path.
+    pub path: String,
+    /// Whether the entry is a file; otherwise why it can't be used.
+    pub check: Result<(), GitError>,
 }
 
-/// The revision in what `git ls-remote` prints.
-pub fn find(revision: &Revision, listed: &[u8]) -> Option<Found> {
-    let reference::ResolvedRef { commit, tag, name } = reference::find(revision, listed)?;
-    Some(Found { commit, tag, name })
+/// Parses what `git ls-tree -z` prints.
+pub fn parse_entries(printed: &[u8]) -> Result<Vec<Entry>, GitError> {
+    let entries = tree::parse_entries(printed)?.into_iter();
+    Ok(entries.map(|entry| Entry { check: check_file(&entry), id: entry.id, path: entry.path }).collect())
 }
 
-/// The id and the path of a file, and whether it can be given.
-pub type Entry = (String, String, Result<(), GitError>);
-
-/// The entries in what `git ls-tree -z` prints.
-pub fn entries(listed: &[u8]) -> Result<Vec<Entry>, GitError> {
-    let entries = tree::entries(listed)?;
-    Ok(entries.into_iter().map(|entry| (entry.id.clone(), entry.path.clone(), as_file(&entry))).collect())
+/// Returns the kind of a fault, by the messages of git and ssh.
+pub fn fault(messages: &[u8]) -> String {
+    format!("{:?}", stderr::Fault::parse(messages))
 }
 
-/// The sizes in what `git cat-file --batch-check` prints.
-pub fn sizes(printed: &[u8]) -> BTreeMap<String, usize> {
-    mirror::sizes(printed)
-}
-
-/// The contents in what `git cat-file --batch` prints.
-pub fn contents(printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, GitError> {
-    mirror::contents(printed)
-}
-
-/// When a commit was committed.
-pub fn committed(commit: &[u8]) -> Result<Timestamp, GitError> {
-    mirrors::committed(commit)
-}
-
-/// The kind of a fault, by what git and ssh say.
-pub fn fault(said: &[u8]) -> String {
-    format!("{:?}", stderr::fault(said))
-}
-
-/// Returns whether a tag has this name and points at this commit.
-pub fn is_of(tag: &[u8], name: &str, commit: &str) -> bool {
-    commit_signer::is_of(tag, name, commit)
-}
-
-/// The signer that ssh-keygen names.
-pub fn signed(good: bool, said: &[u8]) -> Option<String> {
-    commit_signer::signed(good, said)
-}
-
-/// Lines for `known_hosts` of what ssh-keyscan prints.
-pub fn host_keys(host: &str, scanned: &[u8]) -> Vec<String> {
-    session::host_keys(host, scanned)
-}
-
-/// The arguments of ssh, for a server by SSH.
+/// Returns the arguments of ssh for an SSH server.
 pub fn ssh_arguments(url: &GitUrl) -> Option<Vec<String>> {
     url.is_ssh().then(|| settings::ssh_arguments(url, ([192, 0, 2, 1], url.address().port).into()))
 }
 
-/// The id and the size of an LFS pointer.
-pub fn pointer(content: &[u8]) -> Option<(String, usize)> {
-    pointer::pointer(content).map(|it| (it.id, it.size))
-}
-
-/// Where the LFS API of a URL is, if that is on the host of the repository.
-pub fn lfs_server(url: &str, repository: &GitUrl) -> Result<Address, GitError> {
-    lfs::on_host(url, repository.address(), repository.is_ssh())
-}
-
-/// How an object of an LFS server is asked for.
+/// The request for an object of an LFS server.
 pub struct Download {
-    /// The server.
+    /// The address of the server.
     pub address: Address,
-    /// Path and query.
+    /// The path and query.
     pub target: String,
-    /// Names of the headers that come with it.
+    /// The names of the headers that are sent.
     pub headers: Vec<String>,
 }
 
-/// The downloads in an answer of the LFS API, by the ids of their objects. `None` for those that can't be used.
-pub fn downloads(answer: &[u8]) -> Result<BTreeMap<String, Option<Download>>, GitError> {
-    let used = |action: lfs::Action| {
-        let (address, target) = lfs::located(&action.href)?;
-        let headers = lfs::headers(&action.header).keys().map(|name| name.as_str().to_owned()).collect();
+/// Parses an answer of the LFS API into downloads by the ids of their objects; `None` for those that can't be used.
+pub fn parse_downloads(answer: &[u8]) -> Result<BTreeMap<String, Option<Download>>, GitError> {
+    let download = |action: lfs::Action| {
+        let (address, target) = lfs::parse_href(&action.href)?;
+        let headers = lfs::usable_headers(&action.header).keys().map(|name| name.as_str().to_owned()).collect();
         Some(Download { address, target, headers })
     };
-    Ok(lfs::downloads(answer)?.into_iter().map(|(id, action)| (id, used(action))).collect())
+    Ok(lfs::parse_downloads(answer)?.into_iter().map(|(id, action)| (id, download(action))).collect())
 }

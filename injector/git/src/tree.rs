@@ -1,13 +1,13 @@
-//! What `git ls-tree -z` prints.
+//! Parses what `git ls-tree -z` prints.
 
 use nudge_core::remote::is_id;
 
 use crate::error::GitError;
 
-/// The maximum of entries below a path.
+/// The maximum number of entries below a path.
 pub(crate) const MAX_ENTRIES: usize = 10_000;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Folder,
@@ -24,31 +24,33 @@ pub(crate) struct Entry {
     pub(crate) path: String,
 }
 
-/// Reads all entries.
-pub(crate) fn entries(listed: &[u8]) -> Result<Vec<Entry>, GitError> {
+/// Parses all entries.
+pub(crate) fn parse_entries(printed: &[u8]) -> Result<Vec<Entry>, GitError> {
     let mut entries = Vec::new();
-    for line in listed.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
+    for line in printed.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
         if entries.len() == MAX_ENTRIES {
             return Err(GitError::TooManyFiles(MAX_ENTRIES));
         }
-        entries.push(entry(line)?);
+        entries.push(parse_entry(line)?);
     }
     Ok(entries)
 }
 
-fn entry(line: &[u8]) -> Result<Entry, GitError> {
+fn parse_entry(line: &[u8]) -> Result<Entry, GitError> {
     let tab = line.iter().position(|byte| *byte == b'\t').ok_or(GitError::Broken)?;
-    let about = std::str::from_utf8(&line[..tab]).map_err(|_| GitError::Broken)?;
+    let metadata = std::str::from_utf8(&line[..tab]).map_err(|_| GitError::Broken)?;
     let path = std::str::from_utf8(&line[tab.saturating_add(1)..]).map_err(|_| GitError::FileName)?;
-    let bad = |name: &str| matches!(name, "" | "." | "..") || name.contains(|it: char| it.is_control() || it == '\\');
-    if path.split('/').any(bad) {
+    let is_forbidden = |name: &str| {
+        matches!(name, "" | "." | "..") || name.contains(|character: char| character.is_control() || character == '\\')
+    };
+    if path.split('/').any(is_forbidden) {
         return Err(GitError::FileName);
     }
-    let mut about = about.split(' ');
-    let (Some(mode), Some(_), Some(id)) = (about.next(), about.next(), about.next()) else {
+    let mut metadata = metadata.split(' ');
+    let (Some(mode), Some(_), Some(id)) = (metadata.next(), metadata.next(), metadata.next()) else {
         return Err(GitError::Broken);
     };
-    // It becomes an argument of git.
+    // The id becomes an argument of git.
     if !is_id(id) {
         return Err(GitError::Broken);
     }
@@ -84,26 +86,26 @@ mod tests {
             id: digit.to_string().repeat(40),
             path: path.to_owned(),
         });
-        assert_eq!(entries(text.as_bytes()).unwrap(), expected);
+        assert_eq!(parse_entries(text.as_bytes()).unwrap(), expected);
     }
 
     #[test]
     fn no_name_leads_out_and_no_id_is_an_option() {
         for bad in ["../a", "a/../b", "/a", "a//b", "./a", "..", "a\nb", "a\\..\\b"] {
             let listed = line("100644 blob", '1', bad);
-            assert!(matches!(entries(listed.as_bytes()), Err(GitError::FileName)), "{bad:?}");
+            assert!(matches!(parse_entries(listed.as_bytes()), Err(GitError::FileName)), "{bad:?}");
         }
-        assert!(matches!(entries(b"100644 blob 1\t\xff\0"), Err(GitError::FileName)));
+        assert!(matches!(parse_entries(b"100644 blob 1\t\xff\0"), Err(GitError::FileName)));
         for bad in ["garbage\0", "100644 blob --help\ta\0", "100644 blob\ta\0", "100644 blob 1\ta\0"] {
-            assert!(matches!(entries(bad.as_bytes()), Err(GitError::Broken)), "{bad:?}");
+            assert!(matches!(parse_entries(bad.as_bytes()), Err(GitError::Broken)), "{bad:?}");
         }
     }
 
     #[test]
     fn entries_are_counted() {
         let listed = line("100644 blob", '1', "a").repeat(MAX_ENTRIES);
-        assert_eq!(entries(listed.as_bytes()).unwrap().len(), MAX_ENTRIES);
+        assert_eq!(parse_entries(listed.as_bytes()).unwrap().len(), MAX_ENTRIES);
         let listed = listed + &line("100644 blob", '1', "b");
-        assert!(matches!(entries(listed.as_bytes()), Err(GitError::TooManyFiles(MAX_ENTRIES))));
+        assert!(matches!(parse_entries(listed.as_bytes()), Err(GitError::TooManyFiles(MAX_ENTRIES))));
     }
 }

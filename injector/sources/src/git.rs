@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConfigSourceSpec, Explanation, GitSource, Origin, OriginKind, PartKind, Reason};
 use nudge_authoring::{file_key, keys_of_files};
 use nudge_core::sources::{git_wanted, selects};
-use nudge_git::{Commit, Credential, Fetched, Request};
+use nudge_git::{Commit, Credential, Request};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use tokio::time::timeout;
@@ -55,13 +55,10 @@ impl Git {
             lfs: self.from.lfs,
             allowed_signers: self.from.verify.as_ref().map(|verify| verify.allowed_signers.as_str()),
             // The patterns for keys choose files, too.
-            wanted: &|path| selects(&self.spec, &file_key(path)),
+            is_wanted: &|path| selects(&self.spec, &file_key(path)),
         };
-        let fetched = self.sources.mirrors.fetch(&request, self.last_commit.as_deref()).await;
-        match fetched.map_err(|error| fetch_failure(&self.from.url, chain(&error)))? {
-            Fetched::Unchanged => Ok(None),
-            Fetched::Commit(commit) => Ok(Some(commit)),
-        }
+        let commit = self.sources.mirrors.fetch(&request, self.last_commit.as_deref()).await;
+        commit.map_err(|error| fetch_failure(&self.from.url, chain(&error)))
     }
 }
 

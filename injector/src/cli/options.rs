@@ -268,7 +268,7 @@ mod tests {
     use clap::Parser;
     use nudge_cluster::watch::ReadScope;
     use nudge_core::injection::UnknownKeys;
-    use nudge_git::MOST_MIRROR;
+    use nudge_git::MAX_MIRROR_BYTES;
     use nudge_sources::Budget;
 
     use super::*;
@@ -303,7 +303,7 @@ mod tests {
             deployment.split_once("emptyDir: {sizeLimit: ").and_then(|(_, rest)| rest.split_once("Gi}")).unwrap();
         let limit = limit.0.parse::<u64>().unwrap() << 30;
         let most = options(&["serve"]).unwrap().mirrors.1;
-        let room = most + Budget::MAX_GIT_FETCHES as u64 * MOST_MIRROR.min(most);
+        let room = most + Budget::MAX_GIT_FETCHES as u64 * MAX_MIRROR_BYTES.min(most);
         // Git is ended a moment after it has too much.
         assert!(room + (1 << 30) <= limit, "{room} of {limit} bytes");
     }

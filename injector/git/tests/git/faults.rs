@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use nudge_git::{Credential, Fetched, GitError, GitUrl, Revision};
+use nudge_git::{Credential, GitError, GitUrl, Revision};
 use nudge_outbound::{ConnectError, Reach};
 use nudge_tests::{eventually, ports};
 use zeroize::Zeroizing;
@@ -91,7 +91,7 @@ async fn a_slow_server_is_left_and_the_token_is_in_no_command_line() -> Result<(
     let server = Answers::start(&certificates, Arc::new(|_| None)).await?;
     let mut client =
         Client::new(&format!("https://localhost:{}/shop", server.port), token(), Some(certificates.ca.clone()))?;
-    client.mirrors = client.mirrors.within(Duration::from_secs(4));
+    client.mirrors = client.mirrors.with_timeout(Duration::from_secs(4));
     let folder = client.folder.path().display().to_string();
     let processes = || -> Vec<(String, String)> {
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -178,16 +178,14 @@ async fn links_submodules_and_names_that_lead_out_are_refused_where_they_are_of_
     let id = repository.commit("link")?;
     assert!(matches!(client.main().await, Err(GitError::Symlink(path)) if path == "link"));
     let without = |path: &str| path == "a.conf";
-    assert!(
-        matches!(client.fetch_if(Revision::Head, None, &without).await?, Fetched::Commit(it) if it.files.len() == 1)
-    );
+    assert!(matches!(client.fetch_if(Revision::Head, None, &without).await?, Some(it) if it.files.len() == 1));
     repository.git(&["rm", "-q", "config/prod/link"])?;
     repository.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{id},config/prod/sub")])?;
     fs::create_dir_all(repository.work().join("config/prod/sub"))?;
     repository.git(&["commit", "-q", "-m", "sub"])?;
     repository.publish()?;
     assert!(matches!(client.main().await, Err(GitError::Submodule(path)) if path == "sub"));
-    assert!(matches!(client.fetch_if(Revision::Head, None, &without).await?, Fetched::Commit(_)));
+    assert!(matches!(client.fetch_if(Revision::Head, None, &without).await?, Some(_)));
 
     let blob = repository.git(&["rev-parse", "HEAD:config/prod/a.conf"])?;
     for name in ["..", ".git", "."] {
@@ -221,7 +219,7 @@ async fn a_force_push_is_a_change_like_any_other_and_a_lost_ref_is_named() -> Re
     repository.git(&["commit", "-q", "-m", "other"])?;
     repository.git(&["branch", "-q", "-f", "main"])?;
     repository.publish()?;
-    let Fetched::Commit(second) = client.fetch(Revision::Branch("main".to_owned()), Some(&first.id)).await? else {
+    let Some(second) = client.fetch(Revision::Branch("main".to_owned()), Some(&first.id)).await? else {
         panic!("unchanged")
     };
     assert_eq!(text(&second), [("a.conf", "two\n".to_owned())]);
@@ -250,9 +248,9 @@ async fn tags_versions_and_commits_are_found() -> Result<()> {
         (Revision::Commit(ids[0].clone()), 0),
         (Revision::Head, 2),
     ] {
-        let Fetched::Commit(commit) = client.fetch(revision.clone(), None).await? else { panic!("unchanged") };
+        let Some(commit) = client.fetch(revision.clone(), None).await? else { panic!("unchanged") };
         assert_eq!(commit.id, ids[expected], "{revision}");
-        assert!(matches!(client.fetch(revision, Some(&ids[expected])).await?, Fetched::Unchanged));
+        assert!(matches!(client.fetch(revision, Some(&ids[expected])).await?, None));
     }
     let none = client.fetch(Revision::Semver(">=2".to_owned()), None).await.unwrap_err();
     assert_eq!(none.to_string(), "the repository has no tag with a version in >=2");
@@ -272,11 +270,9 @@ async fn servers_without_filters_or_objects_by_id_serve_as_well() -> Result<()> 
         let first = client.main().await.context(name)?;
         repository.write("config/prod/b.conf", "two\n")?;
         let id = repository.commit("second")?;
-        let Fetched::Commit(second) = client.fetch(Revision::Head, Some(&first.id)).await? else { panic!("unchanged") };
+        let Some(second) = client.fetch(Revision::Head, Some(&first.id)).await? else { panic!("unchanged") };
         assert_eq!((second.id.as_str(), second.files.len()), (id.as_str(), 2), "{name}");
-        let Fetched::Commit(tag) = client.fetch(Revision::Tag("v1".to_owned()), None).await? else {
-            panic!("unchanged")
-        };
+        let Some(tag) = client.fetch(Revision::Tag("v1".to_owned()), None).await? else { panic!("unchanged") };
         assert_eq!((tag.id, tag.files.len()), (first.id, 1));
     }
     Ok(())

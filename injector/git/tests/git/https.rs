@@ -1,7 +1,7 @@
 //! By HTTPS: who gets what.
 
 use anyhow::Result;
-use nudge_git::{Credential, Fetched, GitError, Revision};
+use nudge_git::{Credential, GitError, Revision};
 use zeroize::Zeroizing;
 
 use crate::repository::{Client, Repository, text};
@@ -23,7 +23,7 @@ async fn a_branch_is_fetched_with_a_token_and_unchanged_costs_one_look() -> Resu
     assert_eq!(commit.id, id);
     assert_eq!(text(&commit), [("a.conf", "one\n".to_owned()), ("sub/b.conf", "two\n".to_owned())]);
     let asked = web.log()?.lines().count();
-    assert!(matches!(client.fetch(Revision::Head, Some(&id)).await?, Fetched::Unchanged));
+    assert!(matches!(client.fetch(Revision::Head, Some(&id)).await?, None));
     // The list of refs takes two requests in protocol 2.
     assert_eq!(web.log()?.lines().count(), asked + 2);
     Ok(())
@@ -53,6 +53,6 @@ async fn ids_may_be_longer() -> Result<()> {
     let second = client.main().await?;
     assert_eq!(text(&second), [("a.conf", "two\n".to_owned())]);
     let pinned = client.fetch(Revision::Commit(first.id.clone()), Some(&second.id)).await?;
-    assert!(matches!(pinned, Fetched::Commit(commit) if commit.files == first.files));
+    assert!(matches!(pinned, Some(commit) if commit.files == first.files));
     Ok(())
 }

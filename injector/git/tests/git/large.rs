@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
-use nudge_git::{Commit, Credential, Fetched, Revision};
+use nudge_git::{Commit, Credential, Revision};
 
 use crate::bounds::noise;
 use crate::lfs::pointer;
@@ -114,14 +114,14 @@ impl Measure<'_> {
         let branch = Revision::Branch(branch.to_owned());
         let fetch = async |known: Option<&str>| client.fetch(branch.clone(), known).await;
         self.skip().await?;
-        let Fetched::Commit(cold) = fetch(None).await? else { anyhow::bail!("{what}: unchanged") };
+        let Some(cold) = fetch(None).await? else { anyhow::bail!("{what}: unchanged") };
         let disk = client.mirrors.bytes();
         let (time, received) = self.show(&format!("{what}, cold"), disk).await?;
         assert!(received <= most, "{what}: {received} bytes, more than {most}");
         assert!(disk <= most + 512 * 1024, "{what}: {disk} bytes on disk");
-        assert!(matches!(fetch(Some(&cold.id)).await?, Fetched::Unchanged));
+        assert!(matches!(fetch(Some(&cold.id)).await?, None));
         let (_, unchanged) = self.show(&format!("{what}, unchanged"), client.mirrors.bytes()).await?;
-        let Fetched::Commit(warm) = fetch(None).await? else { anyhow::bail!("{what}: unchanged") };
+        let Some(warm) = fetch(None).await? else { anyhow::bail!("{what}: unchanged") };
         let (_, same) = self.show(&format!("{what}, warm"), client.mirrors.bytes()).await?;
         assert!(unchanged < LOOK && same < LOOK, "{what}: {unchanged} and {same} bytes");
         assert_eq!((&warm.id, &warm.files), (&cold.id, &cold.files));

@@ -1,7 +1,7 @@
 //! Repositories to serve, and a folder for the mirrors of a test.
 
 use anyhow::Result;
-use nudge_git::{Commit, Credential, Fetched, GitError, GitUrl, Mirrors, Request, Revision};
+use nudge_git::{Commit, Credential, GitError, GitUrl, Mirrors, Request, Revision};
 use nudge_outbound::Reach;
 pub(crate) use nudge_tests::servers::git_repository::{Repository, git};
 use tempfile::TempDir;
@@ -30,7 +30,7 @@ impl Client {
         Ok(Self { folder, mirrors, reach: Reach::Anywhere, url, credential, ca, path, lfs: false, signers: None })
     }
 
-    pub(crate) async fn fetch(&self, revision: Revision, known: Option<&str>) -> Result<Fetched, GitError> {
+    pub(crate) async fn fetch(&self, revision: Revision, known: Option<&str>) -> Result<Option<Commit>, GitError> {
         self.fetch_if(revision, known, &|_| true).await
     }
 
@@ -38,9 +38,9 @@ impl Client {
         &self,
         revision: Revision,
         known: Option<&str>,
-        wanted: &(dyn Fn(&str) -> bool + Send + Sync),
-    ) -> Result<Fetched, GitError> {
-        self.fetch_from(&self.url, revision, known, wanted).await
+        is_wanted: &(dyn Fn(&str) -> bool + Send + Sync),
+    ) -> Result<Option<Commit>, GitError> {
+        self.fetch_from(&self.url, revision, known, is_wanted).await
     }
 
     async fn fetch_from(
@@ -48,8 +48,8 @@ impl Client {
         url: &GitUrl,
         revision: Revision,
         known: Option<&str>,
-        wanted: &(dyn Fn(&str) -> bool + Send + Sync),
-    ) -> Result<Fetched, GitError> {
+        is_wanted: &(dyn Fn(&str) -> bool + Send + Sync),
+    ) -> Result<Option<Commit>, GitError> {
         let request = Request {
             url,
             revision: &revision,
@@ -59,7 +59,7 @@ impl Client {
             ca: self.ca.as_deref(),
             lfs: self.lfs,
             allowed_signers: self.signers.as_deref(),
-            wanted,
+            is_wanted,
         };
         self.mirrors.fetch(&request, known).await
     }
@@ -72,9 +72,9 @@ impl Client {
     /// That of another repository, with all else alike.
     pub(crate) async fn main_of(&self, url: &GitUrl) -> Result<Commit, GitError> {
         match self.fetch_from(url, Revision::Branch("main".to_owned()), None, &|_| true).await? {
-            Fetched::Commit(commit) => Ok(commit),
+            Some(commit) => Ok(commit),
             // Nothing is known.
-            Fetched::Unchanged => Err(GitError::Broken),
+            None => Err(GitError::Broken),
         }
     }
 }

@@ -45,7 +45,7 @@ async fn a_server_by_https_is_left() -> Result<()> {
     Repository::new(web.root(), "other")?;
     let client = || Client::new(&web.url("slow/shop"), Credential::Anonymous, Some(web.certificates.ca.clone()));
     let mut bounded = client()?;
-    bounded.mirrors = bounded.mirrors.within(TIME);
+    bounded.mirrors = bounded.mirrors.with_timeout(TIME);
     let other = GitUrl::parse(&web.url("open/other"))?;
     // The second has the time of every fetch: git leaves the server before that.
     let by_default = client()?;
@@ -81,7 +81,7 @@ async fn lfs(method: &str) -> Result<()> {
     let token = crate::giftless::credential(giftless.token("slow/shop", "read", 600)?);
     let mut client = Client::new(&web.url("slow/shop"), token, Some(web.certificates.ca.clone()))?;
     client.lfs = true;
-    client.mirrors = client.mirrors.within(TIME);
+    client.mirrors = client.mirrors.with_timeout(TIME);
     let left = beside(&client, &GitUrl::parse(&web.url("open/other"))?).await?;
     assert!(matches!(left, GitError::TooSlow(15)), "{method}: {left:?}");
     let asked = async || {
@@ -102,7 +102,7 @@ async fn a_server_by_ssh_is_left() -> Result<()> {
     fs::write(&program, format!("#!/bin/sh\n{script}\n"))?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     let mut client = Client::new(&ssh.url(&shop), ssh.credential("mine", ssh.known("host")?)?, None)?;
-    client.mirrors = client.mirrors.within(TIME);
+    client.mirrors = client.mirrors.with_timeout(TIME);
     let left = beside(&client, &GitUrl::parse(&ssh.url(&other))?).await?;
     assert!(matches!(left, GitError::TooSlow(15)), "{left:?}");
     Ok(())

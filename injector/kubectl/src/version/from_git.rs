@@ -9,7 +9,7 @@ use futures::future::{FutureExt as _, pending, select_all};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Origin, OriginKind};
 use nudge_authoring::Content;
-use nudge_git::{Commit, Credential, Fetched, GitError, GitUrl, Mirrors, Request, Revision};
+use nudge_git::{Commit, Credential, GitError, GitUrl, Mirrors, Request, Revision};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::{message, without_os_code};
 use tokio::signal::unix::{SignalKind, signal};
@@ -129,11 +129,11 @@ async fn fetch(
             ca,
             lfs: true,
             allowed_signers: None,
-            wanted: &is_taken,
+            is_wanted: &is_taken,
         };
         match mirrors.fetch(&request, None).await {
-            Ok(Fetched::Commit(commit)) => return Ok(commit),
-            Ok(Fetched::Unchanged) => {}
+            Ok(Some(commit)) => return Ok(commit),
+            Ok(None) => {}
             Err(error @ GitError::Ref(_)) => last = last.or(Some(error)),
             Err(error) => return Err(error),
         }
