@@ -7,10 +7,10 @@ use super::certificate::Certificate;
 use super::chain::chain;
 use super::lifetimes::Lifetimes;
 use super::names::ServingNames;
-use super::plan::{Step, kept_old};
-use super::stored::{MAX_OLD, Signer, Stored};
+use super::plan::{Step, needed_old_authorities};
+use super::stored::{MAX_OLD_AUTHORITIES, Signer, Stored};
 
-/// What to store after `step`.
+/// Returns what to store after `step`.
 pub fn apply(
     step: Step,
     stored: Stored,
@@ -22,35 +22,35 @@ pub fn apply(
     match step {
         Step::Keep => {}
         Step::Make(_) => {
-            // The serving certificate may still be valid under an authority that is lost; its certificate stands beside it.
+            // The serving certificate may still be valid under a lost authority, whose certificate stands beside it.
             stored.old.extend(std::mem::take(&mut stored.published));
             stored.crosses.clear();
             take_over(&mut stored, Authority::make(now, lifetimes)?, now);
         }
         Step::Rotate(_) => {
-            if let Some(before) = stored.signer.as_ref().and_then(Signer::able) {
-                let (next, cross) = before.make_next(now, lifetimes)?;
+            if let Some(authority) = stored.signer.as_ref().and_then(Signer::able) {
+                let (next, cross) = authority.make_next(now, lifetimes)?;
                 stored.crosses.insert(0, cross);
-                stored.crosses.truncate(MAX_OLD);
+                stored.crosses.truncate(MAX_OLD_AUTHORITIES);
                 take_over(&mut stored, next, now);
             }
         }
         Step::Renew(_) => {
             if let Some(authority) = stored.signer.as_ref().and_then(Signer::able) {
-                // Replicas of two releases may need different names, and must not renew in turns.
+                // Replicas of two releases may need different names, and must not replace each other's certificate for ever.
                 let names = union(names, stored.serving.as_ref(), now);
-                let serving = authority.serving(&names, now, lifetimes)?;
+                let serving = authority.make_serving(&names, now, lifetimes)?;
                 stored.serving = Some(serving.with_chain(chain(authority.certificate(), &stored.crosses, now)));
                 stored.published = stored.authorities();
             }
         }
         Step::Publish => stored.published = stored.authorities(),
-        Step::DropOld => stored.old = kept_old(&stored, now, lifetimes),
+        Step::DropOld => stored.old = needed_old_authorities(&stored, now, lifetimes),
     }
     Ok(stored)
 }
 
-/// The maximum of names in one certificate.
+/// The maximum number of names in one certificate.
 const MAX_NAMES: usize = 64;
 
 /// Returns these names, and those of the valid certificate that lacks some of them.
@@ -58,21 +58,21 @@ fn union(names: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> S
     let Some(serving) = serving.map(Pair::certificate).filter(|serving| serving.is_valid_at(now)) else {
         return names.clone();
     };
-    let both = names.and(serving.names());
-    if serving.names().cover(names) || both.len() > MAX_NAMES { names.clone() } else { both }
+    let union = names.and(serving.names());
+    if serving.names().cover(names) || union.len() > MAX_NAMES { names.clone() } else { union }
 }
 
-/// Signs with `authority` from now on. The one before stays published: servers use what it has signed.
+/// Replaces the authority that signs. The previous one stays published, as servers use certificates that it has signed.
 fn take_over(stored: &mut Stored, authority: Authority, now: OffsetDateTime) {
-    let before = stored.signer.replace(Signer::Able(authority));
-    stored.old.extend(before.map(|signer| signer.certificate().clone()));
+    let previous = stored.signer.replace(Signer::Able(authority));
+    stored.old.extend(previous.map(|signer| signer.certificate().clone()));
     let mut old: Vec<Certificate> = Vec::new();
     for certificate in std::mem::take(&mut stored.old) {
         if certificate.not_after() > now && !old.contains(&certificate) {
             old.push(certificate);
         }
     }
-    let surplus = old.len().saturating_sub(MAX_OLD);
+    let surplus = old.len().saturating_sub(MAX_OLD_AUTHORITIES);
     old.drain(..surplus);
     stored.old = old;
 }

@@ -1,10 +1,10 @@
 //! Makes authorities, serving certificates under them, and cross certificates between them.
 //!
-//! All follow RFC 5280 closely (key usages, key identifiers, path lengths), because strict clients refuse what does not. Each authority
-//! has its own name: clients look for the issuer by name first.
+//! All of them follow RFC 5280 closely (key usages, key identifiers, path lengths), because strict clients refuse other
+//! certificates. Each authority has its own name, as clients look for the issuer by name first.
 //!
-//! A cross certificate has the name and the key of an authority, and is signed by the authority before. With it, a client that trusts
-//! only the authority before accepts what the later one has signed.
+//! A cross certificate has the name and the key of an authority, and is signed by the previous authority. With it, a client that
+//! trusts only the previous authority accepts certificates of the later one.
 
 use rand::RngExt as _;
 use rcgen::{
@@ -22,7 +22,7 @@ use super::certificate::{Certificate, CertificateError};
 use super::lifetimes::{LEEWAY, Lifetimes, MAX_CROSSES};
 use super::names::ServingNames;
 
-/// How the names of Nudge's own authorities begin.
+/// The beginning of the names of Nudge's own authorities.
 pub(super) const AUTHORITY_NAME: &str = "nudge-injector authority ";
 
 /// Why a key or certificate can't be made or used.
@@ -31,13 +31,13 @@ pub enum AuthorityError {
     /// Making the key or certificate failed.
     #[error("making the certificate failed")]
     Make(#[from] rcgen::Error),
-    /// What was made or stored can't be read.
+    /// A certificate can't be parsed.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// The private key is not PEM.
     #[error("no private key in PEM form was found")]
     KeyPem(#[source] rustls::pki_types::pem::Error),
-    /// The private key is of an unknown kind, or not the certificate's.
+    /// The private key is of an unknown kind, or does not match the certificate.
     #[error("the private key can't be used with its certificate")]
     Key(#[source] rustls::Error),
     /// The certificate is not that of an authority.
@@ -45,11 +45,11 @@ pub enum AuthorityError {
     NotAnAuthority,
 }
 
-/// A certificate with its private key, which is wiped from memory with it.
+/// A certificate with its private key, which is wiped from memory when this is dropped.
 #[derive(Clone)]
 pub struct Pair {
     certificate: Certificate,
-    /// Further certificates that are sent with the first.
+    /// The certificates that are sent after the first.
     chain: Vec<Certificate>,
     key: Zeroizing<String>,
 }
@@ -60,27 +60,27 @@ impl Pair {
         let certificate = Certificate::from_pem(certificates)?;
         let chain = Certificate::all_from_pem(certificates).into_iter().skip(1).collect();
         let pair = Self { certificate, chain, key };
-        pair.certified()?;
+        pair.certified_key()?;
         Ok(pair)
     }
 
-    /// The certificate.
+    /// Returns the certificate.
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
     }
 
-    /// The certificates that are sent with it.
+    /// Returns the certificates that are sent after the first.
     pub fn chain(&self) -> &[Certificate] {
         &self.chain
     }
 
-    /// The certificate and those that are sent with it, PEM.
+    /// Returns all certificates that are sent, as PEM.
     pub fn certificates_pem(&self) -> String {
         std::iter::once(&self.certificate).chain(&self.chain).map(Certificate::pem).collect()
     }
 
-    /// Returns whether both are the same certificate, sent with the same others.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    /// Returns whether both send the same certificates.
+    pub(super) fn has_same_certificates(&self, other: &Self) -> bool {
         self.certificate == other.certificate && self.chain == other.chain
     }
 
@@ -90,13 +90,13 @@ impl Pair {
         Self { chain, ..self }
     }
 
-    /// The private key, PEM.
+    /// Returns the private key as PEM.
     pub fn key_pem(&self) -> &Zeroizing<String> {
         &self.key
     }
 
-    /// Both for the TLS library; an error where they don't match.
-    pub fn certified(&self) -> Result<CertifiedKey, AuthorityError> {
+    /// Returns certificates and key for the TLS library, or an error if they don't match.
+    pub fn certified_key(&self) -> Result<CertifiedKey, AuthorityError> {
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(AuthorityError::KeyPem)?;
         let key = any_supported_type(&key).map_err(AuthorityError::Key)?;
         let chain = std::iter::once(&self.certificate).chain(&self.chain);
@@ -107,8 +107,8 @@ impl Pair {
 }
 
 impl std::fmt::Debug for Pair {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Pair({:?}, key not shown)", self.certificate)
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Pair({:?}, key not shown)", self.certificate)
     }
 }
 
@@ -117,28 +117,28 @@ impl std::fmt::Debug for Pair {
 pub struct Authority(Pair);
 
 impl Authority {
-    /// Makes a new authority, which only those trust that get its certificate.
+    /// Makes a new authority, which only clients with its certificate trust.
     pub fn make(now: OffsetDateTime, lifetimes: &Lifetimes) -> Result<Self, AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let name = format!("{AUTHORITY_NAME}{:08x}", rand::rng().random::<u32>());
         let mut params = authority_params(&name, MAX_CROSSES);
-        validity(&mut params, now - LEEWAY, now + lifetimes.authority);
-        let made = params.self_signed(&key)?;
-        Self::from_pem(&made.pem(), Zeroizing::new(key.serialize_pem()))
+        set_validity(&mut params, now - LEEWAY, now + lifetimes.authority);
+        let certificate = params.self_signed(&key)?;
+        Self::from_pem(&certificate.pem(), Zeroizing::new(key.serialize_pem()))
     }
 
     /// Makes the authority after this one, and its cross certificate.
     pub fn make_next(&self, now: OffsetDateTime, lifetimes: &Lifetimes) -> Result<(Self, Certificate), AuthorityError> {
         let next = Self::make(now, lifetimes)?;
         let name = next.certificate().common_name().ok_or(CertificateError::Form)?;
-        // None can stand above the last, which this authority signs as one of several at most.
+        // A chain has at most `MAX_CROSSES` cross certificates, so at most one fewer stand below this one.
         let mut params = authority_params(name, MAX_CROSSES - 1);
-        let own = self.certificate();
-        // A clock that was wrong when one of the two was made must not cut the life of the cross certificate.
-        validity(&mut params, (now - LEEWAY).min(own.not_before()), now.max(own.not_before()) + lifetimes.cross());
+        // A clock that was wrong when one of the two was made must not shorten the life of the cross certificate.
+        let signer_start = self.certificate().not_before();
+        set_validity(&mut params, (now - LEEWAY).min(signer_start), now.max(signer_start) + lifetimes.cross());
         params.use_authority_key_identifier_extension = true;
-        let made = params.signed_by(&KeyPair::from_pem(next.key_pem())?, &self.issuer()?)?;
-        let cross = Certificate::from_der(made.der().clone())?;
+        let cross = params.signed_by(&KeyPair::from_pem(next.key_pem())?, &self.issuer()?)?;
+        let cross = Certificate::from_der(cross.der().clone())?;
         Ok((next, cross))
     }
 
@@ -152,23 +152,23 @@ impl Authority {
         if !pair.certificate.is_authority() {
             return Err(AuthorityError::NotAnAuthority);
         }
-        // Whether it can sign is checked now, not when it has to.
+        // A key that can't sign is found now, not when a certificate is due.
         KeyPair::from_pem(&pair.key)?;
         Ok(Self(pair))
     }
 
-    /// Its certificate, which clients trust.
+    /// Returns the authority's certificate, which clients trust.
     pub fn certificate(&self) -> &Certificate {
         self.0.certificate()
     }
 
-    /// The private key, PEM.
+    /// Returns the private key as PEM.
     pub fn key_pem(&self) -> &Zeroizing<String> {
         self.0.key_pem()
     }
 
     /// Makes a serving certificate with its own key. It expires with its authority at the latest.
-    pub fn serving(
+    pub fn make_serving(
         &self,
         names: &ServingNames,
         now: OffsetDateTime,
@@ -176,13 +176,13 @@ impl Authority {
     ) -> Result<Pair, AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut params = parameters("nudge-injector");
-        validity(&mut params, now - LEEWAY, (now + lifetimes.certificate).min(self.certificate().not_after()));
+        set_validity(&mut params, now - LEEWAY, (now + lifetimes.certificate).min(self.certificate().not_after()));
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.subject_alt_names = names.to_sans()?;
-        let made = params.signed_by(&key, &self.issuer()?)?;
-        Pair::from_pem(&made.pem(), Zeroizing::new(key.serialize_pem()))
+        let certificate = params.signed_by(&key, &self.issuer()?)?;
+        Pair::from_pem(&certificate.pem(), Zeroizing::new(key.serialize_pem()))
     }
 }
 
@@ -200,7 +200,7 @@ fn parameters(name: &str) -> CertificateParams {
     params
 }
 
-fn validity(params: &mut CertificateParams, start: OffsetDateTime, end: OffsetDateTime) {
+fn set_validity(params: &mut CertificateParams, start: OffsetDateTime, end: OffsetDateTime) {
     params.not_before = start;
     params.not_after = end;
 }

@@ -1,4 +1,4 @@
-//! A parsed certificate: when it is valid, which servers it names, and who signed it.
+//! Parsed certificates: their validity, the servers that they name, and their issuers.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,12 +21,12 @@ pub enum CertificateError {
     /// The text is not PEM, or holds no certificate.
     #[error("no certificate in PEM form was found")]
     Pem(#[source] rustls::pki_types::pem::Error),
-    /// What the PEM holds is not a certificate.
+    /// The PEM does not hold a certificate.
     #[error("the certificate can't be parsed")]
     Form,
 }
 
-/// One certificate.
+/// A parsed certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     der: CertificateDer<'static>,
@@ -55,14 +55,14 @@ impl Certificate {
     /// Parses a certificate.
     pub fn from_der(der: CertificateDer<'static>) -> Result<Self, CertificateError> {
         let (_, parsed) = parse_x509_certificate(&der).map_err(|_| CertificateError::Form)?;
-        let at = |timestamp| OffsetDateTime::from_unix_timestamp(timestamp).map_err(|_| CertificateError::Form);
-        let not_before = at(parsed.validity().not_before.timestamp())?;
-        let not_after = at(parsed.validity().not_after.timestamp())?;
-        let alternative = parsed.subject_alternative_name().ok().flatten();
-        let names = alternative.into_iter().flat_map(|names| &names.value.general_names).filter_map(name_text);
-        // Names that are not valid here are ignored.
+        let time = |timestamp| OffsetDateTime::from_unix_timestamp(timestamp).map_err(|_| CertificateError::Form);
+        let not_before = time(parsed.validity().not_before.timestamp())?;
+        let not_after = time(parsed.validity().not_after.timestamp())?;
+        let extension = parsed.subject_alternative_name().ok().flatten();
+        let names = extension.into_iter().flat_map(|names| &names.value.general_names).filter_map(name_text);
+        // A name that can't be that of a server is ignored.
         let names = names.filter_map(|name| ServingNames::new([name]).ok());
-        let names = names.fold(ServingNames::default(), |all, name| all.and(&name));
+        let names = names.fold(ServingNames::default(), |names, name| names.and(&name));
         let is_authority = parsed.basic_constraints().ok().flatten().is_some_and(|constraints| constraints.value.ca);
         let (subject, issuer) = (parsed.subject().as_raw().to_vec(), parsed.issuer().as_raw().to_vec());
         let common_name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
@@ -71,37 +71,37 @@ impl Certificate {
         Ok(Self { der, pem, not_before, not_after, names, is_authority, subject, issuer, common_name })
     }
 
-    /// The certificate in DER form.
+    /// Returns the certificate in DER form.
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
 
-    /// The certificate in PEM form.
+    /// Returns the certificate in PEM form.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// The first moment at which it is valid.
+    /// Returns the first moment at which the certificate is valid.
     pub fn not_before(&self) -> OffsetDateTime {
         self.not_before
     }
 
-    /// The last moment at which it is valid.
+    /// Returns the last moment at which the certificate is valid.
     pub fn not_after(&self) -> OffsetDateTime {
         self.not_after
     }
 
-    /// The names of the servers it is for.
+    /// Returns the names of the servers that the certificate is for.
     pub fn names(&self) -> &ServingNames {
         &self.names
     }
 
-    /// Returns whether it is a CA certificate.
+    /// Returns whether this is a CA certificate.
     pub fn is_authority(&self) -> bool {
         self.is_authority
     }
 
-    /// The common name of its subject.
+    /// Returns the common name of the subject.
     pub fn common_name(&self) -> Option<&str> {
         self.common_name.as_deref()
     }
@@ -111,32 +111,32 @@ impl Certificate {
         self.subject == other.subject
     }
 
-    /// Returns whether it names `authority` as its issuer. The name alone proves nothing.
+    /// Returns whether the certificate names `authority` as its issuer. The name alone proves nothing.
     pub fn names_as_issuer(&self, authority: &Self) -> bool {
         self.issuer == authority.subject
     }
 
-    /// Returns whether it is valid at that moment.
+    /// Returns whether the certificate is valid at that moment.
     pub fn is_valid_at(&self, now: OffsetDateTime) -> bool {
         self.not_before <= now && now < self.not_after
     }
 
-    /// Returns whether `authority` has signed it as a serving certificate.
+    /// Returns whether `authority` has signed this as a serving certificate.
     pub fn is_signed_by(&self, authority: &Self) -> bool {
         let mut roots = RootCertStore::empty();
         let parsed = ParsedCertificate::try_from(&self.der);
         let (Ok(()), Ok(parsed)) = (roots.add(authority.der.clone()), parsed) else { return false };
-        // At a moment when it is valid; whether it is valid now is checked elsewhere.
-        let since_epoch = u64::try_from(self.not_before.unix_timestamp()).unwrap_or_default().saturating_add(1);
-        let at = UnixTime::since_unix_epoch(Duration::from_secs(since_epoch));
+        // The signature is checked for a moment of validity; `is_valid_at` checks the time.
+        let seconds = u64::try_from(self.not_before.unix_timestamp()).unwrap_or_default().saturating_add(1);
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let algorithms = default_provider().signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], at, algorithms).is_ok()
+        verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], time, algorithms).is_ok()
     }
 }
 
 impl std::fmt::Debug for Certificate {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Certificate({} to {})", self.not_before, self.not_after)
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Certificate({} to {})", self.not_before, self.not_after)
     }
 }
 
@@ -144,9 +144,9 @@ fn name_text(name: &GeneralName<'_>) -> Option<String> {
     match name {
         GeneralName::DNSName(name) => Some((*name).to_owned()),
         GeneralName::IPAddress(bytes) => {
-            let four = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
-            let sixteen = <[u8; 16]>::try_from(*bytes).map(IpAddr::from);
-            four.or(sixteen).ok().map(|address| address.to_string())
+            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let address = v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
+            address.ok().map(|address| address.to_string())
         }
         _ => None,
     }
@@ -178,7 +178,7 @@ mod tests {
         let lifetimes = Lifetimes::default();
         let names = ServingNames::new(["hub.test", "127.0.0.1", "::1"]).unwrap();
         let [one, other] = [(); 2].map(|()| Authority::make(now, &lifetimes).unwrap());
-        let serving = one.serving(&names, now, &lifetimes).unwrap();
+        let serving = one.make_serving(&names, now, &lifetimes).unwrap();
         let read = Certificate::from_pem(serving.certificate().pem()).unwrap();
         assert_eq!(read.names(), &names);
         assert_eq!(read.not_after(), now + lifetimes.certificate);

@@ -1,4 +1,4 @@
-//! The cross certificates that are sent with a serving certificate, and what they say about who trusts it.
+//! The cross certificates that are sent with a serving certificate, and the pods that trust it because of them.
 
 use std::time::Duration;
 
@@ -8,50 +8,51 @@ use super::authority::{AUTHORITY_NAME, Pair};
 use super::certificate::Certificate;
 use super::lifetimes::{LEEWAY, MAX_CROSSES};
 
-/// Pods that lose their trust within this time are reported.
-const TRUST_LOSS_NOTICE: Duration = Duration::from_hours(180 * 24);
+/// The time before which pods are reported that will lose their trust.
+const TRUST_LOSS_NOTICE_PERIOD: Duration = Duration::from_hours(180 * 24);
 
-/// The cross certificates that lead from `authority` to older ones, the newest first; none that is not valid.
+/// Returns the valid cross certificates that lead from `authority` to older ones, the newest first.
 pub(super) fn chain(authority: &Certificate, crosses: &[Certificate], now: OffsetDateTime) -> Vec<Certificate> {
     let first = crosses.iter().find(|cross| cross.is_for_subject_of(authority) && cross.is_valid_at(now));
     let next = |last: &&Certificate| {
         let last = *last;
         crosses.iter().find(|cross| last.names_as_issuer(cross) && cross.is_valid_at(now))
     };
-    // Bounded, so that certificates that name each other do no harm.
+    // The bound also ends a cycle of certificates that name each other.
     std::iter::successors(first, next).take(MAX_CROSSES as usize).cloned().collect()
 }
 
-/// Who trusts the serving certificate: an agent trusts the authorities of the moment at which its pod was injected.
+/// The clients that trust the serving certificate. An agent trusts the authorities of the moment at which its pod was injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trust {
-    /// When the authority that signed it expires.
+    /// The end of the authority that signed the serving certificate.
     pub authority_expires: OffsetDateTime,
-    /// Which pods trust it. `None` where the authority is not Nudge's own: then its age says nothing about the one before.
+    /// The pods that trust it. `None` if the authority is not Nudge's own, as its age then says nothing about the previous one.
     pub pods: Option<TrustingPods>,
 }
 
 /// The pods that trust the serving certificate, by the time of their creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrustingPods {
-    /// Older pods do not trust it.
+    /// The creation time of the oldest pods that trust it.
     pub since: OffsetDateTime,
-    /// Pods that are older than this, and not older than `since`, lose their trust within 180 days.
+    /// The creation time before which these pods lose their trust within 180 days.
     pub lasting_since: OffsetDateTime,
 }
 
 impl Trust {
-    /// Who trusts `serving`, by the certificates in `bundle` and those that are sent with it.
+    /// Finds out who trusts `serving`, by the certificates in `bundle` and those that are sent with it.
     pub(super) fn of(serving: &Pair, bundle: &[Certificate], now: OffsetDateTime) -> Option<Self> {
-        let signed = |certificate: &Certificate| bundle.iter().find(|authority| certificate.names_as_issuer(authority));
-        let authority = signed(serving.certificate()).or_else(|| serving.chain().iter().rev().find_map(signed))?;
+        let issuer = |certificate: &Certificate| bundle.iter().find(|authority| certificate.names_as_issuer(authority));
+        let authority = issuer(serving.certificate()).or_else(|| serving.chain().iter().rev().find_map(issuer))?;
         let is_own = authority.common_name().is_some_and(|name| name.starts_with(AUTHORITY_NAME));
-        // A cross certificate is valid from the moment at which the authority is that signed it.
-        let since = |at| {
-            let crosses = chain(authority, serving.chain(), at);
+        // A cross certificate is valid from the same moment as the authority that signed it.
+        let since = |time| {
+            let crosses = chain(authority, serving.chain(), time);
             crosses.iter().map(Certificate::not_before).fold(authority.not_before(), OffsetDateTime::min) + LEEWAY
         };
-        let pods = is_own.then(|| TrustingPods { since: since(now), lasting_since: since(now + TRUST_LOSS_NOTICE) });
+        let pods =
+            is_own.then(|| TrustingPods { since: since(now), lasting_since: since(now + TRUST_LOSS_NOTICE_PERIOD) });
         Some(Self { authority_expires: authority.not_after(), pods })
     }
 }

@@ -1,5 +1,4 @@
-//! Certificates in files that something else writes: the Secret that the keeper of Nudge's own authority fills, cert-manager, or a CSI
-//! driver.
+//! Reads certificates from files that something else writes: the keeper of Nudge's own authority, cert-manager, or a CSI driver.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,15 +8,15 @@ use zeroize::Zeroizing;
 use super::authority::{AuthorityError, Pair};
 use super::certificate::Certificate;
 
-/// Longest file that is read.
+/// The maximum bytes of a file.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Where the files are.
+/// The paths of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// The serving certificate and the certificates that lead to its authority, PEM.
     pub certificate: PathBuf,
-    /// Its private key, PEM.
+    /// The private key of the serving certificate, PEM.
     pub key: PathBuf,
     /// The CA certificates that clients trust, PEM. Pods get them by injection.
     pub authority: PathBuf,
@@ -26,7 +25,7 @@ pub struct CertificateFiles {
 /// Why the files can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// One can't be read.
+    /// A file can't be read.
     #[error("can't read {}", path.display())]
     Read {
         /// The file.
@@ -34,7 +33,7 @@ pub enum FilesError {
         /// The cause.
         source: io::Error,
     },
-    /// One is too long for a certificate or key.
+    /// A file is too long for a certificate or key.
     #[error("{} is longer than {MAX_FILE_BYTES} bytes, so it is not a certificate; mount a file in PEM form", path.display())]
     TooLong {
         /// The file.
@@ -58,26 +57,26 @@ pub enum FilesError {
     },
 }
 
-/// The content of the files. Compared by content, which detects every way of replacing files.
+/// The content of the files.
 #[derive(Clone, Debug)]
-pub(super) struct Loaded {
+pub(super) struct FileContents {
     pub(super) pair: Pair,
     pub(super) bundle: String,
 }
 
 impl CertificateFiles {
-    /// The usual names in a folder that a Secret of type `kubernetes.io/tls` is mounted to.
+    /// Returns the paths in a folder that a Secret of type `kubernetes.io/tls` is mounted to.
     pub fn in_folder(folder: &Path) -> Self {
         let path = |name: &str| folder.join(name);
         Self { certificate: path("tls.crt"), key: path("tls.key"), authority: path("ca.crt") }
     }
 
-    /// Reads the files. A mount may be replaced between two reads; then certificate and key don't match, and reading again helps.
-    pub(super) fn load(&self) -> Result<Loaded, FilesError> {
+    /// Reads the files. If a mount is replaced between two reads, certificate and key don't match, so one failure is retried.
+    pub(super) fn load(&self) -> Result<FileContents, FilesError> {
         self.load_once().or_else(|_| self.load_once())
     }
 
-    fn load_once(&self) -> Result<Loaded, FilesError> {
+    fn load_once(&self) -> Result<FileContents, FilesError> {
         let certificate = read(&self.certificate)?;
         let key = read(&self.key)?;
         let pair = Pair::from_pem(&certificate, key).map_err(|source| FilesError::Pair {
@@ -85,16 +84,12 @@ impl CertificateFiles {
             key: self.key.clone(),
             source,
         })?;
-        Ok(Loaded { pair, bundle: bundle(&self.authority)? })
+        let authorities = Certificate::all_from_pem(&read(&self.authority)?);
+        if authorities.is_empty() {
+            return Err(FilesError::NoAuthority { path: self.authority.clone() });
+        }
+        Ok(FileContents { pair, bundle: authorities.iter().map(Certificate::pem).collect() })
     }
-}
-
-fn bundle(path: &Path) -> Result<String, FilesError> {
-    let all = Certificate::all_from_pem(&read(path)?);
-    if all.is_empty() {
-        return Err(FilesError::NoAuthority { path: path.to_owned() });
-    }
-    Ok(all.iter().map(Certificate::pem).collect())
 }
 
 fn read(path: &Path) -> Result<Zeroizing<String>, FilesError> {
@@ -117,7 +112,7 @@ mod tests {
 
     fn put(folder: &Path, authority: &Authority) -> Pair {
         let names = ServingNames::new(["hub.test"]).unwrap();
-        let pair = authority.serving(&names, OffsetDateTime::now_utc(), &Lifetimes::default()).unwrap();
+        let pair = authority.make_serving(&names, OffsetDateTime::now_utc(), &Lifetimes::default()).unwrap();
         std::fs::write(folder.join("tls.crt"), pair.certificate().pem()).unwrap();
         std::fs::write(folder.join("tls.key"), pair.key_pem().as_bytes()).unwrap();
         std::fs::write(folder.join("ca.crt"), authority.certificate().pem()).unwrap();
@@ -170,12 +165,12 @@ mod tests {
         let names = ServingNames::new(["hub.test"]).unwrap();
         let one = authority();
         let (two, cross) = one.make_next(now, &lifetimes).unwrap();
-        mount(folder.path(), 1, &one.serving(&names, now, &lifetimes).unwrap(), one.certificate().pem());
+        mount(folder.path(), 1, &one.make_serving(&names, now, &lifetimes).unwrap(), one.certificate().pem());
         let files = CertificateFiles::in_folder(folder.path());
         let (certificates, rotation) = Certificates::from_files(files.clone(), Duration::from_millis(5)).unwrap();
         tokio::spawn(rotation);
 
-        let serving = two.serving(&names, now, &lifetimes).unwrap();
+        let serving = two.make_serving(&names, now, &lifetimes).unwrap();
         for (count, chain) in [(2, Vec::new()), (3, vec![cross.clone()])] {
             mount(folder.path(), count, &serving.clone().with_chain(chain.clone()), two.certificate().pem());
             assert_eq!(files.load().unwrap().pair.chain(), chain);

@@ -1,4 +1,4 @@
-//! The certificates in use: what listeners serve, what clients trust, and the rotation that keeps both up to date.
+//! The certificates in use: the one that listeners serve, those that clients trust, and the rotation of both.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use super::files::{CertificateFiles, FilesError};
 use super::keeper::{KeepError, Keeper, Stores};
 use super::lifetimes::{Lifetimes, LifetimesError};
 use super::names::ServingNames;
-use super::resolver::Hot;
+use super::resolver::NewestCertificate;
 use super::store::{SecretStore, StoreError};
 use super::stored::Stored;
 
-/// The pauses after failures to read the first certificates.
-const RETRY: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
+/// The delays after failures to read the first certificates.
+const FIRST_READ_BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
 
 /// Why there are no certificates.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ pub enum CertificatesError {
     Tls(#[from] rustls::Error),
 }
 
-/// Keeps the certificates up to date; it has to be run, and never ends.
+/// The task that keeps the certificates up to date. It never ends.
 pub type Rotation = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The certificates in use.
@@ -59,8 +59,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Keeps the certificates in the stores, and uses them. Retries until the stores answer; one that belongs to somebody else is an
-    /// error.
+    /// Keeps the certificates in the stores, and uses them. Retries until the stores answer; a store that belongs to somebody else
+    /// is an error.
     pub async fn keep<S: SecretStore>(
         stores: Stores<S>,
         names: ServingNames,
@@ -75,12 +75,12 @@ impl Certificates {
             let mut faults = Faults::default();
             loop {
                 sleep(with_jitter(lifetimes.check)).await;
-                // By the wall clock, each time anew: a long timer would not see the clock step.
-                let used = match keeper.settle(OffsetDateTime::now_utc).await {
-                    Ok(stored) => in_use.take_stored(&stored),
-                    Err(error) => Err(error.into()),
-                };
-                faults.log(used);
+                // The wall clock is read each time, as a long timer would not notice that it is set.
+                let stored = keeper.settle(OffsetDateTime::now_utc).await;
+                faults.log(stored.map_err(CertificatesError::from).and_then(|stored| {
+                    let pair = stored.serving.as_ref().ok_or(KeepError::Restless)?;
+                    in_use.update(pair, &stored.bundle())
+                }));
             }
         };
         Ok((certificates, Box::pin(rotation)))
@@ -88,66 +88,62 @@ impl Certificates {
 
     /// Uses the certificates in files, which are read again every `check`.
     pub fn from_files(files: CertificateFiles, check: Duration) -> Result<(Self, Rotation), CertificatesError> {
-        let loaded = files.load()?;
-        let (certificates, mut in_use) = Self::new(&loaded.pair, &loaded.bundle)?;
+        let contents = files.load()?;
+        let (certificates, mut in_use) = Self::new(&contents.pair, &contents.bundle)?;
         let rotation = async move {
             let mut faults = Faults::default();
             loop {
                 sleep(with_jitter(check)).await;
-                let loaded = files.load().map_err(CertificatesError::from);
-                faults.log(loaded.and_then(|loaded| in_use.take(&loaded.pair, &loaded.bundle)));
+                let contents = files.load().map_err(CertificatesError::from);
+                faults.log(contents.and_then(|contents| in_use.update(&contents.pair, &contents.bundle)));
             }
         };
         Ok((certificates, Box::pin(rotation)))
     }
 
     fn new(pair: &Pair, bundle: &str) -> Result<(Self, InUse), CertificatesError> {
-        let hot = Arc::new(Hot::new(pair.certified()?));
+        let resolver = Arc::new(NewestCertificate::new(pair.certified_key()?));
         let (serving, bundle) = (watch::Sender::new(Arc::new(pair.clone())), watch::Sender::new(Arc::from(bundle)));
-        let config = Arc::new(server_config(hot.clone())?);
+        let config = Arc::new(server_config(resolver.clone())?);
         let certificates = Self { config, serving: serving.subscribe(), bundle: bundle.subscribe() };
-        Ok((certificates, InUse { hot, serving, bundle }))
+        Ok((certificates, InUse { resolver, serving, bundle }))
     }
 
-    /// Settings for listeners: TLS 1.2 and 1.3, HTTP/1.1, always the newest certificate.
+    /// Returns the settings of listeners: TLS 1.2 and 1.3, HTTP/1.1, always the newest certificate.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
 
-    /// The CA certificates that clients trust, PEM; empty where there is nothing to publish. Changes only while the rotation runs.
+    /// Returns the CA certificates that clients trust, PEM; empty if there is nothing to publish. Changes only while the rotation
+    /// runs.
     pub fn ca_bundle(&self) -> watch::Receiver<Arc<str>> {
         self.bundle.clone()
     }
 
-    /// When the serving certificate expires.
+    /// Returns the end of the serving certificate.
     pub fn expires(&self) -> OffsetDateTime {
         self.serving.borrow().certificate().not_after()
     }
 
-    /// Who trusts the serving certificate now; `None` where none of the CA certificates has signed it.
+    /// Returns who trusts the serving certificate now; `None` if none of the CA certificates has signed it.
     pub fn trust(&self) -> Option<Trust> {
         let bundle = Certificate::all_from_pem(&self.bundle.borrow());
         Trust::of(&self.serving.borrow(), &bundle, OffsetDateTime::now_utc())
     }
 }
 
-/// What is served and published, as the rotation changes it.
+/// The certificates that are served and published, as the rotation changes them.
 #[derive(Debug)]
 struct InUse {
-    hot: Arc<Hot>,
+    resolver: Arc<NewestCertificate>,
     serving: watch::Sender<Arc<Pair>>,
     bundle: watch::Sender<Arc<str>>,
 }
 
 impl InUse {
-    fn take_stored(&mut self, stored: &Stored) -> Result<(), CertificatesError> {
-        let pair = stored.serving.as_ref().ok_or(KeepError::Restless)?;
-        self.take(pair, &stored.bundle())
-    }
-
-    fn take(&mut self, pair: &Pair, bundle: &str) -> Result<(), CertificatesError> {
-        if !self.serving.borrow().is_same(pair) {
-            self.hot.put(pair.certified()?);
+    fn update(&mut self, pair: &Pair, bundle: &str) -> Result<(), CertificatesError> {
+        if !self.serving.borrow().has_same_certificates(pair) {
+            self.resolver.set(pair.certified_key()?);
             self.serving.send_replace(Arc::new(pair.clone()));
             tracing::info!(expires = %pair.certificate().not_after(), "serving certificate replaced");
         }
@@ -162,7 +158,7 @@ impl InUse {
     }
 }
 
-/// Logs a failure once for as long as it lasts, and its end.
+/// The log of a failure, once for as long as it lasts, and of its end.
 #[derive(Debug, Default)]
 struct Faults(Option<String>);
 
@@ -181,7 +177,7 @@ impl Faults {
     }
 }
 
-/// The first certificates, without which nothing can be served.
+/// Reads or makes the first certificates, without which nothing can be served.
 async fn load_first<S: SecretStore>(keeper: &mut Keeper<S>) -> Result<Stored, KeepError> {
     let mut failures = 0;
     loop {
@@ -191,9 +187,9 @@ async fn load_first<S: SecretStore>(keeper: &mut Keeper<S>) -> Result<Stored, Ke
             ) => {
                 tracing::warn!(error = chain(&error), "reading the first certificates failed; retrying");
                 failures += 1;
-                sleep(with_jitter(RETRY.wait(failures))).await;
+                sleep(with_jitter(FIRST_READ_BACKOFF.wait(failures))).await;
             }
-            settled => return settled,
+            result => return result,
         }
     }
 }

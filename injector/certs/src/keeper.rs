@@ -12,21 +12,21 @@ use super::plan::{Cause, Step, plan};
 use super::store::{SecretStore, StoreError, StoredSecret, WriteOutcome};
 use super::stored::Stored;
 
-/// Most reads of the stores in a row. Each of a few replicas can be overtaken by each of the others once a step.
+/// The maximum number of reads of the stores in a row. Each of a few replicas can be overtaken by each of the others once a step.
 const MAX_ROUNDS: usize = 32;
-/// How long one call of a store may take.
+/// The maximum duration of one call of a store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there are no certificates at the moment.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// A Secret.
+    /// A Secret can't be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store does not answer.
     #[error("the API server gave no answer about the certificates' Secrets within {STORE_TIMEOUT:?}")]
     TooSlow,
-    /// A key or certificate.
+    /// A key or certificate can't be made or used.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
     /// The Secrets changed with every write.
@@ -53,16 +53,16 @@ pub struct Keeper<S> {
 }
 
 impl<S: SecretStore> Keeper<S> {
-    /// Keeps certificates for those names.
+    /// Makes a keeper of certificates for these names.
     pub fn new(stores: Stores<S>, names: ServingNames, lifetimes: Lifetimes) -> Self {
         Self { stores, names, lifetimes, reported: Vec::new() }
     }
 
-    /// Takes the steps that are due at `now`, and returns what is stored then.
+    /// Takes the steps that are due at `now`, and returns what is stored after them.
     pub async fn settle(&mut self, now: impl Fn() -> OffsetDateTime) -> Result<Stored, KeepError> {
         for _ in 0..MAX_ROUNDS {
-            let authority = in_time(self.stores.authority.read()).await?;
-            let serving = in_time(self.stores.serving.read()).await?;
+            let authority = with_timeout(self.stores.authority.read()).await?;
+            let serving = with_timeout(self.stores.serving.read()).await?;
             let stored = Stored::read(&authority.entries, &serving.entries);
             self.report(&stored.faults);
             let now = now();
@@ -70,10 +70,10 @@ impl<S: SecretStore> Keeper<S> {
             if step == Step::Keep {
                 return Ok(stored);
             }
-            let done = apply(step, stored, &self.names, now, &self.lifetimes)?;
+            let updated = apply(step, stored, &self.names, now, &self.lifetimes)?;
             // On a conflict the next round reads what another process has written.
-            if self.write(step, authority, serving, &done).await? == WriteOutcome::Done {
-                log(step, &done, now, &self.lifetimes);
+            if self.write(step, authority, serving, &updated).await? == WriteOutcome::Done {
+                log(step, &updated, now, &self.lifetimes);
             }
         }
         Err(KeepError::Restless)
@@ -84,15 +84,15 @@ impl<S: SecretStore> Keeper<S> {
         step: Step,
         authority: StoredSecret,
         serving: StoredSecret,
-        done: &Stored,
+        updated: &Stored,
     ) -> Result<WriteOutcome, KeepError> {
         match step {
             Step::Keep => Ok(WriteOutcome::Done),
             Step::Make(_) | Step::Rotate(_) | Step::DropOld => {
-                in_time(self.stores.authority.replace(authority, done.authority_entries())).await
+                with_timeout(self.stores.authority.replace(authority, updated.authority_entries())).await
             }
             Step::Renew(_) | Step::Publish => {
-                in_time(self.stores.serving.replace(serving, done.serving_entries())).await
+                with_timeout(self.stores.serving.replace(serving, updated.serving_entries())).await
             }
         }
     }
@@ -107,17 +107,17 @@ impl<S: SecretStore> Keeper<S> {
     }
 }
 
-async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, KeepError> {
-    let result = tokio::time::timeout(STORE_TIMEOUT, answer).await;
+async fn with_timeout<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, KeepError> {
+    let result = tokio::time::timeout(STORE_TIMEOUT, call).await;
     Ok(result.map_err(|_| KeepError::TooSlow)??)
 }
 
-fn log(step: Step, done: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) {
+fn log(step: Step, updated: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) {
     match step {
         Step::Keep => {}
         Step::Make(Cause::Empty) => tracing::info!("CA created"),
         Step::Make(cause) => {
-            let serving = done.serving.as_ref().map(|serving| serving.certificate().not_after());
+            let serving = updated.serving.as_ref().map(|serving| serving.certificate().not_after());
             let until = serving.map_or(now, |end| (end - lifetimes.certificate / 6).max(now));
             tracing::error!(
                 cause = cause.as_str(),

@@ -1,4 +1,5 @@
-//! Certificates of the webhooks and the hub: made and rotated by one role of the control plane, and read from files by the others.
+//! The certificates of the webhooks and the hub: one role of the control plane makes and rotates them, the others read them from
+//! files.
 
 mod apply;
 mod authority;
@@ -27,6 +28,6 @@ pub use keeper::{KeepError, Keeper, Stores};
 pub use lifetimes::{LEEWAY, Lifetimes, LifetimesError, MAX_CROSSES};
 pub use names::{ServingNameError, ServingNames};
 pub use plan::{Cause, Step, plan};
-pub use publish::{PublishTimes, publish_to_webhooks};
+pub use publish::{PUBLISH_CHECK_INTERVAL, publish_to_webhooks};
 pub use store::{KubeSecret, SecretStore, StoreError, StoredSecret, WriteOutcome};
 pub use stored::{Entries, Signer, Stored};

@@ -1,10 +1,10 @@
-//! How long certificates live, and when the next ones are made.
+//! The lifetimes of certificates, and when the next ones are made.
 
 use std::time::Duration;
 
-/// Most cross certificates that a server sends with its own certificate. Each is some 500 bytes of every handshake.
+/// The maximum number of cross certificates that a server sends with its own. Each takes some 500 bytes of every handshake.
 pub const MAX_CROSSES: u32 = 3;
-/// How far clocks may be behind: certificates are valid from this much earlier.
+/// The maximum lag of clocks: certificates are valid from this much earlier.
 pub const LEEWAY: Duration = Duration::from_hours(1);
 
 /// The times of a rotation.
@@ -14,13 +14,14 @@ pub const LEEWAY: Duration = Duration::from_hours(1);
 /// cross certificates, so a client that trusts one authority accepts the servers for at least twice an authority's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// How long an authority is valid.
+    /// The lifetime of an authority.
     pub authority: Duration,
-    /// How long a serving certificate is valid. It is renewed when two thirds are over.
+    /// The lifetime of a serving certificate. It is renewed when two thirds are over.
     pub certificate: Duration,
-    /// How long an authority is still published after the last certificate under it was replaced: until every server has the new one.
+    /// The time for which an authority is still published after the last certificate under it was replaced, until every server has
+    /// the new one.
     pub grace: Duration,
-    /// How often the clock and the stored certificates are checked.
+    /// The interval between checks of the clock and the stored certificates.
     pub check: Duration,
 }
 
@@ -44,22 +45,22 @@ impl Default for Lifetimes {
 impl Lifetimes {
     /// Checks that every step has time before anything expires.
     pub fn checked(self) -> Result<Self, LifetimesError> {
-        let refuse = |what| Err(LifetimesError { what });
+        let error = |what| Err(LifetimesError { what });
         if self.check.is_zero() || self.check * 18 > self.certificate {
-            return refuse(
+            return error(
                 "a serving certificate must live at least eighteen times as long as the time between two checks",
             );
         }
         if self.certificate + self.grace * 2 > self.authority / 3 {
-            return refuse(
+            return error(
                 "a third of an authority's life must be longer than a serving certificate's life and twice the grace time",
             );
         }
         Ok(self)
     }
 
-    /// How long a cross certificate is needed: until [`MAX_CROSSES`] later authorities were made, and the last certificate under the one
-    /// before has expired.
+    /// Returns the lifetime of a cross certificate: until [`MAX_CROSSES`] later authorities were made, and the last certificate under
+    /// the previous one has expired.
     pub(super) fn cross(&self) -> Duration {
         self.authority * 2 / 3 * MAX_CROSSES + self.certificate
     }

@@ -10,11 +10,10 @@ use rustls::pki_types::ServerName;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is neither a DNS name nor an IP address")]
 pub struct ServingNameError {
-    /// The text.
     name: String,
 }
 
-/// DNS names and IP addresses, each checked.
+/// A set of valid DNS names and IP addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServingNames(BTreeSet<String>);
 
@@ -24,7 +23,7 @@ impl ServingNames {
         let checked = names.into_iter().map(|name| {
             let name = name.as_ref();
             match ServerName::try_from(name) {
-                // One form for each address, for comparisons.
+                // Each address has only one form, so that names can be compared.
                 Ok(ServerName::IpAddress(address)) => Ok(IpAddr::from(address).to_string()),
                 Ok(_) => Ok(name.to_ascii_lowercase()),
                 Err(_) => Err(ServingNameError { name: name.to_owned() }),
@@ -33,7 +32,7 @@ impl ServingNames {
         Ok(Self(checked.collect::<Result<_, _>>()?))
     }
 
-    /// The union of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn and(&self, others: &Self) -> Self {
         Self(self.0.union(&others.0).cloned().collect())
@@ -44,7 +43,7 @@ impl ServingNames {
         others.0.is_subset(&self.0)
     }
 
-    /// The number of names.
+    /// Returns the number of names.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,4 +1,4 @@
-//! The next step on the stored certificates: a pure function of them and the time.
+//! Decides the next step on the stored certificates: a pure function of them and the time.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::lifetimes::{LEEWAY, Lifetimes};
 use super::names::ServingNames;
 use super::stored::{Signer, Stored};
 
-/// The next step. Each writes one Secret, and leaves what can be used, so that a crash between two does no harm.
+/// A step. Each writes one Secret, after which the certificates can be used, so that a crash between two steps does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing is due.
     Keep,
-    /// Start over with an authority that nobody trusts yet: there is none that could sign a cross certificate.
+    /// Start over with an authority that nobody trusts yet, as no authority could sign a cross certificate.
     Make(Cause),
-    /// Make the next authority, cross-signed by the one before. What that has signed stays in use until it is renewed.
+    /// Make the next authority, cross-signed by the previous one, whose certificates stay in use until they are renewed.
     Rotate(Cause),
     /// Make another serving certificate.
     Renew(Cause),
@@ -32,7 +32,7 @@ pub enum Step {
 pub enum Cause {
     /// Nothing is stored yet.
     Empty,
-    /// Most of its life is over.
+    /// Most of the certificate's life is over.
     Due,
     /// There is no authority that can be used.
     NoAuthority,
@@ -47,7 +47,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The cause, for the log.
+    /// Returns the cause, for the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Empty => "nothing is stored yet",
@@ -76,39 +76,54 @@ pub fn plan(stored: &Stored, names: &ServingNames, now: OffsetDateTime, lifetime
         return Step::Rotate(Cause::Due);
     }
     let serving = stored.serving.as_ref().map(Pair::certificate).filter(|serving| serving.is_valid_at(now));
-    let Some((serving, current)) = serving.and_then(|serving| Some((serving, is_current(serving, stored)?))) else {
+    let Some((serving, issuer)) = serving.and_then(|serving| Some((serving, find_issuer(serving, stored)?))) else {
         return Step::Renew(Cause::NoServing);
     };
     if !serving.names().cover(names) {
         return Step::Renew(Cause::Names);
     }
-    // It changes to another authority later than it would be renewed: so every authority is published for a while before it is used.
-    if is_due(serving, now, lifetimes.certificate / if current { 3 } else { 6 }) {
+    // A certificate of an old authority is renewed later, so that every authority is published for a while before it is used.
+    let remaining = match issuer {
+        KnownIssuer::Signer => lifetimes.certificate / 3,
+        KnownIssuer::Old => lifetimes.certificate / 6,
+    };
+    if is_due(serving, now, remaining) {
         return Step::Renew(Cause::Due);
     }
-    if kept_old(stored, now, lifetimes).len() < stored.old.len() {
+    if needed_old_authorities(stored, now, lifetimes).len() < stored.old.len() {
         return Step::DropOld;
     }
     if stored.published == stored.authorities() { Step::Keep } else { Step::Publish }
 }
 
-/// Returns whether the authority that signs has signed the serving certificate, or one that did before. `None`: neither has.
-fn is_current(serving: &Certificate, stored: &Stored) -> Option<bool> {
-    let by = |authority: &Certificate| serving.names_as_issuer(authority) && serving.is_signed_by(authority);
-    let current = stored.signer.as_ref().is_some_and(|signer| by(signer.certificate()));
-    (current || stored.old.iter().any(by)).then_some(current)
+/// The authority that has signed a serving certificate.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KnownIssuer {
+    /// The authority that signs now.
+    Signer,
+    /// An authority that signed before.
+    Old,
 }
 
-/// Returns whether no more than `rest` of its life is left.
-fn is_due(certificate: &Certificate, now: OffsetDateTime, rest: Duration) -> bool {
-    now >= certificate.not_after() - rest
+fn find_issuer(serving: &Certificate, stored: &Stored) -> Option<KnownIssuer> {
+    let signed_by = |authority: &Certificate| serving.names_as_issuer(authority) && serving.is_signed_by(authority);
+    if stored.signer.as_ref().is_some_and(|signer| signed_by(signer.certificate())) {
+        return Some(KnownIssuer::Signer);
+    }
+    stored.old.iter().any(signed_by).then_some(KnownIssuer::Old)
 }
 
-/// The old authorities that clients still need: none when every server has had time to take what the present one has signed.
-pub(super) fn kept_old(stored: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) -> Vec<Certificate> {
-    let serving =
-        stored.serving.as_ref().map(Pair::certificate).filter(|&serving| is_current(serving, stored) == Some(true));
-    if serving.is_some_and(|serving| now >= serving.not_before() + LEEWAY + lifetimes.grace) {
+/// Returns whether at most `remaining` of the certificate's life is left.
+fn is_due(certificate: &Certificate, now: OffsetDateTime, remaining: Duration) -> bool {
+    now >= certificate.not_after() - remaining
+}
+
+/// Returns the old authorities that clients still need: none when every server has had time to take a certificate of the present
+/// authority.
+pub(super) fn needed_old_authorities(stored: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) -> Vec<Certificate> {
+    let serving = stored.serving.as_ref().map(Pair::certificate);
+    let current = serving.filter(|serving| find_issuer(serving, stored) == Some(KnownIssuer::Signer));
+    if current.is_some_and(|serving| now >= serving.not_before() + LEEWAY + lifetimes.grace) {
         return Vec::new();
     }
     stored.old.iter().filter(|old| old.not_after() > now).cloned().collect()

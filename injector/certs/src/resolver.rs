@@ -1,4 +1,4 @@
-//! The serving certificate of TLS handshakes, replaced under running listeners.
+//! The serving certificate of TLS handshakes, which can be replaced while listeners run.
 
 use std::sync::Arc;
 
@@ -6,28 +6,22 @@ use parking_lot::RwLock;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// Resolves every handshake to the newest certificate.
+/// The newest certificate, to which every handshake is resolved.
 #[derive(Debug)]
-pub(super) struct Hot {
-    certified: RwLock<Arc<CertifiedKey>>,
-}
+pub(super) struct NewestCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl Hot {
-    pub(super) fn new(certified: CertifiedKey) -> Self {
-        Self { certified: RwLock::new(Arc::new(certified)) }
+impl NewestCertificate {
+    pub(super) fn new(key: CertifiedKey) -> Self {
+        Self(RwLock::new(Arc::new(key)))
     }
 
-    pub(super) fn put(&self, certified: CertifiedKey) {
-        *self.certified.write() = Arc::new(certified);
-    }
-
-    fn get(&self) -> Arc<CertifiedKey> {
-        Arc::clone(&self.certified.read())
+    pub(super) fn set(&self, key: CertifiedKey) {
+        *self.0.write() = Arc::new(key);
     }
 }
 
-impl ResolvesServerCert for Hot {
+impl ResolvesServerCert for NewestCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.get())
+        Some(Arc::clone(&self.0.read()))
     }
 }

@@ -15,7 +15,7 @@ use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerCo
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use super::resolver::Hot;
+use super::resolver::NewestCertificate;
 use super::*;
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -80,7 +80,9 @@ fn connects(anchors: &[Certificate], serving: &Pair, now: OffsetDateTime) -> Res
     let client = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(At(now)));
     let client = client.with_safe_default_protocol_versions()?.with_root_certificates(roots(anchors));
     let server = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let server = server.with_no_client_auth().with_cert_resolver(Arc::new(Hot::new(serving.certified().unwrap())));
+    let server = server
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(NewestCertificate::new(serving.certified_key().unwrap())));
     let name = ServerName::try_from("hub.test").unwrap();
     let mut client = Connection::from(ClientConnection::new(Arc::new(client.with_no_client_auth()), name)?);
     let mut server = Connection::from(ServerConnection::new(Arc::new(server))?);
@@ -420,12 +422,12 @@ fn unrelated_and_expired_certificates_are_refused() {
     let signer = secrets.stored().signer.unwrap();
     let later = now + lifetimes().cross() + MINUTE;
     let long = Lifetimes { authority: YEAR * 30, certificate: YEAR, ..Lifetimes::default() };
-    let foreign = signer.able().unwrap().serving(&names(), now, &lifetimes()).unwrap();
+    let foreign = signer.able().unwrap().make_serving(&names(), now, &lifetimes()).unwrap();
     connects(&first, &foreign.with_chain(serving.chain().to_vec()), now).unwrap();
     let authority = Authority::make(now, &long).unwrap();
     let (next, cross) =
         authority.make_next(now, &Lifetimes { authority: MINUTE, certificate: MINUTE, ..long }).unwrap();
-    let short = next.serving(&names(), now, &long).unwrap().with_chain(vec![cross.clone()]);
+    let short = next.make_serving(&names(), now, &long).unwrap().with_chain(vec![cross.clone()]);
     connects(&[authority.certificate().clone()], &short, now).unwrap();
     assert!(!cross.is_valid_at(later));
     connects(&[authority.certificate().clone()], &short, cross.not_after() + MINUTE).unwrap_err();
@@ -443,7 +445,7 @@ fn an_authority_of_the_same_name_with_another_key_is_refused() {
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let forged = params.self_signed(&key).unwrap();
     let forger = Authority::from_pem(&forged.pem(), Zeroizing::new(key.serialize_pem())).unwrap();
-    let serving = forger.serving(&names(), start(), &lifetimes()).unwrap();
+    let serving = forger.make_serving(&names(), start(), &lifetimes()).unwrap();
     let chain = vec![forger.certificate().clone(), first[0].clone()];
     connects(&first, &serving.with_chain(chain), start()).unwrap_err();
 }

@@ -1,4 +1,4 @@
-//! Reads and writes a Secret of the certificates, always with its resource version. It is never created: nobody needs that right.
+//! Reads and writes a Secret of the certificates, always with its resource version. Nudge never creates it, so needs no right to.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,22 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::stored::Entries;
 
-/// Type of the Secrets in which others keep certificates.
+/// The type of the Secrets in which others keep certificates.
 const TLS_TYPE: &str = "kubernetes.io/tls";
-/// Field manager of writes.
+/// The field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";
 
 /// Why the Secret can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The API server refused or could not be reached.
+    /// The API server refused the call or could not be reached.
     #[error("can't {verb} Secret {name}")]
     Api {
         /// The verb.
         verb: &'static str,
-        /// Namespace and name.
+        /// The namespace and the name.
         name: String,
-        /// The refusal.
+        /// The cause.
         source: Box<kube::Error>,
     },
     /// The Secret does not exist.
@@ -35,7 +35,7 @@ pub enum StoreError {
         "Secret {name} does not exist, and Nudge may not create Secrets; apply deploy/base again, which has it without data"
     )]
     Missing {
-        /// Namespace and name.
+        /// The namespace and the name.
         name: String,
     },
     /// The Secret belongs to somebody else.
@@ -44,7 +44,7 @@ pub enum StoreError {
          and set NUDGE_CERTIFICATE_DIR"
     )]
     Foreign {
-        /// Namespace and name.
+        /// The namespace and the name.
         name: String,
     },
 }
@@ -52,9 +52,9 @@ pub enum StoreError {
 /// The Secret as it was read.
 #[derive(Clone, Debug, Default)]
 pub struct StoredSecret {
-    /// Its metadata, with the resource version.
+    /// The metadata, with the resource version.
     pub metadata: ObjectMeta,
-    /// Its entries.
+    /// The entries.
     pub entries: Entries,
 }
 
@@ -63,19 +63,19 @@ pub struct StoredSecret {
 pub enum WriteOutcome {
     /// The entries are stored.
     Done,
-    /// Somebody else wrote first: read again.
+    /// Somebody else wrote first, so the Secret must be read again.
     Conflict,
 }
 
-/// Where certificates are stored.
+/// A store of certificates.
 pub trait SecretStore: Send + Sync + 'static {
-    /// Reads what is stored.
+    /// Reads the stored Secret.
     fn read(&self) -> impl Future<Output = Result<StoredSecret, StoreError>> + Send;
 
     /// Stores the entries if the store is still as it was read.
     fn replace(
         &self,
-        found: StoredSecret,
+        previous: StoredSecret,
         entries: Entries,
     ) -> impl Future<Output = Result<WriteOutcome, StoreError>> + Send;
 }
@@ -89,40 +89,39 @@ pub struct KubeSecret {
 }
 
 impl KubeSecret {
-    /// The Secret of that name.
+    /// Makes a store in the Secret of this name.
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         let api = Api::namespaced(client, namespace);
         Self { api, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    fn title(&self) -> String {
+    fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    fn failed(&self, verb: &'static str, source: kube::Error) -> StoreError {
-        StoreError::Api { verb, name: self.title(), source: Box::new(source) }
-    }
-
-    fn parameters() -> PostParams {
-        PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+    fn api_error(&self, verb: &'static str, source: kube::Error) -> StoreError {
+        StoreError::Api { verb, name: self.full_name(), source: Box::new(source) }
     }
 }
 
 impl SecretStore for KubeSecret {
     async fn read(&self) -> Result<StoredSecret, StoreError> {
-        let secret = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", error))?;
-        let Some(secret) = secret else { return Err(StoreError::Missing { name: self.title() }) };
+        let secret = self.api.get_opt(&self.name).await.map_err(|error| self.api_error("read", error))?;
+        let Some(secret) = secret else { return Err(StoreError::Missing { name: self.full_name() }) };
         if secret.type_.as_deref() == Some(TLS_TYPE) {
-            return Err(StoreError::Foreign { name: self.title() });
+            return Err(StoreError::Foreign { name: self.full_name() });
         }
         let entries = secret.data.unwrap_or_default().into_iter();
         let entries = entries.map(|(name, value)| (name, Zeroizing::new(value.0))).collect();
         Ok(StoredSecret { metadata: secret.metadata, entries })
     }
 
-    async fn replace(&self, found: StoredSecret, entries: Entries) -> Result<WriteOutcome, StoreError> {
-        let mut secret = secret(found.metadata, &entries);
-        let result = self.api.replace(&self.name, &Self::parameters(), &secret).await;
+    async fn replace(&self, previous: StoredSecret, entries: Entries) -> Result<WriteOutcome, StoreError> {
+        let data = entries.iter().map(|(name, value)| (name.clone(), ByteString(value.to_vec()))).collect();
+        let (metadata, type_) = (previous.metadata, Some("Opaque".to_owned()));
+        let mut secret = Secret { metadata, data: Some(data), type_, ..Secret::default() };
+        let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let result = self.api.replace(&self.name, &parameters, &secret).await;
         wipe(&mut secret);
         match result {
             Ok(mut secret) => {
@@ -130,19 +129,14 @@ impl SecretStore for KubeSecret {
                 Ok(WriteOutcome::Done)
             }
             Err(error) if is_conflict(&error) => Ok(WriteOutcome::Conflict),
-            // It was deleted meanwhile.
+            // The Secret was deleted meanwhile.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(WriteOutcome::Conflict),
-            Err(error) => Err(self.failed("replace", error)),
+            Err(error) => Err(self.api_error("replace", error)),
         }
     }
 }
 
-fn secret(metadata: ObjectMeta, entries: &Entries) -> Secret {
-    let data: BTreeMap<_, _> = entries.iter().map(|(name, value)| (name.clone(), ByteString(value.to_vec()))).collect();
-    Secret { metadata, data: Some(data), type_: Some("Opaque".to_owned()), ..Secret::default() }
-}
-
-/// The client's own buffers are out of reach; this copy is not.
+/// Wipes the entries from memory. The buffers of the client are out of reach.
 fn wipe(secret: &mut Secret) {
     for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {
         value.0.zeroize();

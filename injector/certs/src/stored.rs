@@ -7,20 +7,20 @@ use zeroize::Zeroizing;
 use super::authority::{Authority, AuthorityError, Pair};
 use super::certificate::Certificate;
 
-/// The authority that signs.
+/// The entries of the authority that signs: certificate and key.
 const CA: [&str; 2] = ["ca.crt", "ca.key"];
-/// The authorities that signed before and are still published, without their keys.
+/// The entry of the authorities that signed before and are still published, without their keys.
 const OLD_CAS: &str = "old-ca.crt";
-/// The cross certificates, the newest first.
+/// The entry of the cross certificates, the newest first.
 const CROSSES: &str = "cross.crt";
-/// In the other Secret: the serving certificate with the cross certificates that are sent with it.
+/// The entries of the serving certificate in the other Secret: the certificates that are sent, and the key.
 const TLS: [&str; 2] = ["tls.crt", "tls.key"];
-/// There too: the authorities that clients trust.
+/// The entry of the authorities that clients trust in the other Secret.
 const PUBLISHED: &str = "ca.crt";
-/// Most old authorities, and most cross certificates, that are kept.
-pub(super) const MAX_OLD: usize = 4;
+/// The maximum number of old authorities, and of cross certificates.
+pub(super) const MAX_OLD_AUTHORITIES: usize = 4;
 
-/// The entries of a Secret. Private keys are wiped from memory with it.
+/// The entries of a Secret, which are wiped from memory when they are dropped.
 pub type Entries = BTreeMap<String, Zeroizing<Vec<u8>>>;
 
 /// The authority that signs.
@@ -28,12 +28,12 @@ pub type Entries = BTreeMap<String, Zeroizing<Vec<u8>>>;
 pub enum Signer {
     /// The authority has its private key.
     Able(Authority),
-    /// Its private key is missing or wrong: what it signed is valid, but it can't sign any more.
+    /// The private key is missing or wrong: certificates of the authority are valid, but it can't sign any more.
     Unable(Certificate),
 }
 
 impl Signer {
-    /// Its certificate.
+    /// Returns the authority's certificate.
     pub fn certificate(&self) -> &Certificate {
         match self {
             Self::Able(authority) => authority.certificate(),
@@ -41,7 +41,7 @@ impl Signer {
         }
     }
 
-    /// The authority, where it can sign.
+    /// Returns the authority if it can sign.
     pub fn able(&self) -> Option<&Authority> {
         match self {
             Self::Able(authority) => Some(authority),
@@ -50,12 +50,12 @@ impl Signer {
     }
 }
 
-/// The content of both Secrets, without what can't be used.
+/// The certificates in both Secrets that can be used.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
     /// The authority that signs.
     pub signer: Option<Signer>,
-    /// The authorities that signed before, as long as servers may still use what they signed.
+    /// The authorities that signed before, as long as servers may still use their certificates.
     pub old: Vec<Certificate>,
     /// The cross certificates, the newest first.
     pub crosses: Vec<Certificate>,
@@ -63,13 +63,12 @@ pub struct Stored {
     pub serving: Option<Pair>,
     /// The authorities that stand beside the serving certificate.
     pub published: Vec<Certificate>,
-    /// What can't be used, for the log.
+    /// The entries that can't be used, and why, for the log.
     pub faults: Vec<String>,
 }
 
 impl Stored {
-    /// Parses the entries of the authority's Secret and of the serving certificate's. What can't be used is left out, and listed as a
-    /// fault.
+    /// Parses the entries of the authority's Secret and of the serving certificate's. Entries that can't be used are listed as faults.
     pub fn read(authority: &Entries, serving: &Entries) -> Self {
         let mut faults = Vec::new();
         let mut fault = |name: &str, error: &AuthorityError| faults.push(format!("{name}: {error}"));
@@ -89,13 +88,13 @@ impl Stored {
             Pair::from_pem(&certificates, key).map_err(|error| fault(TLS[0], &error)).ok()
         });
         let mut old = authorities(authority, OLD_CAS);
-        old.truncate(MAX_OLD);
+        old.truncate(MAX_OLD_AUTHORITIES);
         let mut crosses = authorities(authority, CROSSES);
-        crosses.truncate(MAX_OLD);
+        crosses.truncate(MAX_OLD_AUTHORITIES);
         Self { signer, old, crosses, serving: pair, published: authorities(serving, PUBLISHED), faults }
     }
 
-    /// What to store in the authority's Secret.
+    /// Returns the entries of the authority's Secret.
     pub fn authority_entries(&self) -> Entries {
         let mut entries = Entries::new();
         if let Some(signer) = &self.signer {
@@ -113,7 +112,7 @@ impl Stored {
         entries
     }
 
-    /// What to store in the serving certificate's Secret.
+    /// Returns the entries of the serving certificate's Secret.
     pub fn serving_entries(&self) -> Entries {
         let mut entries = Entries::new();
         if let Some(serving) = &self.serving {
@@ -124,12 +123,12 @@ impl Stored {
         entries
     }
 
-    /// The authorities that clients trust: the one that signs, and those before it while servers may use what they signed.
+    /// Returns the authorities that clients trust: the one that signs, and the old ones.
     pub fn authorities(&self) -> Vec<Certificate> {
         self.signer.iter().map(Signer::certificate).chain(&self.old).cloned().collect()
     }
 
-    /// The certificates of these authorities, PEM.
+    /// Returns the certificates of the authorities that clients trust, as PEM.
     pub fn bundle(&self) -> String {
         pem(&self.authorities())
     }
@@ -156,6 +155,6 @@ fn authorities(entries: &Entries, name: &str) -> Vec<Certificate> {
 
 fn text(entries: &Entries, name: &str) -> Option<Zeroizing<String>> {
     let bytes = entries.get(name).filter(|bytes| !bytes.is_empty())?;
-    // What is not text is not PEM either, and becomes a fault.
+    // An entry that is not text is not PEM either, and becomes a fault.
     Some(Zeroizing::new(String::from_utf8_lossy(bytes).into_owned()))
 }

@@ -17,7 +17,7 @@ use nudge_admission::{
 };
 use nudge_certs::{
     Authority, Certificate, CertificateFiles, Certificates, CertificatesError, KeepError, Keeper, KubeSecret,
-    Lifetimes, PublishTimes, ServingNames, StoreError, Stores, publish_to_webhooks,
+    Lifetimes, PUBLISH_CHECK_INTERVAL, ServingNames, StoreError, Stores, publish_to_webhooks,
 };
 use nudge_tests::cluster::{Cluster, Options, Space};
 use nudge_tests::eventually;
@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_secs(30);
 const AUTHORITY: &str = "nudge-authority";
 const SERVING: &str = "nudge-serving";
 /// Checks often.
-const TIMES: PublishTimes = PublishTimes { check: Duration::from_millis(100) };
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A whole rotation in half a minute. Within the grace, a busy machine must have written a bundle, and its API server have taken it.
 fn brief() -> Lifetimes {
@@ -230,7 +230,7 @@ async fn requests_go_on_while_everything_is_rotated() -> Result<()> {
     let client = space.client.clone();
     create(&client, configuration(&space, "rotation", server.address())).await?;
     let publisher =
-        tokio::spawn(publish_to_webhooks(client.clone(), space.name.clone(), certificates.ca_bundle(), TIMES));
+        tokio::spawn(publish_to_webhooks(client.clone(), space.name.clone(), certificates.ca_bundle(), CHECK_INTERVAL));
     eventually(SOON, "the webhook is trusted", async || ask(&space).await.ok()).await?;
 
     let first = authorities(&bundle(&certificates));
@@ -309,15 +309,19 @@ async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
         Ok(cluster.audit(&space.name)?.iter().filter(|event| is(event)).count())
     };
     // While an installation is applied, it may come after the publisher, whose next check is 45 s away.
-    let (client, times) = (space.client.clone(), PublishTimes::default());
-    let publisher = tokio::spawn(publish_to_webhooks(client, space.name.clone(), certificates.ca_bundle(), times));
+    let (client, interval) = (space.client.clone(), PUBLISH_CHECK_INTERVAL);
+    let publisher = tokio::spawn(publish_to_webhooks(client, space.name.clone(), certificates.ca_bundle(), interval));
     eventually(SOON, "it was looked for", async || (reads().ok()? > 0).then_some(())).await?;
     create(&space.client, configuration(&space, "none", SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))).await?;
     let set = async || (api.get(&space.name).await.ok()?.webhooks?[0].client_config.ca_bundle.is_some()).then_some(());
-    eventually(PublishTimes::default().check / 3, "caBundle is set before the next check", set).await?;
+    eventually(PUBLISH_CHECK_INTERVAL / 3, "caBundle is set before the next check", set).await?;
     publisher.abort();
-    let publisher =
-        tokio::spawn(publish_to_webhooks(space.client.clone(), space.name.clone(), certificates.ca_bundle(), TIMES));
+    let publisher = tokio::spawn(publish_to_webhooks(
+        space.client.clone(),
+        space.name.clone(),
+        certificates.ca_bundle(),
+        CHECK_INTERVAL,
+    ));
     let expected = bundle(&certificates);
     let published = async || {
         let webhooks = api.get(&space.name).await.ok()?.webhooks?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use kube::Client;
 use nudge_certs::{
-    CertificateFiles, Certificates, CertificatesError, FilesError, KubeSecret, PublishTimes, Rotation, Stores,
-    publish_to_webhooks,
+    CertificateFiles, Certificates, CertificatesError, FilesError, KubeSecret, PUBLISH_CHECK_INTERVAL, Rotation,
+    Stores, publish_to_webhooks,
 };
 use nudge_protocol::error_chain::chain;
 
@@ -44,9 +44,9 @@ pub(super) async fn start(
 
 /// Keeps `caBundle` of the webhook configurations.
 pub(super) fn publish(client: &Client, certificates: &Certificates, tasks: &mut Tasks) {
-    let (client, bundle, times) = (client.clone(), certificates.ca_bundle(), PublishTimes::default());
+    let (client, bundle) = (client.clone(), certificates.ca_bundle());
     tasks.spawn_restarted("CA publication to webhooks", move || {
-        publish_to_webhooks(client.clone(), WEBHOOKS.to_owned(), bundle.clone(), times)
+        publish_to_webhooks(client.clone(), WEBHOOKS.to_owned(), bundle.clone(), PUBLISH_CHECK_INTERVAL)
     });
 }
 

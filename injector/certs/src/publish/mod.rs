@@ -11,41 +11,31 @@ use tokio::time::sleep;
 
 pub use webhooks::publish_to_webhooks;
 
-/// How often publications are checked.
-#[derive(Clone, Copy, Debug)]
-pub struct PublishTimes {
-    /// Between two checks: others may have overwritten the CA.
-    pub check: Duration,
-}
+/// The interval between checks whether others have overwritten the CA.
+pub const PUBLISH_CHECK_INTERVAL: Duration = Duration::from_secs(45);
 
-impl Default for PublishTimes {
-    fn default() -> Self {
-        Self { check: Duration::from_secs(45) }
-    }
-}
-
-/// How long the API server may take for one call.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// The maximum duration of one call of the API server.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the CA could not be published.
 #[derive(Debug, thiserror::Error)]
 enum PublishError {
-    /// The API server refused or could not be reached.
+    /// The API server refused the call or could not be reached.
     #[error("the API server refused")]
     Api(#[from] kube::Error),
     /// The API server did not answer in time.
-    #[error("the API server did not answer within {DEADLINE:?}")]
+    #[error("the API server did not answer within {CALL_TIMEOUT:?}")]
     TooSlow,
 }
 
-async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, PublishError> {
-    Ok(tokio::time::timeout(DEADLINE, answer).await.map_err(|_| PublishError::TooSlow)??)
+async fn with_timeout<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, PublishError> {
+    Ok(tokio::time::timeout(CALL_TIMEOUT, call).await.map_err(|_| PublishError::TooSlow)??)
 }
 
-/// Waits for another bundle or the next check; `false` when there will be no other bundle.
-async fn next_check(bundle: &mut watch::Receiver<Arc<str>>, check: Duration) -> bool {
+/// Waits for another bundle or the next check. Returns `false` when there will be no other bundle.
+async fn wait_for_check(bundle: &mut watch::Receiver<Arc<str>>, delay: Duration) -> bool {
     tokio::select! {
-        changed = bundle.changed() => changed.is_ok(),
-        () = sleep(with_jitter(check)) => true,
+        result = bundle.changed() => result.is_ok(),
+        () = sleep(with_jitter(delay)) => true,
     }
 }

@@ -19,88 +19,88 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
-use super::{PublishError, PublishTimes, in_time, next_check};
+use super::{PublishError, wait_for_check, with_timeout};
 
-/// When to look again at a configuration that is not there, or could not be changed.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Field manager of writes.
+/// The first delay after a configuration was missing, or could not be changed.
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";
 
-/// One webhook of a configuration.
-type Entry<'a> = (&'a str, &'a WebhookClientConfig);
+/// The name and the client settings of one webhook of a configuration.
+type Webhook<'a> = (&'a str, &'a WebhookClientConfig);
 
 trait Configuration: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug {
-    fn entries(&self) -> Vec<Entry<'_>>;
+    fn webhooks(&self) -> Vec<Webhook<'_>>;
 }
 
 impl Configuration for MutatingWebhookConfiguration {
-    fn entries(&self) -> Vec<Entry<'_>> {
+    fn webhooks(&self) -> Vec<Webhook<'_>> {
         self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)).collect()
     }
 }
 
 impl Configuration for ValidatingWebhookConfiguration {
-    fn entries(&self) -> Vec<Entry<'_>> {
+    fn webhooks(&self) -> Vec<Webhook<'_>> {
         self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)).collect()
     }
 }
 
-/// Publishes the bundle to the two configurations of this name; returns when there will be no other.
+/// Publishes the bundle to the two configurations of this name. Returns when there will be no other bundle.
 pub async fn publish_to_webhooks(
     client: Client,
     name: String,
     mut bundle: watch::Receiver<Arc<str>>,
-    times: PublishTimes,
+    check_interval: Duration,
 ) {
     let mut faults = Faults::default();
-    // While an installation is applied, the configurations may come after this process: they are waited for with short pauses first.
-    let (backoff, mut failures) = (Backoff { first: RETRY_AFTER, longest: times.check }, 0);
+    // While an installation is applied, the configurations may be created after this process has started, so the first delays are short.
+    let (backoff, mut failures) = (Backoff { first: FIRST_RETRY_DELAY, longest: check_interval }, 0);
     loop {
-        let now = Arc::clone(&bundle.borrow_and_update());
-        let mut wait = times.check;
-        if !now.is_empty() {
-            let mutating = publish_to::<MutatingWebhookConfiguration>(&client, &name, &now, &mut faults).await;
-            let validating = publish_to::<ValidatingWebhookConfiguration>(&client, &name, &now, &mut faults).await;
+        let newest = Arc::clone(&bundle.borrow_and_update());
+        let mut delay = check_interval;
+        if !newest.is_empty() {
+            let mutating = publish_to::<MutatingWebhookConfiguration>(&client, &name, &newest, &mut faults).await;
+            let validating = publish_to::<ValidatingWebhookConfiguration>(&client, &name, &newest, &mut faults).await;
             failures = if mutating && validating { 0 } else { failures + 1 };
             if failures > 0 {
-                wait = backoff.wait(failures);
+                delay = backoff.wait(failures);
             }
         }
-        if !next_check(&mut bundle, wait).await {
+        if !wait_for_check(&mut bundle, delay).await {
             return;
         }
     }
 }
 
-/// Returns whether the configuration has the bundle now.
+/// Publishes the bundle to one configuration. Returns whether the configuration has the bundle now.
 async fn publish_to<K: Configuration>(client: &Client, name: &str, bundle: &str, faults: &mut Faults) -> bool {
     let api = Api::<K>::all(client.clone());
     let kind = K::kind(&());
-    let set = async {
-        let result = in_time(api.get_opt(name)).await;
+    let publish = async {
+        let result = with_timeout(api.get_opt(name)).await;
         let Some(configuration) = faults.log(&kind, result).flatten() else { return false };
-        let Some(patch) = patch(&configuration.entries(), bundle) else { return true };
+        let Some(patch) = bundle_patch(&configuration.webhooks(), bundle) else { return true };
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let patched = in_time(api.patch(name, &parameters, &Patch::Json::<()>(patch))).await;
-        let is_set = faults.log(&kind, patched).is_some();
-        if is_set {
+        let result = with_timeout(api.patch(name, &parameters, &Patch::Json::<()>(patch))).await;
+        let succeeded = faults.log(&kind, result).is_some();
+        if succeeded {
             tracing::info!("caBundle set");
         }
-        is_set
+        succeeded
     };
-    set.instrument(tracing::error_span!("publish_ca", %kind, name)).await
+    publish.instrument(tracing::error_span!("publish_ca", %kind, name)).await
 }
 
-/// Failures by kind; each is logged once for as long as it lasts.
+/// The failures by kind of configuration. Each is logged once for as long as it lasts.
 #[derive(Default)]
 struct Faults(BTreeMap<String, String>);
 
 impl Faults {
     fn log<T>(&mut self, kind: &str, result: Result<T, PublishError>) -> Option<T> {
         match result {
-            Ok(done) => {
+            Ok(value) => {
                 self.0.remove(kind);
-                Some(done)
+                Some(value)
             }
             Err(error) => {
                 let error = chain(&error);
@@ -114,12 +114,12 @@ impl Faults {
     }
 }
 
-/// The patch that a configuration needs, if any. It fails as a whole when somebody else has moved its webhooks meanwhile.
-fn patch(entries: &[Entry<'_>], bundle: &str) -> Option<JsonPatch> {
+/// Returns the patch that a configuration needs, if any. The patch fails as a whole if somebody else has moved the webhooks meanwhile.
+fn bundle_patch(webhooks: &[Webhook<'_>], bundle: &str) -> Option<JsonPatch> {
     let expected = ByteString(bundle.as_bytes().to_vec());
     let text = serde_json::to_value(&expected).ok()?;
     let mut operations = Vec::new();
-    for (index, (name, config)) in entries.iter().enumerate() {
+    for (index, (name, config)) in webhooks.iter().enumerate() {
         if config.ca_bundle.as_ref() == Some(&expected) {
             continue;
         }
@@ -143,9 +143,10 @@ mod tests {
         let right = WebhookClientConfig { ca_bundle: Some(ByteString(b"A".to_vec())), ..Default::default() };
         let empty = WebhookClientConfig::default();
         let other = WebhookClientConfig { ca_bundle: Some(ByteString(b"B".to_vec())), ..Default::default() };
-        assert_eq!(patch(&[("a", &right)], "A"), None);
-        assert_eq!(patch(&[], "A"), None);
-        let made = serde_json::to_value(patch(&[("a", &right), ("b", &empty), ("c", &other)], "A").unwrap()).unwrap();
+        assert_eq!(bundle_patch(&[("a", &right)], "A"), None);
+        assert_eq!(bundle_patch(&[], "A"), None);
+        let made =
+            serde_json::to_value(bundle_patch(&[("a", &right), ("b", &empty), ("c", &other)], "A").unwrap()).unwrap();
         assert_eq!(
             made,
             json!([
