@@ -263,7 +263,7 @@ async fn an_api_server_that_knows_only_the_authority_before_trusts_the_next() ->
     let first = Authority::make(now, &lifetimes)?;
     let (second, cross) = first.make_next(now, &lifetimes)?;
     let (third, crossed_again) = second.make_next(now, &lifetimes)?;
-    let serving = third.serving(&ServingNames::new(["127.0.0.1"])?, now, &lifetimes)?;
+    let serving = third.make_serving(&ServingNames::new(["127.0.0.1"])?, now, &lifetimes)?;
     let crosses = vec![crossed_again, cross];
     for (purpose, chain, trusted) in
         [("cross", crosses.clone(), true), ("alone", Vec::new(), false), ("gap", crosses[..1].to_vec(), false)]
