@@ -1,4 +1,5 @@
-//! The long tasks of `serve`, each under a name. A task that ends by itself ends the process or is restarted; it is never lost.
+//! Supervises the long-running tasks of `serve`, each under a name. A task that ends by itself ends the process, or is
+//! restarted.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -15,61 +16,60 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
-/// Threads of a runtime of some of the tasks.
-const THREADS: usize = 2;
-/// The pauses before a task is restarted. One that ran for the longest pause starts over with the first.
-const RESTART: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(16) };
+/// The number of threads of a separate runtime.
+const RUNTIME_THREADS: usize = 2;
+/// The delays before a task is restarted. A task that ran for longer than the longest delay starts over with the first.
+const RESTART_BACKOFF: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(16) };
 
 /// A task that ended although nobody asked it to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
     /// The task panicked.
     #[error("task {name:?} panicked, which is a bug")]
-    Panicked {
-        /// The task.
-        name: &'static str,
-        /// The panic.
-        source: JoinError,
-    },
+    Panicked { name: &'static str, source: JoinError },
     /// The task returned, which it must not.
-    #[error("task {name:?} returned, which is a bug")]
-    Returned {
-        /// The task.
-        name: &'static str,
-    },
+    #[error("task {0:?} returned, which is a bug")]
+    Returned(&'static str),
 }
 
-/// When a task ends on shutdown. A task without a stage is cancelled when those with one have ended.
+/// A stage of the shutdown, at which tasks end. Tasks without a stage are cancelled when all stages are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// First: it hands its work over to other replicas.
+pub(crate) enum ShutdownStage {
+    /// The first stage: tasks hand their work over to other replicas.
     HandOver,
-    /// When everything is handed over: it serves until then.
+    /// The second stage: tasks that served until everything was handed over end.
     Close,
 }
 
-/// Whether a stage of the shutdown has begun.
+/// A receiver of whether a stage of the shutdown has begun.
 pub(crate) type Stopping = watch::Receiver<bool>;
 
 /// Waits until the stage begins.
-pub(crate) async fn stopped(mut stopping: Stopping) {
-    let _ = stopping.wait_for(|stopping| *stopping).await;
+pub(crate) async fn wait_for_stop(mut stopping: Stopping) {
+    let _ = stopping.wait_for(|has_begun| *has_begun).await;
 }
 
-/// The tasks.
+#[derive(Debug)]
+struct RunningTask {
+    name: &'static str,
+    stage: Option<ShutdownStage>,
+}
+
+/// The supervised tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     set: JoinSet<()>,
-    running: HashMap<Id, (&'static str, Option<Stage>)>,
-    /// The runtimes of some of them, the last one while tasks are started on it.
+    running: HashMap<Id, RunningTask>,
+    /// The separate runtimes.
     runtimes: Vec<Runtime>,
-    begun: Option<Handle>,
+    /// The runtime on which tasks are started now, if it is not the caller's.
+    runtime: Option<Handle>,
     hand_over: watch::Sender<bool>,
     close: watch::Sender<bool>,
 }
 
 impl Drop for Tasks {
-    /// Shuts the runtimes down in the background: another runtime may drop them, and must not wait for them.
+    /// Shuts the runtimes down in the background, because another runtime may drop them, and must not wait for them.
     fn drop(&mut self) {
         self.runtimes.drain(..).for_each(Runtime::shutdown_background);
     }
@@ -78,16 +78,17 @@ impl Drop for Tasks {
 impl Tasks {
     /// Begins a runtime with threads of this name, on which all tasks run that are started until [`Self::end_runtime`].
     pub(crate) fn begin_runtime(&mut self, name: &'static str) -> io::Result<Handle> {
-        let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name(name).enable_all().build()?;
+        let runtime =
+            Builder::new_multi_thread().worker_threads(RUNTIME_THREADS).thread_name(name).enable_all().build()?;
         let handle = runtime.handle().clone();
-        self.begun = Some(handle.clone());
+        self.runtime = Some(handle.clone());
         self.runtimes.push(runtime);
         Ok(handle)
     }
 
-    /// Tasks that are started from now on run on the runtime of their caller.
+    /// Has further tasks run on the runtime of their caller.
     pub(crate) fn end_runtime(&mut self) {
-        self.begun = None;
+        self.runtime = None;
     }
 
     /// Runs a task that is cancelled at the end of the shutdown.
@@ -96,7 +97,7 @@ impl Tasks {
     }
 
     /// Runs a task that ends by itself when its stage of the shutdown begins.
-    pub(crate) fn spawn_until<F>(&mut self, stage: Stage, name: &'static str, task: impl FnOnce(Stopping) -> F)
+    pub(crate) fn spawn_until<F>(&mut self, stage: ShutdownStage, name: &'static str, task: impl FnOnce(Stopping) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -104,12 +105,12 @@ impl Tasks {
         self.start(name, Some(stage), task);
     }
 
-    /// Runs a task without which the replica is still of use: it is restarted whenever it ends.
+    /// Runs a task without which the replica is still of use, and which is restarted whenever it ends.
     pub(crate) fn spawn_restarted<F>(&mut self, name: &'static str, mut task: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send,
     {
-        let stopping = self.stopping(Stage::HandOver);
+        let stopping = self.stopping(ShutdownStage::HandOver);
         self.spawn(name, async move {
             let mut failures = 0;
             loop {
@@ -123,20 +124,21 @@ impl Tasks {
                     Ok(()) => "it returned",
                     Err(panic) => panic_message(&**panic).unwrap_or("it panicked"),
                 };
-                failures = if began.elapsed() > RESTART.longest { 1 } else { failures + 1 };
-                let pause = RESTART.wait(failures);
-                tracing::error!(task = name, error, ?pause, "task ended unexpectedly; restarting it");
-                sleep(with_jitter(pause)).await;
+                failures = if began.elapsed() > RESTART_BACKOFF.longest { 1 } else { failures + 1 };
+                let delay = RESTART_BACKOFF.wait(failures);
+                tracing::error!(task = name, error, pause = ?delay, "task ended unexpectedly; restarting it");
+                sleep(with_jitter(delay)).await;
             }
         });
     }
 
-    /// Whether that stage of the shutdown has begun.
-    pub(crate) fn stopping(&self, stage: Stage) -> Stopping {
+    /// Returns a receiver of whether this stage of the shutdown has begun.
+    pub(crate) fn stopping(&self, stage: ShutdownStage) -> Stopping {
         self.stage(stage).subscribe()
     }
 
-    /// Waits for a signal, or for a task that ends by itself, and then ends all tasks in order: within `limit`, or until a second signal.
+    /// Waits for a signal, or for a task that ends by itself, and then ends all tasks in order, within `limit` or until
+    /// a second signal.
     pub(crate) async fn run(mut self, mut signal: impl AsyncFnMut(), limit: Duration) -> Result<(), TaskError> {
         let result = tokio::select! {
             error = self.failure() => Err(error),
@@ -155,10 +157,10 @@ impl Tasks {
     }
 
     async fn shut_down(&mut self) {
-        for stage in [Stage::HandOver, Stage::Close] {
+        for stage in [ShutdownStage::HandOver, ShutdownStage::Close] {
             self.stage(stage).send_replace(true);
-            while self.running.values().any(|(_, of)| *of == Some(stage)) {
-                if let Some((name, Err(error))) = self.next_ended().await {
+            while self.running.values().any(|task| task.stage == Some(stage)) {
+                if let Some((name, Err(error))) = self.join_next().await {
                     tracing::error!(task = name, error = chain(&error), "task panicked during shutdown");
                 }
             }
@@ -167,39 +169,43 @@ impl Tasks {
     }
 
     async fn failure(&mut self) -> TaskError {
-        match self.next_ended().await {
+        match self.join_next().await {
             Some((name, Err(source))) => TaskError::Panicked { name, source },
-            Some((name, Ok(()))) => TaskError::Returned { name },
+            Some((name, Ok(()))) => TaskError::Returned(name),
             None => std::future::pending().await,
         }
     }
 
-    async fn next_ended(&mut self) -> Option<(&'static str, Result<(), JoinError>)> {
+    async fn join_next(&mut self) -> Option<(&'static str, Result<(), JoinError>)> {
         let (id, result) = match self.set.join_next_with_id().await? {
             Ok((id, ())) => (id, Ok(())),
             Err(error) => (error.id(), Err(error)),
         };
-        let (name, _) = self.running.remove(&id)?;
-        Some((name, result))
+        Some((self.running.remove(&id)?.name, result))
     }
 
-    fn start(&mut self, name: &'static str, stage: Option<Stage>, task: impl Future<Output = ()> + Send + 'static) {
-        let id = match &self.begun {
+    fn start(
+        &mut self,
+        name: &'static str,
+        stage: Option<ShutdownStage>,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let id = match &self.runtime {
             Some(runtime) => self.set.spawn_on(task, runtime).id(),
             None => self.set.spawn(task).id(),
         };
-        self.running.insert(id, (name, stage));
+        self.running.insert(id, RunningTask { name, stage });
     }
 
-    fn stage(&self, stage: Stage) -> &watch::Sender<bool> {
+    fn stage(&self, stage: ShutdownStage) -> &watch::Sender<bool> {
         match stage {
-            Stage::HandOver => &self.hand_over,
-            Stage::Close => &self.close,
+            ShutdownStage::HandOver => &self.hand_over,
+            ShutdownStage::Close => &self.close,
         }
     }
 
     fn unfinished(&self) -> Vec<&'static str> {
-        self.running.values().filter(|(_, stage)| stage.is_some()).map(|(name, _)| *name).collect()
+        self.running.values().filter(|task| task.stage.is_some()).map(|task| task.name).collect()
     }
 }
 
@@ -218,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(10);
+    const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
     fn tasks() -> Tasks {
         let mut tasks = Tasks::default();
@@ -240,7 +246,7 @@ mod tests {
     async fn a_task_that_panics_ends_the_process_with_its_name_and_cause() {
         let mut tasks = tasks();
         tasks.spawn("doomed", async { panic!("no more {}", "luck") });
-        let error = chain(&tasks.run(signals(&[]), LIMIT).await.unwrap_err());
+        let error = chain(&tasks.run(signals(&[]), SHUTDOWN_TIMEOUT).await.unwrap_err());
         assert!(error.starts_with("task \"doomed\" panicked") && error.contains("no more luck"), "{error}");
     }
 
@@ -248,12 +254,12 @@ mod tests {
     async fn a_task_that_returns_ends_the_process_after_the_others_have_handed_over() {
         let (mut tasks, handed_over) = (tasks(), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&handed_over);
-        tasks.spawn_until(Stage::HandOver, "hub", async move |stopping| {
-            stopped(stopping).await;
+        tasks.spawn_until(ShutdownStage::HandOver, "hub", async move |stopping| {
+            wait_for_stop(stopping).await;
             count.fetch_add(1, Ordering::Relaxed);
         });
         tasks.spawn("short", async {});
-        let error = tasks.run(signals(&[]), LIMIT).await.unwrap_err();
+        let error = tasks.run(signals(&[]), SHUTDOWN_TIMEOUT).await.unwrap_err();
         assert_eq!(error.to_string(), "task \"short\" returned, which is a bug");
         assert_eq!(handed_over.load(Ordering::Relaxed), 1);
     }
@@ -267,16 +273,22 @@ mod tests {
             let run = count.fetch_add(1, Ordering::Relaxed);
             async move { assert!(run % 2 == 0, "an odd run") }
         });
-        tasks.run(signals(&[6000]), LIMIT).await.unwrap();
+        tasks.run(signals(&[6000]), SHUTDOWN_TIMEOUT).await.unwrap();
         // After 0, 1, 3, 7, 15, 31 and 63 min, give or take the jitter; the longest pause is 16 min.
         assert!((8..=11).contains(&runs.load(Ordering::Relaxed)), "{runs:?}");
     }
 
     /// A task that logs its end `seconds` after its stage of the shutdown began.
-    fn slow(tasks: &mut Tasks, log: &Arc<Mutex<Vec<&'static str>>>, stage: Stage, name: &'static str, seconds: u64) {
+    fn slow(
+        tasks: &mut Tasks,
+        log: &Arc<Mutex<Vec<&'static str>>>,
+        stage: ShutdownStage,
+        name: &'static str,
+        seconds: u64,
+    ) {
         let log = Arc::clone(log);
         tasks.spawn_until(stage, name, async move |stopping| {
-            stopped(stopping).await;
+            wait_for_stop(stopping).await;
             sleep(Duration::from_secs(seconds)).await;
             log.lock().unwrap().push(name);
         });
@@ -285,10 +297,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_signal_ends_the_tasks_in_order() {
         let (mut tasks, log, began) = (tasks(), Arc::default(), Instant::now());
-        slow(&mut tasks, &log, Stage::Close, "admission", 1);
-        slow(&mut tasks, &log, Stage::HandOver, "hub", 5);
-        slow(&mut tasks, &log, Stage::HandOver, "lease", 2);
-        tasks.run(signals(&[3]), LIMIT).await.unwrap();
+        slow(&mut tasks, &log, ShutdownStage::Close, "admission", 1);
+        slow(&mut tasks, &log, ShutdownStage::HandOver, "hub", 5);
+        slow(&mut tasks, &log, ShutdownStage::HandOver, "lease", 2);
+        tasks.run(signals(&[3]), SHUTDOWN_TIMEOUT).await.unwrap();
         assert_eq!(*log.lock().unwrap(), ["lease", "hub", "admission"]);
         assert_eq!(began.elapsed().as_secs(), 9);
     }
@@ -297,8 +309,8 @@ mod tests {
     async fn a_second_signal_or_the_limit_ends_a_shutdown_that_takes_too_long() {
         for (waits, seconds) in [(&[3][..], 13), (&[3, 4], 7)] {
             let (mut tasks, log, began) = (tasks(), Arc::default(), Instant::now());
-            slow(&mut tasks, &log, Stage::HandOver, "hub", 3600);
-            tasks.run(signals(waits), LIMIT).await.unwrap();
+            slow(&mut tasks, &log, ShutdownStage::HandOver, "hub", 3600);
+            tasks.run(signals(waits), SHUTDOWN_TIMEOUT).await.unwrap();
             assert!(log.lock().unwrap().is_empty());
             assert_eq!(began.elapsed().as_secs(), seconds);
         }
@@ -312,7 +324,7 @@ mod tests {
         let (release, released) = std::sync::mpsc::channel::<()>();
         let released = Arc::new(Mutex::new(released));
         let controllers = tasks.begin_runtime("controllers").unwrap();
-        for _ in 0..THREADS {
+        for _ in 0..RUNTIME_THREADS {
             let (blocked, released) = (blocked.clone(), Arc::clone(&released));
             tasks.spawn("controllers", async move {
                 blocked.send(std::thread::current().name().unwrap_or_default().to_owned()).unwrap();
@@ -331,7 +343,7 @@ mod tests {
                 agent.write_all(&byte).await.unwrap();
             }
         });
-        for _ in 0..THREADS {
+        for _ in 0..RUNTIME_THREADS {
             assert_eq!(blocks.recv().await.unwrap(), "controllers");
         }
         controllers.spawn(async move { blocked.send("not blocked".to_owned()).unwrap() });

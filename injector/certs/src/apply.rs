@@ -37,7 +37,8 @@ pub fn apply(
         }
         Step::Renew(_) => {
             if let Some(authority) = stored.signer.as_ref().and_then(Signer::able) {
-                // Replicas of two releases may need different names, and must not replace each other's certificate for ever.
+                // Replicas of two releases may need different names, and must not replace each other's certificate for
+                // ever.
                 let names = union(names, stored.serving.as_ref(), now);
                 let serving = authority.make_serving(&names, now, lifetimes)?;
                 stored.serving = Some(serving.with_chain(chain(authority.certificate(), &stored.crosses, now)));

@@ -3,8 +3,8 @@
 //! All of them follow RFC 5280 closely (key usages, key identifiers, path lengths), because strict clients refuse other
 //! certificates. Each authority has its own name, as clients look for the issuer by name first.
 //!
-//! A cross certificate has the name and the key of an authority, and is signed by the previous authority. With it, a client that
-//! trusts only the previous authority accepts certificates of the later one.
+//! A cross certificate has the name and the key of an authority, and is signed by the previous authority. With it, a
+//! client that trusts only the previous authority accepts certificates of the later one.
 
 use rand::RngExt as _;
 use rcgen::{

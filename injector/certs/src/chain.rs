@@ -22,12 +22,14 @@ pub(super) fn chain(authority: &Certificate, crosses: &[Certificate], now: Offse
     std::iter::successors(first, next).take(MAX_CROSSES as usize).cloned().collect()
 }
 
-/// The clients that trust the serving certificate. An agent trusts the authorities of the moment at which its pod was injected.
+/// The clients that trust the serving certificate. An agent trusts the authorities of the moment at which its pod was
+/// injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trust {
     /// The end of the authority that signed the serving certificate.
     pub authority_expires: OffsetDateTime,
-    /// The pods that trust it. `None` if the authority is not Nudge's own, as its age then says nothing about the previous one.
+    /// The pods that trust it. `None` if the authority is not Nudge's own, as its age then says nothing about the
+    /// previous one.
     pub pods: Option<TrustingPods>,
 }
 

@@ -1,4 +1,5 @@
-//! Reads certificates from files that something else writes: the keeper of Nudge's own authority, cert-manager, or a CSI driver.
+//! Reads certificates from files that something else writes: the keeper of Nudge's own authority, cert-manager, or a
+//! CSI driver.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,8 @@ impl CertificateFiles {
         Self { certificate: path("tls.crt"), key: path("tls.key"), authority: path("ca.crt") }
     }
 
-    /// Reads the files. If a mount is replaced between two reads, certificate and key don't match, so one failure is retried.
+    /// Reads the files. If a mount is replaced between two reads, certificate and key don't match, so one failure is
+    /// retried.
     pub(super) fn load(&self) -> Result<FileContents, FilesError> {
         self.load_once().or_else(|_| self.load_once())
     }

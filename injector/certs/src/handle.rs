@@ -59,8 +59,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Keeps the certificates in the stores, and uses them. Retries until the stores answer; a store that belongs to somebody else
-    /// is an error.
+    /// Keeps the certificates in the stores, and uses them. Retries until the stores answer; a store that belongs to
+    /// somebody else is an error.
     pub async fn keep<S: SecretStore>(
         stores: Stores<S>,
         names: ServingNames,
@@ -114,8 +114,8 @@ impl Certificates {
         Arc::clone(&self.config)
     }
 
-    /// Returns the CA certificates that clients trust, PEM; empty if there is nothing to publish. Changes only while the rotation
-    /// runs.
+    /// Returns the CA certificates that clients trust, PEM; empty if there is nothing to publish. Changes only while
+    /// the rotation runs.
     pub fn ca_bundle(&self) -> watch::Receiver<Arc<str>> {
         self.bundle.clone()
     }

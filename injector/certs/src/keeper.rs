@@ -12,7 +12,8 @@ use super::plan::{Cause, Step, plan};
 use super::store::{SecretStore, StoreError, StoredSecret, WriteOutcome};
 use super::stored::Stored;
 
-/// The maximum number of reads of the stores in a row. Each of a few replicas can be overtaken by each of the others once a step.
+/// The maximum number of reads of the stores in a row. Each of a few replicas can be overtaken by each of the others
+/// once a step.
 const MAX_ROUNDS: usize = 32;
 /// The maximum duration of one call of a store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);

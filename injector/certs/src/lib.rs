@@ -1,5 +1,5 @@
-//! The certificates of the webhooks and the hub: one role of the control plane makes and rotates them, the others read them from
-//! files.
+//! The certificates of the webhooks and the hub: one role of the control plane makes and rotates them, the others read
+//! them from files.
 
 mod apply;
 mod authority;

@@ -2,24 +2,26 @@
 
 use std::time::Duration;
 
-/// The maximum number of cross certificates that a server sends with its own. Each takes some 500 bytes of every handshake.
+/// The maximum number of cross certificates that a server sends with its own. Each takes some 500 bytes of every
+/// handshake.
 pub const MAX_CROSSES: u32 = 3;
 /// The maximum lag of clocks: certificates are valid from this much earlier.
 pub const LEEWAY: Duration = Duration::from_hours(1);
 
 /// The times of a rotation.
 ///
-/// The next authority is made when two thirds of an authority's life are over, and cross-signed by it. The serving certificate changes
-/// to the next authority when it is renewed, at least half of a third of its life later. Servers send the last [`MAX_CROSSES`]
-/// cross certificates, so a client that trusts one authority accepts the servers for at least twice an authority's life.
+/// The next authority is made when two thirds of an authority's life are over, and cross-signed by it. The serving
+/// certificate changes to the next authority when it is renewed, at least half of a third of its life later. Servers
+/// send the last [`MAX_CROSSES`] cross certificates, so a client that trusts one authority accepts the servers for at
+/// least twice an authority's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
     /// The lifetime of an authority.
     pub authority: Duration,
     /// The lifetime of a serving certificate. It is renewed when two thirds are over.
     pub certificate: Duration,
-    /// The time for which an authority is still published after the last certificate under it was replaced, until every server has
-    /// the new one.
+    /// The time for which an authority is still published after the last certificate under it was replaced, until every
+    /// server has the new one.
     pub grace: Duration,
     /// The interval between checks of the clock and the stored certificates.
     pub check: Duration,
@@ -35,8 +37,8 @@ pub struct LifetimesError {
 const DAY: Duration = Duration::from_hours(24);
 
 impl Default for Lifetimes {
-    /// An authority lives for three years: short enough that every installation sees its rotation, and long enough for pods that run
-    /// for years.
+    /// An authority lives for three years: short enough that every installation sees its rotation, and long enough for
+    /// pods that run for years.
     fn default() -> Self {
         Self { authority: DAY * 3 * 365, certificate: DAY * 90, grace: DAY, check: Duration::from_mins(1) }
     }
@@ -59,8 +61,8 @@ impl Lifetimes {
         Ok(self)
     }
 
-    /// Returns the lifetime of a cross certificate: until [`MAX_CROSSES`] later authorities were made, and the last certificate under
-    /// the previous one has expired.
+    /// Returns the lifetime of a cross certificate: until [`MAX_CROSSES`] later authorities were made, and the last
+    /// certificate under the previous one has expired.
     pub(super) fn cross(&self) -> Duration {
         self.authority * 2 / 3 * MAX_CROSSES + self.certificate
     }

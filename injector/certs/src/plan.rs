@@ -10,14 +10,16 @@ use super::lifetimes::{LEEWAY, Lifetimes};
 use super::names::ServingNames;
 use super::stored::{Signer, Stored};
 
-/// A step. Each writes one Secret, after which the certificates can be used, so that a crash between two steps does no harm.
+/// A step. Each writes one Secret, after which the certificates can be used, so that a crash between two steps does no
+/// harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing is due.
     Keep,
     /// Start over with an authority that nobody trusts yet, as no authority could sign a cross certificate.
     Make(Cause),
-    /// Make the next authority, cross-signed by the previous one, whose certificates stay in use until they are renewed.
+    /// Make the next authority, cross-signed by the previous one, whose certificates stay in use until they are
+    /// renewed.
     Rotate(Cause),
     /// Make another serving certificate.
     Renew(Cause),
@@ -82,7 +84,8 @@ pub fn plan(stored: &Stored, names: &ServingNames, now: OffsetDateTime, lifetime
     if !serving.names().cover(names) {
         return Step::Renew(Cause::Names);
     }
-    // A certificate of an old authority is renewed later, so that every authority is published for a while before it is used.
+    // A certificate of an old authority is renewed later, so that every authority is published for a while before it is
+    // used.
     let remaining = match issuer {
         KnownIssuer::Signer => lifetimes.certificate / 3,
         KnownIssuer::Old => lifetimes.certificate / 6,
@@ -118,8 +121,8 @@ fn is_due(certificate: &Certificate, now: OffsetDateTime, remaining: Duration) -
     now >= certificate.not_after() - remaining
 }
 
-/// Returns the old authorities that clients still need: none when every server has had time to take a certificate of the present
-/// authority.
+/// Returns the old authorities that clients still need: none when every server has had time to take a certificate of
+/// the present authority.
 pub(super) fn needed_old_authorities(stored: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) -> Vec<Certificate> {
     let serving = stored.serving.as_ref().map(Pair::certificate);
     let current = serving.filter(|serving| find_issuer(serving, stored) == Some(KnownIssuer::Signer));

@@ -1,4 +1,5 @@
-//! Years of rotation by a simulated clock: clients that trust what was published long ago accept what is served, and no others do.
+//! Years of rotation by a simulated clock: clients that trust what was published long ago accept what is served, and no
+//! others do.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -211,12 +212,13 @@ proptest! {
         pauses in prop::collection::vec((1_u32..=3, 1_u32..=3, 1_usize..=3), 900..1100),
         skews in (-60_i64..=60, -60_i64..=60),
     ) {
-        const TICK: Duration = Duration::from_mins(5);
+        const TICK_INTERVAL: Duration = Duration::from_mins(5);
         let secrets = Secrets::default();
         let mut now = start();
         secrets.check(now, 9);
         let mut next_checks = [now, now];
-        // Each with the moment until which pods were injected with it; a server and the API server may lag a tick behind.
+        // Each with the moment until which pods were injected with it; a server and the API server may lag a tick
+        // behind.
         let mut injected = VecDeque::from([(now, secrets.anchors())]);
         let (mut served, mut bundle) = (secrets.serving(), secrets.stored().authorities());
         let mut authorities = std::collections::BTreeSet::new();
@@ -224,7 +226,7 @@ proptest! {
             for ((next, pause), skew) in next_checks.iter_mut().zip([first, second]).zip([skews.0, skews.1]) {
                 if now >= *next {
                     secrets.check(now + time::Duration::seconds(skew), steps);
-                    *next = now + TICK * pause;
+                    *next = now + TICK_INTERVAL * pause;
                 }
             }
             let stored = secrets.stored();
@@ -250,7 +252,7 @@ proptest! {
             let trust = Trust::of(pair_of(&stored), &stored.published, now).unwrap().pods.unwrap();
             prop_assert!(now - trust.since >= (lifetimes().authority * 2).min(Duration::try_from(now - start()).unwrap()));
             (served, bundle) = (secrets.serving(), stored.authorities());
-            now += TICK;
+            now += TICK_INTERVAL;
         }
         prop_assert!(authorities.len() > 6, "only {} authorities were seen", authorities.len());
     }

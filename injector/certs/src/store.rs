@@ -1,4 +1,5 @@
-//! Reads and writes a Secret of the certificates, always with its resource version. Nudge never creates it, so needs no right to.
+//! Reads and writes a Secret of the certificates, always with its resource version. Nudge never creates it, so needs no
+//! right to.
 
 use std::collections::BTreeMap;
 

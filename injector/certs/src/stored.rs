@@ -1,4 +1,5 @@
-//! The content of the two Secrets: the authority, which only its keeper reads, and the serving certificate, which servers mount.
+//! The content of the two Secrets: the authority, which only its keeper reads, and the serving certificate, which
+//! servers mount.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +69,8 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Parses the entries of the authority's Secret and of the serving certificate's. Entries that can't be used are listed as faults.
+    /// Parses the entries of the authority's Secret and of the serving certificate's. Entries that can't be used are
+    /// listed as faults.
     pub fn read(authority: &Entries, serving: &Entries) -> Self {
         let mut faults = Vec::new();
         let mut fault = |name: &str, error: &AuthorityError| faults.push(format!("{name}: {error}"));

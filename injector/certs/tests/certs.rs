@@ -1,4 +1,5 @@
-//! Certificates in a real cluster: created once by several processes, rotated under running requests, repaired, and published.
+//! Certificates in a real cluster: created once by several processes, rotated under running requests, repaired, and
+//! published.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -24,13 +25,14 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-const SOON: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 const AUTHORITY: &str = "nudge-authority";
 const SERVING: &str = "nudge-serving";
 /// Checks often.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A whole rotation in half a minute. Within the grace, a busy machine must have written a bundle, and its API server have taken it.
+/// A whole rotation in half a minute. Within the grace, a busy machine must have written a bundle, and its API server
+/// have taken it.
 fn brief() -> Lifetimes {
     Lifetimes {
         authority: Duration::from_secs(36),
@@ -144,7 +146,7 @@ async fn empty_secrets_are_filled_and_damaged_ones_repaired() -> Result<()> {
     for spoilt in ["tls.crt", "ca.crt"] {
         let spoil = Patch::Merge(json!({"data": {spoilt: "bm90IFBFTQ=="}}));
         secrets.patch(SERVING, &PatchParams::default(), &spoil).await?;
-        eventually(SOON, "it is renewed", async || {
+        eventually(TEST_TIMEOUT, "it is renewed", async || {
             let now = String::from_utf8(stored(SERVING, spoilt).await?.0).ok()?;
             Certificate::from_pem(&now).is_ok().then_some(())
         })
@@ -160,7 +162,7 @@ async fn empty_secrets_are_filled_and_damaged_ones_repaired() -> Result<()> {
         let published = String::from_utf8(stored(SERVING, "ca.crt").await?.0).ok()?;
         (bundle(&certificates) == published && authorities(&published).len() == 2).then_some(())
     };
-    eventually(SOON, "both are trusted", both).await?;
+    eventually(TEST_TIMEOUT, "both are trusted", both).await?;
     assert!(authorities(&bundle(&certificates)).contains(&authorities(&before)[0]));
     assert_eq!(stored(SERVING, "tls.crt").await, serving);
     Ok(())
@@ -231,7 +233,7 @@ async fn requests_go_on_while_everything_is_rotated() -> Result<()> {
     create(&client, configuration(&space, "rotation", server.address())).await?;
     let publisher =
         tokio::spawn(publish_to_webhooks(client.clone(), space.name.clone(), certificates.ca_bundle(), CHECK_INTERVAL));
-    eventually(SOON, "the webhook is trusted", async || ask(&space).await.ok()).await?;
+    eventually(TEST_TIMEOUT, "the webhook is trusted", async || ask(&space).await.ok()).await?;
 
     let first = authorities(&bundle(&certificates));
     assert_eq!(first.len(), 1);
@@ -274,7 +276,7 @@ async fn an_api_server_that_knows_only_the_authority_before_trusts_the_next() ->
         std::fs::write(folder.path().join("tls.key"), serving.key_pem().as_bytes())?;
         std::fs::write(folder.path().join("ca.crt"), first.certificate().pem())?;
         let files = CertificateFiles::in_folder(folder.path());
-        let (certificates, _rotation) = Certificates::from_files(files, SOON)?;
+        let (certificates, _rotation) = Certificates::from_files(files, TEST_TIMEOUT)?;
         let server = serve(&certificates).await?;
         // No publisher touches what has not Nudge's label.
         let mut object = configuration(&space, purpose, server.address());
@@ -286,7 +288,7 @@ async fn an_api_server_that_knows_only_the_authority_before_trusts_the_next() ->
             Err(error) if !trusted => error.to_string().contains("x509").then_some(()),
             _ => None,
         };
-        eventually(SOON, &format!("{purpose}: trusted is {trusted}"), answered).await?;
+        eventually(TEST_TIMEOUT, &format!("{purpose}: trusted is {trusted}"), answered).await?;
     }
     Ok(())
 }
@@ -311,7 +313,7 @@ async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
     // While an installation is applied, it may come after the publisher, whose next check is 45 s away.
     let (client, interval) = (space.client.clone(), PUBLISH_CHECK_INTERVAL);
     let publisher = tokio::spawn(publish_to_webhooks(client, space.name.clone(), certificates.ca_bundle(), interval));
-    eventually(SOON, "it was looked for", async || (reads().ok()? > 0).then_some(())).await?;
+    eventually(TEST_TIMEOUT, "it was looked for", async || (reads().ok()? > 0).then_some(())).await?;
     create(&space.client, configuration(&space, "none", SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))).await?;
     let set = async || (api.get(&space.name).await.ok()?.webhooks?[0].client_config.ca_bundle.is_some()).then_some(());
     eventually(PUBLISH_CHECK_INTERVAL / 3, "caBundle is set before the next check", set).await?;
@@ -328,16 +330,16 @@ async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
         let text = webhooks[0].client_config.ca_bundle.as_ref().map(|bundle| bundle.0.clone())?;
         (text == expected.as_bytes()).then_some(())
     };
-    eventually(SOON, "caBundle is set", published).await?;
+    eventually(TEST_TIMEOUT, "caBundle is set", published).await?;
     let reset = Patch::Json::<()>(serde_json::from_value(json!([
         {"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}
     ]))?);
     api.patch(&space.name, &PatchParams::default(), &reset).await?;
-    eventually(SOON, "caBundle is set again", published).await?;
+    eventually(TEST_TIMEOUT, "caBundle is set again", published).await?;
     // What is right is left alone: no write without a reason.
     let version = api.get(&space.name).await?.metadata.resource_version;
     let before = reads()?;
-    eventually(SOON, "it was looked at again", async || (reads().ok()? > before + 5).then_some(())).await?;
+    eventually(TEST_TIMEOUT, "it was looked at again", async || (reads().ok()? > before + 5).then_some(())).await?;
     assert_eq!(api.get(&space.name).await?.metadata.resource_version, version);
     publisher.abort();
     Ok(())

@@ -56,7 +56,8 @@ pub(crate) struct AppToken {
 }
 
 impl AppToken {
-    /// Returns whether the token lasts for a fetch. The API may give any end, and one that is out of range is not believed.
+    /// Returns whether the token lasts for a fetch. The API may give any end, and one that is out of range is not
+    /// believed.
     pub(crate) fn lasts(&self, now: Timestamp) -> bool {
         let is_longer = |duration| now.checked_add(duration).is_ok_and(|end| end < self.expires_at);
         is_longer(TOKEN_LEEWAY) && !is_longer(MAX_TOKEN_LIFETIME)

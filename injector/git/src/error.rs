@@ -168,6 +168,9 @@ pub enum GitError {
     /// The mirror is broken, and so was the one that replaced it.
     #[error("the mirror of the repository is broken")]
     Broken,
+    /// The server gives no objects by their ids. The crate itself handles this error.
+    #[error("the server gives no objects by their ids")]
+    NotById,
     /// The server gives no single objects, though it takes filters. The crate itself handles this error.
     #[error("the server gives no single objects")]
     NotPartial,

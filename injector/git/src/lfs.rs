@@ -43,13 +43,6 @@ struct Endpoint {
 }
 
 #[derive(Deserialize)]
-struct Authenticated {
-    href: String,
-    #[serde(default)]
-    header: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
 struct Batch {
     objects: Vec<Object>,
 }
@@ -67,7 +60,7 @@ struct Actions {
     download: Option<Action>,
 }
 
-/// The request that downloads an object.
+/// The request that downloads an object, or that reaches the API after authentication over SSH.
 #[derive(Deserialize)]
 pub(crate) struct Action {
     pub(crate) href: String,
@@ -147,7 +140,7 @@ impl Server<'_> {
         };
         if request.url.is_ssh() {
             let answer = session.run_ssh(&format!("git-lfs-authenticate '{}' download", request.url.path())).await?;
-            let Authenticated { href, header } = serde_json::from_slice(&answer).map_err(|_| GitError::LfsSsh)?;
+            let Action { href, header } = serde_json::from_slice(&answer).map_err(|_| GitError::LfsSsh)?;
             return Ok(Endpoint { address: address_on_host(&href, request.url)?, headers: usable_headers(&header) });
         }
         let mut headers = HeaderMap::new();
@@ -260,7 +253,8 @@ pub(crate) fn parse_downloads(answer: &[u8]) -> Result<BTreeMap<String, Action>,
     Ok(batch.objects.into_iter().filter_map(|object| Some((object.oid, object.actions?.download?))).collect())
 }
 
-/// Parses the URL of an object into the address of the server, and path and query. Stores of objects sign their URLs in the query.
+/// Parses the URL of an object into the address of the server, and path and query. Stores of objects sign their URLs in
+/// the query.
 pub(crate) fn parse_href(href: &str) -> Option<(Address, String)> {
     let (base, query) = href.split_at(href.find('?').unwrap_or(href.len()));
     let address = Address::parse(base).ok().filter(|address| address.tls)?;

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::error::GitError;
 use crate::program::ProcessResult;
 use crate::reference::ResolvedRef;
-use crate::session::{MAX_OUTPUT_BYTES, ProcessFailure, Session};
+use crate::session::{MAX_OUTPUT_BYTES, Session};
 use crate::stderr::Fault;
 use crate::tree::{Entry, Kind, MAX_ENTRIES, parse_entries};
 
@@ -40,7 +40,8 @@ pub(crate) struct Mirror<'a> {
 }
 
 impl<'a> Mirror<'a> {
-    /// Opens the mirror, or makes it for commits with ids like `id`. A mirror that is not as Nudge leaves it is removed.
+    /// Opens the mirror, or makes it for commits with ids like `id`. A mirror that is not as Nudge leaves it is
+    /// removed.
     pub(crate) async fn open(
         session: &'a Session<'a>,
         url: &GitUrl,
@@ -83,29 +84,25 @@ impl<'a> Mirror<'a> {
         Ok(())
     }
 
-    /// Fetches the commit with its trees, unless the mirror has it. Returns it as it was fetched: a server that gives commits by
-    /// the names of refs only may give a newer one.
+    /// Fetches the commit with its trees, unless the mirror has it. Returns it as it was fetched: a server that gives
+    /// commits by the names of refs only may give a newer one.
     pub(crate) async fn ensure_commit(&self, resolved: ResolvedRef) -> Result<ResolvedRef, GitError> {
         let object = resolved.tag.as_deref().unwrap_or(&resolved.commit);
         let local_ref = format!("refs/nudge/{object}");
         if self.has_commit(&local_ref, &resolved.commit).await? {
             return Ok(resolved);
         }
-        match self.fetch(&format!("+{object}:{local_ref}")).await {
-            Ok(()) => Ok(resolved),
-            Err(ProcessFailure::Known(error)) => Err(error),
-            Err(ProcessFailure::NotById) => {
-                let Some(name) = &resolved.name else {
-                    return Err(GitError::Ref(format!(
-                        "commit {object}, or its server gives commits by their branches and tags only"
-                    )));
-                };
-                match self.fetch(&format!("+{name}:refs/nudge/named")).await {
-                    Ok(()) => self.resolve(name.clone()).await,
-                    Err(ProcessFailure::Known(error)) => Err(error),
-                    Err(ProcessFailure::NotById) => Err(GitError::Ref(name.clone())),
-                }
-            }
+        let Err(error) = self.fetch(&format!("+{object}:{local_ref}")).await else { return Ok(resolved) };
+        match (error, &resolved.name) {
+            (GitError::NotById, Some(name)) => match self.fetch(&format!("+{name}:refs/nudge/named")).await {
+                Ok(()) => self.resolve(name.clone()).await,
+                Err(GitError::NotById) => Err(GitError::Ref(name.clone())),
+                Err(error) => Err(error),
+            },
+            (GitError::NotById, None) => Err(GitError::Ref(format!(
+                "commit {object}, or its server gives commits by their branches and tags only"
+            ))),
+            (error, _) => Err(error),
         }
     }
 
@@ -128,7 +125,7 @@ impl<'a> Mirror<'a> {
         Ok(result.succeeded && String::from_utf8_lossy(&result.output).trim() == commit)
     }
 
-    async fn fetch(&self, refspec: &str) -> Result<(), ProcessFailure> {
+    async fn fetch(&self, refspec: &str) -> Result<(), GitError> {
         let (settings, filter): (&[&str], _) = match self.kind {
             MirrorKind::Partial => (&PARTIAL_SETTINGS, "--filter=blob:none"),
             MirrorKind::Whole => (&[], "--no-filter"),
@@ -200,9 +197,8 @@ impl<'a> Mirror<'a> {
         let arguments = [&PARTIAL_SETTINGS, negotiation, &FETCH_OPTIONS, remote].concat();
         let input = lines(&missing.iter().copied().collect());
         match self.session.run_remote("fetch", &arguments, &input, Some((&self.folder, self.max_bytes))).await {
-            Ok(_) => Ok(()),
-            Err(ProcessFailure::Known(error)) => Err(error),
-            Err(ProcessFailure::NotById) => Err(GitError::NotPartial),
+            Err(GitError::NotById) => Err(GitError::NotPartial),
+            result => result.map(drop),
         }
     }
 
@@ -221,8 +217,8 @@ impl<'a> Mirror<'a> {
     }
 }
 
-/// Settings by which the server has the objects that are missing. Processes without access to the server don't have these settings,
-/// as some versions of git would try to fetch missing objects.
+/// Settings by which the server has the objects that are missing. Processes without access to the server don't have
+/// these settings, as some versions of git would try to fetch missing objects.
 const PARTIAL_SETTINGS: [&str; 4] =
     ["-c", "remote.origin.promisor=true", "-c", "remote.origin.partialclonefilter=blob:none"];
 /// The options of every `git fetch`.
@@ -235,7 +231,8 @@ const FETCH_OPTIONS: [&str; 6] = [
     "--no-show-forced-updates",
 ];
 
-/// Returns whether the folder is missing, or is a mirror of this format that no process has left in the middle of a step.
+/// Returns whether the folder is missing, or is a mirror of this format that no process has left in the middle of a
+/// step.
 fn is_intact(folder: &Path) -> bool {
     if folder.symlink_metadata().is_err() {
         return true;

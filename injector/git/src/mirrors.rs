@@ -54,8 +54,8 @@ pub struct Mirrors {
     tokens: Mutex<HashMap<String, AppToken>>,
 }
 
-/// A fetch that holds the lock of its mirror. Its end, even by cancellation, begins to count the bytes of the mirrors, and to remove
-/// what is too much.
+/// A fetch that holds the lock of its mirror. Its end, even by cancellation, begins to count the bytes of the mirrors,
+/// and to remove what is too much.
 struct FetchInProgress<'a> {
     mirrors: &'a Mirrors,
     lock: Option<OwnedMutexGuard<()>>,
@@ -104,8 +104,9 @@ impl Mirrors {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Fetches the files of a repository, or returns `None` if its revision is the commit `known`, which the caller has. The caller
-    /// bounds how many fetches run at the same time: each may take two minutes, 2 GiB of disk, and 256 MiB of memory for each process.
+    /// Fetches the files of a repository, or returns `None` if its revision is the commit `known`, which the caller
+    /// has. The caller bounds how many fetches run at the same time: each may take two minutes, 2 GiB of disk, and 256
+    /// MiB of memory for each process.
     pub async fn fetch(&self, request: &Request<'_>, known: Option<&str>) -> Result<Option<Commit>, GitError> {
         request.check()?;
         if matches!(request.revision, Revision::Commit(id) if Some(id.as_str()) == known) {
@@ -258,8 +259,8 @@ struct MirrorUse {
     bytes: u64,
 }
 
-/// Removes mirrors, the least recently used first, until the others keep the limits of number and bytes. Mirrors in use are not
-/// removed. Returns the bytes of the others.
+/// Removes mirrors, the least recently used first, until the others keep the limits of number and bytes. Mirrors in use
+/// are not removed. Returns the bytes of the others.
 fn prune(directory: &Path, locks: &Locks, max_bytes: u64) -> u64 {
     let mut mirrors: Vec<MirrorUse> = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

@@ -27,7 +27,8 @@ pub struct Request<'a> {
     pub ca: Option<&'a [u8]>,
     /// Whether the contents of files that are kept by Git LFS are fetched.
     pub lfs: bool,
-    /// The signers one of which must have signed the commit or its annotated tag: the file of allowed signers of ssh-keygen(1).
+    /// The signers one of which must have signed the commit or its annotated tag: the file of allowed signers of
+    /// ssh-keygen(1).
     pub allowed_signers: Option<&'a str>,
     /// Whether a file is wanted, by its path below `path`. It is called before the content of a file is fetched.
     pub is_wanted: &'a (dyn Fn(&str) -> bool + Send + Sync),

@@ -33,20 +33,6 @@ pub(crate) struct Session<'a> {
     private: TempDir,
 }
 
-/// How a git process failed.
-pub(crate) enum ProcessFailure {
-    /// The process failed for this reason.
-    Known(GitError),
-    /// The server does not give objects by their ids.
-    NotById,
-}
-
-impl From<GitError> for ProcessFailure {
-    fn from(error: GitError) -> Self {
-        Self::Known(error)
-    }
-}
-
 impl<'a> Session<'a> {
     /// Begins a session, with its private folder.
     pub(crate) fn begin(
@@ -107,10 +93,9 @@ impl<'a> Session<'a> {
     pub(crate) async fn list_refs(&self) -> Result<Zeroizing<Vec<u8>>, GitError> {
         let url = self.url.to_string();
         match self.run_remote("ls-remote", &["ls-remote", "--quiet", &url], b"", None).await {
-            Ok(output) => Ok(output),
-            Err(ProcessFailure::Known(GitError::TooLarge(_))) => Err(GitError::TooManyRefs(MAX_REFS_BYTES)),
-            Err(ProcessFailure::Known(error)) => Err(error),
-            Err(ProcessFailure::NotById) => Err(GitError::Git("ls-remote")),
+            Err(GitError::TooLarge(_)) => Err(GitError::TooManyRefs(MAX_REFS_BYTES)),
+            Err(GitError::NotById) => Err(GitError::Git("ls-remote")),
+            result => result,
         }
     }
 
@@ -121,23 +106,23 @@ impl<'a> Session<'a> {
         arguments: &[&str],
         input: &[u8],
         mirror: Option<(&Path, u64)>,
-    ) -> Result<Zeroizing<Vec<u8>>, ProcessFailure> {
+    ) -> Result<Zeroizing<Vec<u8>>, GitError> {
         // Curl tries all addresses by itself, ssh only one.
         let attempts: Vec<&[SocketAddr]> =
             if self.url.is_ssh() { self.addresses.chunks(1).collect() } else { vec![&self.addresses] };
-        let mut failure = ProcessFailure::Known(GitError::Unreachable(self.host()));
+        let mut failure = GitError::Unreachable(self.host());
         for addresses in attempts {
             let environment = self.remote_environment(addresses, mirror);
             let result = self.run(&self.programs.git, arguments, &environment, input, MAX_REFS_BYTES, mirror).await;
-            let too_large = GitError::TooLargeMirror(mirror.map_or(0, |(_, max_bytes)| max_bytes));
+            let too_large = || GitError::TooLargeMirror(mirror.map_or(0, |(_, max_bytes)| max_bytes));
             let result = result.map_err(|error| match error {
                 JobError::Start(error) => GitError::disk(error),
                 JobError::OutputTooLong => GitError::TooLarge(MAX_REFS_BYTES),
-                JobError::FolderTooLarge => GitError::TooLargeMirror(mirror.map_or(0, |(_, max_bytes)| max_bytes)),
+                JobError::FolderTooLarge => too_large(),
             })?;
             if result.succeeded {
                 return match mirror {
-                    Some((folder, max_bytes)) if is_larger(folder, max_bytes).await => Err(too_large.into()),
+                    Some((folder, max_bytes)) if is_larger(folder, max_bytes).await => Err(too_large()),
                     _ => Ok(result.output),
                 };
             }
@@ -173,11 +158,11 @@ impl<'a> Session<'a> {
         if self.url.is_ssh() { self.url.known_as() } else { self.url.address().authority() }
     }
 
-    /// Returns the failure that a fault of git means.
-    async fn explain(&self, fault: Fault, command: &'static str, addresses: &[SocketAddr]) -> ProcessFailure {
+    /// Returns the error that a fault of git means.
+    async fn explain(&self, fault: Fault, command: &'static str, addresses: &[SocketAddr]) -> GitError {
         let host = self.host();
-        ProcessFailure::Known(match fault {
-            Fault::NotById | Fault::NoRef => return ProcessFailure::NotById,
+        match fault {
+            Fault::NotById | Fault::NoRef => GitError::NotById,
             Fault::DiskFull => GitError::DiskFull,
             Fault::Memory => GitError::Memory(PROCESS_MIB.into()),
             Fault::HostKeyWrong => GitError::HostKeyWrong(host),
@@ -194,7 +179,7 @@ impl<'a> Session<'a> {
             Fault::TooSlow => GitError::TooSlow(LOW_SPEED_TIMEOUT_SECONDS),
             Fault::Fsck => GitError::Fsck,
             Fault::Other => GitError::Git(command),
-        })
+        }
     }
 
     /// Runs a command on the SSH server.
@@ -248,7 +233,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Parses what ssh-keyscan prints into a line for `known_hosts`, with the best kind of key, for the host as the user named it.
+/// Parses what ssh-keyscan prints into a line for `known_hosts`, with the best kind of key, for the host as the user
+/// named it.
 pub fn parse_host_keys(host: &str, scanned: &[u8]) -> Vec<String> {
     const KINDS: [&str; 3] = ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"];
     let scanned = String::from_utf8_lossy(scanned);

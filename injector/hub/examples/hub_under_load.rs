@@ -1,5 +1,5 @@
-//! The hub and one webhook with stand-ins for the API server, in a process of their own, so that their memory and time are their own.
-//! `bench hub` starts it, and says by lines on stdin what to do.
+//! The hub and one webhook with stand-ins for the API server, in a process of their own, so that their memory and time
+//! are their own. `bench hub` starts it, and says by lines on stdin what to do.
 
 #![allow(clippy::print_stdout, reason = "it answers on stdout")]
 
@@ -33,7 +33,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use crate::stand_in::StandIn;
 
 /// How long a review takes.
-const REVIEW: Duration = Duration::from_millis(3);
+const REVIEW_DELAY: Duration = Duration::from_millis(3);
 
 /// An API server that allows everything, at once.
 struct Allowing;
@@ -84,7 +84,7 @@ fn main() -> Result<()> {
         let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes())?];
         let key = any_supported_type(&PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
         let tls = Arc::new(server_config(Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key))))?);
-        let stand_in = StandIn::new(Settings::default(), pods, REVIEW);
+        let stand_in = StandIn::new(Settings::default(), pods, REVIEW_DELAY);
         let listener = bind(address)?;
         println!("{}", listener.local_addr()?);
         let settings = AdmissionSettings::new((Ipv4Addr::LOCALHOST, 0).into());

@@ -1,4 +1,4 @@
-//! The hub: its rooms, put together, and what it is asked to do beside the requests of agents.
+//! The hub: its modules, put together, and its work beside the requests of agents.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -25,23 +25,23 @@ use crate::polling::{ConfigSource, Confirmations, Polling};
 use crate::reporting::{ConditionWriter, PodConditions, PodReport, Reports, WriteQueue};
 use crate::settings::Settings;
 
-/// How often contents that no pod needs are looked for.
-const CHORES_INTERVAL: Duration = Duration::from_secs(15);
+/// The interval between searches for reports and contents that are not needed any more.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// What the hub asks of the cluster.
+/// The access of the hub to the cluster.
 pub struct Cluster {
-    /// Reviews tokens.
+    /// The reviewer of tokens.
     pub reviewer: Arc<dyn Reviewer>,
-    /// Reads configs as they are stored now.
+    /// The source of configs as they are stored now.
     pub configs: Arc<dyn ConfigSource>,
-    /// Reads the objects of versions.
+    /// The source of the parts of versions.
     pub parts: Arc<dyn PartSource>,
-    /// Writes the conditions of pods.
+    /// The writer of the conditions of pods.
     pub conditions: Arc<dyn ConditionWriter>,
 }
 
 impl Cluster {
-    /// Asks the API server behind `client`.
+    /// Makes an access to the API server behind `client`.
     pub fn new(client: Client) -> Self {
         let client = Arc::new(client);
         Self { reviewer: client.clone(), configs: client.clone(), parts: client.clone(), conditions: client }
@@ -52,7 +52,7 @@ impl Cluster {
 pub struct Hub {
     pub(crate) settings: Arc<Settings>,
     pub(crate) metrics: Metrics,
-    /// Room for the bodies of requests, in bytes.
+    /// The shares of the bytes for bodies of requests.
     pub(crate) bodies: Shares,
     pub(crate) authentication: Arc<Authentication>,
     pub(crate) polling: Polling,
@@ -61,8 +61,8 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Makes a hub of this runtime over `index`, whose only listener for pods and service accounts that are gone it becomes. `key` is the key of the
-    /// digests.
+    /// Makes a hub on this runtime over `index`, and becomes the only listener of `index` for pods and service accounts
+    /// that are gone. `key` is the key of the digests.
     pub fn new(
         index: Arc<Index>,
         cluster: Cluster,
@@ -75,7 +75,7 @@ impl Hub {
         let settings = Arc::new(settings);
         let authentication = Authentication::new(&index, cluster.reviewer, &settings, metrics.clone());
         let contents = ContentStore::new(cluster.parts, key, &settings, metrics.clone());
-        let poll_slots = PollSlots::new(settings.held_per_pod);
+        let poll_slots = PollSlots::new(settings.max_polls_per_pod);
         let conditions = Arc::new(PodConditions {
             index: Arc::clone(&index),
             settings: Arc::clone(&settings),
@@ -87,7 +87,7 @@ impl Hub {
             queue: WriteQueue::default(),
             writer: cluster.conditions,
         });
-        let drain = Arc::new(Drain::new(settings.drain));
+        let drain = Arc::new(Drain::new(settings.drain_period));
         let polling = Polling {
             confirmations: Confirmations::new(Arc::clone(&index), cluster.configs),
             index,
@@ -99,12 +99,12 @@ impl Hub {
             conditions: Arc::clone(&conditions),
             drain: Arc::clone(&drain),
         };
-        let bodies = Shares::new(settings.body_bytes, MAX_REQUEST_BYTES);
+        let bodies = Shares::new(settings.max_body_bytes, MAX_REQUEST_BYTES);
         let hub = Arc::new(Self { settings, metrics, bodies, authentication, polling, conditions, drain });
         let weak: Weak<Self> = Arc::downgrade(&hub);
         hub.polling.index.on_pod_gone(move |pod| {
             if let Some(hub) = weak.upgrade() {
-                hub.pod_gone(pod);
+                hub.remove_pod(pod);
             }
         });
         let weak = Arc::downgrade(&hub);
@@ -116,8 +116,8 @@ impl Hub {
         hub
     }
 
-    /// Takes in that the pod is terminating or gone: its tokens are reviewed anew, and of a gone one nothing is kept.
-    fn pod_gone(&self, pod: &PodState) {
+    /// Has the tokens of a terminating pod reviewed again, and removes what is kept of a pod that is gone.
+    fn remove_pod(&self, pod: &PodState) {
         self.authentication.forget_tokens(&pod.uid);
         let key = pod.key();
         if self.polling.index.pod(&key).is_none_or(|entry| entry.state.uid != pod.uid) {
@@ -126,13 +126,13 @@ impl Hub {
         }
     }
 
-    /// Returns whether an agent of the pod waits at this replica now.
+    /// Returns whether this replica holds a poll of the pod's agent.
     pub fn is_connected(&self, pod_uid: &PodUid) -> bool {
-        self.polling.poll_slots.has(pod_uid.as_str())
+        self.polling.poll_slots.has_poll(pod_uid.as_str())
     }
 
-    /// Reads what pods of the config may be about to need, so that it is there when they are woken.
-    pub fn warm(&self, key: &ConfigKey) {
+    /// Fetches the contents that pods of the config may need next, so that they are ready when the pods are woken.
+    pub fn prefetch(&self, key: &ConfigKey) {
         let Polling { index, contents, .. } = &self.polling;
         let Some(config) = index.config(key) else { return };
         let (Some(status), Some(uid)) = (&config.status, &config.metadata.uid) else { return };
@@ -141,21 +141,23 @@ impl Hub {
         }
         let assignable = [&config.spec.version, &status.target_version, &status.current_version];
         for version in assignable.into_iter().flatten().filter_map(|version| status.version(version)) {
-            let secret = version.parts.iter().any(|part| part.kind == PartKind::Secret);
-            if !secret || index.may_read_secrets(&key.namespace) {
-                drop(contents.look(key, uid, Identity::of(&config), version));
+            let has_secret = version.parts.iter().any(|part| part.kind == PartKind::Secret);
+            if !has_secret || index.may_read_secrets(&key.namespace) {
+                drop(contents.find_or_fetch(key, uid, Identity::of(&config), version));
             }
         }
     }
 
-    /// Plans the condition `NoContact` for pods whose agent has not reported for a while. For the leader alone, every 30 s or so.
-    pub fn sweep(&self) {
-        self.conditions.sweep();
+    /// Plans the condition `NoContact` for pods whose agent has not reported for a while. Only the leader does so,
+    /// every 30 s or so.
+    pub fn mark_silent_pods(&self) {
+        self.conditions.mark_silent_pods();
     }
 
-    /// Returns what this replica notes on its Lease: for how long the oldest report has waited that it may write, if that matters.
-    pub fn note(&self) -> Option<String> {
-        waiting_reports::format_note(&self.conditions.queue.oldest(), jiff::Timestamp::now())
+    /// Returns the note on this replica's Lease: how long the oldest report that it may write has waited, if that is
+    /// long.
+    pub fn lease_note(&self) -> Option<String> {
+        waiting_reports::format_note(&self.conditions.queue.longest_waits(), jiff::Timestamp::now())
     }
 
     /// Returns the newest report of the pod that this replica has taken.
@@ -163,11 +165,11 @@ impl Hub {
         self.conditions.reports.get(pod, uid)
     }
 
-    /// Drops now and then what is not needed any more.
-    pub(crate) async fn chores(self: Arc<Self>) {
+    /// Removes regularly what is not needed any more.
+    pub(crate) async fn maintain(self: Arc<Self>) {
         let Polling { index, confirmations, contents, .. } = &self.polling;
         loop {
-            sleep(CHORES_INTERVAL).await;
+            sleep(MAINTENANCE_INTERVAL).await;
             let configs = index.subscribed_configs().into_iter().filter_map(|key| index.config(&key));
             let versions = |config: Arc<VersionedConfig>| {
                 let (status, uid) = (config.status.as_ref()?, config.metadata.uid.as_ref()?);
@@ -175,7 +177,7 @@ impl Hub {
                 Some(versions.map(|version| (uid.clone(), version.clone())).collect::<Vec<_>>())
             };
             let needed: HashSet<(String, String)> = configs.filter_map(versions).flatten().collect();
-            self.conditions.tend_reports();
+            self.conditions.recheck_reports();
             confirmations.retain(|key| index.config(key).is_some());
             contents.retain(|uid, version| needed.contains(&(uid.to_owned(), version.to_owned())));
         }

@@ -1,13 +1,13 @@
 //! The hub: gives agents the versions that their pods are to run, over held polls, and takes their reports.
 //!
-//! - `server`: the connections of agents, and which room answers a request.
-//! - `hub`: the rooms, put together.
+//! - `server`: the connections of agents, and which module answers a request.
+//! - `hub`: the other modules, put together.
 //! - `polling`: whether a poll is answered, and with what.
 //! - `reporting`: how a report becomes the condition of its pod, and how that is written.
 //! - `callers`: whether a request is let in, and the audit trail.
 //! - `contents`: what a pod should have of its configs.
 //!
-//! Each uses only those that stand below it in this list.
+//! Each module uses only those below it in this list.
 
 mod callers;
 mod contents;

@@ -1,9 +1,9 @@
 //! Metrics of the hub for Prometheus. No label holds a name that users give.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use nudge_server::metrics::ConnectionMetrics;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,10 +17,15 @@ macro_rules! results {
         pub(super) enum $type { $($variant),+ }
 
         impl $type {
-            const ALL: &[Self] = &[$(Self::$variant),+];
+            fn label(self) -> Label {
+                [("result", match self { $(Self::$variant => $text),+ })]
+            }
 
-            fn label(self) -> ResultLabel {
-                ResultLabel { result: match self { $(Self::$variant => $text),+ } }
+            /// Creates all series, so that a rate includes the first event.
+            fn create_series(families: &Families) {
+                for result in [$(Self::$variant),+] {
+                    drop(families.$family.get_or_create(&result.label()));
+                }
             }
         }
 
@@ -33,16 +38,16 @@ macro_rules! results {
 }
 
 results!(
-    /// How a review of a token ended.
-    ReviewResult, reviews, reviewed { Accepted = "accepted", Refused = "refused", Unavailable = "unavailable" }
+    /// The result of a review of a token.
+    ReviewResult, reviews, count_review { Accepted = "accepted", Refused = "refused", Unavailable = "unavailable" }
 );
 results!(
-    /// How a fetch of a content ended.
-    FetchResult, fetches, fetched { Good = "good", Refused = "refused", Unavailable = "unavailable" }
+    /// The result of a fetch of a content.
+    FetchResult, fetches, count_fetch { Good = "good", Refused = "refused", Unavailable = "unavailable" }
 );
 results!(
-    /// How a poll ended.
-    PollResult, polls, polled {
+    /// The result of a poll.
+    PollResult, polls, count_poll {
         Changed = "changed",
         Unchanged = "unchanged",
         Superseded = "superseded",
@@ -54,31 +59,29 @@ results!(
     }
 );
 results!(
-    /// How writing a pod's condition ended.
-    ConditionResult, conditions, condition {
+    /// The result of writing a pod's condition.
+    ConditionResult, conditions, count_condition {
         Written = "written", Changed = "changed", Refused = "refused", Unavailable = "unavailable",
     }
 );
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabel {
-    result: &'static str,
-}
+/// The name and the value of the only label of a family.
+type Label = [(&'static str, &'static str); 1];
 
 #[derive(Debug, Default)]
 struct Families {
     connections: ConnectionMetrics,
     held: Gauge,
-    polls: Family<ResultLabel, Counter>,
-    reviews: Family<ResultLabel, Counter>,
+    polls: Family<Label, Counter>,
+    reviews: Family<Label, Counter>,
     entries: Gauge,
     bytes: Gauge,
-    fetches: Family<ResultLabel, Counter>,
+    fetches: Family<Label, Counter>,
     reports: Counter,
     blocks: Counter,
-    conditions: Family<ResultLabel, Counter>,
+    conditions: Family<Label, Counter>,
     condition_limit: Gauge,
-    answer: AnswerTimes,
+    answer_times: AnswerTimes,
 }
 
 #[derive(Debug)]
@@ -86,7 +89,7 @@ struct AnswerTimes(Histogram);
 
 impl Default for AnswerTimes {
     fn default() -> Self {
-        // From 0.5 ms in steps of two to 16 s.
+        // The buckets double from 0.5 ms to 16 s.
         Self(Histogram::new((0..16).map(|step| 0.0005 * f64::from(1 << step))))
     }
 }
@@ -98,18 +101,11 @@ pub(super) struct Metrics(Arc<Families>);
 impl Default for Metrics {
     fn default() -> Self {
         let families = Families::default();
-        // All series from the start, so that a rate over the first event is not missed.
-        show(&families.polls, PollResult::ALL, PollResult::label);
-        show(&families.reviews, ReviewResult::ALL, ReviewResult::label);
-        show(&families.fetches, FetchResult::ALL, FetchResult::label);
-        show(&families.conditions, ConditionResult::ALL, ConditionResult::label);
+        PollResult::create_series(&families);
+        ReviewResult::create_series(&families);
+        FetchResult::create_series(&families);
+        ConditionResult::create_series(&families);
         Self(Arc::new(families))
-    }
-}
-
-fn show<R: Copy>(family: &Family<ResultLabel, Counter>, results: &[R], label: impl Fn(R) -> ResultLabel) {
-    for result in results {
-        drop(family.get_or_create(&label(*result)));
     }
 }
 
@@ -130,7 +126,7 @@ impl Metrics {
         let help = "Pod conditions that may be written at the same time, by how quickly the API server answers";
         registry.register("condition_writes_limit", help, families.condition_limit.clone());
         let help = "Time from the wake-up of a held poll until its reply is handed to the connection";
-        registry.register_with_unit("answer", help, Unit::Seconds, families.answer.0.clone());
+        registry.register_with_unit("answer", help, Unit::Seconds, families.answer_times.0.clone());
     }
 
     /// Returns the metrics of the connections of agents.
@@ -139,41 +135,35 @@ impl Metrics {
     }
 
     /// Counts a held poll until the value is dropped.
-    pub(crate) fn held_poll(&self) -> GaugeCount {
-        GaugeCount::new(self.0.held.clone())
+    pub(crate) fn count_held_poll(&self) -> GaugeCount {
+        self.0.held.inc();
+        GaugeCount(self.0.held.clone())
     }
 
-    pub(crate) fn contents(&self, entries: usize, bytes: usize) {
+    pub(crate) fn set_contents(&self, entries: usize, bytes: usize) {
         self.0.entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
         self.0.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn block_sent(&self) {
+    pub(crate) fn count_block(&self) {
         self.0.blocks.inc();
     }
 
-    pub(crate) fn reported(&self) {
+    pub(crate) fn count_report(&self) {
         self.0.reports.inc();
     }
 
-    pub(crate) fn condition_limit(&self, limit: usize) {
+    pub(crate) fn set_condition_limit(&self, limit: usize) {
         self.0.condition_limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn answered_after(&self, seconds: f64) {
-        self.0.answer.0.observe(seconds);
+    pub(crate) fn observe_answer_time(&self, time: Duration) {
+        self.0.answer_times.0.observe(time.as_secs_f64());
     }
 }
 
-/// Counts up until it is dropped.
+/// One count of a gauge, which ends when this is dropped.
 pub(super) struct GaugeCount(Gauge);
-
-impl GaugeCount {
-    fn new(gauge: Gauge) -> Self {
-        gauge.inc();
-        Self(gauge)
-    }
-}
 
 impl Drop for GaugeCount {
     fn drop(&mut self) {

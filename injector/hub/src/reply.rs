@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use nudge_protocol::hub::{MAX_REQUEST_BYTES, POLL_MEDIA_TYPE};
 use nudge_protocol::{ErrorBody, HubErrorCode};
 
-/// The reason why a request is refused.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("{0}")]
@@ -44,28 +44,28 @@ impl Refusal {
     }
 }
 
-/// What is sent to an agent.
+/// A reply to an agent.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     media_type: &'static str,
-    /// Other header lines, each with its line end.
+    /// The other header lines, each with its end.
     headers: String,
     body: Vec<Bytes>,
-    /// Whether the connection ends.
+    /// Whether the connection is closed after the reply.
     pub(crate) close: bool,
 }
 
 impl Reply {
     /// Returns a reply without a body (204).
-    pub(crate) fn nothing() -> Self {
+    pub(crate) fn empty() -> Self {
         let (status, headers) = (StatusCode::NO_CONTENT, String::new());
         Self { status, media_type: "", headers, body: Vec::new(), close: false }
     }
 
     /// Returns a reply with a poll's head and blocks.
     pub(crate) fn poll(body: Vec<Bytes>) -> Self {
-        Self { status: StatusCode::OK, media_type: POLL_MEDIA_TYPE, body, ..Self::nothing() }
+        Self { status: StatusCode::OK, media_type: POLL_MEDIA_TYPE, body, ..Self::empty() }
     }
 
     /// Returns a reply that sends the agent to another replica (503).
@@ -86,7 +86,7 @@ impl Reply {
         head += if self.close { "connection: close\r\n\r\n" } else { "\r\n" };
         let mut bytes = self.body;
         match bytes.first_mut() {
-            // One write, and one TLS record, for all that is small.
+            // A small reply is sent by one write, in one TLS record.
             Some(first) => *first = [head.as_bytes(), first].concat().into(),
             None => bytes.push(head.into()),
         }
@@ -103,7 +103,7 @@ impl From<Refusal> for Reply {
         let headers = match refusal {
             Refusal::Unauthorized(_) => "www-authenticate: Bearer\r\n".to_owned(),
             Refusal::MethodNotAllowed => "allow: POST\r\n".to_owned(),
-            // Random, so that agents do not come back at the same time.
+            // The time is random, so that agents do not come back at the same time.
             Refusal::Unavailable(_) => format!("retry-after: {}\r\n", rand::random_range(1..=3)),
             _ => String::new(),
         };
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_reply_is_http() {
-        assert_eq!(text(Reply::nothing()), "HTTP/1.1 204 No Content\r\n\r\n");
+        assert_eq!(text(Reply::empty()), "HTTP/1.1 204 No Content\r\n\r\n");
         let poll = Reply { close: true, ..Reply::poll(vec![Bytes::from("ab"), Bytes::from("c")]) };
         assert_eq!(
             text(poll),

@@ -1,109 +1,111 @@
-//! The hub's bounds in one place.
+//! The hub's settings: all its limits and timeouts.
 
 use std::time::Duration;
 
 use nudge_protocol::hub::{BEHIND_SECONDS, HubSettings};
 use nudge_server::rates::Rate;
 
-/// How often a report of one pod is taken: the newest, whatever number came.
+/// The period in which one report of a pod is taken: the newest that came.
 pub(crate) const REPORT_PERIOD: Duration = Duration::from_secs(2);
 
-/// The bounds of the hub. Tests set smaller ones.
+/// The limits and timeouts of the hub. Tests set smaller ones.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Connections at the same time, with a share for each address: see `nudge_server::slots`.
-    pub connections: usize,
-    /// TLS handshakes at the same time, of one address a quarter. The rest wait for their turn, so that after a storm the first are done early
-    /// instead of all late.
-    pub handshakes: usize,
-    /// From accepting a connection until its handshake has a turn, and from a request until the review of its token has one.
-    pub turn: Duration,
-    /// From accepting a connection until its handshake is done, without waiting for a turn.
-    pub handshake: Duration,
-    /// From a request's first byte until its head is there whole; also how long a new connection has for that first byte.
-    pub head: Duration,
-    /// Size of a request's head, in bytes.
-    pub head_bytes: usize,
-    /// Until a request's body is there whole.
-    pub body: Duration,
-    /// Between two requests.
-    pub idle: Duration,
-    /// How long a client may take for a small reply, and may read nothing of any reply.
-    pub write: Duration,
-    /// What it must take of a large one per second more, in bytes.
-    pub rate: usize,
-    /// After how long a connection is closed, give or take 20 %.
-    pub age: Duration,
-    /// Held polls of one pod; one more ends the oldest.
-    pub held_per_pod: usize,
-    /// Bytes of request bodies at the same time, of one address a quarter.
-    pub body_bytes: usize,
-    /// Token reviews at the same time, of one address a quarter, of one namespace a half.
-    pub reviews: usize,
-    /// Token reviews of one address: a node has some hundred pods, whose agents may all ask at once.
+    /// The maximum number of connections, with a share for each address: see `nudge_server::slots`.
+    pub max_connections: usize,
+    /// The maximum number of TLS handshakes at the same time, a quarter of them from one address. Others wait for their
+    /// turn, so that after a storm the first are done early instead of all late.
+    pub max_handshakes: usize,
+    /// The maximum wait of a handshake, or of the review of a token, for its turn.
+    pub turn_timeout: Duration,
+    /// The maximum duration of a handshake, without the wait for its turn.
+    pub handshake_timeout: Duration,
+    /// The maximum duration of reading a request's head, and the maximum wait for its first byte on a new connection.
+    pub head_timeout: Duration,
+    /// The maximum bytes of a request's head.
+    pub max_head_bytes: usize,
+    /// The maximum duration of reading a request's body.
+    pub body_timeout: Duration,
+    /// The maximum time between two requests.
+    pub idle_timeout: Duration,
+    /// The maximum duration of writing a small reply, and the maximum time in which a client reads nothing of any
+    /// reply.
+    pub write_timeout: Duration,
+    /// The minimum speed at which a client must read a large reply.
+    pub min_bytes_per_second: usize,
+    /// The age at which a connection is closed, give or take 20 %.
+    pub max_connection_age: Duration,
+    /// The maximum number of held polls of one pod; one more ends the oldest.
+    pub max_polls_per_pod: usize,
+    /// The maximum bytes of request bodies at the same time, a quarter of them from one address.
+    pub max_body_bytes: usize,
+    /// The maximum number of token reviews at the same time, a quarter of them from one address, half of them of one
+    /// namespace.
+    pub max_reviews: usize,
+    /// The rate of token reviews of one address: a node has some hundred pods, whose agents may all ask at once.
     pub review_rate: Rate,
-    /// How long one review may take.
-    pub review: Duration,
-    /// How long a refusal of a token is remembered.
-    pub refusal: Duration,
-    /// The longest that an accepted token is remembered.
-    pub accepted: Duration,
-    /// Tokens that are remembered.
-    pub tokens: usize,
-    /// Requests of one address that wait for a pod that is new here.
-    pub waiting: u32,
-    /// How long a poll is held when this replica knows less than the agent.
-    pub behind: Duration,
-    /// After which silence of a watch this replica does not trust what it knows to be the newest.
-    pub stale: Duration,
-    /// How long a poll is held for content that is being fetched before it answers `Resolving`.
-    pub resolve: Duration,
-    /// Content kept at the same time, in bytes.
-    pub content_bytes: usize,
-    /// Reads of version objects at the same time.
-    pub fetches: usize,
-    /// How long content that no pod is assigned to is kept.
-    pub unused: Duration,
-    /// After how long without a first report a pod counts as without contact.
-    pub contact: Duration,
-    /// Over which time agents are sent away on shutdown.
-    pub drain: Duration,
-    /// What agents are asked for.
+    /// The maximum duration of one review.
+    pub review_timeout: Duration,
+    /// The time for which a refusal of a token is remembered.
+    pub max_refusal_age: Duration,
+    /// The maximum time for which an accepted token is remembered.
+    pub max_token_age: Duration,
+    /// The maximum number of tokens that are remembered.
+    pub max_tokens: usize,
+    /// The maximum number of requests of one address that wait for a pod that is new here.
+    pub max_waiting_requests: u32,
+    /// The time for which a poll is held when this replica knows less than the agent.
+    pub behind_timeout: Duration,
+    /// The silence of a watch after which this replica may not know the newest state.
+    pub max_watch_silence: Duration,
+    /// The time for which a poll is held for content that is being fetched before it answers `Resolving`.
+    pub resolve_timeout: Duration,
+    /// The maximum bytes of contents that are kept.
+    pub max_content_bytes: usize,
+    /// The maximum number of fetches of contents at the same time.
+    pub max_fetches: usize,
+    /// The time for which content is kept that no pod is assigned.
+    pub max_unused_age: Duration,
+    /// The time without a first report after which a pod counts as without contact.
+    pub contact_timeout: Duration,
+    /// The period over which agents are sent away on shutdown.
+    pub drain_period: Duration,
+    /// The settings that agents get.
     pub agents: HubSettings,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            connections: 12_000,
-            handshakes: 64,
-            turn: Duration::from_secs(30),
-            handshake: Duration::from_secs(10),
-            head: Duration::from_secs(10),
-            head_bytes: 8 * 1024,
-            body: Duration::from_secs(10),
-            idle: Duration::from_secs(90),
-            write: Duration::from_secs(20),
-            rate: 32 * 1024,
-            age: Duration::from_mins(30),
-            held_per_pod: 2,
-            body_bytes: 16 * 1024 * 1024,
-            reviews: 50,
+            max_connections: 12_000,
+            max_handshakes: 64,
+            turn_timeout: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(10),
+            max_head_bytes: 8 * 1024,
+            body_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(90),
+            write_timeout: Duration::from_secs(20),
+            min_bytes_per_second: 32 * 1024,
+            max_connection_age: Duration::from_mins(30),
+            max_polls_per_pod: 2,
+            max_body_bytes: 16 * 1024 * 1024,
+            max_reviews: 50,
             review_rate: Rate { per_second: 1000, burst: 2000 },
-            review: Duration::from_secs(10),
-            refusal: Duration::from_secs(5),
-            accepted: Duration::from_mins(10),
-            tokens: 24_000,
-            waiting: 256,
-            behind: Duration::from_secs(BEHIND_SECONDS.into()),
-            stale: Duration::from_secs(90),
-            resolve: Duration::from_secs(10),
-            content_bytes: 256 * 1024 * 1024,
-            fetches: 8,
-            unused: Duration::from_mins(1),
-            contact: Duration::from_mins(1),
-            drain: Duration::from_secs(8),
-            // As often as reports are taken.
+            review_timeout: Duration::from_secs(10),
+            max_refusal_age: Duration::from_secs(5),
+            max_token_age: Duration::from_mins(10),
+            max_tokens: 24_000,
+            max_waiting_requests: 256,
+            behind_timeout: Duration::from_secs(BEHIND_SECONDS.into()),
+            max_watch_silence: Duration::from_secs(90),
+            resolve_timeout: Duration::from_secs(10),
+            max_content_bytes: 256 * 1024 * 1024,
+            max_fetches: 8,
+            max_unused_age: Duration::from_mins(1),
+            contact_timeout: Duration::from_mins(1),
+            drain_period: Duration::from_secs(8),
+            // Agents report as often as reports are taken.
             agents: HubSettings {
                 report_seconds: u32::try_from(REPORT_PERIOD.as_secs()).unwrap_or(u32::MAX),
                 ..HubSettings::default()

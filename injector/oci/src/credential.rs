@@ -87,8 +87,8 @@ impl From<String> for Hidden {
     }
 }
 
-/// Returns the credential that a docker config (`config.json`, `.dockerconfigjson`) has for this repository: that of its longest
-/// entry for it. Credential helpers are programs, which are not run.
+/// Returns the credential that a docker config (`config.json`, `.dockerconfigjson`) has for this repository: that of
+/// its longest entry for it. Credential helpers are programs, which are not run.
 pub fn credential_of(config: &[u8], reference: &Reference) -> Result<Credential, CredentialError> {
     let config: Config = serde_json::from_slice(config).map_err(|_| CredentialError::Json)?;
     let entries = config.auths.into_iter().filter(|(name, _)| applies_to(name, reference));
@@ -125,8 +125,8 @@ fn display_name(name: &str) -> String {
     nudge_protocol::bounded_text::one_line(without_scheme(name), 253)
 }
 
-/// Returns whether an entry is for the registry, or for a part of it that has the repository. An entry with `https://` is only
-/// for TLS.
+/// Returns whether an entry is for the registry, or for a part of it that has the repository. An entry with `https://`
+/// is only for TLS.
 fn applies_to(name: &str, reference: &Reference) -> bool {
     let address = reference.address();
     if name.starts_with("https://") && !address.tls {

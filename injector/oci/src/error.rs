@@ -1,4 +1,5 @@
-//! Why there is no artifact, and what to do. Of what a server wrote, only names of platforms are repeated, after a check.
+//! Why there is no artifact, and what to do. Of what a server wrote, only names of platforms are repeated, after a
+//! check.
 
 use nudge_core::remote::PickError;
 use nudge_outbound::HttpError;

@@ -12,7 +12,7 @@ use crate::layers::decompress;
 
 const FILES: [(&str, &str); 3] = [("a", "first"), ("b/c", "second"), ("d", "third")];
 /// Where the second file begins: a header and a block after the first one.
-const EDGE: usize = 1024;
+const SECOND_FILE_OFFSET: usize = 1024;
 
 fn tar_of(files: &[(&str, &str)]) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
@@ -94,9 +94,9 @@ fn every_shape_is_read_whole_or_refused() {
         faults.whole(&format!("{name}: one piece"), &pieces(&[]));
         faults.whole(&format!("{name}: cut within a header"), &pieces(&[100]));
         faults.whole(&format!("{name}: cut within a file"), &pieces(&[514]));
-        faults.whole(&format!("{name}: cut between two files"), &pieces(&[EDGE]));
+        faults.whole(&format!("{name}: cut between two files"), &pieces(&[SECOND_FILE_OFFSET]));
         faults.whole(&format!("{name}: many pieces"), &pieces(&(1..archive.len()).step_by(97).collect::<Vec<_>>()));
-        faults.whole(&format!("{name}: an empty piece"), &pieces(&[EDGE, EDGE]));
+        faults.whole(&format!("{name}: an empty piece"), &pieces(&[SECOND_FILE_OFFSET, SECOND_FILE_OFFSET]));
         faults.whole(&format!("{name}: an empty piece at the end"), &pieces(&[archive.len()]));
         // Of the end of an archive, all may be missing; what is behind it is zeros.
         faults.whole(&format!("{name}: no end"), &compressed(&archive[..archive.len() - 1024]));
@@ -109,7 +109,10 @@ fn every_shape_is_read_whole_or_refused() {
         );
         let one_block = [&archive[..archive.len() - 512], &other].concat();
         faults.refused(&format!("{name}: another archive after one block of zeros"), &compressed(&one_block));
-        faults.refused(&format!("{name}: text behind it"), &[pieces(&[EDGE]), b"garbage".to_vec()].concat());
+        faults.refused(
+            &format!("{name}: text behind it"),
+            &[pieces(&[SECOND_FILE_OFFSET]), b"garbage".to_vec()].concat(),
+        );
         if name != "plain" {
             let blob = pieces(&[514]);
             faults.refused(&format!("{name}: an end within a piece"), &blob[..blob.len() - 1]);
@@ -122,7 +125,7 @@ fn every_shape_is_read_whole_or_refused() {
 #[test]
 fn frames_of_zstandard_may_be_skippable_anywhere() {
     let (archive, mut faults) = (tar_of(&FILES), Faults::default());
-    let (first, second) = (zstd(&archive[..EDGE]), zstd(&archive[EDGE..]));
+    let (first, second) = (zstd(&archive[..SECOND_FILE_OFFSET]), zstd(&archive[SECOND_FILE_OFFSET..]));
     for number in [0, 7, 15] {
         let skip = skippable(number, b"table of contents");
         let shapes = [
@@ -152,7 +155,7 @@ fn the_window_of_zstandard_is_bounded() {
     assert_eq!(read(&windowed(26, &archive)), Err(ArchiveError::Window(MAX_WINDOW_BYTES)));
     faults.refused(
         "a larger window of a later frame",
-        &[windowed(20, &archive[..EDGE]), windowed(27, &archive[EDGE..])].concat(),
+        &[windowed(20, &archive[..SECOND_FILE_OFFSET]), windowed(27, &archive[SECOND_FILE_OFFSET..])].concat(),
     );
     faults.none();
 }

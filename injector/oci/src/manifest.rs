@@ -131,8 +131,8 @@ pub(crate) enum ChoiceError {
     Several(Vec<String>),
 }
 
-/// Returns the manifest for a platform such as `linux/amd64` or `linux/arm/v7`. If no platform is wanted, the index must have
-/// only one usable manifest.
+/// Returns the manifest for a platform such as `linux/amd64` or `linux/arm/v7`. If no platform is wanted, the index
+/// must have only one usable manifest.
 pub(crate) fn choose_manifest<'a>(
     manifests: &'a [Descriptor],
     wanted: Option<&str>,

@@ -34,7 +34,8 @@ const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
 /// The maximum bytes of one blob.
 const MAX_BLOB_BYTES: u64 = 64 * 1024 * 1024;
-/// The maximum memory that a pull takes, in MiB: a blob as it comes and in one piece, the window of its decompression, and contents.
+/// The maximum memory that a pull takes, in MiB: a blob as it comes and in one piece, the window of its decompression,
+/// and contents.
 pub const PULL_MIB: u32 = 208;
 const _: () = assert!(
     2 * MAX_BLOB_BYTES + 2 * MAX_WINDOW_BYTES + 3 * MAX_DICTIONARY_BYTES as u64 <= (PULL_MIB as u64) << 20,
@@ -61,7 +62,8 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// The credential for the registry.
     pub credential: &'a Credential,
-    /// Whether the credential may be sent to this token realm. The registry itself, by host and port, is not asked about.
+    /// Whether the credential may be sent to this token realm. The registry itself, by host and port, is not asked
+    /// about.
     pub trusts_realm: &'a (dyn Fn(&Address) -> bool + Send + Sync),
     /// Whether a file is wanted, by its path below `path`.
     pub is_wanted: &'a (dyn Fn(&str) -> bool + Send + Sync),

@@ -35,7 +35,8 @@ const EMPTY_CONFIG_TYPE: &str = "application/vnd.oci.empty.v1+json";
 const EMPTY_CONFIG: &[u8] = b"{}";
 
 impl Registry {
-    /// Pushes files, by their paths, and returns the digest of the artifact. Blobs that the registry has are not sent again.
+    /// Pushes files, by their paths, and returns the digest of the artifact. Blobs that the registry has are not sent
+    /// again.
     pub async fn push(
         &self,
         reference: &Reference,

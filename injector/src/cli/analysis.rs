@@ -1,7 +1,6 @@
-//! The numbers that versions are judged by, which only the leader of their lease asks for.
+//! Starts the analysis, which asks for the numbers that versions are judged by, in the leader of its lease.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Config;
 use nudge_analysis::{Analyses, run};
@@ -12,22 +11,17 @@ use super::cluster;
 use super::controllers::while_leading;
 use super::options::Options;
 use super::plane::ServeError;
-use crate::supervise::{Stage, Tasks};
+use crate::supervise::{ShutdownStage, Tasks};
 
-/// How much longer than a watch lasts a connection may be silent.
-const GRACE: Duration = Duration::from_secs(15);
-
-/// Starts the role analysis. It knows nothing of what the others know.
+/// Starts the role analysis, which shares nothing with the other roles.
 pub(super) fn start(config: &Config, options: &Options, tasks: &mut Tasks) -> Result<(), ServeError> {
     let lease = Lease::new(cluster::client(config)?, options.analysis_lease.clone());
     let leadership = lease.leadership();
-    tasks.spawn_until(Stage::HandOver, "lease of the analysis", |stopping| lease.run(stopping));
+    tasks.spawn_until(ShutdownStage::HandOver, "lease of the analysis", |stopping| lease.run(stopping));
     let seconds = options.watch.seconds;
-    // A watch whose server is gone ends with its silence.
-    let mut config = config.clone();
-    config.read_timeout = Some(Duration::from_secs(seconds.into()) + GRACE);
+    let config = cluster::with_read_timeout(config, seconds);
     let (server, account) = (config.cluster_url.to_string(), options.analysis_account.clone());
-    let guard = GuardedReader::new(cluster::client(&config)?, &server, options.lent.clone());
+    let guard = GuardedReader::new(cluster::client(&config)?, &server, options.allowed_nodes.clone());
     let analyses = Arc::new(Analyses::new(cluster::client(&config)?, guard, account, seconds));
     tasks.spawn_restarted("analysis", move || {
         let analyses = Arc::clone(&analyses);

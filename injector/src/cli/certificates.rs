@@ -15,15 +15,15 @@ use super::waiting::Waiting;
 use crate::supervise::Tasks;
 
 /// The Secret with the authority and its private key.
-const AUTHORITY: &str = "nudge-authority";
+const AUTHORITY_SECRET: &str = "nudge-authority";
 /// The name of both webhook configurations.
 const WEBHOOKS: &str = "nudge-injector";
 /// The Secret with the serving certificate, which servers mount.
-const SERVING: &str = "nudge-serving";
-/// How often files are read again.
-const CHECK_FILES: Duration = Duration::from_secs(15);
+const SERVING_SECRET: &str = "nudge-serving";
+/// The interval at which files are read again.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Waits for the first certificates, and starts their rotation. `None` where the roles need none.
+/// Waits for the first certificates, and starts their rotation. `None` if the roles need none.
 pub(super) async fn start(
     client: &Client,
     options: &Options,
@@ -34,7 +34,7 @@ pub(super) async fn start(
         CertificateSource::Folder(folder) => from_folder(folder).await?,
         CertificateSource::Own { names, lifetimes } => {
             let secret = |name| KubeSecret::new(client.clone(), &options.namespace, name);
-            let stores = Stores { authority: secret(AUTHORITY), serving: secret(SERVING) };
+            let stores = Stores { authority: secret(AUTHORITY_SECRET), serving: secret(SERVING_SECRET) };
             Certificates::keep(stores, names.clone(), *lifetimes).await?
         }
     };
@@ -42,7 +42,7 @@ pub(super) async fn start(
     Ok(Some(certificates))
 }
 
-/// Keeps `caBundle` of the webhook configurations.
+/// Starts to keep `caBundle` of the webhook configurations up to date.
 pub(super) fn publish(client: &Client, certificates: &Certificates, tasks: &mut Tasks) {
     let (client, bundle) = (client.clone(), certificates.ca_bundle());
     tasks.spawn_restarted("CA publication to webhooks", move || {
@@ -50,16 +50,15 @@ pub(super) fn publish(client: &Client, certificates: &Certificates, tasks: &mut 
     });
 }
 
-/// Reads the certificates as soon as something has written them.
+/// Waits until something has written the certificates, and reads them.
 async fn from_folder(folder: &Path) -> Result<(Certificates, Rotation), CertificatesError> {
     let mut waiting = Waiting::default();
     loop {
-        // Each time anew, because it looks which files there are.
-        match Certificates::from_files(CertificateFiles::in_folder(folder), CHECK_FILES) {
+        match Certificates::from_files(CertificateFiles::in_folder(folder), FILE_CHECK_INTERVAL) {
             Err(CertificatesError::Files(error)) if is_missing(&error) => {
                 waiting.pause("waiting for the serving certificate", &chain(&error)).await;
             }
-            other => return other,
+            result => return result,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The API server to work with: what a kubeconfig names, or else the pod's own account.
+//! Finds the API server to work with: that of a kubeconfig, or else of the pod's own account.
 
 use std::time::Duration;
 
@@ -7,25 +7,28 @@ use kube::{Client, Config};
 use nudge_cluster::kubeconfig::{client_fault, not_found_message};
 use nudge_protocol::error_chain::message;
 
-/// How long connecting to the API server may take.
-const CONNECT: Duration = Duration::from_secs(5);
+/// The timeout of connecting to the API server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The margin by which a connection may be silent for longer than a watch lasts.
+const READ_TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
 
 /// Why there is no API server to work with.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClusterError {
-    /// Neither in a pod nor with a kubeconfig.
+    /// The process runs neither in a pod nor with a kubeconfig.
     #[error("{0}")]
     Unknown(String),
-    /// In a pod that has no account, or half of one.
+    /// The pod has no usable service account.
     #[error("the pod's service account can't be used: {0}")]
     Account(String),
-    /// What was found can't be used, such as a certificate.
+    /// The settings of the client can't be used, such as a certificate.
     #[error("the API server can't be asked: {0}")]
     Unusable(String),
 }
 
 impl ClusterError {
-    /// What to do about it.
+    /// Returns what to do about the error.
     pub(super) fn help(&self) -> &'static str {
         match self {
             Self::Unknown(_) => "run it in a pod of the cluster, or name a kubeconfig file with $KUBECONFIG",
@@ -35,24 +38,31 @@ impl ClusterError {
     }
 }
 
-/// Finds the API server. It is not connected to yet.
+/// Finds the API server, without connecting to it.
 pub(super) async fn find() -> Result<(Config, Client), ClusterError> {
     let result = Config::infer().await;
     let mut config = result.map_err(|error| explain(&error, Config::incluster().err().as_ref()))?;
-    config.connect_timeout = Some(CONNECT);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     let client = client(&config)?;
     Ok((config, client))
 }
 
-/// A client, which does its work on the runtime that this is called on.
+/// Makes a client, which works on the runtime of the caller.
 pub(super) fn client(config: &Config) -> Result<Client, ClusterError> {
     Client::try_from(config.clone()).map_err(|error| ClusterError::Unusable(client_fault(&error)))
 }
 
-/// The error to show, given why the pod's account can't be used.
+/// Returns the settings of clients whose watches last this long: a watch whose server is gone ends with its silence.
+pub(super) fn with_read_timeout(config: &Config, watch_seconds: u32) -> Config {
+    let mut config = config.clone();
+    config.read_timeout = Some(Duration::from_secs(watch_seconds.into()) + READ_TIMEOUT_MARGIN);
+    config
+}
+
+/// Returns the error to show, by the reason why the pod's account can't be used.
 fn explain(error: &InferConfigError, account: Option<&InClusterError>) -> ClusterError {
     match account {
-        // Without the kubelet's variables it is no pod, so the kubeconfig is what was meant.
+        // Without the kubelet's variables this is not a pod, so a kubeconfig was meant.
         None | Some(InClusterError::ReadEnvironmentVariable(_)) => ClusterError::Unknown(not_found_message(error)),
         Some(account) => ClusterError::Account(message(account)),
     }

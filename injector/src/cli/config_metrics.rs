@@ -1,8 +1,8 @@
-//! Metrics of configs, counted when `/metrics` is read. Every replica shows the same. No label holds a name that users choose.
+//! Metrics of configs, counted when `/metrics` is read. Every replica has the same values. No label holds a name that
+//! users choose.
 
 use nudge_api::{ConditionType, ConfigState, Reason, find_condition};
 use nudge_cluster::index::Index;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -14,7 +14,7 @@ const STATES: [ConfigState; 5] = [
     ConfigState::RollingBack,
     ConfigState::Failed,
 ];
-/// Conditions that need attention, and the status in which they do.
+/// The conditions that need attention, with the status in which they do.
 const TROUBLES: [(ConditionType, &str); 7] = [
     (ConditionType::Stalled, "True"),
     (ConditionType::Published, "False"),
@@ -25,7 +25,7 @@ const TROUBLES: [(ConditionType, &str); 7] = [
     (ConditionType::Suspect, "True"),
 ];
 
-/// Reasons why a version that is not wrong may not go on.
+/// The reasons why a version without a failure may not go on.
 const WITHHELD: [Reason; 8] = [
     Reason::AwaitingApproval,
     Reason::OutsideWindow,
@@ -37,28 +37,16 @@ const WITHHELD: [Reason; 8] = [
     Reason::AnalysisInconclusive,
 ];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TroubleLabel {
-    condition: &'static str,
-}
+/// The name and the value of the only label of a family.
+pub(super) type Label = [(&'static str, &'static str); 1];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabel {
-    state: &'static str,
-}
-
-/// The metrics.
+/// The metrics of configs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfigMetrics {
-    states: Family<StateLabel, Gauge>,
-    troubles: Family<TroubleLabel, Gauge>,
-    withheld: Family<ReasonLabel, Gauge>,
-    pods: Family<StateLabel, Gauge>,
+    states: Family<Label, Gauge>,
+    troubles: Family<Label, Gauge>,
+    withheld: Family<Label, Gauge>,
+    pods: Family<Label, Gauge>,
 }
 
 impl ConfigMetrics {
@@ -80,10 +68,9 @@ impl ConfigMetrics {
                 *count += i64::from(*state == status.state());
             }
             for ((kind, bad), count) in TROUBLES.iter().zip(&mut troubles) {
-                let is = |kind: &str, bad: &str| {
-                    status.conditions.iter().any(|condition| condition.type_ == kind && condition.status == bad)
-                };
-                *count += i64::from(is(kind.as_str(), bad));
+                *count += i64::from(
+                    find_condition(&status.conditions, *kind).is_some_and(|condition| condition.status == *bad),
+                );
             }
             let ready = find_condition(&status.conditions, ConditionType::Ready);
             for (reason, count) in WITHHELD.iter().zip(&mut withheld) {
@@ -95,16 +82,16 @@ impl ConfigMetrics {
             pods.iter_mut().zip(counts).for_each(|(sum, count)| *sum += i64::from(count));
         }
         for (state, count) in STATES.iter().zip(states) {
-            self.states.get_or_create(&StateLabel { state: state.as_str() }).set(count);
+            self.states.get_or_create(&[("state", state.as_str())]).set(count);
         }
         for ((kind, _), count) in TROUBLES.iter().zip(troubles) {
-            self.troubles.get_or_create(&TroubleLabel { condition: kind.as_str() }).set(count);
+            self.troubles.get_or_create(&[("condition", kind.as_str())]).set(count);
         }
         for (reason, count) in WITHHELD.iter().zip(withheld) {
-            self.withheld.get_or_create(&ReasonLabel { reason: reason.as_str() }).set(count);
+            self.withheld.get_or_create(&[("reason", reason.as_str())]).set(count);
         }
         for (state, count) in ["total", "on_target", "ready", "failed", "not_waited_for"].into_iter().zip(pods) {
-            self.pods.get_or_create(&StateLabel { state }).set(count);
+            self.pods.get_or_create(&[("state", state)]).set(count);
         }
     }
 }

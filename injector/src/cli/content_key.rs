@@ -1,4 +1,5 @@
-//! The keys of the installation: made once by the role certs, in a Secret of Nudge's own namespace, of which each of the others mounts what it needs.
+//! The keys of the installation: the role certs makes them once, in a Secret of Nudge's own namespace, and the other
+//! roles mount the entries that they need.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,60 +19,44 @@ use zeroize::{Zeroize as _, Zeroizing};
 use super::options::{KeySource, Options};
 use super::waiting::Waiting;
 
-/// Why the key can't be used.
+/// Why a key can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ContentKeyError {
-    /// The key is damaged. Nudge does not replace it: the digests of all versions with Secrets were made with it.
+    /// The key is damaged. Nudge does not replace it, because the digests of all versions with Secrets were made with
+    /// it.
     #[error(
         "{place} does not hold a key of {KEY_BYTES} bytes; restore Secret nudge-content-key, or delete it and apply Nudge again: versions \
          with Secret parts must then be created again"
     )]
-    Damaged {
-        /// The Secret or file.
-        place: String,
-    },
-    /// An entry is another key's.
+    Damaged { place: String },
+    /// An entry belongs to another key.
     #[error(
         "{entry} of {place} does not follow from its key; restore Secret nudge-content-key, or delete it and create it again with the \
          right key alone"
     )]
-    Stray {
-        /// Its name.
-        entry: &'static str,
-        /// The Secret.
-        place: String,
-    },
+    Stray { entry: &'static str, place: String },
     /// An entry is missing, and can't be added.
     #[error(
         "{place} is immutable and has no {entry}; read its key, delete it, and create it again with that key alone, not immutable: the \
          role certs adds the rest"
     )]
-    Immutable {
-        /// Its name.
-        entry: &'static str,
-        /// The Secret.
-        place: String,
-    },
+    Immutable { entry: &'static str, place: String },
     /// The file can't be read.
     #[error("can't read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// No randomness.
+    Read { path: PathBuf, source: io::Error },
+    /// The operating system gives no random bytes.
     #[error("the operating system gives no random bytes")]
     Random(#[source] rand::rngs::SysError),
 }
 
-/// Makes the keys for others, who read them as files. Certificates and their rotation do not depend on them, so nothing ends this.
+/// Makes the keys for other processes, which read them as files. It never ends, so that the rotation of certificates
+/// goes on even if the keys can't be made.
 pub(super) async fn ensure_exists(client: Client, options: Options) {
-    until_usable(|| read(&client, &options, CONTENT)).await;
+    wait_until_usable(|| read(&client, &options, CONTENT)).await;
     std::future::pending::<()>().await;
 }
 
-async fn until_usable<F>(read: impl Fn() -> F)
+async fn wait_until_usable<F>(read: impl Fn() -> F)
 where
     F: Future<Output = Result<Zeroizing<Vec<u8>>, ContentKeyError>>,
 {
@@ -82,34 +67,34 @@ where
 }
 
 /// Waits for the key of digests and seals, or makes it.
-pub(super) async fn content(client: &Client, options: &Options) -> Result<ContentKey, ContentKeyError> {
+pub(super) async fn load_content_key(client: &Client, options: &Options) -> Result<ContentKey, ContentKeyError> {
     Ok(ContentKey::new(&read(client, options, CONTENT).await?))
 }
 
 /// Waits for the key of notes, or makes it.
-pub(super) async fn note(client: &Client, options: &Options) -> Result<NoteKey, ContentKeyError> {
+pub(super) async fn load_note_key(client: &Client, options: &Options) -> Result<NoteKey, ContentKeyError> {
     Ok(NoteKey::new(&read(client, options, NOTES).await?))
 }
 
-/// Reads an entry, and never returns where nothing is keyed.
+/// Reads an entry. Never returns if the process needs no key.
 async fn read(client: &Client, options: &Options, entry: &str) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     match &options.content_key {
-        Some(KeySource::Folder(folder)) => from_file(&folder.join(entry)).await,
+        Some(KeySource::Folder(folder)) => read_file(&folder.join(entry)).await,
         Some(KeySource::Secret(name)) => Ok(derive(&read_or_create(client, &options.namespace, name).await?, entry)),
         None => std::future::pending().await,
     }
 }
 
-/// Reads the key as soon as it is there.
-async fn from_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
+/// Reads a key from a file, as soon as it exists.
+async fn read_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     let mut waiting = Waiting::default();
     loop {
         match std::fs::read(path) {
-            Ok(bytes) => return key(Zeroizing::new(bytes), || path.display().to_string()),
+            Ok(bytes) => return check_length(Zeroizing::new(bytes), || path.display().to_string()),
             Err(source) => {
-                let missing = source.kind() == io::ErrorKind::NotFound;
+                let is_missing = source.kind() == io::ErrorKind::NotFound;
                 let error = ContentKeyError::Read { path: path.to_owned(), source };
-                if !missing {
+                if !is_missing {
                     return Err(error);
                 }
                 waiting.pause("waiting for the content key", &chain(&error)).await;
@@ -118,8 +103,8 @@ async fn from_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     }
 }
 
-/// Reads the root, makes it where the Secret is empty, and adds what follows from it. Retries for as long as the API server is away: a pod that
-/// starts before it must not crash in a loop.
+/// Reads the root key, makes it if the Secret is empty, and adds the keys that follow from it. Retries while the API
+/// server is away, so that a pod that starts before it does not crash in a loop.
 async fn read_or_create(client: &Client, namespace: &str, name: &str) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let place = format!("Secret {namespace}/{name}");
@@ -127,52 +112,53 @@ async fn read_or_create(client: &Client, namespace: &str, name: &str) -> Result<
     loop {
         let error = match call(|| format!("reading {place}"), api.get(name)).await {
             Ok(mut secret) => {
-                let there = contents_of(None, secret.data.take());
-                let root = match value(&there, ROOT) {
-                    Some(root) => key(root.clone(), || place.clone())?,
+                let stored = contents_of(None, secret.data.take());
+                let root = match value(&stored, ROOT) {
+                    Some(root) => check_length(root.clone(), || place.clone())?,
                     None => random_key()?,
                 };
-                if is_whole(&there, &root, secret.immutable == Some(true), &place)? {
+                if is_complete(&stored, &root, secret.immutable == Some(true), &place)? {
                     return Ok(root);
                 }
                 write(&api, secret, &root, &place).await.err()
             }
             Err(error) => Some(error),
         };
-        // Otherwise it is read again, as it is stored.
+        // After a write the Secret is read again, as it is stored.
         if let Some(error) = error {
             waiting.pause("waiting for the Secret of the content key", &chain(&error)).await;
         }
     }
 }
 
-fn value<'a>(there: &'a Contents, entry: &str) -> Option<&'a Zeroizing<Vec<u8>>> {
-    there.get(entry).filter(|bytes| !bytes.is_empty())
+fn value<'a>(stored: &'a Contents, entry: &str) -> Option<&'a Zeroizing<Vec<u8>>> {
+    stored.get(entry).filter(|bytes| !bytes.is_empty())
 }
 
-/// Returns whether the Secret has the root and all that follows from it. Fails if it can't be made so.
-fn is_whole(there: &Contents, root: &[u8], immutable: bool, place: &str) -> Result<bool, ContentKeyError> {
-    let mut is_whole = true;
+/// Returns whether the Secret has the root key and all keys that follow from it. Fails if the Secret can't be
+/// completed.
+fn is_complete(stored: &Contents, root: &[u8], is_immutable: bool, place: &str) -> Result<bool, ContentKeyError> {
+    let mut is_complete = true;
     for (entry, bytes) in entries(root) {
-        match value(there, entry) {
-            Some(there) if *there == bytes => {}
+        match value(stored, entry) {
+            Some(value) if *value == bytes => {}
             Some(_) => return Err(ContentKeyError::Stray { entry, place: place.to_owned() }),
-            None if immutable => return Err(ContentKeyError::Immutable { entry, place: place.to_owned() }),
-            None => is_whole = false,
+            None if is_immutable => return Err(ContentKeyError::Immutable { entry, place: place.to_owned() }),
+            None => is_complete = false,
         }
     }
-    Ok(is_whole)
+    Ok(is_complete)
 }
 
-/// Writes all entries into the Secret as it was read. Gives the refusal where somebody else wrote first, or the API server is away.
+/// Writes all entries into the Secret as it was read. Fails if somebody else wrote first, or the API server is away.
 async fn write(api: &Api<Secret>, mut secret: Secret, root: &[u8], place: &str) -> Result<(), CallError> {
     let name = secret.metadata.name.clone().unwrap_or_default();
     secret.immutable = Some(true);
     secret.data = Some(entries(root).map(|(entry, bytes)| (entry.to_owned(), ByteString(bytes.to_vec()))).into());
     let parameters = PostParams { field_manager: Some("nudge-controller".to_owned()), ..PostParams::default() };
-    let written = call(|| format!("writing {place}"), api.replace(&name, &parameters, &secret)).await;
+    let result = call(|| format!("writing {place}"), api.replace(&name, &parameters, &secret)).await;
     secret.data.iter_mut().flat_map(BTreeMap::values_mut).for_each(|value| value.0.zeroize());
-    written.map(|_| tracing::info!(secret = name, "content key written"))
+    result.map(|_| tracing::info!(secret = name, "content key written"))
 }
 
 fn random_key() -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
@@ -181,7 +167,10 @@ fn random_key() -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     Ok(bytes)
 }
 
-fn key(bytes: Zeroizing<Vec<u8>>, place: impl FnOnce() -> String) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
+fn check_length(
+    bytes: Zeroizing<Vec<u8>>,
+    place: impl FnOnce() -> String,
+) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     if bytes.len() == KEY_BYTES { Ok(bytes) } else { Err(ContentKeyError::Damaged { place: place() }) }
 }
 
@@ -196,13 +185,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let read_path = path.clone();
-        let mut reading = tokio::spawn(async move { from_file(&read_path).await.map(drop) });
+        let mut reading = tokio::spawn(async move { read_file(&read_path).await.map(drop) });
         assert!(tokio::time::timeout(Duration::from_mins(1), &mut reading).await.is_err(), "it waits");
         std::fs::write(&path, [7; KEY_BYTES - 1]).unwrap();
         let error = reading.await.unwrap().unwrap_err().to_string();
         assert!(error.contains("32 bytes") && error.contains(&*path.to_string_lossy()), "{error}");
         std::fs::write(&path, [7; KEY_BYTES]).unwrap();
-        from_file(&path).await.unwrap();
+        read_file(&path).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
@@ -211,7 +200,7 @@ mod tests {
         let path = folder.path().join("key");
         std::fs::write(&path, [7; KEY_BYTES - 1]).unwrap();
         let read_path = path.clone();
-        let mut kept = tokio::spawn(async move { until_usable(|| from_file(&read_path)).await });
+        let mut kept = tokio::spawn(async move { wait_until_usable(|| read_file(&read_path)).await });
         assert!(tokio::time::timeout(Duration::from_mins(1), &mut kept).await.is_err(), "it waits");
         std::fs::write(&path, [7; KEY_BYTES]).unwrap();
         kept.await.unwrap();
@@ -219,7 +208,7 @@ mod tests {
 
     fn is_whole_with(entries: &[(&str, Vec<u8>)], root: u8, immutable: bool) -> Result<bool, String> {
         let there = entries.iter().map(|(entry, bytes)| ((*entry).to_owned(), Zeroizing::new(bytes.clone()))).collect();
-        is_whole(&there, &[root; KEY_BYTES], immutable, "Secret a/b").map_err(|error| error.to_string())
+        is_complete(&there, &[root; KEY_BYTES], immutable, "Secret a/b").map_err(|error| error.to_string())
     }
 
     #[test]

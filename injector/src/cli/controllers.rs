@@ -1,4 +1,4 @@
-//! What only the leader does for configs and namespaces: reconciles, repair, and warnings as Events.
+//! Starts the controllers, which only work in the leader: reconciles, repair, and warnings as Events.
 
 use std::sync::Arc;
 
@@ -24,25 +24,25 @@ pub(super) fn start(plane: &mut ControlPlane, keys: Keys) {
     let controller =
         Arc::new(Controller::new(client.clone(), Arc::clone(index), keys, &options.replica, options.stale, rollouts));
     let (lease, settings) = (options.hub_lease.clone(), options.repair.clone());
-    let mut lead = Lead { tasks, leadership: &leadership, controller: &controller };
-    lead.spawn("Lease of the hub", move |controller| {
+    let mut tasks_of_leader = LeaderTasks { tasks, leadership: &leadership, controller: &controller };
+    tasks_of_leader.spawn("Lease of the hub", move |controller| {
         follow_hub_lease(controller, lease.namespace.clone(), lease.name.clone())
     });
-    lead.spawn("statuses of policies", keep_policy_statuses);
-    lead.spawn("statuses of approvals", keep_approval_statuses);
-    lead.spawn("repair", move |controller| repair(controller, settings.clone(), repairs.clone()));
-    lead.spawn("injection warnings", record_warnings);
+    tasks_of_leader.spawn("statuses of policies", keep_policy_statuses);
+    tasks_of_leader.spawn("statuses of approvals", keep_approval_statuses);
+    tasks_of_leader.spawn("repair", move |controller| repair(controller, settings.clone(), repairs.clone()));
+    tasks_of_leader.spawn("injection warnings", record_warnings);
     tasks.spawn("controllers", run(controller, leadership, metrics));
 }
 
-/// What tasks need that work while this replica leads.
-struct Lead<'a> {
+/// The tasks that work while this replica leads.
+struct LeaderTasks<'a> {
     tasks: &'a mut Tasks,
     leadership: &'a Leadership,
     controller: &'a Arc<Controller>,
 }
 
-impl Lead<'_> {
+impl LeaderTasks<'_> {
     fn spawn<F>(&mut self, name: &'static str, work: impl Fn(Arc<Controller>) -> F + Clone + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -55,7 +55,7 @@ impl Lead<'_> {
     }
 }
 
-/// Does the work while this replica leads, from the start each time; returns when the work does.
+/// Runs the work while this replica leads, from the start each time, until the work ends by itself.
 pub(super) async fn while_leading<F: Future<Output = ()>>(mut leadership: Leadership, mut work: impl FnMut() -> F) {
     while leadership.wait_for(|leads| *leads).await.is_ok() {
         tokio::select! {

@@ -1,4 +1,5 @@
-//! The wait of the role certs for the first contact: a process without the webhooks is Ready when the API server asks and trusts them.
+//! The wait of the role certs for the first contact: a process without the webhooks is Ready when the API server calls
+//! and trusts them.
 
 use std::future::pending;
 
@@ -10,36 +11,36 @@ use tokio::time::sleep;
 use super::cluster;
 use crate::supervise::Tasks;
 
-/// Asks until the contact is made, and never again.
+/// Starts a task that asks until the contact is made.
 pub(super) fn start(config: &Config, namespace: &str, tasks: &mut Tasks) -> watch::Receiver<Contact> {
     let (config, namespace, sender) = (config.clone(), namespace.to_owned(), watch::Sender::default());
     let contact = sender.subscribe();
     tasks.spawn("first contact", async move {
-        make(&config, &namespace, &sender).await;
+        wait_for_contact(&config, &namespace, &sender).await;
         pending::<()>().await;
     });
     contact
 }
 
-async fn make(config: &Config, namespace: &str, contact: &watch::Sender<Contact>) {
+async fn wait_for_contact(config: &Config, namespace: &str, contact: &watch::Sender<Contact>) {
     let mut logged = None;
     loop {
-        // A connection for each question: there may be several API servers.
+        // Each question has a new connection, as there may be several API servers.
         let reply = match cluster::client(config) {
             Ok(client) => ask(client, namespace, QuestionScope::Installation).await,
             Err(error) => Reply::Failed(error.to_string()),
         };
         contact.send_modify(|contact| *contact = std::mem::take(contact).after(reply));
-        let now = contact.borrow().clone();
-        let Some(wait) = now.wait() else {
+        let current = contact.borrow().clone();
+        let Some(delay) = current.wait() else {
             tracing::info!("the API server asks and trusts the webhooks");
             return;
         };
-        let cause = now.missing_cause().map(str::to_owned);
+        let cause = current.missing_cause().map(str::to_owned);
         if logged != cause {
             tracing::info!(cause, "waiting until the API server asks and trusts the webhooks");
             logged = cause;
         }
-        sleep(wait).await;
+        sleep(delay).await;
     }
 }

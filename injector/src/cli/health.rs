@@ -1,4 +1,5 @@
-//! `/healthz`, `/readyz` and `/metrics`, by plain HTTP and without a token: they never hold a name that users chose, or a value.
+//! Serves `/healthz`, `/readyz` and `/metrics` by plain HTTP and without a token. No answer has a name that users
+//! chose, or a value.
 
 use std::future::pending;
 use std::net::IpAddr;
@@ -19,62 +20,63 @@ use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// Most connections, with a share for each address.
-const CONNECTIONS: usize = 64;
-/// How long a count is shown.
-const FRESH: Duration = Duration::from_secs(1);
-/// How long one may last.
+/// The maximum number of connections, with a share for each address.
+const MAX_CONNECTIONS: usize = 64;
+/// The maximum age of a count that is shown.
+const MAX_COUNT_AGE: Duration = Duration::from_secs(1);
+/// The maximum duration of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-const HTTP: HttpLimits = HttpLimits { head: Duration::from_secs(5), head_bytes: 16 * 1024, buffer_bytes: 16 * 1024 };
+const HTTP_LIMITS: HttpLimits =
+    HttpLimits { head: Duration::from_secs(5), head_bytes: 16 * 1024, buffer_bytes: 16 * 1024 };
 
 /// A check with a message if it fails.
 pub(super) type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// What the endpoints answer.
+/// The answers of the endpoints.
 pub(super) struct Health {
-    /// The process should be restarted if this fails.
+    /// A check whose failure means that the process should be restarted.
     pub(super) live: Check,
-    /// Agents and webhooks should use another replica if this fails.
+    /// A check whose failure means that agents and webhooks should use another replica.
     pub(super) ready: Check,
-    /// Updates gauges before they are shown.
+    /// The update of the gauges before they are shown.
     pub(super) refresh: Refresh,
-    /// The metrics.
     pub(super) registry: RwLock<Registry>,
 }
 
-/// Counts what gauges show. That takes time for each pod, and anybody may ask as often as they like.
+/// The update of gauges, which is limited because it takes time for each pod, and anybody may read the metrics at any
+/// rate.
 pub(super) struct Refresh {
-    count: Box<dyn Fn() + Send + Sync>,
-    counted: Mutex<Option<Instant>>,
+    update: Box<dyn Fn() + Send + Sync>,
+    updated_at: Mutex<Option<Instant>>,
 }
 
 impl Refresh {
-    /// `count` sets the gauges.
-    pub(super) fn new(count: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { count: Box::new(count), counted: Mutex::default() }
+    /// Makes one of a function that sets the gauges.
+    pub(super) fn new(update: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { update: Box::new(update), updated_at: Mutex::default() }
     }
 
-    /// Counts again if the last count is too old at `now`. Other callers wait for the count.
-    fn at(&self, now: Instant) {
-        let mut counted = self.counted.lock();
-        if counted.is_none_or(|counted| now.saturating_duration_since(counted) >= FRESH) {
-            (self.count)();
-            *counted = Some(now);
+    /// Updates the gauges if the last update is too old at `now`. Other callers wait for the update.
+    fn run(&self, now: Instant) {
+        let mut updated_at = self.updated_at.lock();
+        if updated_at.is_none_or(|time| now.saturating_duration_since(time) >= MAX_COUNT_AGE) {
+            (self.update)();
+            *updated_at = Some(now);
         }
     }
 }
 
 impl Health {
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let checked = |check: &Check| match check() {
+        let run_check = |check: &Check| match check() {
             Ok(()) => reply(StatusCode::OK, "text/plain", "ok\n".to_owned()),
             Err(message) => reply(StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{message}\n")),
         };
         match request.uri().path() {
-            "/healthz" => checked(&self.live),
-            "/readyz" => checked(&self.ready),
+            "/healthz" => run_check(&self.live),
+            "/readyz" => run_check(&self.ready),
             "/metrics" => {
-                self.refresh.at(Instant::now());
+                self.refresh.run(Instant::now());
                 let mut text = String::new();
                 let registry = self.registry.read();
                 match prometheus_client::encoding::text::encode(&mut text, &registry) {
@@ -91,10 +93,10 @@ impl Health {
     }
 }
 
-fn reply(status: StatusCode, kind: &'static str, text: String) -> Response<Full<Bytes>> {
+fn reply(status: StatusCode, media_type: &'static str, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(media_type));
     response
 }
 
@@ -102,7 +104,7 @@ fn reply(status: StatusCode, kind: &'static str, text: String) -> Response<Full<
 pub(super) async fn serve(listener: TcpListener, health: Arc<Health>) {
     let metrics = ConnectionMetrics::default();
     let server = Server { name: "health", metrics: metrics.clone(), drain: Duration::ZERO, trimmer: None };
-    let clients = Clients { slots: Slots::new(Bounds::shared(CONNECTIONS), metrics), health };
+    let clients = Clients { slots: Slots::new(Bounds::shared(MAX_CONNECTIONS), metrics), health };
     server.run(listener, Arc::new(clients), pending()).await;
 }
 
@@ -119,7 +121,7 @@ impl Handler<TcpStream> for Clients {
     async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
         let Connection { stream, stop_signal, .. } = connection;
         let answer = async |request| self.health.answer(&request);
-        let result = timeout(CONNECTION_TIMEOUT, serve_http(stream, &HTTP, stop_signal.wait(), answer)).await;
+        let result = timeout(CONNECTION_TIMEOUT, serve_http(stream, &HTTP_LIMITS, stop_signal.wait(), answer)).await;
         result.unwrap_or(Err(ConnectionError::Client))
     }
 }
@@ -138,7 +140,7 @@ mod tests {
             counter.fetch_add(1, Ordering::Relaxed);
         });
         for millis in 0..2500 {
-            refresh.at(began + Duration::from_millis(millis));
+            refresh.run(began + Duration::from_millis(millis));
             assert_eq!(counts.load(Ordering::Relaxed), millis / 1000 + 1);
         }
     }

@@ -1,7 +1,7 @@
-//! Health over a UNIX socket, for probes that run in the container itself: `nudge-injector health` asks the process that serves. No
-//! client on the network can take its slots.
+//! Health over a UNIX socket, for probes that run in the container itself: `nudge-injector health` asks the process
+//! that serves. No client on the network can take the slots of probes.
 //!
-//! The question is `live` or `ready`, the answer `ok` or a message; then the connection ends.
+//! The question is `live` or `ready`, the answer is `ok` or a message, and then the connection ends.
 
 use std::fs;
 use std::future::pending;
@@ -21,17 +21,19 @@ use tokio::time::timeout;
 
 use super::health::Health;
 
-/// Most connections; probes ask one after another.
-const QUESTIONS: usize = 8;
-/// How long a probe may take to ask and to read.
-const SLOWEST: Duration = Duration::from_secs(1);
-/// How long to wait for an answer: less than the timeout of a probe, so that the probe can say why there was none.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Longest question and answer, in bytes.
+/// The maximum number of connections. Probes ask one after another.
+const MAX_CONNECTIONS: usize = 8;
+/// The maximum duration of a connection.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// The maximum wait for an answer, which is less than the timeout of a probe, so that the probe can say why there was
+/// none.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// The maximum bytes of a question or an answer.
 const MAX_MESSAGE_BYTES: u64 = 1024;
-const YES: &str = "ok";
+/// The answer if the check succeeds.
+const OK: &str = "ok";
 
-/// What can be asked.
+/// A question of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Question {
     /// Whether the process works; if not, it should be restarted.
@@ -64,29 +66,29 @@ pub struct HealthSettings {
 
 /// Why the answer is not `ok`.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotWell {
-    /// The process answered so.
+pub(super) enum HealthError {
+    /// The check failed.
     #[error("not {}: {message}", question.as_str())]
-    Said { question: Question, message: String },
-    /// Nothing listens.
+    Unhealthy { question: Question, message: String },
+    /// Nothing listens at the socket.
     #[error("nothing answers at {}: nudge-injector serve does not run with this --health-socket, or is still starting", path.display())]
     Absent { path: PathBuf, source: io::Error },
     /// The process did not answer in time.
-    #[error("no answer within {} s at {}", PATIENCE.as_secs(), path.display())]
+    #[error("no answer within {} s at {}", ANSWER_TIMEOUT.as_secs(), path.display())]
     Silent { path: PathBuf },
 }
 
 /// Asks the process that serves.
-pub(super) fn ask(settings: &HealthSettings) -> Result<(), NotWell> {
+pub(super) fn ask(settings: &HealthSettings) -> Result<(), HealthError> {
     let HealthSettings { question, health_socket: path } = settings;
-    let absent = |source| NotWell::Absent { path: path.clone(), source };
+    let absent = |source| HealthError::Absent { path: path.clone(), source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(absent)?;
-    let result = runtime.block_on(async { timeout(PATIENCE, answer(path, *question)).await });
-    let answer = result.map_err(|_| NotWell::Silent { path: path.clone() })?.map_err(absent)?;
-    if answer == YES { Ok(()) } else { Err(NotWell::Said { question: *question, message: answer }) }
+    let result = runtime.block_on(async { timeout(ANSWER_TIMEOUT, request_answer(path, *question)).await });
+    let answer = result.map_err(|_| HealthError::Silent { path: path.clone() })?.map_err(absent)?;
+    if answer == OK { Ok(()) } else { Err(HealthError::Unhealthy { question: *question, message: answer }) }
 }
 
-async fn answer(path: &Path, question: Question) -> io::Result<String> {
+async fn request_answer(path: &Path, question: Question) -> io::Result<String> {
     let mut stream = UnixStream::connect(path).await?;
     stream.write_all(question.as_str().as_bytes()).await?;
     stream.shutdown().await?;
@@ -108,7 +110,12 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Serves forever.
 pub(super) async fn serve(listener: UnixListener, health: Arc<Health>) {
     let metrics = ConnectionMetrics::default();
-    let bounds = Bounds { sharing: Sharing::None, grace: SLOWEST, slot_wait: PATIENCE, ..Bounds::shared(QUESTIONS) };
+    let bounds = Bounds {
+        sharing: Sharing::None,
+        grace: CONNECTION_TIMEOUT,
+        slot_wait: ANSWER_TIMEOUT,
+        ..Bounds::shared(MAX_CONNECTIONS)
+    };
     let server = Server { name: "health socket", metrics: metrics.clone(), drain: Duration::ZERO, trimmer: None };
     let probes = Probes { slots: Slots::new(bounds, metrics), health };
     server.run(listener, Arc::new(probes), pending()).await;
@@ -125,10 +132,8 @@ impl Handler<UnixStream> for Probes {
     }
 
     async fn serve(&self, connection: Connection<UnixStream>) -> Result<(), ConnectionError> {
-        match timeout(SLOWEST, reply(connection.stream, &self.health)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(ConnectionError::Client),
-        }
+        let result = timeout(CONNECTION_TIMEOUT, reply(connection.stream, &self.health)).await;
+        result.ok().and_then(Result::ok).ok_or(ConnectionError::Client)
     }
 }
 
@@ -140,7 +145,7 @@ async fn reply(mut stream: UnixStream, health: &Health) -> io::Result<()> {
         Some(Question::Ready) => (health.ready)(),
         None => Err("no such question; ask live or ready".to_owned()),
     };
-    stream.write_all(answer.err().as_deref().unwrap_or(YES).as_bytes()).await
+    stream.write_all(answer.err().as_deref().unwrap_or(OK).as_bytes()).await
 }
 
 #[cfg(test)]
@@ -160,7 +165,7 @@ mod tests {
         })
     }
 
-    async fn asked(path: &Path, question: Question) -> Result<(), NotWell> {
+    async fn asked(path: &Path, question: Question) -> Result<(), HealthError> {
         let settings = HealthSettings { question, health_socket: path.to_owned() };
         tokio::task::spawn_blocking(move || ask(&settings)).await.unwrap()
     }
@@ -170,7 +175,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("health.sock");
         let said = asked(&path, Question::Live).await.unwrap_err();
-        assert!(matches!(&said, NotWell::Absent { .. }), "{said}");
+        assert!(matches!(&said, HealthError::Absent { .. }), "{said}");
         let first = tokio::spawn(serve(bind(&path).unwrap(), health()));
         asked(&path, Question::Live).await.unwrap();
         let said = asked(&path, Question::Ready).await.unwrap_err();
@@ -190,7 +195,7 @@ mod tests {
         let path = folder.path().join("health.sock");
         let serving = tokio::spawn(serve(bind(&path).unwrap(), health()));
         let mut silent = Vec::new();
-        for _ in 0..QUESTIONS {
+        for _ in 0..MAX_CONNECTIONS {
             silent.push(UnixStream::connect(&path).await.unwrap());
         }
         asked(&path, Question::Live).await.unwrap();
@@ -203,7 +208,7 @@ mod tests {
         let path = folder.path().join("health.sock");
         let _listener = bind(&path).unwrap();
         let said = asked(&path, Question::Live).await.unwrap_err();
-        assert!(matches!(said, NotWell::Silent { .. }), "{said}");
+        assert!(matches!(said, HealthError::Silent { .. }), "{said}");
     }
 
     #[tokio::test]

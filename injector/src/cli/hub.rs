@@ -1,4 +1,4 @@
-//! The hub, which agents poll.
+//! Starts the hub, which agents poll.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::controllers::while_leading;
-use super::plane::{ControlPlane, ServeError, address, reachable};
-use crate::supervise::{Stage, Stopping, stopped};
+use super::plane::{ControlPlane, ServeError, address, bindable};
+use crate::supervise::{ShutdownStage, Stopping, wait_for_stop};
 
-/// How often the hub that leads marks pods whose agent has never made contact.
-const SWEEP: Duration = Duration::from_secs(30);
+/// The interval at which the hub that leads marks pods whose agent has never made contact.
+const SILENT_PODS_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Listens for agents.
 pub(super) fn start(plane: &mut ControlPlane, certificates: &Certificates) -> Result<(), ServeError> {
@@ -23,42 +23,43 @@ pub(super) fn start(plane: &mut ControlPlane, certificates: &Certificates) -> Re
     let ControlPlane { options, client, index, content_key, registry, .. } = plane;
     let cluster = Cluster::new(client.clone());
     let hub = Hub::new(Arc::clone(index), cluster, options.hub.clone(), Arc::clone(content_key), registry);
-    let warmed = Arc::downgrade(&hub);
+    let weak = Arc::downgrade(&hub);
     index.listen(move |event| {
         if let IndexEvent::Config(key) = event
-            && let Some(hub) = warmed.upgrade()
+            && let Some(hub) = weak.upgrade()
         {
-            hub.warm(key);
+            hub.prefetch(key);
         }
     });
-    let listener = bind(reachable(options.listen_hub)).map_err(|source| ServeError::Listen {
+    let listener = bind(bindable(options.listen_hub)).map_err(|source| ServeError::Listen {
         address: options.listen_hub,
         what: "agents",
         source,
     })?;
     tracing::info!(hub = %address(&listener), "listening for agents");
-    let noting = Arc::downgrade(&hub);
-    let lease = lease.with_note(move || noting.upgrade()?.note());
+    let weak = Arc::downgrade(&hub);
+    let lease = lease.with_note(move || weak.upgrade()?.lease_note());
     let leadership = plane.lead("lease of the hub", lease);
     let ControlPlane { index, tasks, .. } = plane;
-    let (swept, leads) = (Arc::clone(&hub), leadership.clone());
+    let (marked_hub, leadership) = (Arc::clone(&hub), leadership.clone());
     tasks.spawn_restarted("sweep of silent pods", move || {
-        let hub = Arc::clone(&swept);
-        while_leading(leads.clone(), move || sweep(Arc::clone(&hub)))
+        let hub = Arc::clone(&marked_hub);
+        while_leading(leadership.clone(), move || mark_silent_pods(Arc::clone(&hub)))
     });
     let (tls, index) = (certificates.server_config(), Arc::clone(index));
-    tasks.spawn_until(Stage::HandOver, "hub", |stopping| serve_when_synced(hub, listener, tls, index, stopping));
+    tasks
+        .spawn_until(ShutdownStage::HandOver, "hub", |stopping| serve_when_synced(hub, listener, tls, index, stopping));
     Ok(())
 }
 
-async fn sweep(hub: Arc<Hub>) {
+async fn mark_silent_pods(hub: Arc<Hub>) {
     loop {
-        hub.sweep();
-        sleep(SWEEP).await;
+        hub.mark_silent_pods();
+        sleep(SILENT_PODS_INTERVAL).await;
     }
 }
 
-/// Serves agents once the index is complete: before, every config would be unknown.
+/// Serves agents as soon as the index is complete, as before then every config would be unknown.
 async fn serve_when_synced(
     hub: Arc<Hub>,
     listener: TcpListener,
@@ -68,7 +69,7 @@ async fn serve_when_synced(
 ) {
     tokio::select! {
         () = index.wait_until_synced() => {}
-        () = stopped(stopping.clone()) => return,
+        () = wait_for_stop(stopping.clone()) => return,
     }
-    serve(listener, tls, hub, stopped(stopping)).await;
+    serve(listener, tls, hub, wait_for_stop(stopping)).await;
 }

@@ -1,5 +1,5 @@
-//! Logging to standard error. Lines with target `audit` are written at every level. Each line carries the fields of the spans around it, such as the
-//! config that is reconciled.
+//! Logging to standard error. Lines with target `audit` are written at every level. Each line has the fields of the
+//! spans around it, such as the config that is reconciled.
 
 use tracing::{Level, Subscriber};
 use tracing_subscriber::filter::Targets;
@@ -9,11 +9,12 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::settings::{LogFormat, LogLevel};
 
-/// Target of the audit trail.
-const AUDIT: &str = "audit";
+/// The target of the audit trail.
+const AUDIT_TARGET: &str = "audit";
 
-/// What writes answers of the API server to the log that it can't parse, whole, as warnings: Secrets, and the environments of pods.
-const CLIENT: &str = "kube_client";
+/// The target of the client, which logs answers of the API server that it can't parse, with Secrets and the
+/// environments of pods, as warnings.
+const CLIENT_TARGET: &str = "kube_client";
 
 /// Starts logging.
 pub(super) fn start(level: LogLevel, format: LogFormat) {
@@ -30,11 +31,11 @@ where
         LogLevel::Info => Level::INFO,
         LogLevel::Debug => Level::DEBUG,
     };
-    // The level is that of what is not the audit trail.
-    let filter = Targets::new().with_default(level).with_target(AUDIT, Level::INFO).with_target(CLIENT, Level::ERROR);
+    let filter = Targets::new().with_default(level);
+    let filter = filter.with_target(AUDIT_TARGET, Level::INFO).with_target(CLIENT_TARGET, Level::ERROR);
     let builder = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(writer);
     match format {
-        // The list of spans includes the innermost.
+        // The list of spans includes the innermost one.
         LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish().with(filter)),
         LogFormat::Text => Box::new(builder.with_ansi(false).finish().with(filter)),
     }

@@ -58,21 +58,17 @@ enum Command {
 
 /// The kinds of the API.
 #[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "verbatim")]
 enum Kind {
     /// Configs.
-    #[value(name = "VersionedConfig")]
     VersionedConfig,
     /// Sources of configs.
-    #[value(name = "ConfigSource")]
     ConfigSource,
     /// Policies for the rollouts of namespaces.
-    #[value(name = "RolloutPolicy")]
     RolloutPolicy,
     /// What users have decided about versions.
-    #[value(name = "VersionApproval")]
     VersionApproval,
     /// What is measured of rollouts.
-    #[value(name = "RolloutAnalysis")]
     RolloutAnalysis,
 }
 

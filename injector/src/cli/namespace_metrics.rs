@@ -1,26 +1,17 @@
 //! Metrics of enabled namespaces, counted when `/metrics` is read. No label holds a namespace.
 
-use nudge_cluster::index::{Index, NamespaceCounts};
-use prometheus_client::encoding::EncodeLabelSet;
+use nudge_cluster::index::{Index, Namespaces};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabel {
-    state: &'static str,
-}
+use super::config_metrics::Label;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabel {
-    kind: &'static str,
-}
-
-/// The metrics.
+/// The metrics of namespaces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NamespaceMetrics {
-    states: Family<StateLabel, Gauge>,
-    left_out: Family<KindLabel, Gauge>,
+    states: Family<Label, Gauge>,
+    left_out: Family<Label, Gauge>,
 }
 
 impl NamespaceMetrics {
@@ -34,10 +25,10 @@ impl NamespaceMetrics {
     pub(super) fn update(&self, index: &Index) {
         let NamespaceCounts { complete, incomplete, forbidden } = index.count_namespaces();
         for (state, count) in [("complete", complete), ("incomplete", incomplete), ("forbidden", forbidden)] {
-            self.states.get_or_create(&StateLabel { state }).set(gauge(count));
+            self.states.get_or_create(&[("state", state)]).set(gauge(count));
         }
         for (kind, count) in index.count_left_out() {
-            self.left_out.get_or_create(&KindLabel { kind: kind.as_str() }).set(gauge(count));
+            self.left_out.get_or_create(&[("kind", kind.as_str())]).set(gauge(count));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Enough open files for the connections of agents.
+//! Raises the limit of open files for the connections of agents.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open files to what is allowed.
+/// Raises the limit of open files to the hard limit.
 pub(super) fn raise_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard

@@ -1,4 +1,4 @@
-//! What `serve` runs with: its settings, checked together, in the types of the parts that take them.
+//! The options of `serve`: its settings, checked together, in the types of the parts that take them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,17 +15,18 @@ use nudge_core::outbound::Range;
 use nudge_protocol::error_chain::chain;
 
 use super::roles::Roles;
-use super::settings::{InjectionArguments, Repair, RepairArguments, ServeSettings, UnknownKeys, listed};
+use super::settings::{InjectionArguments, Repair, RepairArguments, ServeSettings, UnknownKeys, list_items};
 
-/// How long tasks may take to end after agents have been handed over: the last writes of the hub, then the last admission reviews.
-const LAST_ANSWERS: Duration = Duration::from_secs(16);
+/// The maximum time that tasks take to end after the hand-over of agents: the last writes of the hub, then the last
+/// admission reviews.
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(16);
 
-/// Settings that can't be used, each with the flag that it comes from.
+/// Why settings can't be used, each with its flag.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("settings can't be used: {}", .0.join("; "))]
 pub(super) struct OptionsError(Vec<String>);
 
-/// Where the serving certificate comes from.
+/// The source of the serving certificate.
 pub(super) enum CertificateSource {
     /// Files in a folder that somebody else writes.
     Folder(PathBuf),
@@ -33,7 +34,7 @@ pub(super) enum CertificateSource {
     Own { names: ServingNames, lifetimes: Lifetimes },
 }
 
-/// Where the keys come from.
+/// The source of the keys.
 pub(super) enum KeySource {
     /// Files in a folder, each of one key.
     Folder(PathBuf),
@@ -52,23 +53,25 @@ pub(super) struct Options {
     pub(super) listen_hub: SocketAddr,
     pub(super) listen_health: SocketAddr,
     pub(super) health_socket: Option<PathBuf>,
-    /// Absent where nobody is served and none are kept.
+    /// The source of the certificates; `None` if no role needs any.
     pub(super) certificates: Option<CertificateSource>,
-    /// Absent where nothing is keyed.
+    /// The source of the keys; `None` if no role needs any.
     pub(super) content_key: Option<KeySource>,
     pub(super) enabled: NamespaceRule,
     pub(super) watch: WatchSettings,
-    /// After this silence of a watch, other replicas know more than this one.
+    /// The silence of a watch after which other replicas may know more than this one.
     pub(super) stale: Duration,
     pub(super) lease: LeaseSettings,
     pub(super) hub_lease: LeaseSettings,
     pub(super) sources_lease: LeaseSettings,
     /// The service account of the role sources, as kubectl takes it.
     pub(super) sources_account: String,
-    /// Where the role sources keeps mirrors, and how many bytes they may take.
-    pub(super) mirrors: (PathBuf, u64),
-    /// Where nodes may be asked by what users name.
-    pub(super) lent: Vec<Range>,
+    /// The folder of the role sources for mirrors.
+    pub(super) mirrors_folder: PathBuf,
+    /// The maximum bytes of the mirrors.
+    pub(super) max_mirror_bytes: u64,
+    /// The addresses of nodes that may be reached for sources and analyses.
+    pub(super) allowed_nodes: Vec<Range>,
     pub(super) analysis_lease: LeaseSettings,
     /// The service account of the role analysis, as kubectl takes it.
     pub(super) analysis_account: String,
@@ -76,8 +79,8 @@ pub(super) struct Options {
     pub(super) features: Overrides,
     pub(super) injection: InjectionSettings,
     pub(super) repair: RepairSettings,
-    /// How long a shutdown may take.
-    pub(super) shutdown: Duration,
+    /// The maximum duration of a shutdown.
+    pub(super) shutdown_timeout: Duration,
 }
 
 impl TryFrom<ServeSettings> for Options {
@@ -92,24 +95,25 @@ impl TryFrom<ServeSettings> for Options {
         if settings.injection.hub_url.as_deref().is_some_and(|url| !url.is_empty() && !url.starts_with("https://")) {
             faults.push("--hub-url: agents reach the hub by https:// only".to_owned());
         }
-        let lent = lent(&settings.outbound_allow, &mut faults);
+        let allowed_nodes = parse_ranges(&settings.outbound_allow, &mut faults);
         let agent_defaults = agent_defaults(&settings.injection, &mut faults);
         let roles = Roles::new(&settings.roles);
         let certificates = certificates(&settings, roles, &mut faults);
         let content_key = content_key(&settings, roles, &mut faults);
-        let (Some(certificates), Some(content_key), []) = (certificates, content_key, faults.as_slice()) else {
+        if !faults.is_empty() {
             return Err(OptionsError(faults));
-        };
+        }
         let namespace = settings.namespace;
         let enabled =
             if settings.all_namespaces { NamespaceRule::all_but(&namespace) } else { NamespaceRule::Labelled };
         let drain = Duration::from_secs(settings.drain_seconds.into());
-        // A watch that is silent for longer than its seconds is begun anew; this is when even that has failed for long.
+        // A watch that is silent for longer than its seconds is begun anew, so after this time that must have failed,
+        // too.
         let stale = Duration::from_secs(u64::from(settings.watch_seconds) * 3 + 30);
         let mut hub = nudge_hub::Settings {
-            connections: usize::try_from(settings.hub_connections).unwrap_or(usize::MAX),
-            drain,
-            stale,
+            max_connections: usize::try_from(settings.hub_connections).unwrap_or(usize::MAX),
+            drain_period: drain,
+            max_watch_silence: stale,
             ..nudge_hub::Settings::default()
         };
         hub.agents.wait_seconds = settings.hub_wait_seconds;
@@ -142,28 +146,32 @@ impl TryFrom<ServeSettings> for Options {
             hub_lease: lease(settings.hub_lease),
             sources_lease: lease(settings.sources_lease),
             sources_account: format!("{namespace}:{}", settings.sources_service_account),
-            mirrors: (settings.mirrors_dir, u64::from(settings.mirrors_mib) << 20),
-            lent,
+            mirrors_folder: settings.mirrors_dir,
+            max_mirror_bytes: u64::from(settings.mirrors_mib) << 20,
+            allowed_nodes,
             analysis_lease: lease(settings.analysis_lease),
             analysis_account: format!("{namespace}:{}", settings.analysis_service_account),
             hub,
-            features: overrides(&settings.injection),
+            features: Overrides {
+                kubelet: settings.injection.kubelet_version,
+                family: settings.injection.pod_ip_family,
+                own_address: settings.injection.pod_ip,
+            },
             injection: injection(settings.injection, agent_defaults, &namespace),
             repair: repair(&settings.repair, &namespace, &settings.service_account),
-            shutdown: drain + LAST_ANSWERS,
+            shutdown_timeout: drain + LAST_ANSWERS_TIMEOUT,
             replica,
             namespace,
         })
     }
 }
 
-/// `None` after a fault; nothing where the roles need none.
-#[allow(clippy::option_option)]
-fn content_key(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<Option<KeySource>> {
+/// Returns the source of the keys; `None` after a fault, or if the roles need none.
+fn content_key(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<KeySource> {
     match &settings.content_key_dir {
-        _ if !roles.needs_content_key() => Some(None),
-        Some(folder) => Some(Some(KeySource::Folder(folder.clone()))),
-        None if roles.certs => Some(Some(KeySource::Secret(settings.content_key_secret.clone()))),
+        _ if !roles.needs_content_key() => None,
+        Some(folder) => Some(KeySource::Folder(folder.clone())),
+        None if roles.certs => Some(KeySource::Secret(settings.content_key_secret.clone())),
         None => {
             faults.push("--content-key-dir: a process without the role certs needs it".to_owned());
             None
@@ -171,16 +179,11 @@ fn content_key(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>)
     }
 }
 
-/// `None` after a fault; nothing where the roles need none.
-#[allow(clippy::option_option)]
-fn certificates(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<Option<CertificateSource>> {
+/// Returns the source of the certificates; `None` after a fault, or if the roles need none.
+fn certificates(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<CertificateSource> {
     if !roles.serve() && !roles.certs {
-        return Some(None);
+        return None;
     }
-    certificate_source(settings, roles, faults).map(Some)
-}
-
-fn certificate_source(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<CertificateSource> {
     if let Some(folder) = &settings.certificate_dir {
         return Some(CertificateSource::Folder(folder.clone()));
     }
@@ -201,14 +204,9 @@ fn certificate_source(settings: &ServeSettings, roles: Roles, faults: &mut Vec<S
     Some(CertificateSource::Own { names, lifetimes: lifetimes? })
 }
 
-fn overrides(arguments: &InjectionArguments) -> Overrides {
-    Overrides { kubelet: arguments.kubelet_version, family: arguments.pod_ip_family, own_address: arguments.pod_ip }
-}
-
-/// The addresses of nodes that may be asked.
-fn lent(list: &[String], faults: &mut Vec<String>) -> Vec<Range> {
+fn parse_ranges(list: &[String], faults: &mut Vec<String>) -> Vec<Range> {
     let mut ranges = Vec::new();
-    for text in listed(list) {
+    for text in list_items(list) {
         match text.parse::<Range>() {
             Ok(range) => ranges.push(range),
             Err(allowed) => faults.push(format!("--outbound-allow: {text:?} is not allowed: {allowed}")),
@@ -217,24 +215,24 @@ fn lent(list: &[String], faults: &mut Vec<String>) -> Vec<Range> {
     ranges
 }
 
-/// What agents get by default. A setting without a text is none.
+/// Returns the defaults of agents. An empty setting counts as missing.
 fn agent_defaults(arguments: &InjectionArguments, faults: &mut Vec<String>) -> AgentDefaults {
     let mut defaults = AgentDefaults::default();
-    let mut read = |flag: &str, text: Option<&str>, set: fn(&mut AgentDefaults, &str) -> Result<(), String>| {
+    let mut parse = |flag: &str, text: Option<&str>, set: fn(&mut AgentDefaults, &str) -> Result<(), String>| {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return };
         if let Err(allowed) = set(&mut defaults, text) {
             faults.push(format!("{flag}: {text:?} is not allowed: {allowed}"));
         }
     };
-    read("--agent-cpu", arguments.agent_cpu.as_deref(), AgentDefaults::set_cpu);
-    read("--agent-memory", arguments.agent_memory.as_deref(), AgentDefaults::set_memory);
-    read("--agent-port", arguments.agent_port.as_deref(), AgentDefaults::set_port);
-    read("--agent-start-timeout", arguments.agent_start_timeout.as_deref(), AgentDefaults::set_start_timeout);
+    parse("--agent-cpu", arguments.agent_cpu.as_deref(), AgentDefaults::set_cpu);
+    parse("--agent-memory", arguments.agent_memory.as_deref(), AgentDefaults::set_memory);
+    parse("--agent-port", arguments.agent_port.as_deref(), AgentDefaults::set_port);
+    parse("--agent-start-timeout", arguments.agent_start_timeout.as_deref(), AgentDefaults::set_start_timeout);
     defaults
 }
 
 fn injection(arguments: InjectionArguments, agent_defaults: AgentDefaults, namespace: &str) -> InjectionSettings {
-    let names = |list: Vec<String>| listed(&list).map(str::to_owned).collect();
+    let names = |list: Vec<String>| list_items(&list).map(str::to_owned).collect();
     InjectionSettings {
         agent_image: arguments.agent_image,
         agent_kill_image: arguments.agent_kill_image,
@@ -292,7 +290,7 @@ mod tests {
         assert!(options.injection.foreign_containers.contains(&"istio-proxy".to_owned()));
         assert!(options.injection.foreign_containers.iter().all(|name| !name.contains(char::is_whitespace)));
         assert_eq!(options.repair.evictions_per_minute, 0);
-        assert!(options.shutdown < Duration::from_secs(30), "terminationGracePeriodSeconds of the Deployment");
+        assert!(options.shutdown_timeout < Duration::from_secs(30), "terminationGracePeriodSeconds of the Deployment");
     }
 
     /// The kubelet evicts a pod whose volume has more than its limit.
@@ -302,7 +300,7 @@ mod tests {
         let limit =
             deployment.split_once("emptyDir: {sizeLimit: ").and_then(|(_, rest)| rest.split_once("Gi}")).unwrap();
         let limit = limit.0.parse::<u64>().unwrap() << 30;
-        let most = options(&["serve"]).unwrap().mirrors.1;
+        let most = options(&["serve"]).unwrap().max_mirror_bytes;
         let room = most + Budget::MAX_GIT_FETCHES as u64 * MAX_MIRROR_BYTES.min(most);
         // Git is ended a moment after it has too much.
         assert!(room + (1 << 30) <= limit, "{room} of {limit} bytes");
@@ -325,8 +323,8 @@ mod tests {
     fn lists_without_a_text_are_empty() {
         let empty = ["serve", "--outbound-allow=", "--certificate-names=", "--image-pull-secrets="];
         let line = Line::try_parse_from(empty).unwrap_or_else(|error| panic!("{error}"));
-        assert!(Options::try_from(line.settings).unwrap().lent.is_empty());
-        assert_eq!(options(&["serve", "--outbound-allow=10.0.0.7, 10.1.0.0/24,"]).unwrap().lent.len(), 2);
+        assert!(Options::try_from(line.settings).unwrap().allowed_nodes.is_empty());
+        assert_eq!(options(&["serve", "--outbound-allow=10.0.0.7, 10.1.0.0/24,"]).unwrap().allowed_nodes.len(), 2);
         let error = options(&["serve", "--outbound-allow=node-1"]).err().unwrap().to_string();
         assert!(error.contains("--outbound-allow: \"node-1\" is not allowed: it must be an address"), "{error}");
     }

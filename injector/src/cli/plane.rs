@@ -1,4 +1,4 @@
-//! What the roles share that work in namespaces, and why they can't start.
+//! The parts that the roles share which work in namespaces, and why they can't start.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use super::cluster::{self, ClusterError};
 use super::content_key::ContentKeyError;
 use super::options::{Options, OptionsError};
-use crate::supervise::{Stage, TaskError, Tasks};
+use crate::supervise::{ShutdownStage, TaskError, Tasks};
 
 /// Why serving could not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub(super) enum ServeError {
     /// A runtime can't start.
     #[error("the runtime can't start")]
     Runtime(#[source] io::Error),
-    /// The API server is not known.
+    /// There is no API server to work with.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// A port can't be listened on.
@@ -50,16 +50,16 @@ pub(super) enum ServeError {
         /// The cause.
         source: io::Error,
     },
-    /// The keys.
+    /// The keys can't be used.
     #[error(transparent)]
     ContentKey(#[from] ContentKeyError),
-    /// The certificates.
+    /// The certificates can't be used.
     #[error(transparent)]
     Certificates(#[from] CertificatesError),
-    /// The admission server.
+    /// The admission server can't start.
     #[error(transparent)]
     Admission(#[from] StartError),
-    /// The authority of clients that may post reviews.
+    /// The authority of clients that may post reviews can't be used.
     #[error(transparent)]
     Clients(#[from] ClientAuthorityError),
     /// Signals can't be received.
@@ -71,7 +71,7 @@ pub(super) enum ServeError {
 }
 
 impl ServeError {
-    /// What to do about it, where the error alone does not show it.
+    /// Returns what to do, if the error alone does not show it.
     pub(super) fn help(&self) -> Option<&'static str> {
         match self {
             Self::Cluster(error) => Some(error.help()),
@@ -80,7 +80,7 @@ impl ServeError {
     }
 }
 
-/// What the roles share that work in namespaces.
+/// The parts that the roles share which work in namespaces.
 pub(super) struct ControlPlane {
     pub(super) options: Options,
     pub(super) config: Config,
@@ -88,53 +88,63 @@ pub(super) struct ControlPlane {
     pub(super) index: Arc<Index>,
     pub(super) content_key: Arc<ContentKey>,
     pub(super) registry: Registry,
-    /// Where tasks run, by name.
-    pub(super) runtimes: Vec<(&'static str, Handle)>,
+    pub(super) runtimes: Vec<NamedRuntime>,
     pub(super) tasks: Tasks,
 }
 
+/// A runtime of this process.
+pub(super) struct NamedRuntime {
+    pub(super) name: &'static str,
+    pub(super) handle: Handle,
+}
+
 impl ControlPlane {
-    /// A lease that nobody tries to hold yet.
+    /// Returns a lease that is not held yet.
     pub(super) fn lease(&self, settings: &LeaseSettings) -> Lease {
         Lease::new(self.client.clone(), settings.clone())
     }
 
-    /// Tries to hold a lease from now on.
+    /// Begins to compete for a lease.
     pub(super) fn lead(&mut self, name: &'static str, lease: Lease) -> Leadership {
         let leadership = lease.leadership();
-        self.tasks.spawn_until(Stage::HandOver, name, |stopping| lease.run(stopping));
+        self.tasks.spawn_until(ShutdownStage::HandOver, name, |stopping| lease.run(stopping));
         leadership
     }
 
-    /// Starts a part on a runtime of its own, with a client of its own: what keeps its threads busy delays nothing else.
-    pub(super) fn apart(&mut self, name: &'static str, start: impl FnOnce(&mut Self)) -> Result<(), ServeError> {
-        let runtime = self.tasks.begin_runtime(name).map_err(ServeError::Runtime)?;
-        self.runtimes.push((name, runtime.clone()));
-        let entered = runtime.enter();
+    /// Starts a part on a separate runtime, with a separate client, so that it delays nothing else while it keeps its
+    /// threads busy.
+    pub(super) fn start_separately(
+        &mut self,
+        name: &'static str,
+        start: impl FnOnce(&mut Self),
+    ) -> Result<(), ServeError> {
+        let handle = self.tasks.begin_runtime(name).map_err(ServeError::Runtime)?;
+        self.runtimes.push(NamedRuntime { name, handle: handle.clone() });
+        let guard = handle.enter();
         let shared = std::mem::replace(&mut self.client, cluster::client(&self.config)?);
         start(self);
         self.client = shared;
-        drop(entered);
+        drop(guard);
         self.tasks.end_runtime();
         Ok(())
     }
 }
 
-/// All addresses; on a machine without IPv6 all of IPv4.
-pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
-    let all = Ipv6Addr::UNSPECIFIED;
-    if address.ip() == all && std::net::TcpListener::bind((all, 0)).is_err() {
+/// Replaces `[::]` by `0.0.0.0` on a machine without IPv6.
+pub(super) fn bindable(address: SocketAddr) -> SocketAddr {
+    let unspecified = Ipv6Addr::UNSPECIFIED;
+    if address.ip() == unspecified && std::net::TcpListener::bind((unspecified, 0)).is_err() {
         return SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
     }
     address
 }
 
-/// Listens for `what`.
+/// Listens on an address for `what`.
 pub(super) async fn listen(address: SocketAddr, what: &'static str) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(reachable(address)).await.map_err(|source| ServeError::Listen { address, what, source })
+    TcpListener::bind(bindable(address)).await.map_err(|source| ServeError::Listen { address, what, source })
 }
 
-/// The address of a listener, for the log.
+/// Returns the address of a listener, for the log.
 pub(super) fn address(listener: &TcpListener) -> String {
     listener.local_addr().map(|address| address.to_string()).unwrap_or_default()
 }

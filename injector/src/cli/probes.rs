@@ -1,4 +1,4 @@
-//! What `/healthz` and `/readyz` answer, and the metrics that are brought up to date when `/metrics` is read.
+//! The answers of `/healthz` and `/readyz`, and the metrics that are updated when `/metrics` is read.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -9,56 +9,44 @@ use nudge_cluster::first_contact::Contact;
 use nudge_cluster::index::{Index, WatchAge};
 use nudge_core::injection::Features;
 use parking_lot::RwLock;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::config_metrics::ConfigMetrics;
+use super::config_metrics::{ConfigMetrics, Label};
 use super::health::{Health, Refresh};
 use super::namespace_metrics::NamespaceMetrics;
+use super::plane::NamedRuntime;
 use super::trust_metrics::TrustMetrics;
 use crate::supervise::Stopping;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WatchLabel {
-    watch: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RuntimeLabel {
-    runtime: &'static str,
-}
-
-/// What the probes look at.
-pub(super) struct Probed {
-    /// What is known of the cluster, in a process that serves others.
-    pub(super) known: Option<ProbeInputs>,
+/// The state that the probes check.
+pub(super) struct ProbeInputs {
+    /// The state of a process that serves others.
+    pub(super) serving: Option<ServingState>,
     /// The first contact, in a process that waits for it.
     pub(super) contact: Option<watch::Receiver<Contact>>,
     pub(super) stopping: Stopping,
 }
 
-/// What those that serve others know.
-pub(super) struct ProbeInputs {
+/// The state of a process that serves others.
+pub(super) struct ServingState {
     pub(super) index: Arc<Index>,
     pub(super) certificates: Certificates,
-    /// What the cluster can do, for which every pod that opts in waits. Only the role control needs it.
+    /// The features of the cluster, for which every pod that opts in waits. Only the role control needs them.
     pub(super) features: Option<watch::Receiver<Option<Features>>>,
-    /// Where tasks run, by name.
-    pub(super) runtimes: Vec<(&'static str, Handle)>,
-    /// The longest silence of a watch in a replica that is ready.
-    pub(super) stale: Duration,
+    pub(super) runtimes: Vec<NamedRuntime>,
+    /// The maximum silence of a watch in a replica that is ready.
+    pub(super) max_watch_silence: Duration,
 }
 
-impl ProbeInputs {
-    fn ready(&self) -> Result<(), String> {
+impl ServingState {
+    fn check_ready(&self) -> Result<(), String> {
         if self.features.as_ref().is_some_and(|features| features.borrow().is_none()) {
             return Err("the versions of the API server and the nodes are not known yet".to_owned());
         }
-        match self.index.silent_watch(self.stale) {
+        match self.index.silent_watch(self.max_watch_silence) {
             None => Ok(()),
             Some(WatchAge { watch, age: None }) => Err(format!("{watch} are not listed yet")),
             Some(WatchAge { watch, age: Some(age) }) => {
@@ -67,11 +55,11 @@ impl ProbeInputs {
         }
     }
 
-    /// Registers the metrics, and gives what brings them up to date.
-    fn metrics(self: &Arc<Self>, registry: &mut Registry) -> Refresh {
-        let ages = Family::<WatchLabel, Gauge<f64, AtomicU64>>::default();
+    /// Registers the metrics, and returns what updates them.
+    fn register_metrics(self: &Arc<Self>, registry: &mut Registry) -> Refresh {
+        let ages = Family::<Label, Gauge<f64, AtomicU64>>::default();
         registry.register("watch_age_seconds", "Time since the API server last confirmed a watch", ages.clone());
-        let tasks = Family::<RuntimeLabel, Gauge>::default();
+        let tasks = Family::<Label, Gauge>::default();
         registry.register("tasks", "Tasks of a runtime of the process that have not ended", tasks.clone());
         let expiry = Gauge::<i64>::default();
         let help = "Expiry of the serving certificate, in seconds since 1970";
@@ -83,35 +71,35 @@ impl ProbeInputs {
         let (trust, namespaces) = (TrustMetrics::default(), NamespaceMetrics::default());
         trust.register(registry);
         namespaces.register(registry);
-        let known = Arc::clone(self);
+        let state = Arc::clone(self);
         Refresh::new(move || {
             if let Some(configs) = &configs {
-                configs.update(&known.index);
+                configs.update(&state.index);
             }
-            expiry.set(known.certificates.expires().unix_timestamp());
-            trust.update(&known.certificates, &known.index);
-            namespaces.update(&known.index);
-            for &(runtime, ref handle) in &known.runtimes {
+            expiry.set(state.certificates.expires().unix_timestamp());
+            trust.update(&state.certificates, &state.index);
+            namespaces.update(&state.index);
+            for &NamedRuntime { name, ref handle } in &state.runtimes {
                 let count = i64::try_from(handle.metrics().num_alive_tasks()).unwrap_or(i64::MAX);
-                tasks.get_or_create(&RuntimeLabel { runtime }).set(count);
+                tasks.get_or_create(&[("runtime", name)]).set(count);
             }
-            for WatchAge { watch, age } in known.index.watch_ages() {
-                ages.get_or_create(&WatchLabel { watch }).set(age.map_or(-1.0, |age| age.as_secs_f64()));
+            for WatchAge { watch, age } in state.index.watch_ages() {
+                ages.get_or_create(&[("watch", watch)]).set(age.map_or(-1.0, |age| age.as_secs_f64()));
             }
         })
     }
 }
 
-/// The answers of the health endpoint.
-pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
-    let Probed { known, contact, stopping } = probed;
-    let known = known.map(Arc::new);
-    let refresh = match &known {
-        Some(known) => known.metrics(&mut registry),
+/// Returns the answers of the health endpoint.
+pub(super) fn probes(inputs: ProbeInputs, mut registry: Registry) -> Health {
+    let ProbeInputs { serving, contact, stopping } = inputs;
+    let serving = serving.map(Arc::new);
+    let refresh = match &serving {
+        Some(state) => state.register_metrics(&mut registry),
         None => Refresh::new(|| ()),
     };
     Health {
-        // A task that ends takes the process with it, so one that answers is alive.
+        // A task that ends also ends the process, so a process that answers is alive.
         live: Box::new(|| Ok(())),
         ready: Box::new(move || {
             if *stopping.borrow() {
@@ -122,7 +110,7 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
             {
                 return Err(format!("the API server does not ask and trust the webhooks yet: {cause}"));
             }
-            known.as_ref().map_or(Ok(()), |known| known.ready())
+            serving.as_ref().map_or(Ok(()), |state| state.check_ready())
         }),
         refresh,
         registry: RwLock::new(registry),

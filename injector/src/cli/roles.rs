@@ -43,7 +43,7 @@ impl Roles {
         }
     }
 
-    /// What is watched of enabled namespaces.
+    /// Returns the kinds of objects that are watched in enabled namespaces.
     pub(super) fn watches(self) -> &'static [WatchedKind] {
         match (self.control, self.hub) {
             (true, true) => &WatchedKind::ALL,
@@ -53,32 +53,32 @@ impl Roles {
         }
     }
 
-    /// Returns whether it needs to know which namespaces are enabled, and the content key.
+    /// Returns whether the process needs the enabled namespaces and the content key.
     pub(super) fn works_in_namespaces(self) -> bool {
         self.serve() || self.sources
     }
 
-    /// Returns whether it needs the content key: the certificates come with it.
+    /// Returns whether the process needs the content key, or makes it.
     pub(super) fn needs_content_key(self) -> bool {
         self.works_in_namespaces() || self.certs
     }
 
-    /// Returns whether it serves others, with a certificate and by what is known of the cluster.
+    /// Returns whether the process serves agents or the API server, with a certificate and an index of the cluster.
     pub(super) fn serve(self) -> bool {
         self.control || self.hub
     }
 }
 
 impl fmt::Display for Roles {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = [
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let roles = [
             (self.control, "control"),
             (self.hub, "hub"),
             (self.certs, "certs"),
             (self.sources, "sources"),
             (self.analysis, "analysis"),
         ];
-        let names: Vec<_> = all.into_iter().filter_map(|(has, name)| has.then_some(name)).collect();
-        out.write_str(&names.join(","))
+        let names: Vec<_> = roles.into_iter().filter_map(|(has, name)| has.then_some(name)).collect();
+        formatter.write_str(&names.join(","))
     }
 }

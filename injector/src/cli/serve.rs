@@ -13,14 +13,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::health::Health;
 use super::options::Options;
-use super::plane::{ControlPlane, ServeError, address, listen};
-use super::probes::{ProbeInputs, Probed, probes};
+use super::plane::{ControlPlane, NamedRuntime, ServeError, address, listen};
+use super::probes::{ProbeInputs, ServingState, probes};
 use super::settings::ServeSettings;
 use super::{
     analysis, certificates, cluster, content_key, controllers, first_contact, health, health_socket, hub, logging,
     open_files, sources, webhooks,
 };
-use crate::supervise::{Stage, Stopping, Tasks};
+use crate::supervise::{ShutdownStage, Stopping, Tasks};
 
 /// Serves until SIGTERM or SIGINT.
 pub(super) fn serve(settings: ServeSettings) -> Result<(), ServeError> {
@@ -36,7 +36,7 @@ pub(super) fn serve(settings: ServeSettings) -> Result<(), ServeError> {
 async fn run(options: Options) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-    let limit = options.shutdown;
+    let limit = options.shutdown_timeout;
     let tasks = Box::pin(start(options)).await?;
     let signal = async || {
         tokio::select! {
@@ -51,7 +51,7 @@ async fn run(options: Options) -> Result<(), ServeError> {
 async fn start(options: Options) -> Result<Tasks, ServeError> {
     let (config, client) = cluster::find().await?;
     let roles = options.roles;
-    // Nobody reaches a process that serves nobody and has nothing to show.
+    // A process that serves nobody and has no metrics does not listen at all.
     let health_listener = if roles.serve() || roles.sources {
         Some(listen(options.listen_health, "health and metrics").await?)
     } else {
@@ -66,23 +66,23 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
         "starting"
     );
     let mut tasks = Tasks::default();
-    // First, so that they are renewed whatever the content key is like.
+    // The certificates come first, so that they are renewed even if the content key can't be used.
     let certificates = certificates::start(&client, &options, &mut tasks).await?;
     if let Some(certificates) = certificates.as_ref().filter(|_| roles.certs) {
         certificates::publish(&client, certificates, &mut tasks);
     }
-    // One that serves must be Ready before: the Services lead to it only then.
+    // A process that serves must be Ready before the first contact, as only then the Services lead to it.
     let contact =
         (roles.certs && !roles.serve()).then(|| first_contact::start(&config, &options.namespace, &mut tasks));
     if roles.analysis {
         analysis::start(&config, &options, &mut tasks)?;
     }
-    let (health_socket, stopping) = (options.health_socket.clone(), tasks.stopping(Stage::HandOver));
+    let (health_socket, stopping) = (options.health_socket.clone(), tasks.stopping(ShutdownStage::HandOver));
     let (health, mut tasks) = if roles.works_in_namespaces() {
-        let content_key = Arc::new(content_key::content(&client, &options).await?);
+        let content_key = Arc::new(content_key::load_content_key(&client, &options).await?);
         let (index, mut registry) = (Arc::new(Index::default()), Registry::with_prefix("nudge"));
         options.watch.metrics.register(&mut registry);
-        let runtimes = vec![("main", Handle::current())];
+        let runtimes = vec![NamedRuntime { name: "main", handle: Handle::current() }];
         let mut plane = ControlPlane { options, config, client, index, content_key, registry, runtimes, tasks };
         let watches = watch_cluster(plane.client.clone(), Arc::clone(&plane.index), plane.options.watch.clone());
         plane.tasks.spawn("watches", watches);
@@ -91,13 +91,13 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
         }
         match certificates.filter(|_| roles.serve()) {
             Some(certificates) => serve_others(plane, certificates, stopping).await?,
-            None => (probes(Probed { known: None, contact, stopping }, plane.registry), plane.tasks),
+            None => (probes(ProbeInputs { serving: None, contact, stopping }, plane.registry), plane.tasks),
         }
     } else {
         if roles.certs {
             tasks.spawn("content key", content_key::ensure_exists(client, options));
         }
-        (probes(Probed { known: None, contact, stopping }, Registry::default()), tasks)
+        (probes(ProbeInputs { serving: None, contact, stopping }, Registry::default()), tasks)
     };
     let health = Arc::new(health);
     if let Some(listener) = health_listener {
@@ -118,10 +118,10 @@ async fn serve_others(
 ) -> Result<(Health, Tasks), ServeError> {
     let roles = plane.options.roles;
     let features = if roles.control {
-        let note = content_key::note(&plane.client, &plane.options).await?;
+        let note = content_key::load_note_key(&plane.client, &plane.options).await?;
         let keys = Keys { content: ContentKey::clone(&plane.content_key), note };
         let features = webhooks::start(&mut plane, &certificates, Arc::new(keys.note.clone())).await?;
-        plane.apart("controllers", |plane| controllers::start(plane, keys))?;
+        plane.start_separately("controllers", |plane| controllers::start(plane, keys))?;
         Some(features)
     } else {
         None
@@ -130,6 +130,6 @@ async fn serve_others(
         hub::start(&mut plane, &certificates)?;
     }
     let ControlPlane { options, index, registry, runtimes, tasks, .. } = plane;
-    let known = ProbeInputs { index, certificates, features, runtimes, stale: options.stale };
-    Ok((probes(Probed { known: Some(known), contact: None, stopping }, registry), tasks))
+    let serving = ServingState { index, certificates, features, runtimes, max_watch_silence: options.stale };
+    Ok((probes(ProbeInputs { serving: Some(serving), contact: None, stopping }, registry), tasks))
 }

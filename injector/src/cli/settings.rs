@@ -9,13 +9,13 @@ use nudge_core::features::{IpFamily, Minor};
 
 use super::roles::Role;
 
-/// Containers that known injectors add.
+/// The containers that known injectors add.
 const FOREIGN_CONTAINERS: &str = "istio-proxy,istio-init,istio-validation,linkerd-proxy,linkerd-init,\
     linkerd-network-validator,linkerd-debug,vault-agent,vault-agent-init,consul-dataplane,consul-connect-inject-init,\
     kuma-sidecar,kuma-init,daprd,envoy-sidecar,jaeger-agent,cloud-sql-proxy,csql-proxy,gke-gcsfuse-sidecar,\
     gke-gcsfuse-metadata-prefetch,azwi-proxy,azwi-proxy-init,aws-guardduty-agent";
 
-/// Settings; the help text is their documentation.
+/// The settings of `nudge-injector serve`; their help texts are their documentation.
 #[derive(Clone, Debug, Args)]
 pub struct ServeSettings {
     /// Parts of the control plane that this process runs.
@@ -24,8 +24,9 @@ pub struct ServeSettings {
     /// Address that serves admission reviews to the API server.
     #[arg(long, env = "NUDGE_LISTEN_ADMISSION", default_value = "[::]:8443", value_name = "ADDRESS")]
     pub listen_admission: SocketAddr,
-    /// File with the authority (PEM) of the API server's certificate as a client. Then only clients with a certificate of this authority
-    /// may post reviews; by default every client that reaches the port may. The file is read again when it changes.
+    /// File with the authority (PEM) of the API server's certificate as a client. Then only clients with a certificate
+    /// of this authority may post reviews; by default every client that reaches the port may. The file is read again
+    /// when it changes.
     #[arg(long, env = "NUDGE_ADMISSION_CLIENT_CA_FILE", value_name = "PATH")]
     pub admission_client_ca_file: Option<PathBuf>,
     /// Address that serves agents.
@@ -40,8 +41,8 @@ pub struct ServeSettings {
     /// Namespace that Nudge itself runs in.
     #[arg(long, env = "POD_NAMESPACE", default_value = "nudge-system", value_name = "NAME")]
     pub namespace: String,
-    /// Enable every namespace except the system's own and those with the label nudge.dev/enabled=false. Needs the webhooks and roles of
-    /// the overlay all-namespaces.
+    /// Enable every namespace except the system's own and those with the label nudge.dev/enabled=false. Needs the
+    /// webhooks and roles of the overlay all-namespaces.
     #[arg(long, env = "NUDGE_ALL_NAMESPACES")]
     pub all_namespaces: bool,
     /// Name of this replica, by default that of the host and the process id; each replica needs its own.
@@ -53,8 +54,8 @@ pub struct ServeSettings {
     /// Names and addresses for the serving certificate; by default those of the two Services.
     #[arg(long, env = "NUDGE_CERTIFICATE_NAMES", value_delimiter = ',', value_name = "NAMES")]
     pub certificate_names: Vec<String>,
-    /// Folder with tls.crt, tls.key and ca.crt: the mounted Secret of the serving certificate, which the role certs or something else
-    /// (cert-manager, a CSI driver) writes. Processes without the role certs need it.
+    /// Folder with tls.crt, tls.key and ca.crt: the mounted Secret of the serving certificate, which the role certs or
+    /// something else (cert-manager, a CSI driver) writes. Processes without the role certs need it.
     #[arg(long, env = "NUDGE_CERTIFICATE_DIR", value_name = "FOLDER")]
     pub certificate_dir: Option<PathBuf>,
     /// Lifetime of Nudge's own authority, in days. Agents trust its successors for at least twice as long.
@@ -63,7 +64,8 @@ pub struct ServeSettings {
     /// Secret in which the role certs keeps the content key, and what follows from it.
     #[arg(long, env = "NUDGE_CONTENT_KEY_SECRET", default_value = "nudge-content-key", value_name = "NAME")]
     pub content_key_secret: String,
-    /// Folder with its entry content and, for the role control, notes: the mounted Secret. Processes without the role certs need it.
+    /// Folder with its entry content and, for the role control, notes: the mounted Secret. Processes without the role
+    /// certs need it.
     #[arg(long, env = "NUDGE_CONTENT_KEY_DIR", value_name = "FOLDER")]
     pub content_key_dir: Option<PathBuf>,
     /// Lease that decides which replica runs the controllers.
@@ -96,7 +98,8 @@ pub struct ServeSettings {
     /// How long a lease lasts without renewal, in seconds: how soon another replica takes over from a lost one.
     #[arg(long, env = "NUDGE_LEASE_SECONDS", default_value_t = 15, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3..=300))]
     pub lease_seconds: u32,
-    /// With which rights the objects of enabled namespaces are read: those bound in each namespace, or those bound for the cluster.
+    /// With which rights the objects of enabled namespaces are read: those bound in each namespace, or those bound for
+    /// the cluster.
     #[arg(long, env = "NUDGE_READS", default_value_t, value_name = "namespaces|cluster")]
     pub reads: ReadScope,
     /// Longest silence of a watch, in seconds: how soon a dead one is detected.
@@ -146,21 +149,23 @@ pub struct InjectionArguments {
     /// Containers of other injectors; they are left alone.
     #[arg(long, env = "NUDGE_FOREIGN_CONTAINERS", value_delimiter = ',', default_value = FOREIGN_CONTAINERS, value_name = "NAMES")]
     pub foreign_containers: Vec<String>,
-    /// Let pods name containers of other injectors in nudge.dev/containers, nudge.dev/notify.NAME and nudge.dev/webhook.NAME.
+    /// Let pods name containers of other injectors in nudge.dev/containers, nudge.dev/notify.NAME and
+    /// nudge.dev/webhook.NAME.
     #[arg(long, env = "NUDGE_FOREIGN_CONTAINERS_ALLOWED")]
     pub foreign_containers_allowed: bool,
-    /// CPU request of agents whose pods do not set nudge.dev/agent-cpu, such as 20m; by default 5m. It is never less than 50m in pods of
-    /// the class Guaranteed, where it is the limit too.
+    /// CPU request of agents whose pods do not set nudge.dev/agent-cpu, such as 20m; by default 5m. It is never less
+    /// than 50m in pods of the class Guaranteed, where it is the limit too.
     #[arg(long, env = "NUDGE_AGENT_CPU", value_name = "QUANTITY")]
     pub agent_cpu: Option<String>,
-    /// Memory request and limit of agents whose pods do not set nudge.dev/agent-memory; by default 32Mi. Agents that write files, ask
-    /// containers or set variables get a little more.
+    /// Memory request and limit of agents whose pods do not set nudge.dev/agent-memory; by default 32Mi. Agents that
+    /// write files, ask containers or set variables get a little more.
     #[arg(long, env = "NUDGE_AGENT_MEMORY", value_name = "QUANTITY")]
     pub agent_memory: Option<String>,
     /// Port of agents whose pods do not set nudge.dev/agent-port; by default 9001.
     #[arg(long, env = "NUDGE_AGENT_PORT", value_name = "PORT")]
     pub agent_port: Option<String>,
-    /// How long the start of pods that do not set nudge.dev/agent-start-timeout waits for the configuration, such as 2m; by default 30s.
+    /// How long the start of pods that do not set nudge.dev/agent-start-timeout waits for the configuration, such as
+    /// 2m; by default 30s.
     #[arg(long, env = "NUDGE_AGENT_START_TIMEOUT", value_name = "TIME")]
     pub agent_start_timeout: Option<String>,
     /// What to do with pods that opt in and have a label or an annotation of Nudge's that this version does not know.
@@ -180,7 +185,8 @@ pub struct InjectionArguments {
 /// Settings of the repair loop.
 #[derive(Clone, Debug, Args)]
 pub struct RepairArguments {
-    /// What to do with pods that opt in but have no agent, besides Events; evict needs the ClusterRole nudge-restart in their namespaces.
+    /// What to do with pods that opt in but have no agent, besides Events; evict needs the ClusterRole nudge-restart in
+    /// their namespaces.
     #[arg(long, env = "NUDGE_REPAIR", default_value = "off", value_name = "WAY")]
     pub repair: Repair,
     /// Most pods that are evicted in a minute.
@@ -212,29 +218,27 @@ pub enum Repair {
     Evict,
 }
 
-/// What a list holds; nothing where its text is empty.
-pub(super) fn listed(list: &[String]) -> impl Iterator<Item = &str> {
+/// Returns the items of a list. An empty item counts as missing.
+pub(super) fn list_items(list: &[String]) -> impl Iterator<Item = &str> {
     list.iter().map(|name| name.trim()).filter(|name| !name.is_empty())
 }
 
 impl ServeSettings {
-    /// The name of this replica.
+    /// Returns the name of this replica.
     pub fn replica(&self) -> String {
         let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
         self.identity.clone().unwrap_or_else(|| format!("{}-{}", host(), std::process::id()))
     }
 
-    /// The names of the serving certificate.
+    /// Returns the names of the serving certificate.
     pub fn names(&self) -> Vec<String> {
-        let given: Vec<String> = listed(&self.certificate_names).map(str::to_owned).collect();
-        if !given.is_empty() {
-            return given;
+        let names: Vec<String> = list_items(&self.certificate_names).map(str::to_owned).collect();
+        if !names.is_empty() {
+            return names;
         }
-        let services = ["nudge-injector", "nudge-hub"];
         let suffixes = ["", ".svc", ".svc.cluster.local"];
-        let named =
-            services.iter().flat_map(|service| suffixes.map(|suffix| format!("{service}.{}{suffix}", self.namespace)));
-        named.collect()
+        let names = |service: &str| suffixes.map(|suffix| format!("{service}.{}{suffix}", self.namespace));
+        ["nudge-injector", "nudge-hub"].into_iter().flat_map(names).collect()
     }
 }
 

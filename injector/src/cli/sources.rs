@@ -1,7 +1,6 @@
-//! The sources of configs, which only the leader of their lease looks after.
+//! Starts the sources of configs, which only the leader of their lease fetches.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use nudge_cluster::guarded::GuardedReader;
 use nudge_git::Mirrors;
@@ -12,9 +11,6 @@ use super::cluster;
 use super::controllers::while_leading;
 use super::plane::{ControlPlane, ServeError};
 
-/// How much longer than a watch lasts a connection may be silent.
-const GRACE: Duration = Duration::from_secs(15);
-
 /// Starts the sources.
 pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
     let leadership = plane.lead("lease of the sources", plane.lease(&plane.options.sources_lease));
@@ -22,17 +18,19 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
     let metrics = FetchMetrics::default();
     metrics.register(registry);
     let seconds = options.watch.seconds;
-    // A watch whose server is gone ends with its silence.
-    let mut config = config.clone();
-    config.read_timeout = Some(Duration::from_secs(seconds.into()) + GRACE);
+    let config = cluster::with_read_timeout(config, seconds);
     let sources = Arc::new(Sources {
         client: cluster::client(&config)?,
         content_key: Arc::clone(content_key),
         account: options.sources_account.clone(),
         watch_seconds: seconds,
-        guarded: GuardedReader::new(cluster::client(&config)?, &config.cluster_url.to_string(), options.lent.clone()),
+        guarded: GuardedReader::new(
+            cluster::client(&config)?,
+            &config.cluster_url.to_string(),
+            options.allowed_nodes.clone(),
+        ),
         roots: system_authorities(),
-        mirrors: Mirrors::new(options.mirrors.0.clone(), options.mirrors.1),
+        mirrors: Mirrors::new(options.mirrors_folder.clone(), options.max_mirror_bytes),
         metrics,
         budget: Budget::default(),
         rates: Arc::default(),

@@ -1,22 +1,19 @@
-//! Metrics of the authority, and of the pods whose agents do not trust the serving certificate, or will not in a while.
+//! Metrics of the authority, and of the pods whose agents do not trust the serving certificate, or will not within 180
+//! days.
 
 use nudge_certs::Certificates;
 use nudge_cluster::index::Index;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TrustLabel {
-    trust: &'static str,
-}
+use super::config_metrics::Label;
 
-/// The metrics.
+/// The metrics of the authority.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrustMetrics {
     expiry: Gauge,
-    pods: Family<TrustLabel, Gauge>,
+    pods: Family<Label, Gauge>,
 }
 
 impl TrustMetrics {
@@ -42,7 +39,7 @@ impl TrustMetrics {
             }
         }
         for (trust, count) in [("lost", lost), ("ending", ending)] {
-            self.pods.get_or_create(&TrustLabel { trust }).set(count);
+            self.pods.get_or_create(&[("trust", trust)]).set(count);
         }
     }
 }

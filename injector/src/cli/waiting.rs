@@ -1,4 +1,4 @@
-//! Waiting at the start for what others make: logged whenever the reason changes, and never given up.
+//! Waits at the start for objects that others make. A wait is logged whenever its reason changes, and never given up.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use nudge_cluster::jitter::with_jitter;
 use nudge_protocol::backoff::Backoff;
 use tokio::time::sleep;
 
-const PAUSES: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(15) };
+const WAIT_BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(15) };
 
-/// A wait that goes on until what is waited for is there.
+/// A wait for an object.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     failures: u32,
@@ -16,13 +16,13 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Says what is waited for and why, and waits for a moment.
+    /// Logs what is waited for, and why, and waits for a moment.
     pub(super) async fn pause(&mut self, what: &'static str, error: &str) {
         if self.logged.as_deref() != Some(error) {
             tracing::warn!(error, "{what}");
             self.logged = Some(error.to_owned());
         }
         self.failures = self.failures.saturating_add(1);
-        sleep(with_jitter(PAUSES.wait(self.failures))).await;
+        sleep(with_jitter(WAIT_BACKOFF.wait(self.failures))).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The admission server with its webhooks, and the features of the cluster that injection uses.
+//! Starts the admission server with its webhooks, and reads the features of the cluster that injection uses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use nudge_core::injection::{Features, InjectionSettings};
 use nudge_core::namespaces::NamespaceRule;
 use tokio::sync::watch;
 
-use super::plane::{ControlPlane, ServeError, reachable};
-use crate::supervise::{Stage, Stopping, stopped};
+use super::plane::{ControlPlane, ServeError, bindable};
+use crate::supervise::{ShutdownStage, Stopping, wait_for_stop};
 
-/// How often the authority for clients is read again.
-const CLIENTS_CHECK: Duration = Duration::from_secs(30);
+/// The interval at which the authority for clients is read again.
+const CLIENT_CA_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What names of users of service accounts begin with.
-const ACCOUNTS: &str = "system:serviceaccount:";
+/// The beginning of the user names of service accounts.
+const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
 /// Starts the admission server, and the reading of the features, for which the webhook of pods waits.
 pub(super) async fn start(
@@ -37,9 +37,9 @@ pub(super) async fn start(
     let (metrics, feature_metrics) = (AdmissionMetrics::default(), FeatureMetrics::default());
     metrics.register(registry);
     feature_metrics.register(registry);
-    let (known, features) = watch::channel(None);
-    tasks.spawn("features", keep_features(client.clone(), options.features, feature_metrics, known));
-    let means = Means {
+    let (sender, features) = watch::channel(None);
+    tasks.spawn("features", keep_features(client.clone(), options.features, feature_metrics, sender));
+    let inputs = WebhookInputs {
         index: Arc::clone(index),
         enabled: options.enabled.clone(),
         accounts: Accounts {
@@ -50,10 +50,10 @@ pub(super) async fn start(
         note_key,
         injection: options.injection.clone(),
         writers: AnalysisWriters {
-            questions: format!("{ACCOUNTS}{}", options.repair.account),
-            answers: format!("{ACCOUNTS}{}", options.analysis_account),
+            questions: format!("{ACCOUNT_PREFIX}{}", options.repair.account),
+            answers: format!("{ACCOUNT_PREFIX}{}", options.analysis_account),
         },
-        known: PodLookupState {
+        pod_lookups: PodLookupState {
             index: Arc::clone(index),
             features: features.clone(),
             hub_ca: certificates.ca_bundle(),
@@ -64,45 +64,45 @@ pub(super) async fn start(
     if let Some(path) = &options.admission_client_ca {
         let clients = ClientAuthority::read(path.clone())?;
         tls = Arc::new(clients.server_config(&tls).map_err(CertificatesError::from)?);
-        tasks.spawn("authority for clients", clients.follow(CLIENTS_CHECK));
+        tasks.spawn("authority for clients", clients.follow(CLIENT_CA_CHECK_INTERVAL));
     }
     let server = AdmissionServer::start(
-        AdmissionSettings::new(reachable(options.listen_admission)),
+        AdmissionSettings::new(bindable(options.listen_admission)),
         tls,
         metrics,
-        // On the server's own runtime: a client made here would do its work here, and wait with it.
-        move || -> BoxFuture<'static, _> { Box::pin(async move { means.webhooks(config) }) },
+        // The client must be made on the server's own runtime, as it works on the runtime that it is made on.
+        move || -> BoxFuture<'static, _> { Box::pin(async move { inputs.build_webhooks(config) }) },
     )
     .await?;
     tracing::info!(admission = %server.address(), "listening for admission reviews");
-    tasks.spawn_until(Stage::Close, "admission", |stopping| serve(server, stopping));
+    tasks.spawn_until(ShutdownStage::Close, "admission", |stopping| serve(server, stopping));
     Ok(features)
 }
 
 async fn serve(mut server: AdmissionServer, stopping: Stopping) {
     tokio::select! {
         () = server.wait_for_end() => {}
-        () = stopped(stopping) => server.stop().await,
+        () = wait_for_stop(stopping) => server.stop().await,
     }
 }
 
-/// What the webhooks are made of.
-struct Means {
+/// The inputs of the webhooks.
+struct WebhookInputs {
     index: Arc<Index>,
     enabled: NamespaceRule,
     accounts: Accounts,
     note_key: Arc<NoteKey>,
     injection: InjectionSettings,
     writers: AnalysisWriters,
-    known: PodLookupState,
+    pod_lookups: PodLookupState,
 }
 
-impl Means {
-    fn webhooks(self, config: Config) -> Result<Webhooks, kube::Error> {
+impl WebhookInputs {
+    fn build_webhooks(self, config: Config) -> Result<Webhooks, kube::Error> {
         let client = Client::try_from(config)?;
         let lookups = KubeLookups::new(client.clone(), self.index, self.enabled).with_accounts(self.accounts);
         let lookups = Arc::new(lookups);
-        let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
+        let pods = InjectPods::new(KubePodLookups::new(client, self.pod_lookups), self.injection);
         let mut webhooks = guards(&lookups, self.note_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));
         webhooks.push(Arc::new(ValidateAnalyses::new(self.writers)));

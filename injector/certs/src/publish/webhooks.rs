@@ -53,7 +53,8 @@ pub async fn publish_to_webhooks(
     check_interval: Duration,
 ) {
     let mut faults = Faults::default();
-    // While an installation is applied, the configurations may be created after this process has started, so the first delays are short.
+    // While an installation is applied, the configurations may be created after this process has started, so the first
+    // delays are short.
     let (backoff, mut failures) = (Backoff { first: FIRST_RETRY_DELAY, longest: check_interval }, 0);
     loop {
         let newest = Arc::clone(&bundle.borrow_and_update());
@@ -114,7 +115,8 @@ impl Faults {
     }
 }
 
-/// Returns the patch that a configuration needs, if any. The patch fails as a whole if somebody else has moved the webhooks meanwhile.
+/// Returns the patch that a configuration needs, if any. The patch fails as a whole if somebody else has moved the
+/// webhooks meanwhile.
 fn bundle_patch(webhooks: &[Webhook<'_>], bundle: &str) -> Option<JsonPatch> {
     let expected = ByteString(bundle.as_bytes().to_vec());
     let text = serde_json::to_value(&expected).ok()?;

@@ -139,7 +139,8 @@ async fn what_is_small_on_the_wire_and_large_in_memory_is_refused() -> Result<()
     hash.args(["hash-object", "-w", "-t", "commit", "--stdin"]).current_dir(repository.served());
     let id = String::from_utf8(piped(hash, &commit)?)?;
     crate::repository::git(repository.served(), &["update-ref", "refs/heads/main", id.trim()])?;
-    // The server sends what it has packed already. To pack it meanwhile takes longer than it may be silent, where others use the processor.
+    // The server sends what it has packed already. To pack it meanwhile takes longer than it may be silent, where
+    // others use the processor.
     crate::repository::git(repository.served(), &["repack", "-a", "-d", "-q"])?;
     let client = Client::new(&web.url("open/shop"), Credential::Anonymous, Some(web.certificates.ca.clone()))?;
     let large = client.main().await;

@@ -1,5 +1,6 @@
-//! What a large repository costs, beside a plain `git clone --depth 1`: with files in git, with files in Git LFS, and of one file.
-//! The long form: `NUDGE_GIT_FILES=20000 NUDGE_GIT_MIB=500 cargo test --release -p nudge-git --test git -- --nocapture large`.
+//! What a large repository costs, beside a plain `git clone --depth 1`: with files in git, with files in Git LFS, and
+//! of one file. The long form: `NUDGE_GIT_FILES=20000 NUDGE_GIT_MIB=500 cargo test --release -p nudge-git --test git --
+//! --nocapture large`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -17,16 +18,16 @@ use crate::lfs::pointer;
 use crate::repository::{Client, Repository};
 use crate::web::Web;
 
-/// How many of the files are of use.
-const USED: usize = 40;
+/// The number of wanted files.
+const WANTED_FILES: usize = 40;
 /// The bytes of each commit that only history has.
-const BYTES: usize = 1024 * 1024;
-/// The most that a look at what is known costs.
-const LOOK: u64 = 2000;
-/// The most that the list of all files costs, for each of them.
-const LISTED: u64 = 40;
-/// The files from which on it is the long form.
-const LONG: usize = 20_000;
+const HISTORY_BYTES: usize = 1024 * 1024;
+/// The maximum bytes that a check of a known commit costs.
+const MAX_CHECK_BYTES: u64 = 2000;
+/// The maximum bytes that the list of all files costs, for each of them.
+const MAX_LIST_BYTES_PER_FILE: u64 = 40;
+/// The number of files from which on this is the long form of the test.
+const MIN_FILES_OF_LONG_TEST: usize = 20_000;
 
 fn number(name: &str, otherwise: usize) -> Result<usize> {
     env::var(name).map_or(Ok(otherwise), |text| text.parse().with_context(|| format!("{name} is no number")))
@@ -51,8 +52,8 @@ fn generate(repository: &Repository, files: usize, commits: usize) -> Result<Vec
         format!("commit refs/heads/{branch}\ncommitter A <a@example.com> {time} +0000\ndata 1\nm\n")
     };
     for number in 0..commits {
-        write!(to, "{}M 100644 inline history\ndata {BYTES}\n", commit("main", number))?;
-        to.write_all(&noise(BYTES)?)?;
+        write!(to, "{}M 100644 inline history\ndata {HISTORY_BYTES}\n", commit("main", number))?;
+        to.write_all(&noise(HISTORY_BYTES)?)?;
         writeln!(to)?;
     }
     write!(to, "{}", commit("main", commits))?;
@@ -62,10 +63,13 @@ fn generate(repository: &Repository, files: usize, commits: usize) -> Result<Vec
     let mut used = Vec::new();
     for number in 0..files {
         let content = format!("file {number}\n{:?}\n", noise(100)?);
-        let folder =
-            if number < USED { "config/prod".to_owned() } else { format!("src/{}/{}", number / 1000, number / 50) };
+        let folder = if number < WANTED_FILES {
+            "config/prod".to_owned()
+        } else {
+            format!("src/{}/{}", number / 1000, number / 50)
+        };
         write!(to, "M 100644 inline {folder}/{number}\ndata {}\n{content}\n", content.len())?;
-        if number < USED {
+        if number < WANTED_FILES {
             used.push(content.into_bytes());
         }
     }
@@ -109,7 +113,8 @@ impl Measure<'_> {
         Ok(())
     }
 
-    /// Fetches a branch three times: for the first time, which takes so many bytes at most, when it is known, and with the mirror alone.
+    /// Fetches a branch three times: for the first time, which takes so many bytes at most, when it is known, and with
+    /// the mirror alone.
     async fn fetches(&mut self, what: &str, client: &Client, branch: &str, most: u64) -> Result<First> {
         let branch = Revision::Branch(branch.to_owned());
         let fetch = async |known: Option<&str>| client.fetch(branch.clone(), known).await;
@@ -123,7 +128,7 @@ impl Measure<'_> {
         let (_, unchanged) = self.show(&format!("{what}, unchanged"), client.mirrors.bytes()).await?;
         let Some(warm) = fetch(None).await? else { anyhow::bail!("{what}: unchanged") };
         let (_, same) = self.show(&format!("{what}, warm"), client.mirrors.bytes()).await?;
-        assert!(unchanged < LOOK && same < LOOK, "{what}: {unchanged} and {same} bytes");
+        assert!(unchanged < MAX_CHECK_BYTES && same < MAX_CHECK_BYTES, "{what}: {unchanged} and {same} bytes");
         assert_eq!((&warm.id, &warm.files), (&cold.id, &cold.files));
         Ok(First { time, received, commit: cold })
     }
@@ -141,7 +146,7 @@ async fn large_repositories_cost_what_is_of_use() -> Result<()> {
     let (url, ca) = (web.url("open/large"), &web.certificates.ca);
     let client = || Client::new(&url, Credential::Anonymous, Some(ca.clone()));
     let mut measure = Measure { web: &web, last: (0, Instant::now()) };
-    println!("{files} files, {commits} MiB of history, {content} bytes in the {USED} files that are of use");
+    println!("{files} files, {commits} MiB of history, {content} bytes in the {WANTED_FILES} files that are of use");
 
     let scratch = tempfile::tempdir()?;
     let to = scratch.path().join("clone");
@@ -159,11 +164,11 @@ async fn large_repositories_cost_what_is_of_use() -> Result<()> {
     measure.show("git clone --depth 1", size).await?;
 
     // The names and ids of all files, and the contents of those that are of use.
-    let listed = LISTED * files as u64 + LOOK;
+    let listed = MAX_LIST_BYTES_PER_FILE * files as u64 + MAX_CHECK_BYTES;
     let one = client()?;
     let folder = measure.fetches("a folder", &one, "main", listed + content).await?;
     assert!(contents_of(folder.commit) == contents, "other contents");
-    ensure!(files < LONG || folder.time < Duration::from_secs(30), "cold took {:?}", folder.time);
+    ensure!(files < MIN_FILES_OF_LONG_TEST || folder.time < Duration::from_secs(30), "cold took {:?}", folder.time);
     change(&repository)?;
     measure.skip().await?;
     one.main().await?;
@@ -174,7 +179,7 @@ async fn large_repositories_cost_what_is_of_use() -> Result<()> {
     measure.skip().await?;
     try_join_all((0..20).map(|_| fresh.main())).await?;
     let (_, twenty) = measure.show("twenty sources at once, cold", fresh.mirrors.bytes()).await?;
-    assert!(twenty <= listed + content + 20 * LOOK, "{twenty} bytes for twenty");
+    assert!(twenty <= listed + content + 20 * MAX_CHECK_BYTES, "{twenty} bytes for twenty");
     assert_eq!(fresh.folder.path().join("mirrors").read_dir()?.count(), 1, "mirrors");
 
     let mut single = client()?;
@@ -189,7 +194,7 @@ async fn large_repositories_cost_what_is_of_use() -> Result<()> {
     lfs.credential = crate::giftless::credential(giftless.token("open/large", "read", 3600)?);
     lfs.lfs = true;
     // The contents once more, because these are not packed; the pointers, and where each object is.
-    let most = folder.received + content + 1000 * USED as u64;
+    let most = folder.received + content + 1000 * WANTED_FILES as u64;
     let kept = measure.fetches("a folder in LFS", &lfs, "lfs", most).await?;
     assert!(contents_of(kept.commit) == contents, "other contents");
     Ok(())

@@ -20,12 +20,12 @@ pub(crate) struct Client {
 }
 
 /// The bound of all mirrors of a test.
-const MOST: u64 = 64 * 1024 * 1024;
+const MAX_MIRRORS_BYTES: u64 = 64 * 1024 * 1024;
 
 impl Client {
     pub(crate) fn new(url: &str, credential: Credential, ca: Option<Vec<u8>>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mirrors = Mirrors::new(folder.path().join("mirrors"), MOST);
+        let mirrors = Mirrors::new(folder.path().join("mirrors"), MAX_MIRRORS_BYTES);
         let (url, path) = (GitUrl::parse(url)?, "config/prod".to_owned());
         Ok(Self { folder, mirrors, reach: Reach::Anywhere, url, credential, ca, path, lfs: false, signers: None })
     }

@@ -15,8 +15,9 @@ use crate::repository::{Client, Repository, text};
 use crate::ssh::Ssh;
 use crate::web::{Certificates, Web};
 
-/// How long a fetch may take in these tests: less than git gives a slow server, and enough for another fetch on a busy machine.
-const TIME: Duration = Duration::from_secs(15);
+/// How long a fetch may take in these tests: less than git gives a slow server, and enough for another fetch on a busy
+/// machine.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The part of nginx's configuration by which all below /slow is the same as below /open, with these settings.
 fn slow(settings: &str) -> String {
@@ -34,7 +35,7 @@ async fn beside(client: &Client, other: &GitUrl) -> Result<GitError> {
         slow = &mut slow => bail!("nothing else came before {slow:?}"),
         other = client.main_of(other) => ensure!(text(&other?)[0] == ("a.conf", "one\n".to_owned()), "other files"),
     }
-    let left = tokio::time::timeout(TIME * 4, slow).await.context("it is still waited for")?;
+    let left = tokio::time::timeout(FETCH_TIMEOUT * 4, slow).await.context("it is still waited for")?;
     left.err().context("it was not slow")
 }
 
@@ -45,7 +46,7 @@ async fn a_server_by_https_is_left() -> Result<()> {
     Repository::new(web.root(), "other")?;
     let client = || Client::new(&web.url("slow/shop"), Credential::Anonymous, Some(web.certificates.ca.clone()));
     let mut bounded = client()?;
-    bounded.mirrors = bounded.mirrors.with_timeout(TIME);
+    bounded.mirrors = bounded.mirrors.with_timeout(FETCH_TIMEOUT);
     let other = GitUrl::parse(&web.url("open/other"))?;
     // The second has the time of every fetch: git leaves the server before that.
     let by_default = client()?;
@@ -81,7 +82,7 @@ async fn lfs(method: &str) -> Result<()> {
     let token = crate::giftless::credential(giftless.token("slow/shop", "read", 600)?);
     let mut client = Client::new(&web.url("slow/shop"), token, Some(web.certificates.ca.clone()))?;
     client.lfs = true;
-    client.mirrors = client.mirrors.with_timeout(TIME);
+    client.mirrors = client.mirrors.with_timeout(FETCH_TIMEOUT);
     let left = beside(&client, &GitUrl::parse(&web.url("open/other"))?).await?;
     assert!(matches!(left, GitError::TooSlow(15)), "{method}: {left:?}");
     let asked = async || {
@@ -95,14 +96,15 @@ async fn lfs(method: &str) -> Result<()> {
 async fn a_server_by_ssh_is_left() -> Result<()> {
     let Some(ssh) = Ssh::start().await? else { return Ok(()) };
     let (shop, other) = (Repository::new(ssh.root(), "shop")?, Repository::new(ssh.root(), "other")?);
-    // In place of git's program, which serves the other repository alone: the beginning of a list of refs, one letter a second.
+    // In place of git's program, which serves the other repository alone: the beginning of a list of refs, one letter a
+    // second.
     let program = ssh.root().join("bin/git-upload-pack");
     let script =
         "case $1 in */other) exec git upload-pack \"$@\";; esac\nprintf 00ff; while printf x; do sleep 1; done";
     fs::write(&program, format!("#!/bin/sh\n{script}\n"))?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     let mut client = Client::new(&ssh.url(&shop), ssh.credential("mine", ssh.known("host")?)?, None)?;
-    client.mirrors = client.mirrors.with_timeout(TIME);
+    client.mirrors = client.mirrors.with_timeout(FETCH_TIMEOUT);
     let left = beside(&client, &GitUrl::parse(&ssh.url(&other))?).await?;
     assert!(matches!(left, GitError::TooSlow(15)), "{left:?}");
     Ok(())

@@ -73,7 +73,8 @@ impl Web {
         self.server.log()
     }
 
-    /// The lines of all that was answered until now. Nginx writes a line after its answer, but before it looks at the next request.
+    /// The lines of all that was answered until now. Nginx writes a line after its answer, but before it looks at the
+    /// next request.
     pub(crate) async fn answered(&self) -> Result<Vec<String>> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let mark = format!("/forbidden/mark-{}-", NUMBER.fetch_add(1, Ordering::Relaxed));

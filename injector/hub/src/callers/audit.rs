@@ -1,6 +1,6 @@
-//! The audit trail: lines for deliveries and for refusals, with the target `audit`, and never a value. Of equal deliveries (pod, address,
-//! config, version) one in ten seconds is written, and of the refusals one of each address, with the number of those that were left out.
-//! So nobody can flood the trail, and a pod's lines hide nothing but their like.
+//! The audit trail: lines for deliveries and for refusals, with the target `audit`, and never a value. Of equal
+//! deliveries (pod, address, config, version), and of the refusals of one address, one in ten seconds is written, with
+//! the number of those that were left out. So nobody can flood the trail, and a pod's lines hide only equal lines.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,16 +18,17 @@ use super::claims::Claims;
 use super::session::Session;
 use crate::contents::ConfigView;
 
-/// How often a line is written that is equal to another one.
+/// The interval between equal lines.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// How often a full table is searched for lines that were written longer ago.
+/// The interval between searches of a full table for lines that were written longer ago.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of addresses whose refusals are remembered.
-const ADDRESSES: usize = 1024;
+const MAX_ADDRESSES: usize = 1024;
 /// The maximum number of deliveries that are remembered.
-const DELIVERIES: usize = 16 * 1024;
+const MAX_DELIVERIES: usize = 16 * 1024;
 
-/// A version that is delivered, or a config that is withheld where there is no version. Only pods whose token was reviewed have such lines.
+/// A version that is delivered, or a config that is withheld if there is no version. Only pods whose token was reviewed
+/// have such lines.
 type Delivery = (PodUid, Peer, String, Option<VersionName>);
 
 /// The writer of the audit trail.
@@ -38,21 +39,24 @@ pub(crate) struct Audit {
 
 impl Default for Audit {
     fn default() -> Self {
-        // A pod has few lines, so that there are more only where very many pods have them: no reason to lose one.
-        Self { refusals: AuditLines::new(ADDRESSES, false), deliveries: AuditLines::new(DELIVERIES, true) }
+        // A pod has few lines, so that only very many pods have more than the maximum, and none is lost.
+        Self {
+            refusals: AuditLines::new(MAX_ADDRESSES, Overflow::Count),
+            deliveries: AuditLines::new(MAX_DELIVERIES, Overflow::Write),
+        }
     }
 }
 
 impl Audit {
-    /// Notes that a version of one config is sent to a pod.
-    pub(crate) fn delivered(&self, session: &Session, view: &ConfigView) {
+    /// Logs that a version of one config is sent to a pod.
+    pub(crate) fn log_delivery(&self, session: &Session, view: &ConfigView) {
         let secrets = view.content.as_ref().ok().map(|content| content.secrets.join(","));
         let secrets = secrets.filter(|secrets| !secrets.is_empty());
         self.write(session, view, view.version.as_ref(), secrets.as_deref(), None, "version delivered");
     }
 
-    /// Notes that a pod does not get one of its configs.
-    pub(crate) fn withheld(&self, session: &Session, view: &ConfigView, reason: &str) {
+    /// Logs that a pod does not get one of its configs.
+    pub(crate) fn log_withheld(&self, session: &Session, view: &ConfigView, reason: &str) {
         self.write(session, view, None, None, Some(reason), "config withheld");
     }
 
@@ -85,8 +89,8 @@ impl Audit {
         );
     }
 
-    /// Notes that a request is refused for its token. What the token says of itself is only claimed.
-    pub(crate) fn refused(&self, address: IpAddr, claims: Option<(&Claims, &str)>, reason: &str) {
+    /// Logs that a request is refused for its token. What the token says of itself is only claimed.
+    pub(crate) fn log_refusal(&self, address: IpAddr, claims: Option<(&Claims, &str)>, reason: &str) {
         let Some(left_out) = self.refusals.lock().may_write(address.into(), Instant::now()) else { return };
         tracing::info!(
             target: "audit",
@@ -103,53 +107,67 @@ impl Audit {
     }
 }
 
-/// Chooses the lines that are written: of equal ones, one in ten seconds.
+/// What happens to lines that can't be remembered.
+#[derive(Clone, Copy, Debug)]
+enum Overflow {
+    Write,
+    /// The lines are left out and counted.
+    Count,
+}
+
+/// The last line of a key.
+#[derive(Debug)]
+struct AuditLine {
+    /// The time from which the next line of the key is written.
+    next: Instant,
+    /// The number of lines that were left out since the last one.
+    left_out: u64,
+}
+
+/// A filter of lines: of equal ones, one in ten seconds is written.
 #[derive(Debug)]
 struct AuditLines<K> {
-    /// When the next one is written, and how many were left out since the last.
-    by_key: HashMap<K, (Instant, u64)>,
+    by_key: HashMap<K, AuditLine>,
     max: usize,
-    /// Whether lines are written that can't be remembered.
-    beyond: bool,
-    /// How many were left out that are not remembered.
-    others: u64,
-    tidied: Option<Instant>,
+    overflow: Overflow,
+    /// The number of lines that were left out and are not remembered.
+    left_out: u64,
+    pruned_at: Option<Instant>,
 }
 
 impl<K: Eq + Hash> AuditLines<K> {
-    fn new(max: usize, beyond: bool) -> Mutex<Self> {
-        Mutex::new(Self { by_key: HashMap::new(), max, beyond, others: 0, tidied: None })
+    fn new(max: usize, overflow: Overflow) -> Mutex<Self> {
+        Mutex::new(Self { by_key: HashMap::new(), max, overflow, left_out: 0, pruned_at: None })
     }
 
-    /// Returns how many lines were left out before this one; `None` where it is left out, too.
+    /// Returns how many lines were left out before this one; `None` if it is left out, too.
     fn may_write(&mut self, key: K, now: Instant) -> Option<u64> {
-        let known = self.by_key.get_mut(&key);
-        if let Some((_, left_out)) = known.filter(|(next, _)| *next > now) {
-            *left_out += 1;
+        if let Some(line) = self.by_key.get_mut(&key).filter(|line| line.next > now) {
+            line.left_out += 1;
             return None;
         }
         if self.by_key.len() >= self.max && !self.by_key.contains_key(&key) {
-            self.tidy(now);
+            self.prune(now);
             if self.by_key.len() >= self.max {
-                self.others += u64::from(!self.beyond);
-                return self.beyond.then_some(0);
+                return match self.overflow {
+                    Overflow::Write => Some(0),
+                    Overflow::Count => {
+                        self.left_out += 1;
+                        None
+                    }
+                };
             }
         }
-        let before = self.by_key.insert(key, (now + REPEAT_INTERVAL, 0));
-        Some(before.map_or(0, |(_, left_out)| left_out) + mem::take(&mut self.others))
+        let previous = self.by_key.insert(key, AuditLine { next: now + REPEAT_INTERVAL, left_out: 0 });
+        Some(previous.map_or(0, |line| line.left_out) + mem::take(&mut self.left_out))
     }
 
-    fn tidy(&mut self, now: Instant) {
-        if self.tidied.is_some_and(|at| now < at + PRUNE_INTERVAL) {
+    fn prune(&mut self, now: Instant) {
+        if self.pruned_at.is_some_and(|time| now < time + PRUNE_INTERVAL) {
             return;
         }
-        self.tidied = Some(now);
-        let others = &mut self.others;
-        self.by_key.retain(|_, (next, left_out)| {
-            let stays = *next > now;
-            *others += if stays { 0 } else { *left_out };
-            stays
-        });
+        self.pruned_at = Some(now);
+        self.left_out += self.by_key.extract_if(|_, line| line.next <= now).map(|(_, line)| line.left_out).sum::<u64>();
     }
 }
 
@@ -164,7 +182,7 @@ mod tests {
 
     #[test]
     fn one_of_each_key_is_written_and_the_others_are_counted() {
-        let (lines, now) = (AuditLines::new(ADDRESSES, false), Instant::now());
+        let (lines, now) = (AuditLines::new(MAX_ADDRESSES, Overflow::Count), Instant::now());
         let mut lines = lines.into_inner();
         assert_eq!(lines.may_write(peer(1), now), Some(0));
         for _ in 0..1000 {
@@ -176,19 +194,19 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded_and_nothing_is_lost_from_the_count() {
-        let (lines, now) = (AuditLines::new(ADDRESSES, false), Instant::now());
+        let (lines, now) = (AuditLines::new(MAX_ADDRESSES, Overflow::Count), Instant::now());
         let mut lines = lines.into_inner();
-        let written = (0..3 * ADDRESSES).filter(|number| lines.may_write(peer(*number), now).is_some()).count();
-        assert_eq!((written, lines.by_key.len()), (ADDRESSES, ADDRESSES));
+        let written = (0..3 * MAX_ADDRESSES).filter(|number| lines.may_write(peer(*number), now).is_some()).count();
+        assert_eq!((written, lines.by_key.len()), (MAX_ADDRESSES, MAX_ADDRESSES));
         assert_eq!(lines.may_write(peer(0), now), None);
-        let left_out = u64::try_from(2 * ADDRESSES).unwrap() + 1;
+        let left_out = u64::try_from(2 * MAX_ADDRESSES).unwrap() + 1;
         assert_eq!(lines.may_write(peer(5000), now + REPEAT_INTERVAL), Some(left_out));
         assert_eq!(lines.by_key.len(), 1);
     }
 
     #[test]
     fn no_delivery_is_hidden_by_those_of_others() {
-        let (lines, now) = (AuditLines::new(10, true), Instant::now());
+        let (lines, now) = (AuditLines::new(10, Overflow::Write), Instant::now());
         let mut lines = lines.into_inner();
         assert_eq!((0..100).filter(|number| lines.may_write(peer(*number), now).is_some()).count(), 100);
         assert_eq!(lines.by_key.len(), 10);

@@ -1,5 +1,5 @@
-//! Whether a request is let in: its token names a pod that the index has, with its service account, and the API server accepts the token. What
-//! the token says of itself comes first, so that a token that can't be good costs no review.
+//! Decides whether a request is let in: its token names a pod that the index has, with its service account, and the API
+//! server accepts the token. The token's claims are checked first, so that a token that can't be valid costs no review.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,7 +15,7 @@ use super::claims::Claims;
 use super::gone_uids::GoneUids;
 use super::reviewer::{Caller, ReviewError, Reviewer};
 use super::session::{Origin, Session};
-use super::token_hash::hash;
+use super::token_hash::hash_token;
 use super::token_reviews::{ReviewedToken, TokenReviews};
 use crate::metrics::Metrics;
 use crate::reply::Refusal;
@@ -25,7 +25,7 @@ const GONE: Refusal = Refusal::Unauthorized("the pod is gone");
 const NO_ACCOUNT: Refusal = Refusal::Unauthorized("the token's service account is gone; create it and the pod again");
 const NOT_LISTED: Refusal = Refusal::Unavailable("this replica of the hub has not listed the namespace yet");
 
-/// Knows the pods that may ask.
+/// The authentication of agents by the tokens of their pods.
 pub(crate) struct Authentication {
     index: Arc<Index>,
     settings: Arc<Settings>,
@@ -48,39 +48,39 @@ impl Authentication {
             settings: Arc::clone(settings),
             audit: Audit::default(),
             reviews: TokenReviews::new(reviewer, settings, metrics),
-            waiting: Queues::new(settings.waiting),
+            waiting: Queues::new(settings.max_waiting_requests),
             gone: GoneUids::default(),
         })
     }
 
-    /// Returns what `token` says of itself, if it is about a pod that is there.
+    /// Returns the claims of `token`, if it is about a pod that exists.
     pub(crate) async fn admit(&self, token: &str, from: Origin) -> Result<Claims, Refusal> {
-        let claims = Claims::read(token, SystemTime::now()).map_err(|error| {
-            self.audit.refused(from.address, None, error.message());
+        let claims = Claims::parse(token, SystemTime::now()).map_err(|error| {
+            self.audit.log_refusal(from.address, None, error.message());
             Refusal::Unauthorized(error.message())
         })?;
-        match self.expect_pod(&claims, from.peer).await {
+        match self.wait_in_queue(&claims, from.peer).await {
             Ok(()) => Ok(claims),
             Err(refusal) => Err(self.audit_refusal(refusal, token, &claims, from)),
         }
     }
 
-    /// Waits for a pod, or a service account, that is new here. Each pod that is added wakes all who wait, so the number of them is bounded for
-    /// each address.
-    pub(super) async fn expect_pod(&self, claims: &Claims, peer: Peer) -> Result<(), Refusal> {
+    /// Waits for a pod, or a service account, that is new here. Each new pod wakes all requests that wait, so their
+    /// number is limited for each address.
+    pub(super) async fn wait_in_queue(&self, claims: &Claims, peer: Peer) -> Result<(), Refusal> {
         if self.pod(&claims.caller).is_ok() {
             return Ok(());
         }
-        let waits = timeout(self.settings.behind, self.waiting.take(peer, 1)).await;
-        let _waits = waits.map_err(|_| Refusal::Unavailable("too many requests wait for pods that are new"))?;
-        self.await_pod(&claims.caller).await.map(drop)
+        let place = timeout(self.settings.behind_timeout, self.waiting.take(peer, 1)).await;
+        let _place = place.map_err(|_| Refusal::Unavailable("too many requests wait for pods that are new"))?;
+        self.wait_for_pod(&claims.caller).await.map(drop)
     }
 
     /// Returns the session of the pod that has sent `token`, which makes these claims.
     pub(crate) async fn session(&self, token: &str, claims: &Claims, from: Origin) -> Result<Session, Refusal> {
-        let refusal = match self.reviews.caller(token, claims, from.peer).await {
+        let refusal = match self.reviews.review(token, claims, from.peer).await {
             Ok(ReviewedToken { caller, until }) => {
-                let token_id = claims.token_id(&hash(token));
+                let token_id = claims.token_id(&hash_token(token));
                 return Ok(Session { caller, token_id, from, until });
             }
             Err(ReviewError::Refused(message)) => Refusal::Unauthorized(message),
@@ -91,18 +91,18 @@ impl Authentication {
     }
 
     fn audit_refusal(&self, refusal: Refusal, token: &str, claims: &Claims, from: Origin) -> Refusal {
-        let token_id = claims.token_id(&hash(token));
-        self.audit.refused(from.address, Some((claims, &token_id)), &refusal.to_string());
+        let token_id = claims.token_id(&hash_token(token));
+        self.audit.log_refusal(from.address, Some((claims, &token_id)), &refusal.to_string());
         refusal
     }
 
     /// Waits for a pod, or a service account, that is new here.
-    pub(super) async fn await_pod(&self, caller: &Caller) -> Result<PodEntry, Refusal> {
-        let until = Instant::now() + self.settings.behind;
+    pub(super) async fn wait_for_pod(&self, caller: &Caller) -> Result<PodEntry, Refusal> {
+        let until = Instant::now() + self.settings.behind_timeout;
         let mut added = self.index.additions();
         loop {
             added.borrow_and_update();
-            let unknown = match self.pod(caller) {
+            let refusal = match self.pod(caller) {
                 Err(NOT_LISTED) => NOT_LISTED,
                 Err(GONE) if !self.gone.contains(caller.uid.as_str()) => {
                     Refusal::Unavailable("this replica of the hub does not know the pod")
@@ -110,21 +110,21 @@ impl Authentication {
                 Err(NO_ACCOUNT) if !self.gone.contains(&caller.account_uid) => {
                     Refusal::Unavailable("this replica of the hub does not know the service account of the pod")
                 }
-                known => return known,
+                result => return result,
             };
             if timeout_at(until, added.changed()).await.is_err() {
-                return Err(unknown);
+                return Err(refusal);
             }
         }
     }
 
-    /// Returns the pod as it is now. A watch that is behind throws nobody out: what it showed last counts.
+    /// Returns the pod as it is now. If a watch is behind, the state that it showed last counts.
     pub(crate) fn pod(&self, caller: &Caller) -> Result<PodEntry, Refusal> {
         let Caller { namespace, name, uid, service_account, account_uid } = caller;
         if !self.index.is_enabled(namespace) {
             return Err(Refusal::NotEnabled(namespace.clone()));
         }
-        // A config that was not listed yet would seem not to be there.
+        // A config that was not listed yet would seem not to exist.
         if !self.index.is_complete(namespace) {
             return Err(NOT_LISTED);
         }
@@ -140,7 +140,7 @@ impl Authentication {
         self.reviews.forget(pod);
     }
 
-    /// Remembers that this pod, or service account, is gone.
+    /// Records that this pod, or service account, is gone.
     pub(crate) fn add_gone(&self, uid: &str) {
         self.gone.add(uid);
     }

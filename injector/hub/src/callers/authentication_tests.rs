@@ -9,7 +9,8 @@ fn caller(uid: &str, account_uid: &str) -> Caller {
     Caller { account_uid: account_uid.to_owned(), ..caller_of(&pod(uid, &[])) }
 }
 
-/// What a request gets of a pod, or a service account, that the index does not have, or no more, and after how many seconds.
+/// What a request gets of a pod, or a service account, that the index does not have, or no more, and after how many
+/// seconds.
 async fn answer_to(uid: &str, account_uid: &str) -> (Refusal, u64) {
     let fixture = Fixture::new();
     let started = Instant::now();
@@ -17,7 +18,7 @@ async fn answer_to(uid: &str, account_uid: &str) -> (Refusal, u64) {
         fixture.index.put_pod(pod("gone", &["shop"]));
         fixture.index.remove_pod(&PodKey::new("ns", "web"));
     }
-    let answer = fixture.hub.authentication.await_pod(&caller(uid, account_uid)).await;
+    let answer = fixture.hub.authentication.wait_for_pod(&caller(uid, account_uid)).await;
     (answer.err().unwrap(), started.elapsed().as_secs())
 }
 
@@ -28,15 +29,15 @@ async fn a_pod_that_is_not_there_is_waited_for_and_one_that_is_gone_is_refused()
     assert!(matches!(answer_to("gone", "s").await, (Refusal::Unauthorized(_), 0)));
 
     let new = caller("new", "s");
-    let found = fixture.hub.authentication.await_pod(&new);
+    let found = fixture.hub.authentication.wait_for_pod(&new);
     tokio::pin!(found);
     assert!(found.as_mut().now_or_never().is_none());
     fixture.index.put_pod(pod("new", &["shop"]));
     assert_eq!(found.await.unwrap().state.uid.as_str(), "new");
     fixture.index.put_pod(PodState { finished: true, ..pod("new", &["shop"]) });
-    assert!(matches!(fixture.hub.authentication.await_pod(&new).await, Err(Refusal::Unauthorized(_))));
+    assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(Refusal::Unauthorized(_))));
     fixture.index.set_enabled([].into());
-    assert!(matches!(fixture.hub.authentication.await_pod(&new).await, Err(Refusal::NotEnabled(_))));
+    assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(Refusal::NotEnabled(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,16 +69,16 @@ async fn a_service_account_that_is_new_is_waited_for_and_one_that_is_gone_is_ref
 
     let fixture = Fixture::new();
     let (old, new) = (caller("u", "s"), caller("u", "new"));
-    let found = fixture.hub.authentication.await_pod(&new);
+    let found = fixture.hub.authentication.wait_for_pod(&new);
     tokio::pin!(found);
     assert!(found.as_mut().now_or_never().is_none());
     // Deleted and made again: the token of the old one counts no longer, and that of the new one does.
     fixture.index.put_account("ns", "app", "new");
     assert!(found.await.is_ok());
     let started = Instant::now();
-    assert!(matches!(fixture.hub.authentication.await_pod(&old).await, Err(Refusal::Unauthorized(_))));
+    assert!(matches!(fixture.hub.authentication.wait_for_pod(&old).await, Err(Refusal::Unauthorized(_))));
     fixture.index.remove_account("ns", "app");
-    assert!(matches!(fixture.hub.authentication.await_pod(&new).await, Err(Refusal::Unauthorized(_))));
+    assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(Refusal::Unauthorized(_))));
     assert!(started.elapsed().is_zero(), "at once");
 }
 
@@ -105,7 +106,7 @@ async fn polls_end_with_the_service_account_of_their_pods_and_those_of_others_ar
         assert_eq!(poll.await.0.status, StatusCode::UNAUTHORIZED);
         assert!(started.elapsed().is_zero(), "at once");
         assert!(matches!(
-            hub.conditions.report(&of_web, ReportRequest::default()).await,
+            hub.conditions.take_report(&of_web, ReportRequest::default()).await,
             Err(Refusal::Unauthorized(_))
         ));
         assert!(held.now_or_never().is_none(), "nobody else notices");
@@ -117,17 +118,17 @@ async fn claims_of_unknown_pods_leave_those_of_known_pods_and_of_other_addresses
     let fixture = Fixture::new();
     let claims = |uid| {
         let token = super::claims::tests::token(&super::claims::tests::sample(uid, 1000));
-        Claims::read(&token, std::time::SystemTime::UNIX_EPOCH).unwrap()
+        Claims::parse(&token, std::time::SystemTime::UNIX_EPOCH).unwrap()
     };
     let peer = |host: u8| Peer::from(std::net::IpAddr::from([10, 0, 0, host]));
     let (unknown, known) = (claims("new"), claims("u"));
-    let forged = (0..1000).map(|_| fixture.hub.authentication.expect_pod(&unknown, peer(1)));
+    let forged = (0..1000).map(|_| fixture.hub.authentication.wait_in_queue(&unknown, peer(1)));
     let mut forged = Box::pin(tokio::task::unconstrained(futures::future::join_all(forged)));
     assert!(forged.as_mut().now_or_never().is_none());
     assert!(fixture.hub.authentication.waiting.take(peer(1), 1).now_or_never().is_none(), "its places are taken");
     let started = Instant::now();
-    assert_eq!(fixture.hub.authentication.expect_pod(&known, peer(1)).await, Ok(()));
-    let mut other = Box::pin(fixture.hub.authentication.expect_pod(&unknown, peer(2)));
+    assert_eq!(fixture.hub.authentication.wait_in_queue(&known, peer(1)).await, Ok(()));
+    let mut other = Box::pin(fixture.hub.authentication.wait_in_queue(&unknown, peer(2)));
     assert!(other.as_mut().now_or_never().is_none());
     fixture.index.put_pod(pod("new", &["shop"]));
     assert_eq!(other.await, Ok(()));

@@ -1,5 +1,5 @@
-//! What a token says of itself. Nobody has checked its signature yet, so this is enough to refuse a token without a review by the API server,
-//! and never enough to accept one. Pure.
+//! The claims of a token. Its signature was not checked yet, so the claims may refuse a token without a review by the
+//! API server, but never accept one. Pure.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,25 +14,25 @@ use serde::Deserialize;
 use super::reviewer::{Caller, send_mounted_token};
 use super::token_hash::TokenHash;
 
-/// The longest token, in bytes: more than a request's head holds.
+/// The maximum bytes of a token: more than a request's head holds.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
-/// The longest name or id that is taken, in bytes: no name of Kubernetes is longer.
+/// The maximum bytes of a name or id: no name of Kubernetes is longer.
 const MAX_NAME_BYTES: usize = 253;
-/// How long after its end the API server accepts a token, for clocks that differ.
-const LEEWAY: Duration = Duration::from_mins(1);
+/// The period after a token's end in which the API server accepts it, for clocks that differ.
+const EXPIRY_GRACE_PERIOD: Duration = Duration::from_mins(1);
 
 /// The claims of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claims {
     /// The pod that the token is bound to.
     pub(super) caller: Caller,
-    /// When the token ends, after 1970.
+    /// The end of the token, since 1970.
     pub(super) expires: Duration,
     /// The token's id, as the API server has it in its audit log; absent before 1.29.
     id: Option<String>,
 }
 
-/// The reason why a token is refused without a review.
+/// Why a token is refused without a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClaimsError {
     Length,
@@ -86,8 +86,8 @@ struct NamedObject {
 }
 
 impl Claims {
-    /// Reads the claims of a token that is used at `now`.
-    pub(super) fn read(token: &str, now: SystemTime) -> Result<Self, ClaimsError> {
+    /// Parses the claims of a token that is used at `now`.
+    pub(super) fn parse(token: &str, now: SystemTime) -> Result<Self, ClaimsError> {
         if token.is_empty() || token.len() > MAX_TOKEN_BYTES {
             return Err(ClaimsError::Length);
         }
@@ -97,11 +97,11 @@ impl Claims {
         };
         let json = URL_SAFE_NO_PAD.decode(payload).map_err(|_| ClaimsError::Unreadable)?;
         let payload: Payload = serde_json::from_slice(&json).map_err(|_| ClaimsError::Unreadable)?;
-        let for_hub = payload.aud.is_some_and(|audiences| match audiences {
+        let is_for_hub = payload.aud.is_some_and(|audiences| match audiences {
             Audiences::One(audience) => audience == TOKEN_AUDIENCE,
             Audiences::Many(audiences) => audiences.iter().any(|audience| audience == TOKEN_AUDIENCE),
         });
-        if !for_hub {
+        if !is_for_hub {
             return Err(ClaimsError::Audience);
         }
         let binding = payload.binding.ok_or(ClaimsError::Unbound)?;
@@ -111,7 +111,7 @@ impl Claims {
             return Err(ClaimsError::Unbound);
         }
         let expires = Duration::from_secs(payload.exp);
-        if expires.saturating_add(LEEWAY) <= now.duration_since(UNIX_EPOCH).unwrap_or_default() {
+        if expires.saturating_add(EXPIRY_GRACE_PERIOD) <= now.duration_since(UNIX_EPOCH).unwrap_or_default() {
             return Err(ClaimsError::Expired);
         }
         let caller = Caller {
@@ -124,7 +124,8 @@ impl Claims {
         Ok(Self { caller, expires, id: payload.jti.filter(is_name) })
     }
 
-    /// Names the token in the audit trail, and is of no use as a token: its id, or the beginning of its SHA-256 where it has none.
+    /// Returns the token's name in the audit trail, which is of no use as a token: its id, or else the beginning of its
+    /// SHA-256.
     pub(super) fn token_id(&self, hash: &TokenHash) -> String {
         self.id.clone().unwrap_or_else(|| format!("sha256:{}", hex(&hash[..8])))
     }
@@ -160,7 +161,7 @@ pub(super) mod tests {
     fn read(change: impl FnOnce(&mut Value)) -> Result<Claims, ClaimsError> {
         let mut claims = sample("u", 1000);
         change(&mut claims);
-        Claims::read(&token(&claims), at(900))
+        Claims::parse(&token(&claims), at(900))
     }
 
     #[test]
@@ -202,18 +203,18 @@ pub(super) mod tests {
         for (text, error) in
             [("", Length), ("opaque", Unreadable), ("a.b", Unreadable), ("a.!.c", Unreadable), ("a.b.c.d", Unreadable)]
         {
-            assert_eq!(Claims::read(text, at(0)), Err(error), "{text}");
+            assert_eq!(Claims::parse(text, at(0)), Err(error), "{text}");
         }
-        assert_eq!(Claims::read(&"a".repeat(MAX_TOKEN_BYTES + 1), at(0)), Err(Length));
+        assert_eq!(Claims::parse(&"a".repeat(MAX_TOKEN_BYTES + 1), at(0)), Err(Length));
         let nested = format!("e30.{}.c", URL_SAFE_NO_PAD.encode("[".repeat(10_000)));
-        assert_eq!(Claims::read(&nested, at(0)), Err(Unreadable));
+        assert_eq!(Claims::parse(&nested, at(0)), Err(Unreadable));
     }
 
     proptest! {
         #[test]
         fn no_token_makes_it_panic(token in "\\PC{0,60}", payload in "\\PC{0,60}") {
-            let _ = Claims::read(&token, at(0));
-            let _ = Claims::read(&format!("e30.{}.c", URL_SAFE_NO_PAD.encode(payload)), at(0));
+            let _ = Claims::parse(&token, at(0));
+            let _ = Claims::parse(&format!("e30.{}.c", URL_SAFE_NO_PAD.encode(payload)), at(0));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Remembers pods and service accounts that are gone: the API server accepts their tokens for some seconds more.
+//! Pods and service accounts that are gone, whose tokens the API server accepts for some seconds more.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -6,32 +6,38 @@ use std::hash::{BuildHasher, RandomState};
 use parking_lot::Mutex;
 
 /// The maximum number of uids that are remembered.
-const BOUND: usize = 16 * 1024;
+const MAX_UIDS: usize = 16 * 1024;
 
-/// The uids of what was removed last.
+/// The uids of the pods and service accounts that were removed last.
 #[derive(Default)]
 pub(super) struct GoneUids {
-    hashes: RandomState,
-    /// The hashes, and their order.
-    latest: Mutex<(HashSet<u64>, VecDeque<u64>)>,
+    hasher: RandomState,
+    hashes: Mutex<OrderedHashes>,
+}
+
+#[derive(Default)]
+struct OrderedHashes {
+    set: HashSet<u64>,
+    /// The hashes, the oldest first.
+    order: VecDeque<u64>,
 }
 
 impl GoneUids {
     pub(super) fn add(&self, uid: &str) {
-        let hash = self.hashes.hash_one(uid);
-        let mut latest = self.latest.lock();
-        if latest.0.insert(hash) {
-            latest.1.push_back(hash);
+        let hash = self.hasher.hash_one(uid);
+        let mut hashes = self.hashes.lock();
+        if hashes.set.insert(hash) {
+            hashes.order.push_back(hash);
         }
-        if latest.1.len() > BOUND
-            && let Some(oldest) = latest.1.pop_front()
+        if hashes.order.len() > MAX_UIDS
+            && let Some(oldest) = hashes.order.pop_front()
         {
-            latest.0.remove(&oldest);
+            hashes.set.remove(&oldest);
         }
     }
 
     pub(super) fn contains(&self, uid: &str) -> bool {
-        self.latest.lock().0.contains(&self.hashes.hash_one(uid))
+        self.hashes.lock().set.contains(&self.hasher.hash_one(uid))
     }
 }
 
@@ -42,8 +48,8 @@ mod tests {
     #[test]
     fn the_newest_are_known() {
         let gone = GoneUids::default();
-        (0..BOUND + 5).for_each(|n| gone.add(&n.to_string()));
+        (0..MAX_UIDS + 5).for_each(|n| gone.add(&n.to_string()));
         assert!(!gone.contains("4") && gone.contains("5"));
-        assert_eq!(gone.latest.lock().0.len(), BOUND);
+        assert_eq!(gone.hashes.lock().set.len(), MAX_UIDS);
     }
 }

@@ -1,4 +1,5 @@
-//! Who asks, and by which proof: the pod of a token, what of it may run at the same time, and the audit trail of what it gets.
+//! The callers of the hub: how the pod of a token is found, how many of its polls are held, and the audit trail of what
+//! it gets.
 
 mod audit;
 #[cfg(test)]

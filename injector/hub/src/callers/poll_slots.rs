@@ -1,4 +1,4 @@
-//! The polls that each pod has here: when a pod holds more than its share, the oldest is answered.
+//! The held polls of each pod. When a pod has more than its share, the oldest is ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Counts the held polls of each pod.
+/// The slots for the held polls of each pod.
 pub(crate) struct PollSlots {
     limit: usize,
     by_uid: Mutex<HashMap<String, VecDeque<Arc<Notify>>>>,
@@ -33,12 +33,12 @@ impl PollSlots {
     }
 
     /// Returns whether a poll of the pod is held here.
-    pub(crate) fn has(&self, uid: &str) -> bool {
+    pub(crate) fn has_poll(&self, uid: &str) -> bool {
         self.by_uid.lock().contains_key(uid)
     }
 }
 
-/// The slot of one poll; free again on drop.
+/// The slot of one poll, which is free again when this is dropped.
 pub(crate) struct PollSlot {
     poll_slots: Arc<PollSlots>,
     uid: Box<str>,
@@ -46,8 +46,8 @@ pub(crate) struct PollSlot {
 }
 
 impl PollSlot {
-    /// Resolves when another poll has taken the slot.
-    pub(crate) async fn lost(&self) {
+    /// Waits until another poll has taken the slot.
+    pub(crate) async fn wait_until_lost(&self) {
         self.lost.notified().await;
     }
 }
@@ -75,11 +75,11 @@ mod tests {
         let poll_slots = PollSlots::new(2);
         let [one, two, three] = [(); 3].map(|()| poll_slots.take("u"));
         let other = poll_slots.take("v");
-        let lost = |poll_slot: &PollSlot| poll_slot.lost().now_or_never().is_some();
+        let lost = |poll_slot: &PollSlot| poll_slot.wait_until_lost().now_or_never().is_some();
         assert_eq!([&one, &two, &three, &other].map(lost), [true, false, false, false]);
         drop((one, two));
-        assert!(poll_slots.has("u"));
+        assert!(poll_slots.has_poll("u"));
         drop(three);
-        assert!(!poll_slots.has("u") && poll_slots.has("v"));
+        assert!(!poll_slots.has_poll("u") && poll_slots.has_poll("v"));
     }
 }

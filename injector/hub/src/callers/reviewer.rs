@@ -1,4 +1,4 @@
-//! Which pod a token belongs to: a `TokenReview` by the API server.
+//! Finds the pod that a token belongs to, by a `TokenReview` of the API server.
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
@@ -33,21 +33,21 @@ pub struct Caller {
     pub account_uid: String,
 }
 
-/// The reason why a token names no pod.
+/// Why a token names no pod.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReviewError {
-    /// The API server does not accept it, or it is not bound to a pod: the message, with what to do.
+    /// The API server does not accept the token, or it is not bound to a pod. The message says what to do.
     #[error("{0}")]
     Refused(&'static str),
-    /// Too many reviews are asked for by one address, or of one namespace.
+    /// One address, or one namespace, needs too many reviews.
     #[error("too many tokens wait for a review")]
     TooMany,
-    /// The API server can't be asked now.
+    /// The API server can't review tokens now.
     #[error("the API server can't review tokens now")]
     Unavailable(#[source] std::sync::Arc<dyn std::error::Error + Send + Sync>),
 }
 
-/// Reviews tokens: by the API server, or a stand-in.
+/// A reviewer of tokens: the API server, or a stand-in.
 pub trait Reviewer: Send + Sync + 'static {
     /// Returns the pod that `token` belongs to.
     fn review<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, ReviewError>>;
@@ -60,15 +60,15 @@ impl Reviewer for Client {
             let spec =
                 TokenReviewSpec { audiences: Some(vec![TOKEN_AUDIENCE.to_owned()]), token: Some(token.to_owned()) };
             let review = TokenReview { spec, ..TokenReview::default() };
-            let reviewed = Api::all(self.clone()).create(&PostParams::default(), &review).await;
-            let reviewed = reviewed.map_err(|error| ReviewError::Unavailable(std::sync::Arc::new(error)))?;
-            caller(&reviewed.status.unwrap_or_default()).map_err(ReviewError::Refused)
+            let review = Api::all(self.clone()).create(&PostParams::default(), &review).await;
+            let review = review.map_err(|error| ReviewError::Unavailable(std::sync::Arc::new(error)))?;
+            caller_of(&review.status.unwrap_or_default()).map_err(ReviewError::Refused)
         })
     }
 }
 
 /// Returns the pod that a review names.
-fn caller(status: &TokenReviewStatus) -> Result<Caller, &'static str> {
+fn caller_of(status: &TokenReviewStatus) -> Result<Caller, &'static str> {
     if status.authenticated != Some(true) {
         return Err(send_mounted_token!(
             "the API server does not accept the token: it has expired, its pod is gone, or its audience is not nudge"
@@ -113,7 +113,7 @@ mod tests {
         let uid = PodUid::new("u1").unwrap();
         let (namespace, name) = ("shop".into(), "web-1".into());
         let pod = Caller { namespace, name, uid, service_account: "default".into(), account_uid: "s1".into() };
-        assert_eq!(caller(&status(|_| ())), Ok(pod));
+        assert_eq!(caller_of(&status(|_| ())), Ok(pod));
     }
 
     #[test]
@@ -131,8 +131,8 @@ mod tests {
             |value| value["user"]["extra"][POD_UID] = json!(["a", "b"]),
         ];
         for (index, change) in changes.into_iter().enumerate() {
-            assert!(caller(&status(change)).is_err(), "{index}");
+            assert!(caller_of(&status(change)).is_err(), "{index}");
         }
-        assert!(caller(&TokenReviewStatus::default()).is_err());
+        assert!(caller_of(&TokenReviewStatus::default()).is_err());
     }
 }

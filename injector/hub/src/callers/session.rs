@@ -1,4 +1,4 @@
-//! A pod that asks, and the connection that it asks over.
+//! The origin of a connection, and the session of a pod over it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use super::reviewer::Caller;
 
-/// Where the requests of a connection come from.
+/// The origin of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) address: IpAddr,
-    /// Whom the address is counted for.
+    /// The peer that the address is counted for.
     pub(crate) peer: Peer,
-    /// When the connection began.
+    /// The time at which the connection began.
     pub(crate) since: Instant,
 }
 
@@ -22,9 +22,9 @@ pub(crate) struct Origin {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) caller: Arc<Caller>,
-    /// Names the token in the audit trail.
+    /// The name of the token in the audit trail.
     pub(crate) token_id: String,
     pub(crate) from: Origin,
-    /// When the token has to be reviewed again.
+    /// The time at which the token has to be reviewed again.
     pub(crate) until: Instant,
 }

@@ -1,11 +1,11 @@
-//! Stands for a token where the token itself must not be kept.
+//! Hashes of tokens, for where a token itself must not be kept.
 
 use ring::digest::{SHA256, digest};
 
 /// The SHA-256 of a token.
 pub(super) type TokenHash = [u8; 32];
 
-pub(super) fn hash(token: &str) -> TokenHash {
+pub(super) fn hash_token(token: &str) -> TokenHash {
     let mut hash = TokenHash::default();
     hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
     hash

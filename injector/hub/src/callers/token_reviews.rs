@@ -1,5 +1,5 @@
-//! Reviews of tokens by the API server: shared by all who send the same token, bounded for each address and namespace, and remembered for some
-//! minutes at most.
+//! Reviews of tokens by the API server: shared by all requests with the same token, limited for each address and
+//! namespace, and remembered for some minutes at most.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,26 +19,33 @@ use zeroize::Zeroizing;
 
 use super::claims::Claims;
 use super::reviewer::{Caller, ReviewError, Reviewer, send_mounted_token};
-use super::token_hash::{TokenHash, hash};
+use super::token_hash::{TokenHash, hash_token};
 use crate::metrics::{Metrics, ReviewResult};
 use crate::settings::Settings;
 
 /// The maximum number of refusals that are remembered.
-const REFUSALS: usize = 1024;
-/// The maximum number of tokens of one pod that are remembered. An agent reads its token again every few minutes, and does not use the old one
-/// any more.
-const PER_POD: usize = 4;
-/// The maximum number of addresses whose reviews are counted apart.
-const ADDRESSES: usize = 4096;
-/// How often a review that was not made is logged.
+const MAX_REFUSALS: usize = 1024;
+/// The maximum number of tokens of one pod that are remembered. An agent reads its token again every few minutes, and
+/// does not use the old one any more.
+const MAX_TOKENS_PER_POD: usize = 4;
+/// The maximum number of addresses whose reviews are counted separately.
+const MAX_ADDRESSES: usize = 4096;
+/// The interval between warnings about failed reviews.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A token that was accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct ReviewedToken {
     pub(crate) caller: Arc<Caller>,
-    /// When the token has to be reviewed again.
+    /// The time at which the token has to be reviewed again.
     pub(crate) until: Instant,
+}
+
+/// A token that was refused.
+struct RefusedToken {
+    message: &'static str,
+    /// The time at which the token may be reviewed again.
+    until: Instant,
 }
 
 type ReviewOutcome = Result<ReviewedToken, ReviewError>;
@@ -49,14 +56,14 @@ type Review = BoxFuture<'static, ReviewOutcome>;
 struct TokenOutcomes {
     accepted: HashMap<TokenHash, ReviewedToken>,
     by_uid: HashMap<PodUid, Vec<TokenHash>>,
-    refused: HashMap<TokenHash, (&'static str, Instant)>,
-    /// Under way, as long as somebody waits for it.
-    reviews: HashMap<TokenHash, WeakShared<Review>>,
-    warned: Option<Instant>,
+    refused: HashMap<TokenHash, RefusedToken>,
+    /// The reviews that are running, and that a request waits for.
+    running: HashMap<TokenHash, WeakShared<Review>>,
+    warned_at: Option<Instant>,
 }
 
-/// Reviews at the same time: of one address a quarter, of one namespace a half. An address that claims to be of a namespace so leaves
-/// half of the namespace's share to others.
+/// The slots for reviews: of one address a quarter, of one namespace a half. So an address that claims to be of a
+/// namespace leaves half of the namespace's share to others.
 struct ReviewSlots {
     addresses: Queues<Peer>,
     namespaces: Queues<String>,
@@ -70,16 +77,17 @@ impl ReviewSlots {
         Self { addresses: Queues::new(share(4)), namespaces: Queues::new(share(2)), shared }
     }
 
-    /// Waits for a slot, in a queue of its own first: the queue that all share holds no more than a share from each.
+    /// Waits for a slot, first in the queues of the address and the namespace, so that the shared queue has only a
+    /// share of each.
     async fn take(&self, peer: Peer, namespace: &str) -> [Option<OwnedSemaphorePermit>; 3] {
         let address = self.addresses.take(peer, 1).await;
         let namespace = self.namespaces.take(namespace.to_owned(), 1).await;
-        // It is never closed.
+        // The semaphore is never closed.
         [address, namespace, Arc::clone(&self.shared).acquire_owned().await.ok()]
     }
 }
 
-/// Has tokens reviewed, and remembers the outcomes.
+/// The reviews of tokens, and their outcomes.
 pub(crate) struct TokenReviews {
     reviewer: Arc<dyn Reviewer>,
     slots: ReviewSlots,
@@ -93,8 +101,8 @@ impl TokenReviews {
     pub(crate) fn new(reviewer: Arc<dyn Reviewer>, settings: &Arc<Settings>, metrics: Metrics) -> Arc<Self> {
         Arc::new(Self {
             reviewer,
-            slots: ReviewSlots::new(settings.reviews),
-            rates: Rates::new(settings.review_rate, ADDRESSES, Instant::now().into_std()),
+            slots: ReviewSlots::new(settings.max_reviews),
+            rates: Rates::new(settings.review_rate, MAX_ADDRESSES, Instant::now().into_std()),
             settings: Arc::clone(settings),
             metrics,
             outcomes: Mutex::default(),
@@ -102,8 +110,8 @@ impl TokenReviews {
     }
 
     /// Returns the pod that `token` belongs to, which makes these claims and which `peer` has sent.
-    pub(crate) async fn caller(self: &Arc<Self>, token: &str, claims: &Claims, peer: Peer) -> ReviewOutcome {
-        let hash = hash(token);
+    pub(crate) async fn review(self: &Arc<Self>, token: &str, claims: &Claims, peer: Peer) -> ReviewOutcome {
+        let hash = hash_token(token);
         let review = {
             let mut outcomes = self.outcomes.lock();
             let now = Instant::now();
@@ -113,14 +121,14 @@ impl TokenReviews {
                 }
                 outcomes.forget(&hash);
             }
-            if let Some((message, until)) = outcomes.refused.get(&hash) {
-                if *until > now {
-                    return Err(ReviewError::Refused(message));
+            if let Some(refused) = outcomes.refused.get(&hash) {
+                if refused.until > now {
+                    return Err(ReviewError::Refused(refused.message));
                 }
                 outcomes.refused.remove(&hash);
             }
-            let under_way = outcomes.reviews.get(&hash).and_then(WeakShared::upgrade);
-            match under_way {
+            let running = outcomes.running.get(&hash).and_then(WeakShared::upgrade);
+            match running {
                 Some(review) => review,
                 None if self.rates.take(peer, now.into_std()) => self.begin(&mut outcomes, hash, token, claims, peer),
                 None => return Err(ReviewError::TooMany),
@@ -129,7 +137,8 @@ impl TokenReviews {
         review.await
     }
 
-    /// Begins a review that all who wait for it share. When the last of them has left, it is dropped, with its place in the queue.
+    /// Begins a review that requests with the same token share. When none of them waits any more, it is dropped, with
+    /// its place in the queue.
     fn begin(
         self: &Arc<Self>,
         outcomes: &mut TokenOutcomes,
@@ -141,25 +150,25 @@ impl TokenReviews {
         let running = RunningReview { reviews: Arc::clone(self), hash };
         let (token, claims) = (Zeroizing::new(token.to_owned()), claims.clone());
         let review = async move {
-            let outcome = running.reviews.look_up(hash, &token, &claims, peer).await;
+            let outcome = running.reviews.run(hash, &token, &claims, peer).await;
             drop(running);
             outcome
         };
         let review = review.boxed().shared();
-        outcomes.reviews.extend(review.downgrade().map(|weak| (hash, weak)));
+        outcomes.running.extend(review.downgrade().map(|weak| (hash, weak)));
         review
     }
 
-    /// Makes one review, and keeps its outcome.
-    async fn look_up(&self, hash: TokenHash, token: &str, claims: &Claims, peer: Peer) -> ReviewOutcome {
-        let reviewed = async {
-            let turn = timeout(self.settings.turn, self.slots.take(peer, &claims.caller.namespace)).await;
-            let _slot = turn.map_err(|_| ReviewError::TooMany)?;
-            timeout(self.settings.review, self.reviewer.review(token))
+    /// Runs one review, and remembers its outcome.
+    async fn run(&self, hash: TokenHash, token: &str, claims: &Claims, peer: Peer) -> ReviewOutcome {
+        let review = async {
+            let slot = timeout(self.settings.turn_timeout, self.slots.take(peer, &claims.caller.namespace)).await;
+            let _slot = slot.map_err(|_| ReviewError::TooMany)?;
+            timeout(self.settings.review_timeout, self.reviewer.review(token))
                 .await
-                .unwrap_or_else(|_| Err(unavailable("no answer in time")))
+                .unwrap_or_else(|_| Err(ReviewError::Unavailable(Arc::from(Box::from("no answer in time")))))
         };
-        let outcome = match reviewed.await {
+        let outcome = match review.await {
             Ok(caller) if caller == claims.caller => Ok(caller),
             Ok(_) => Err(ReviewError::Refused(send_mounted_token!(
                 "the API server says that the token is of another pod or service account"
@@ -168,40 +177,42 @@ impl TokenReviews {
         };
         match outcome {
             Ok(caller) => {
-                self.metrics.reviewed(ReviewResult::Accepted);
+                self.metrics.count_review(ReviewResult::Accepted);
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let life = claims.expires.saturating_sub(now).min(self.settings.accepted);
-                let entry = ReviewedToken { caller: Arc::new(caller), until: Instant::now() + life };
-                self.outcomes.lock().remember(hash, entry.clone(), self.settings.tokens);
+                let lifetime = claims.expires.saturating_sub(now).min(self.settings.max_token_age);
+                let entry = ReviewedToken { caller: Arc::new(caller), until: Instant::now() + lifetime };
+                self.outcomes.lock().remember(hash, entry.clone(), self.settings.max_tokens);
                 Ok(entry)
             }
             Err(ReviewError::Refused(message)) => {
-                self.metrics.reviewed(ReviewResult::Refused);
+                self.metrics.count_review(ReviewResult::Refused);
                 let mut outcomes = self.outcomes.lock();
-                if outcomes.refused.len() >= REFUSALS {
+                if outcomes.refused.len() >= MAX_REFUSALS {
                     outcomes.refused.clear();
                 }
-                outcomes.refused.insert(hash, (message, Instant::now() + self.settings.refusal));
+                outcomes
+                    .refused
+                    .insert(hash, RefusedToken { message, until: Instant::now() + self.settings.max_refusal_age });
                 Err(ReviewError::Refused(message))
             }
             Err(error) => {
                 self.warn(&error);
-                self.metrics.reviewed(ReviewResult::Unavailable);
+                self.metrics.count_review(ReviewResult::Unavailable);
                 Err(error)
             }
         }
     }
 
-    /// Logs why a review was not made, for all who wait for it and all others in ten seconds.
+    /// Logs why a review failed, once for all failures within ten seconds.
     fn warn(&self, error: &ReviewError) {
         let (mut outcomes, now) = (self.outcomes.lock(), Instant::now());
-        if outcomes.warned.is_none_or(|at| now >= at + WARNING_INTERVAL) {
-            outcomes.warned = Some(now);
+        if outcomes.warned_at.is_none_or(|time| now >= time + WARNING_INTERVAL) {
+            outcomes.warned_at = Some(now);
             tracing::warn!(error = chain(error), "token not reviewed");
         }
     }
 
-    /// Has the tokens of the pod reviewed again: it is terminating or gone.
+    /// Has the tokens of the pod reviewed again, because the pod is terminating or gone.
     pub(crate) fn forget(&self, uid: &PodUid) {
         let mut outcomes = self.outcomes.lock();
         for hash in outcomes.by_uid.remove(uid).unwrap_or_default() {
@@ -222,24 +233,24 @@ impl TokenOutcomes {
         }
     }
 
-    fn remember(&mut self, hash: TokenHash, entry: ReviewedToken, bound: usize) {
-        if self.accepted.len() >= bound {
+    fn remember(&mut self, hash: TokenHash, entry: ReviewedToken, max_tokens: usize) {
+        if self.accepted.len() >= max_tokens {
             let now = Instant::now();
-            let over: Vec<TokenHash> =
+            let expired: Vec<TokenHash> =
                 self.accepted.iter().filter(|(_, entry)| entry.until <= now).map(|(hash, _)| *hash).collect();
-            for hash in &over {
+            for hash in &expired {
                 self.forget(hash);
             }
-            // Any of them makes room: it only costs another review.
+            // Any token can make room, as it only costs another review.
             let victim = self.accepted.keys().next().copied();
-            if let Some(victim) = victim.filter(|_| self.accepted.len() >= bound) {
+            if let Some(victim) = victim.filter(|_| self.accepted.len() >= max_tokens) {
                 self.forget(&victim);
             }
         }
         let hashes = self.by_uid.entry(entry.caller.uid.clone()).or_default();
         if !hashes.contains(&hash) {
             hashes.push(hash);
-            if hashes.len() > PER_POD {
+            if hashes.len() > MAX_TOKENS_PER_POD {
                 self.accepted.remove(&hashes.remove(0));
             }
         }
@@ -247,8 +258,8 @@ impl TokenOutcomes {
     }
 }
 
-/// A review that has ended, or that nobody waits for, is forgotten. At worst another one of the same token has begun meanwhile, and
-/// then a third one may be made.
+/// A running review, which is removed from the outcomes when it ends, or when no request waits for it. At worst another
+/// review of the same token has begun meanwhile, and a third one may be made.
 struct RunningReview {
     reviews: Arc<TokenReviews>,
     hash: TokenHash,
@@ -256,12 +267,8 @@ struct RunningReview {
 
 impl Drop for RunningReview {
     fn drop(&mut self) {
-        self.reviews.outcomes.lock().reviews.remove(&self.hash);
+        self.reviews.outcomes.lock().running.remove(&self.hash);
     }
-}
-
-fn unavailable(why: &'static str) -> ReviewError {
-    ReviewError::Unavailable(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(why)))
 }
 
 #[cfg(test)]

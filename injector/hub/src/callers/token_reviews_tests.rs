@@ -35,7 +35,7 @@ impl Reviewer for Stub {
             let _counted = Counted(&self.at_once);
             self.asked.fetch_add(1, Ordering::SeqCst);
             self.most.fetch_max(now, Ordering::SeqCst);
-            let claims = Claims::read(token, SystemTime::UNIX_EPOCH).unwrap();
+            let claims = Claims::parse(token, SystemTime::UNIX_EPOCH).unwrap();
             let uid = claims.caller.uid.as_str();
             if self.hangs.is_some_and(|which| uid.starts_with(which)) {
                 std::future::pending::<()>().await;
@@ -46,7 +46,7 @@ impl Reviewer for Stub {
             }
             match uid.split('.').next() {
                 Some("bad") => Err(ReviewError::Refused("no")),
-                Some("down") => Err(unavailable("down")),
+                Some("down") => Err(ReviewError::Unavailable(Arc::from(Box::from("down")))),
                 Some("lies") => Ok(Caller { uid: PodUid::new("another").unwrap(), ..claims.caller }),
                 Some("aged") => Ok(Caller { account_uid: "another".to_owned(), ..claims.caller }),
                 _ => Ok(claims.caller),
@@ -73,8 +73,8 @@ fn token_in(namespace: &str, uid: &str, seconds: u64) -> String {
 
 impl TokenReviews {
     async fn review_of(self: &Arc<Self>, token: &str, address: IpAddr) -> ReviewOutcome {
-        let claims = Claims::read(token, SystemTime::UNIX_EPOCH).unwrap();
-        self.caller(token, &claims, address.into()).await
+        let claims = Claims::parse(token, SystemTime::UNIX_EPOCH).unwrap();
+        self.review(token, &claims, address.into()).await
     }
 }
 
@@ -92,7 +92,7 @@ async fn a_review_is_kept_until_the_tokens_own_end_or_the_pods() {
     reviews.forget(&PodUid::new("u").unwrap());
     reviews.review_of(&token, ONE).await.unwrap();
     assert_eq!(stub.asked.load(Ordering::SeqCst), 3);
-    assert_eq!(reviews.outcomes.lock().reviews.len(), 0);
+    assert_eq!(reviews.outcomes.lock().running.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,10 +125,10 @@ async fn a_refusal_is_kept_for_seconds_and_an_outage_not_at_all() {
         assert!(matches!(reviews.review_of(&down, ONE).await, Err(ReviewError::Unavailable(_))));
     }
     assert_eq!(stub.asked.load(Ordering::SeqCst), 4);
-    for n in 0..2 * REFUSALS {
+    for n in 0..2 * MAX_REFUSALS {
         assert!(reviews.review_of(&token(&format!("bad.{n}"), 600), ONE).await.is_err());
     }
-    assert!(reviews.outcomes.lock().refused.len() <= REFUSALS);
+    assert!(reviews.outcomes.lock().refused.len() <= MAX_REFUSALS);
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,11 +202,11 @@ async fn a_review_that_nobody_waits_for_is_dropped_and_one_that_somebody_waits_f
     }
     assert!((&mut second).now_or_never().is_none());
     assert_eq!(stub.at_once.load(Ordering::SeqCst), 13);
-    assert_eq!(reviews.outcomes.lock().reviews.len(), 200);
+    assert_eq!(reviews.outcomes.lock().running.len(), 200);
     drop(waiting);
-    assert_eq!((stub.at_once.load(Ordering::SeqCst), reviews.outcomes.lock().reviews.len()), (1, 1));
+    assert_eq!((stub.at_once.load(Ordering::SeqCst), reviews.outcomes.lock().running.len()), (1, 1));
     drop(second);
-    assert_eq!((stub.at_once.load(Ordering::SeqCst), reviews.outcomes.lock().reviews.len()), (0, 0));
+    assert_eq!((stub.at_once.load(Ordering::SeqCst), reviews.outcomes.lock().running.len()), (0, 0));
     let asked = stub.asked.load(Ordering::SeqCst);
     tokio::time::advance(Duration::from_mins(1)).await;
     assert_eq!(stub.asked.load(Ordering::SeqCst), asked, "none goes on in the background");
@@ -252,7 +252,7 @@ async fn an_address_has_a_rate_of_reviews_and_another_one_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_review_without_a_turn_is_no_outage_of_the_api_server() {
-    let settings = Settings { reviews: 1, review: Duration::from_hours(1), ..Settings::default() };
+    let settings = Settings { max_reviews: 1, review_timeout: Duration::from_hours(1), ..Settings::default() };
     let (_, reviews) = reviews(Stub { hangs: Some("slow"), ..Stub::default() }, &settings);
     let (slow, late) = (token("slow", 600), token("late", 600));
     let (slow, late) = (reviews.review_of(&slow, ONE), reviews.review_of(&late, ONE));
@@ -263,7 +263,7 @@ async fn a_review_without_a_turn_is_no_outage_of_the_api_server() {
 
 #[tokio::test(start_paused = true)]
 async fn the_number_of_tokens_is_bounded() {
-    let settings = Settings { tokens: 10, ..Settings::default() };
+    let settings = Settings { max_tokens: 10, ..Settings::default() };
     let (_, reviews) = reviews(Stub::default(), &settings);
     for n in 0..30 {
         reviews.review_of(&token(&format!("u{n}"), 600), ONE).await.unwrap();

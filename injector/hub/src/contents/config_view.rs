@@ -1,4 +1,5 @@
-//! What a pod should have of each of its configs, by what this replica knows. Pure, apart from a look into the store of contents.
+//! Finds out what a pod should have of each of its configs, by what this replica knows. Pure, apart from the store of
+//! contents.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,16 +26,16 @@ use super::store::{ContentLookup, ContentStore};
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigView {
     pub(crate) name: ConfigName,
-    /// Empty while there is no such config.
+    /// The uid as agents get it, which is empty if there is no such config.
     pub(crate) uid: String,
     pub(crate) revision: u64,
     pub(crate) version: Option<VersionName>,
     pub(crate) content: Result<Arc<Content>, Arc<HubProblem>>,
     /// The version that only a restart brings to this pod.
     pub(crate) restart_version: Option<VersionName>,
-    /// For how long the pod is not notified yet of what changed.
+    /// The delay until the pod is notified of the change, if its return is spread.
     pub(crate) spread: Option<Duration>,
-    /// How long the pod's containers have for their acknowledgement, in seconds.
+    /// The timeout of the acknowledgement by the pod's containers.
     pub(crate) ack_timeout_seconds: Option<u32>,
 }
 
@@ -58,16 +59,16 @@ pub(crate) struct ConfigViews {
     pub(crate) views: Vec<ConfigView>,
     /// The contents that are being fetched, which show as `Resolving`.
     pub(crate) fetching: Vec<watch::Receiver<()>>,
-    /// When a problem is worth another look.
-    pub(crate) again: Option<Instant>,
+    /// The time at which a problem may be gone.
+    pub(crate) next_check: Option<Instant>,
 }
 
-/// What an agent has of one config.
+/// An agent's copy of one config.
 pub(crate) struct AgentCopy<'a> {
-    /// Empty where it is not from the hub.
+    /// The uid of the config as the agent has it, which is empty if the copy is not from the hub.
     uid: &'a str,
     version: &'a VersionName,
-    /// Empty where the agent does not say.
+    /// The digest of the content, which is empty if the agent does not report it.
     sha256: &'a str,
 }
 
@@ -90,12 +91,13 @@ pub(crate) fn config_views<'a>(
     pod: &PodState,
     copy: impl Fn(&ConfigName) -> Option<AgentCopy<'a>>,
 ) -> ConfigViews {
-    let mut views = ConfigViews { views: Vec::with_capacity(pod.configs.len()), fetching: Vec::new(), again: None };
+    let mut views =
+        ConfigViews { views: Vec::with_capacity(pod.configs.len()), fetching: Vec::new(), next_check: None };
     let secrets_allowed = index.may_read_secrets(&pod.namespace);
     for name in &pod.configs {
         let key = ConfigKey::new(&*pod.namespace, name.clone());
         let view = match index.config_since(&key) {
-            // Until its status is there it is as if the config were not: agents keep what they have.
+            // Without its status the config counts as missing, so that agents keep what they have.
             Some((config, _)) if is_importing(&config) && !has_current(&config) => {
                 let message =
                     format!("kubectl nudge import has not given config {name} its versions yet; wait until it ends");
@@ -104,20 +106,20 @@ pub(crate) fn config_views<'a>(
             Some((config, since)) => ConfigView {
                 uid: config.metadata.uid.clone().unwrap_or_default(),
                 revision: config.status.as_ref().map_or(0, |status| status.internal.revision),
-                spread: return_spread::time_left(&config, pod, since.elapsed()),
+                spread: return_spread::remaining_delay(&config, pod, since.elapsed()),
                 ack_timeout_seconds: Some(config.spec.rollout.ack_timeout_seconds),
                 ..if config.spec.admits(&pod.service_account) {
-                    kept_until_restart(pod, name, &config, copy(name))
-                        .unwrap_or_else(|| assigned(&mut views, store, pod, name, &config, secrets_allowed))
+                    view_until_restart(pod, name, &config, copy(name))
+                        .unwrap_or_else(|| assigned_view(&mut views, store, pod, name, &config, secrets_allowed))
                 } else {
-                    not_admitted(pod, name)
+                    not_admitted_view(pod, name)
                 }
             },
-            None => absent(index, &key),
+            None => missing_view(index, &key),
         };
         views.views.push(view);
     }
-    bound(&mut views.views);
+    bound_views(&mut views.views);
     views
 }
 
@@ -129,7 +131,7 @@ fn has_current(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.current_version.is_some())
 }
 
-fn absent(index: &Index, key: &ConfigKey) -> ConfigView {
+fn missing_view(index: &Index, key: &ConfigKey) -> ConfigView {
     let ConfigKey { namespace, name } = key;
     let message = if index.is_left_out(key) {
         format!("the hub leaves config {name} out, because namespace {namespace} has too many configs; delete some")
@@ -142,9 +144,10 @@ fn absent(index: &Index, key: &ConfigKey) -> ConfigView {
     ConfigView::new(name, unavailable(HubReason::NotFound, message))
 }
 
-/// The config as an agent keeps it whose pod takes versions by restarts alone: what its processes were born with, for as long as it lives. The
-/// content is there and is not sent again. `None` where there is nothing of it yet, or nothing else to take.
-fn kept_until_restart(
+/// Returns the config as the agent of a pod keeps it that takes versions only by restarts: with the version that its
+/// processes started with. The agent has the content, which is not sent again. `None` if the agent has no version yet,
+/// or has the assigned one.
+fn view_until_restart(
     pod: &PodState,
     name: &ConfigName,
     config: &VersionedConfig,
@@ -152,8 +155,8 @@ fn kept_until_restart(
 ) -> Option<ConfigView> {
     let (status, copy) = (config.status.as_ref()?, copy.filter(|_| pod.by_restart)?);
     let version = assigned_version(status, Identity::of(config), pod)?;
-    let of_other_config = !copy.uid.is_empty() && copy.uid != config.metadata.uid.as_deref().unwrap_or_default();
-    if of_other_config || is_same(status, copy.version.as_str(), version) {
+    let is_of_other_config = !copy.uid.is_empty() && copy.uid != config.metadata.uid.as_deref().unwrap_or_default();
+    if is_of_other_config || is_same(status, copy.version.as_str(), version) {
         return None;
     }
     let content = Content { block: Bytes::new(), sha256: copy.sha256.to_owned(), secrets: Vec::new() };
@@ -164,8 +167,8 @@ fn kept_until_restart(
     })
 }
 
-/// The config as a pod sees it whose service account the config does not list: nothing of its versions.
-fn not_admitted(pod: &PodState, name: &ConfigName) -> ConfigView {
+/// Returns the config as a pod sees it whose service account the config does not list: nothing of its versions.
+fn not_admitted_view(pod: &PodState, name: &ConfigName) -> ConfigView {
     let account = &pod.service_account;
     let message = format!(
         "config {name} does not admit the service account {account} of this pod; add it to spec.allowedServiceAccounts \
@@ -174,8 +177,8 @@ fn not_admitted(pod: &PodState, name: &ConfigName) -> ConfigView {
     ConfigView::new(name, unavailable(HubReason::NotAllowed, message))
 }
 
-/// The config with the version that the pod is assigned.
-fn assigned(
+/// Returns the config with the version that the pod is assigned.
+fn assigned_view(
     views: &mut ConfigViews,
     store: &Arc<ContentStore>,
     pod: &PodState,
@@ -206,10 +209,10 @@ fn assigned(
         }
         Some(sealed) => {
             let key = ConfigKey::new(&**namespace, name.clone());
-            match store.look(&key, config.metadata.uid.as_deref().unwrap_or_default(), identity, sealed) {
+            match store.find_or_fetch(&key, config.metadata.uid.as_deref().unwrap_or_default(), identity, sealed) {
                 ContentLookup::Content(content) => Ok(content),
-                ContentLookup::Problem(problem, again) => {
-                    views.again = views.again.into_iter().chain([again]).min();
+                ContentLookup::Problem(problem, next_check) => {
+                    views.next_check = views.next_check.into_iter().chain([next_check]).min();
                     Err(problem)
                 }
                 ContentLookup::Fetching(end) => {
@@ -223,8 +226,8 @@ fn assigned(
     ConfigView { version: Some(version), ..ConfigView::new(name, content) }
 }
 
-/// Leaves out what would push the pod's dictionary over its bound: the agent could not serve it.
-fn bound(views: &mut [ConfigView]) {
+/// Leaves out the contents with which the pod's dictionary would be too large for the agent.
+fn bound_views(views: &mut [ConfigView]) {
     let mut bytes = 0;
     for view in views {
         let Ok(content) = &view.content else { continue };

@@ -1,4 +1,5 @@
-//! A version's content as pods get it: its parts checked against what was sealed, merged, and encoded once. Pure.
+//! Makes the content of a version as pods get it: checks its parts against the seals, merges them, and encodes them
+//! once. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,22 +20,22 @@ use super::parts::Part;
 
 /// The content of a version, as all its pods get it.
 pub(crate) struct Content {
-    /// The encoded keys and values; wiped when the last of those who send it is done.
+    /// The encoded keys and values, which are wiped when the last reply with them is sent.
     pub(crate) block: Bytes,
-    /// Lower-case hex SHA-256 of the block.
+    /// The lower-case hex SHA-256 of the block.
     pub(crate) sha256: String,
-    /// The Secrets that it was made of, as `Secret/name`; every delivery of them is audited.
+    /// The Secrets that the content was made of, as `Secret/name`. Every delivery of them is audited.
     pub(crate) secrets: Vec<String>,
 }
 
 impl fmt::Debug for Content {
-    /// Without the values.
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Content").field("sha256", &self.sha256).finish_non_exhaustive()
+    /// Writes the content without its values.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Content").field("sha256", &self.sha256).finish_non_exhaustive()
     }
 }
 
-/// Makes the content of `version` out of the `stored` objects, which stand in the order of the sealed `parts`.
+/// Makes the content of `version` from the `stored` objects, which have the order of the sealed `parts`.
 pub(super) fn assemble(
     version: &str,
     parts: &[PartStatus],
@@ -44,7 +45,7 @@ pub(super) fn assemble(
     let mut values: BTreeMap<Key, Stored<Zeroizing<Vec<u8>>>> = BTreeMap::new();
     for ((sealed, part), number) in parts.iter().zip(stored).zip(1..) {
         if part.uid != sealed.uid || !seals.is_sealed(&sealed.digest, version, number, &part.contents) {
-            return Err(changed(version, sealed, "is not what was sealed"));
+            return Err(changed_problem(version, sealed, "is not what was sealed"));
         }
         let kind = match sealed.kind {
             PartKind::ConfigMap => ObjectKind::ConfigMap,
@@ -54,7 +55,7 @@ pub(super) fn assemble(
             let name =
                 Key::new(&name).map_err(|error| problem(HubReason::Changed, format!("version {version}: {error}")))?;
             if values.insert(name, Stored { kind, value }).is_some() {
-                return Err(changed(version, sealed, "has a key that another part has too"));
+                return Err(changed_problem(version, sealed, "has a key that another part has too"));
             }
         }
     }
@@ -73,8 +74,8 @@ pub(super) fn assemble(
     })
 }
 
-/// Returns the problem that a stored object is not what was sealed.
-pub(super) fn changed(version: &str, part: &PartStatus, what: &str) -> HubProblem {
+/// Returns the problem of a stored object that is not as it was sealed.
+pub(super) fn changed_problem(version: &str, part: &PartStatus, what: &str) -> HubProblem {
     let PartStatus { kind, name, .. } = part;
     let way_out = "create the version again with the content it had, or make another version current";
     problem(HubReason::Changed, format!("version {version}: {kind} {name} {what}; {way_out}"))

@@ -1,5 +1,6 @@
-//! One attempt to read a version: its parts, within their time, and what each failure means for the pods that wait.
+//! One attempt to read the parts of a version, and what each failure means for the pods that wait.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use nudge_protocol::hub::{HubProblem, HubReason};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::content::{Content, assemble, changed, problem};
+use super::content::{Content, assemble, changed_problem, problem};
 use super::parts::{Part, PartError, PartSource};
 
-/// How long one read may take.
+/// The maximum duration of one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A sealed version that is to be read.
@@ -27,14 +28,14 @@ pub(super) struct Fetch {
 
 /// Why there is no content.
 pub(super) enum FetchError {
-    /// Somebody has to act.
+    /// The problem does not pass by itself.
     Problem(HubProblem),
-    /// It may work later.
+    /// A later attempt may succeed.
     Passing(PartError),
 }
 
 impl Fetch {
-    /// Reads the parts when there is a slot, and makes the content of them.
+    /// Waits for a slot, reads the parts, and makes the content of them.
     pub(super) async fn run(&self, source: &dyn PartSource, slots: &Semaphore) -> Result<Content, FetchError> {
         // The semaphore is never closed.
         let slot = slots.acquire().await;
@@ -45,10 +46,10 @@ impl Fetch {
 
     async fn read(&self, source: &dyn PartSource, part: &PartStatus) -> Result<Part, FetchError> {
         let Self { namespace, version, .. } = self;
-        let read = timeout(READ_TIMEOUT, source.read(namespace, part.kind, &part.name)).await;
-        let late = |_| Err(PartError::Unavailable(Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut))));
-        read.unwrap_or_else(late).map_err(|error| match error {
-            PartError::Missing => FetchError::Problem(changed(version, part, "is gone")),
+        let result = timeout(READ_TIMEOUT, source.read(namespace, part.kind, &part.name)).await;
+        let timeout_error = |_| Err(PartError::Unavailable(Arc::new(io::Error::from(io::ErrorKind::TimedOut))));
+        result.unwrap_or_else(timeout_error).map_err(|error| match error {
+            PartError::Missing => FetchError::Problem(changed_problem(version, part, "is gone")),
             PartError::Forbidden => {
                 let role = match part.kind {
                     PartKind::Secret => "nudge-secrets-hub",

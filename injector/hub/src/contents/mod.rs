@@ -1,4 +1,5 @@
-//! What a pod should have of its configs: the versions that it is assigned, and their contents, each read once for all pods.
+//! The configs as a pod should have them: the versions that it is assigned, and their contents, each read once for all
+//! pods.
 
 #[cfg(test)]
 mod allowed_accounts_tests;

@@ -1,4 +1,4 @@
-//! Reads the parts of versions: from the API server, or from a stand-in.
+//! Reads the parts of versions from the API server, or from a stand-in.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use nudge_api::PartKind;
 use nudge_cluster::lenient::Lenient;
 use nudge_core::versions::{Contents, contents_of};
 
-/// One stored object. No `Debug`: it holds values.
+/// One stored object. It has no `Debug`, because it holds values.
 pub struct Part {
     /// The uid of the object.
     pub uid: String,
@@ -18,13 +18,13 @@ pub struct Part {
     pub contents: Contents,
 }
 
-/// The reason why a part was not read.
+/// Why a part was not read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PartError {
-    /// There is no such object.
+    /// The object does not exist.
     #[error("the object is gone")]
     Missing,
-    /// Nudge has no right to read it.
+    /// Nudge has no right to read the object.
     #[error("Nudge may not read the object")]
     Forbidden,
     /// A later read may succeed.
@@ -32,9 +32,9 @@ pub enum PartError {
     Unavailable(#[source] Arc<dyn Error + Send + Sync>),
 }
 
-/// Reads parts.
+/// A source of the parts of versions.
 pub trait PartSource: Send + Sync + 'static {
-    /// Returns the object `name` of this kind as it is stored now.
+    /// Reads the object `name` of this kind as it is stored now.
     fn read<'a>(&'a self, namespace: &'a str, kind: PartKind, name: &'a str) -> BoxFuture<'a, Result<Part, PartError>>;
 }
 
@@ -46,12 +46,12 @@ impl PartSource for Client {
             let (meta, contents) = match kind {
                 PartKind::ConfigMap => {
                     let maps = Api::<Lenient<ConfigMap>>::namespaced(client, namespace);
-                    let Lenient(object) = maps.get(name).await.map_err(why)?;
+                    let Lenient(object) = maps.get(name).await.map_err(part_error)?;
                     (object.metadata, contents_of(object.data, object.binary_data))
                 }
                 PartKind::Secret => {
                     let secrets = Api::<Lenient<Secret>>::namespaced(client, namespace);
-                    let Lenient(object) = secrets.get(name).await.map_err(why)?;
+                    let Lenient(object) = secrets.get(name).await.map_err(part_error)?;
                     (object.metadata, contents_of(None, object.data))
                 }
             };
@@ -60,7 +60,7 @@ impl PartSource for Client {
     }
 }
 
-fn why(error: kube::Error) -> PartError {
+fn part_error(error: kube::Error) -> PartError {
     match &error {
         kube::Error::Api(status) if status.code == 404 => PartError::Missing,
         kube::Error::Api(status) if status.code == 403 => PartError::Forbidden,

@@ -1,4 +1,4 @@
-//! A return of many pods is spread over time: for how long a pod that was not harmed is not notified of it. Pure.
+//! Spreads a return of many pods over time: a healthy pod is notified of it later. Pure.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use nudge_core::identity::Identity;
 use nudge_core::pods::PodState;
 use nudge_core::rollout::pod_number;
 
-/// How much longer a return takes for each pod that restarts in place, where the spec does not say how long it is spread.
-const FOR_EACH_POD: Duration = Duration::from_secs(2);
-/// The longest spread that the spec does not ask for.
-const MAX_DEFAULT_SPREAD: Duration = Duration::from_secs(30);
+/// The default period of a return, for each pod that restarts in place.
+const DEFAULT_PERIOD_PER_POD: Duration = Duration::from_secs(2);
+/// The maximum default period of a return.
+const MAX_DEFAULT_PERIOD: Duration = Duration::from_secs(30);
 
-/// Returns how much longer the pod waits (`spec.rollout.rollbackSpreadSeconds`) when `passed` is over since this replica first saw the return. No
-/// clock is compared with another.
-pub(super) fn time_left(config: &VersionedConfig, pod: &PodState, passed: Duration) -> Option<Duration> {
+/// Returns how much longer the pod waits (`spec.rollout.rollbackSpreadSeconds`) when `elapsed` has passed since this
+/// replica first saw the return, so that no clock is compared with another.
+pub(super) fn remaining_delay(config: &VersionedConfig, pod: &PodState, elapsed: Duration) -> Option<Duration> {
     let status = config.status.as_ref()?;
-    let returns = matches!(
+    let is_return = matches!(
         status.rollout.stage,
         Some(RolloutStage::RollingBack | RolloutStage::Returning | RolloutStage::Leaving)
     );
-    let within = match config.spec.rollout.rollback_spread_seconds {
+    let period = match config.spec.rollout.rollback_spread_seconds {
         Some(seconds) => Duration::from_secs(seconds.into()),
-        None if pod.in_place => (FOR_EACH_POD * status.pods.total).min(MAX_DEFAULT_SPREAD),
+        None if pod.in_place => (DEFAULT_PERIOD_PER_POD * status.pods.total).min(MAX_DEFAULT_PERIOD),
         None => Duration::ZERO,
     };
-    if !returns || within.is_zero() || !pod.ready || !pod.containers_ready {
+    if !is_return || period.is_zero() || !pod.ready || !pod.containers_ready {
         return None;
     }
     let share = f64::from(pod_number(Identity::of(config), pod.uid.as_str())) / f64::from(u32::MAX);
-    within.mul_f64(share).checked_sub(passed).filter(|left| !left.is_zero())
+    period.mul_f64(share).checked_sub(elapsed).filter(|delay| !delay.is_zero())
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
             ..PodState::default()
         };
         let delays = |config: &VersionedConfig, seconds| -> Vec<Option<Duration>> {
-            (0..100).map(|number| time_left(config, &pod(number), after(seconds))).collect()
+            (0..100).map(|number| remaining_delay(config, &pod(number), after(seconds))).collect()
         };
         let waits: Vec<Duration> = delays(&config, 0).into_iter().flatten().collect();
         assert!(waits.len() == 100 && waits.iter().all(|delay| *delay < Duration::from_secs(10)));
@@ -63,9 +63,9 @@ mod tests {
         assert_eq!(delays(&config, 5).iter().flatten().count(), 100 - early);
         assert_eq!(delays(&config, 10).iter().flatten().count(), 0);
         let harmed = PodState { containers_ready: false, ..pod(1) };
-        assert_eq!(time_left(&config, &harmed, after(0)), None, "it is notified at once");
+        assert_eq!(remaining_delay(&config, &harmed, after(0)), None, "it is notified at once");
         config.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Moving);
-        assert_eq!(time_left(&config, &pod(1), after(0)), None);
+        assert_eq!(remaining_delay(&config, &pod(1), after(0)), None);
     }
 
     #[test]
@@ -82,7 +82,7 @@ mod tests {
                 in_place,
                 ..PodState::default()
             };
-            (0..100).filter_map(|number| time_left(config, &pod(number), Duration::ZERO)).max()
+            (0..100).filter_map(|number| remaining_delay(config, &pod(number), Duration::ZERO)).max()
         };
         for (total, within) in [(1, 2), (5, 10), (10_000, 30)] {
             config.status.as_mut().unwrap().pods.total = total;

@@ -24,17 +24,17 @@ use super::parts::PartSource;
 use crate::metrics::{FetchResult, Metrics};
 use crate::settings::Settings;
 
-/// Waits after failures that may pass.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
-/// After how long a version is read again whose problem does not pass by itself.
-const PROBLEM_RETRY: Duration = Duration::from_secs(15);
+/// The delays after failures that may pass.
+const FETCH_BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
+/// The delay until a version is read again whose problem does not pass by itself.
+const PROBLEM_RETRY_DELAY: Duration = Duration::from_secs(15);
 
-/// What the store has of a version.
+/// The result of a search for a content.
 pub(crate) enum ContentLookup {
     Content(Arc<Content>),
-    /// There is no content, and another look is worthwhile at the given time.
+    /// There is no content, and the next check is useful at the given time.
     Problem(Arc<HubProblem>, Instant),
-    /// The content is being fetched; changes when that has ended.
+    /// The content is being fetched. The receiver changes when that has ended.
     Fetching(watch::Receiver<()>),
 }
 
@@ -46,15 +46,30 @@ enum ContentState {
 
 struct ContentEntry {
     fetch: Arc<Fetch>,
-    used: Instant,
+    last_used: Instant,
     state: ContentState,
-    end: watch::Sender<()>,
+    fetched: watch::Sender<()>,
+}
+
+impl ContentEntry {
+    fn bytes(&self) -> usize {
+        match &self.state {
+            ContentState::Ready(content) => content.block.len(),
+            ContentState::Fetching | ContentState::Failed(..) => 0,
+        }
+    }
+}
+
+/// A version of a config.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct VersionKey {
+    config_uid: String,
+    version: String,
 }
 
 #[derive(Default)]
 struct ContentEntries {
-    /// By uid of the config and version.
-    by_config: HashMap<String, HashMap<String, ContentEntry>>,
+    by_version: HashMap<VersionKey, ContentEntry>,
     bytes: usize,
 }
 
@@ -65,7 +80,7 @@ pub(crate) struct ContentStore {
     slots: Semaphore,
     settings: Arc<Settings>,
     metrics: Metrics,
-    /// Where contents are fetched: who looks may run elsewhere.
+    /// The runtime that fetches contents, as a caller may run on another one.
     runtime: Handle,
     entries: Mutex<ContentEntries>,
 }
@@ -80,7 +95,7 @@ impl ContentStore {
         Arc::new(Self {
             source,
             key,
-            slots: Semaphore::new(settings.fetches),
+            slots: Semaphore::new(settings.max_fetches),
             settings: Arc::clone(settings),
             metrics,
             runtime: Handle::current(),
@@ -88,8 +103,8 @@ impl ContentStore {
         })
     }
 
-    /// Returns the content of a sealed version, or how far it is. Begins to fetch what is missing.
-    pub(crate) fn look(
+    /// Returns the content of a sealed version, or begins to fetch it.
+    pub(crate) fn find_or_fetch(
         self: &Arc<Self>,
         key: &ConfigKey,
         config_uid: &str,
@@ -98,21 +113,22 @@ impl ContentStore {
     ) -> ContentLookup {
         let now = Instant::now();
         let mut entries = self.entries.lock();
-        let entry = entries.by_config.get_mut(config_uid).and_then(|versions| versions.get_mut(&version.version));
+        let version_key = VersionKey { config_uid: config_uid.to_owned(), version: version.version.clone() };
+        let entry = entries.by_version.get_mut(&version_key);
         if let Some(entry) =
             entry.filter(|entry| entry.fetch.parts == version.parts && entry.fetch.namespace == key.namespace)
         {
-            entry.used = now;
+            entry.last_used = now;
             match &entry.state {
                 ContentState::Ready(content) => return ContentLookup::Content(Arc::clone(content)),
-                ContentState::Failed(problem, again) if *again > now => {
-                    return ContentLookup::Problem(Arc::clone(problem), *again);
+                ContentState::Failed(problem, next_check) if *next_check > now => {
+                    return ContentLookup::Problem(Arc::clone(problem), *next_check);
                 }
                 ContentState::Failed(..) => {}
-                ContentState::Fetching => return ContentLookup::Fetching(entry.end.subscribe()),
+                ContentState::Fetching => return ContentLookup::Fetching(entry.fetched.subscribe()),
             }
         }
-        entries.remove(config_uid, &version.version);
+        entries.remove(&version_key);
         let fetch = Arc::new(Fetch {
             namespace: key.namespace.clone(),
             config_uid: config_uid.to_owned(),
@@ -120,35 +136,35 @@ impl ContentStore {
             seals: Seals::new(&self.key, key, identity),
             parts: version.parts.clone(),
         });
-        let (end, ended) = watch::channel(());
-        let entry = ContentEntry { fetch: Arc::clone(&fetch), used: now, state: ContentState::Fetching, end };
-        entries.by_config.entry(config_uid.to_owned()).or_default().insert(version.version.clone(), entry);
+        let (fetched, receiver) = watch::channel(());
+        let entry = ContentEntry { fetch: Arc::clone(&fetch), last_used: now, state: ContentState::Fetching, fetched };
+        entries.by_version.insert(version_key, entry);
         self.runtime.spawn(Arc::clone(self).fetch(fetch));
-        ContentLookup::Fetching(ended)
+        ContentLookup::Fetching(receiver)
     }
 
     /// Reads until there is a content or a problem that does not pass, as long as the result is needed.
     async fn fetch(self: Arc<Self>, fetch: Arc<Fetch>) {
         let mut failures = 0;
-        while self.entries.lock().of_fetch(&fetch).is_some() {
+        while self.entries.lock().waiting_for(&fetch).is_some() {
             match fetch.run(&*self.source, &self.slots).await {
                 Ok(content) => return self.finish(&fetch, Ok(content)),
                 Err(FetchError::Problem(problem)) => return self.finish(&fetch, Err(problem)),
                 Err(FetchError::Passing(error)) => {
-                    self.metrics.fetched(FetchResult::Unavailable);
+                    self.metrics.count_fetch(FetchResult::Unavailable);
                     let (namespace, version, error) = (&fetch.namespace, &fetch.version, chain(&error));
                     tracing::debug!(namespace, version, error, "version not read; retrying");
                 }
             }
             failures += 1;
-            sleep(with_jitter(BACKOFF.wait(failures))).await;
+            sleep(with_jitter(FETCH_BACKOFF.wait(failures))).await;
         }
     }
 
     fn finish(&self, fetch: &Arc<Fetch>, result: Result<Content, HubProblem>) {
-        self.metrics.fetched(if result.is_ok() { FetchResult::Good } else { FetchResult::Refused });
+        self.metrics.count_fetch(if result.is_ok() { FetchResult::Good } else { FetchResult::Refused });
         let mut entries = self.entries.lock();
-        let Some(entry) = entries.of_fetch(fetch) else { return };
+        let Some(entry) = entries.waiting_for(fetch) else { return };
         let mut new_bytes = 0;
         entry.state = match result {
             Ok(content) => {
@@ -158,65 +174,52 @@ impl ContentStore {
             Err(problem) => {
                 let (namespace, version, message) = (&fetch.namespace, &fetch.version, &problem.message);
                 tracing::warn!(namespace, version, message, "version not served");
-                ContentState::Failed(Arc::new(problem), Instant::now() + with_jitter(PROBLEM_RETRY))
+                ContentState::Failed(Arc::new(problem), Instant::now() + with_jitter(PROBLEM_RETRY_DELAY))
             }
         };
-        entry.end.send_replace(());
+        entry.fetched.send_replace(());
         entries.bytes += new_bytes;
-        while entries.bytes > self.settings.content_bytes && entries.drop_oldest(fetch) {}
-        self.show(&entries);
+        while entries.bytes > self.settings.max_content_bytes && entries.drop_oldest(fetch) {}
+        self.update_metrics(&entries);
     }
 
-    /// Drops what no pod needs: `needed` says so of the uid of a config and a version.
-    pub(crate) fn retain(&self, needed: impl Fn(&str, &str) -> bool) {
+    /// Drops the contents that no pod needs, by the uid of the config and the version.
+    pub(crate) fn retain(&self, is_needed: impl Fn(&str, &str) -> bool) {
         let now = Instant::now();
         let mut entries = self.entries.lock();
-        let is_old = |uid: &str, version: &str, entry: &ContentEntry| {
-            now.duration_since(entry.used) > self.settings.unused && !needed(uid, version)
-        };
-        let old = entries.iter().filter(|(uid, version, entry)| is_old(uid, version, entry));
-        let old: Vec<(String, String)> = old.map(|(uid, version, _)| (uid.clone(), version.clone())).collect();
-        for (uid, version) in old {
-            entries.remove(&uid, &version);
-        }
-        self.show(&entries);
+        let ContentEntries { by_version, bytes } = &mut *entries;
+        let old = by_version.extract_if(|key, entry| {
+            now.duration_since(entry.last_used) > self.settings.max_unused_age
+                && !is_needed(&key.config_uid, &key.version)
+        });
+        *bytes -= old.map(|(_, entry)| entry.bytes()).sum::<usize>();
+        self.update_metrics(&entries);
     }
 
-    fn show(&self, entries: &ContentEntries) {
-        self.metrics.contents(entries.iter().count(), entries.bytes);
+    fn update_metrics(&self, entries: &ContentEntries) {
+        self.metrics.set_contents(entries.by_version.len(), entries.bytes);
     }
 }
 
 impl ContentEntries {
-    /// Returns all entries, with the uid of the config and the version.
-    fn iter(&self) -> impl Iterator<Item = (&String, &String, &ContentEntry)> {
-        let of_config = |(uid, versions)| HashMap::iter(versions).map(move |(version, entry)| (uid, version, entry));
-        self.by_config.iter().flat_map(of_config)
-    }
-
-    /// Returns the entry that waits for this fetch; `None` where its result is not needed any more.
-    fn of_fetch(&mut self, fetch: &Arc<Fetch>) -> Option<&mut ContentEntry> {
-        let entry = self.by_config.get_mut(&fetch.config_uid)?.get_mut(&fetch.version)?;
+    /// Returns the entry that waits for this fetch; `None` if its result is not needed any more.
+    fn waiting_for(&mut self, fetch: &Arc<Fetch>) -> Option<&mut ContentEntry> {
+        let key = VersionKey { config_uid: fetch.config_uid.clone(), version: fetch.version.clone() };
+        let entry = self.by_version.get_mut(&key)?;
         Arc::ptr_eq(&entry.fetch, fetch).then_some(entry)
     }
 
-    fn remove(&mut self, config_uid: &str, version: &str) {
-        let Some(versions) = self.by_config.get_mut(config_uid) else { return };
-        if let Some(ContentEntry { state: ContentState::Ready(content), .. }) = versions.remove(version) {
-            self.bytes -= content.block.len();
-        }
-        if versions.is_empty() {
-            self.by_config.remove(config_uid);
-        }
+    fn remove(&mut self, key: &VersionKey) {
+        self.bytes -= self.by_version.remove(key).map_or(0, |entry| entry.bytes());
     }
 
-    /// Drops the content that was needed longest ago, but for the one of this fetch.
+    /// Drops the content that was used longest ago, except that of this fetch.
     fn drop_oldest(&mut self, fetch: &Arc<Fetch>) -> bool {
         let is_ready =
             |entry: &ContentEntry| matches!(entry.state, ContentState::Ready(_)) && !Arc::ptr_eq(&entry.fetch, fetch);
-        let ready = self.iter().filter(|(_, _, entry)| is_ready(entry));
-        let oldest = ready.min_by_key(|(_, _, entry)| entry.used).map(|(uid, name, _)| (uid.clone(), name.clone()));
-        oldest.inspect(|(uid, version)| self.remove(uid, version)).is_some()
+        let ready = self.by_version.iter().filter(|(_, entry)| is_ready(entry));
+        let oldest = ready.min_by_key(|(_, entry)| entry.last_used).map(|(key, _)| key.clone());
+        oldest.inspect(|key| self.remove(key)).is_some()
     }
 }
 

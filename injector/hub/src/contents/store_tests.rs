@@ -15,7 +15,7 @@ fn store(source: &Arc<StoredParts>, settings: &Settings) -> Arc<ContentStore> {
 async fn get(store: &Arc<ContentStore>, version: &VersionStatus) -> Result<Arc<Content>, Arc<HubProblem>> {
     let key = ConfigKey::parse("ns", "shop").unwrap();
     loop {
-        match store.look(&key, "uid", Identity::of_uid("uid"), version) {
+        match store.find_or_fetch(&key, "uid", Identity::of_uid("uid"), version) {
             ContentLookup::Content(content) => return Ok(content),
             ContentLookup::Problem(problem, _) => return Err(problem),
             ContentLookup::Fetching(mut landed) => landed.changed().await.unwrap(),
@@ -44,7 +44,8 @@ fn contents_are_fetched_by_the_runtime_of_the_hub_whoever_looks() {
     let store = own.block_on(async { store(&source, &Settings::default()) });
     let key = ConfigKey::parse("ns", "shop").unwrap();
     let mut landed = other.block_on(async {
-        let ContentLookup::Fetching(landed) = store.look(&key, "uid", Identity::of_uid("uid"), &version) else {
+        let ContentLookup::Fetching(landed) = store.find_or_fetch(&key, "uid", Identity::of_uid("uid"), &version)
+        else {
             panic!()
         };
         landed
@@ -66,7 +67,7 @@ async fn what_is_gone_is_reported_and_looked_for_again_later() {
     source.objects.lock().insert("shop-1".to_owned(), kept);
     assert!(get(&store, &version).await.is_err());
     assert_eq!(source.reads.load(Ordering::SeqCst), 1);
-    tokio::time::advance(PROBLEM_RETRY * 2).await;
+    tokio::time::advance(PROBLEM_RETRY_DELAY * 2).await;
     assert!(get(&store, &version).await.is_ok());
 }
 
@@ -83,7 +84,7 @@ async fn a_version_sealed_anew_is_another_content() {
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_is_bounded_and_what_no_pod_needs_goes() {
     let source = Arc::new(StoredParts::default());
-    let settings = Settings { content_bytes: 10_000, ..Settings::default() };
+    let settings = Settings { max_content_bytes: 10_000, ..Settings::default() };
     let store = store(&source, &settings);
     for n in 0..20 {
         let version = source.add(&n.to_string(), &[0; 3000]);
@@ -92,18 +93,18 @@ async fn what_is_kept_is_bounded_and_what_no_pod_needs_goes() {
         assert!(store.entries.lock().bytes <= 10_000);
     }
     let kept = |store: &ContentStore| {
-        let mut kept: Vec<String> = store.entries.lock().by_config["uid"].keys().cloned().collect();
+        let mut kept: Vec<String> = store.entries.lock().by_version.keys().map(|key| key.version.clone()).collect();
         kept.sort();
         kept
     };
     assert_eq!(kept(&store), ["17", "18", "19"]);
     store.retain(|_, _| false);
     assert_eq!(kept(&store).len(), 3, "needed a moment ago");
-    tokio::time::advance(settings.unused * 2).await;
+    tokio::time::advance(settings.max_unused_age * 2).await;
     store.retain(|uid, version| uid == "uid" && version == "18");
     assert_eq!(kept(&store), ["18"]);
-    tokio::time::advance(settings.unused * 2).await;
+    tokio::time::advance(settings.max_unused_age * 2).await;
     store.retain(|_, _| false);
-    assert!(store.entries.lock().by_config.is_empty());
+    assert!(store.entries.lock().by_version.is_empty());
     assert_eq!(store.entries.lock().bytes, 0);
 }

@@ -1,4 +1,4 @@
-//! Whether a poll is answered, and with what: what the pod should have against what its agent has. Pure.
+//! Decides whether a poll is answered, and with what, by what the pod should have and what its agent has. Pure.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -14,49 +14,69 @@ use crate::contents::ConfigView;
 pub(super) enum PollDecision {
     /// The agent has what its pod is to run.
     Hold,
-    /// Something differs that is the pod's own.
+    /// Something of the pod's own differs.
     Answer,
     /// The agent knows more than this replica.
     Behind,
 }
 
-/// Compares what the pod should have with what its agent has. A replica that is `stale`, which does not know whether it knows the newest, never
-/// replaces one container by another.
-pub(super) fn verdict(views: &[ConfigView], request: &PollRequest, containers_hash: &str, stale: bool) -> PollDecision {
-    let containers = request.containers_hash != containers_hash && (!stale || request.containers_hash.is_empty());
-    let verdicts = views.iter().map(|view| compare(view, entry_of(view, request)));
+/// Whether this replica knows the newest state of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freshness {
+    Fresh,
+    /// A watch is silent, so that this replica may know less than others.
+    Stale,
+}
+
+/// Compares what the pod should have with what its agent has. A stale replica never replaces one container by another.
+pub(super) fn decide(
+    views: &[ConfigView],
+    request: &PollRequest,
+    containers_hash: &str,
+    freshness: Freshness,
+) -> PollDecision {
+    let may_change = freshness == Freshness::Fresh || request.containers_hash.is_empty();
+    let containers = if may_change && request.containers_hash != containers_hash {
+        PollDecision::Answer
+    } else {
+        PollDecision::Hold
+    };
     // An answer is about all configs, so none of them may be older than what the agent has.
-    verdicts.max().unwrap_or(PollDecision::Hold).max(if containers { PollDecision::Answer } else { PollDecision::Hold })
+    views.iter().map(|view| compare(view, agent_entry(view, request))).fold(containers, PollDecision::max)
 }
 
 /// Returns the configs that are not as the agent has them.
-pub(super) fn differing<'a>(views: &'a [ConfigView], request: &PollRequest) -> impl Iterator<Item = &'a ConfigView> {
-    views.iter().filter(|view| compare(view, entry_of(view, request)) != PollDecision::Hold)
+pub(super) fn differing_views<'a>(
+    views: &'a [ConfigView],
+    request: &PollRequest,
+) -> impl Iterator<Item = &'a ConfigView> {
+    views.iter().filter(|view| compare(view, agent_entry(view, request)) != PollDecision::Hold)
 }
 
-/// Returns whether the revision of a config has grown by what concerns other pods alone. Not where the agent has other containers, which only a
-/// replica that is stale leaves so: it would take over what is passed on.
-pub(super) fn is_newer(views: &[ConfigView], request: &PollRequest, containers_hash: &str) -> bool {
-    let newer =
-        |view| entry_of(view, request).is_some_and(|entry| entry.uid == view.uid && entry.revision < view.revision);
-    request.containers_hash == containers_hash && views.iter().any(newer)
+/// Returns whether the revision of a config has grown because of other pods only. Always `false` if the agent has other
+/// containers, which only a stale replica does not replace, as the agent would take them over with the answer.
+pub(super) fn has_newer_revision(views: &[ConfigView], request: &PollRequest, containers_hash: &str) -> bool {
+    let is_newer = |view: &ConfigView| {
+        agent_entry(view, request).is_some_and(|entry| entry.uid == view.uid && entry.revision < view.revision)
+    };
+    request.containers_hash == containers_hash && views.iter().any(is_newer)
 }
 
-fn entry_of<'a>(view: &ConfigView, request: &'a PollRequest) -> Option<&'a HeldConfig> {
+fn agent_entry<'a>(view: &ConfigView, request: &'a PollRequest) -> Option<&'a HeldConfig> {
     request.configs.iter().find(|entry| entry.name == view.name)
 }
 
-/// Returns for how long the answer waits: only where nothing differs but configs whose return is spread.
-pub(super) fn spread(views: &[ConfigView], request: &PollRequest, containers_hash: &str) -> Option<Duration> {
-    let spread: Option<Vec<Duration>> = differing(views, request).map(|view| view.spread).collect();
-    spread.filter(|_| request.containers_hash == containers_hash)?.into_iter().max()
+/// Returns how long the answer is delayed, if nothing differs but configs whose return is spread.
+pub(super) fn spread_delay(views: &[ConfigView], request: &PollRequest, containers_hash: &str) -> Option<Duration> {
+    let delays: Option<Vec<Duration>> = differing_views(views, request).map(|view| view.spread).collect();
+    delays.filter(|_| request.containers_hash == containers_hash)?.into_iter().max()
 }
 
 fn compare(view: &ConfigView, entry: Option<&HeldConfig>) -> PollDecision {
     let Some(entry) = entry else { return PollDecision::Answer };
     let reason = view.content.as_ref().err().map(|problem| problem.reason);
     if view.uid.is_empty() && entry.problem == reason {
-        // What it is to the agent that it had of a config which is gone is the agent's affair; the reason is enough.
+        // The agent decides what to do with its copy of a config that is gone; it only has to know the reason.
         return PollDecision::Hold;
     }
     if entry.uid != view.uid {
@@ -65,22 +85,22 @@ fn compare(view: &ConfigView, entry: Option<&HeldConfig>) -> PollDecision {
     if view.revision < entry.revision {
         return PollDecision::Behind;
     }
-    let same_content = match &view.content {
+    let has_content = match &view.content {
         Ok(content) => entry.version == view.version && entry.sha256 == content.sha256,
         Err(_) => true,
     };
-    if entry.problem == reason && same_content { PollDecision::Hold } else { PollDecision::Answer }
+    if entry.problem == reason && has_content { PollDecision::Hold } else { PollDecision::Answer }
 }
 
 /// A reply, ready to be sent.
 pub(super) struct ComposedReply {
-    /// The head behind its length, then each block behind its length.
+    /// The head after its length, then each block after its length.
     pub(super) body: Vec<Bytes>,
     /// The indexes of the views whose block is in the body.
     pub(super) blocks: Vec<usize>,
 }
 
-/// Makes a reply: a block for each content that the agent does not have.
+/// Makes a reply, with a block for each content that the agent does not have.
 pub(super) fn compose(
     views: &[ConfigView],
     request: &PollRequest,
@@ -89,7 +109,7 @@ pub(super) fn compose(
 ) -> Result<ComposedReply, serde_json::Error> {
     let mut blocks = Vec::new();
     let config = |(index, view): (usize, &ConfigView)| {
-        let entry = entry_of(view, request);
+        let entry = agent_entry(view, request);
         let content = view.content.as_ref().ok();
         let block = content.filter(|content| entry.is_none_or(|entry| entry.sha256 != content.sha256));
         if block.is_some() {
@@ -113,24 +133,21 @@ pub(super) fn compose(
         containers_hash: pod.containers_hash.clone(),
         settings,
     };
-    let mut first = vec![0; 4];
-    serde_json::to_writer(&mut first, &head)?;
-    let length = length(first.len() - 4);
-    first[..4].copy_from_slice(&length);
-    let mut body = vec![Bytes::from(first)];
+    let head = serde_json::to_vec(&head)?;
+    let mut body = vec![Bytes::from([&encode_length(head.len())[..], &head].concat())];
     for content in blocks.iter().filter_map(|&index| views[index].content.as_ref().ok()) {
-        body.push(Bytes::copy_from_slice(&self::length(content.block.len())));
+        body.push(Bytes::copy_from_slice(&encode_length(content.block.len())));
         body.push(content.block.clone());
     }
     Ok(ComposedReply { body, blocks })
 }
 
-/// Encodes a length; those of heads and blocks are far below 4 GiB.
-fn length(bytes: usize) -> [u8; 4] {
+/// Encodes the length of a head or block, which is far below 4 GiB.
+fn encode_length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-/// Returns a number for the state of a pod: an agent that gets the same again and again does not take it.
+/// Returns a hash of the state of a pod. An agent that gets the same state again and again does not take it.
 pub(super) fn fingerprint(views: &[ConfigView], containers_hash: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     containers_hash.hash(&mut hasher);
@@ -194,8 +211,12 @@ mod tests {
         PollRequest { configs, ..PollRequest::default() }
     }
 
+    fn freshness(stale: bool) -> Freshness {
+        if stale { Freshness::Stale } else { Freshness::Fresh }
+    }
+
     fn judge(view: &ConfigView, held: HeldConfig) -> PollDecision {
-        verdict(std::slice::from_ref(view), &request(vec![held]), "", false)
+        decide(std::slice::from_ref(view), &request(vec![held]), "", Freshness::Fresh)
     }
 
     #[test]
@@ -212,9 +233,10 @@ mod tests {
             PollDecision::Answer,
             "bootstrap"
         );
-        let nothing = verdict(std::slice::from_ref(&now), &request(Vec::new()), "", false);
+        let nothing = decide(std::slice::from_ref(&now), &request(Vec::new()), "", Freshness::Fresh);
         assert_eq!(nothing, PollDecision::Answer);
-        let containers = |stale| verdict(std::slice::from_ref(&now), &request(vec![held(&now)]), "other", stale);
+        let containers =
+            |stale| decide(std::slice::from_ref(&now), &request(vec![held(&now)]), "other", freshness(stale));
         assert_eq!(containers(false), PollDecision::Answer);
     }
 
@@ -226,7 +248,7 @@ mod tests {
         other.name = ConfigName::new("keys").unwrap();
         let both = [other, old];
         let held = vec![held(&view("u", 5, Ok(2)))];
-        assert_eq!(verdict(&both, &request(held), "changed", false), PollDecision::Behind);
+        assert_eq!(decide(&both, &request(held), "changed", Freshness::Fresh), PollDecision::Behind);
     }
 
     #[test]
@@ -234,7 +256,7 @@ mod tests {
         let now = view("u", 5, Ok(1));
         let later = view("u", 6, Ok(1));
         assert_eq!(judge(&later, held(&now)), PollDecision::Hold);
-        let newer = |view: &ConfigView| is_newer(std::slice::from_ref(view), &request(vec![held(&now)]), "");
+        let newer = |view: &ConfigView| has_newer_revision(std::slice::from_ref(view), &request(vec![held(&now)]), "");
         assert!(newer(&later) && !newer(&now) && !newer(&view("v", 9, Ok(1))));
         let passed =
             compose(&[later], &request(vec![held(&now)]), &PodState::default(), HubSettings::default()).unwrap();
@@ -246,8 +268,11 @@ mod tests {
         let here = view("u", 5, Ok(1));
         let stale = PollRequest { containers_hash: "a".to_owned(), ..request(vec![held(&here)]) };
         let later = [view("u", 6, Ok(1))];
-        assert_eq!(verdict(&later, &stale, "b", true), PollDecision::Hold);
-        assert!(is_newer(&later, &stale, "a") && !is_newer(&later, &stale, "b"), "nor beside a newer revision");
+        assert_eq!(decide(&later, &stale, "b", Freshness::Stale), PollDecision::Hold);
+        assert!(
+            has_newer_revision(&later, &stale, "a") && !has_newer_revision(&later, &stale, "b"),
+            "nor beside a newer revision"
+        );
     }
 
     #[test]
@@ -264,9 +289,12 @@ mod tests {
         keys.name = ConfigName::new("keys").unwrap();
         let agent = request(vec![held(&shop), held(&keys)]);
         let returns = ConfigView { spread: later, ..view("u", 6, Ok(2)) };
-        assert_eq!(spread(&[returns.clone(), keys.clone()], &agent, ""), later);
-        assert_eq!(spread(&[returns.clone(), ConfigView { uid: "w".to_owned(), ..keys.clone() }], &agent, ""), None);
-        assert_eq!(spread(&[returns, keys], &agent, "containers"), None, "they were started anew");
+        assert_eq!(spread_delay(&[returns.clone(), keys.clone()], &agent, ""), later);
+        assert_eq!(
+            spread_delay(&[returns.clone(), ConfigView { uid: "w".to_owned(), ..keys.clone() }], &agent, ""),
+            None
+        );
+        assert_eq!(spread_delay(&[returns, keys], &agent, "containers"), None, "they were started anew");
     }
 
     #[test]
@@ -297,17 +325,17 @@ mod tests {
         #[test]
         fn the_agent_that_took_it_in_is_held(view in any_view(), hash in "[ab]{0,1}", stale: bool) {
             let request = PollRequest { containers_hash: hash.clone(), ..request(vec![held(&view)]) };
-            prop_assert_eq!(verdict(&[view], &request, &hash, stale), PollDecision::Hold);
+            prop_assert_eq!(decide(&[view], &request, &hash, freshness(stale)), PollDecision::Hold);
         }
 
         #[test]
         fn nothing_older_is_ever_answered(now in any_view(), before in any_view(), hash in "[ab]{0,1}", stale: bool) {
             let request = PollRequest { containers_hash: hash, ..request(vec![held(&before)]) };
-            let verdict = verdict(std::slice::from_ref(&now), &request, "a", stale);
+            let decision = decide(std::slice::from_ref(&now), &request, "a", freshness(stale));
             if !now.uid.is_empty() && now.uid == before.uid && now.revision < before.revision {
-                prop_assert_eq!(verdict, PollDecision::Behind);
+                prop_assert_eq!(decision, PollDecision::Behind);
             }
-            if verdict == PollDecision::Hold && !now.uid.is_empty() {
+            if decision == PollDecision::Hold && !now.uid.is_empty() {
                 prop_assert_eq!(&now.uid, &before.uid);
                 let content = |view: &ConfigView| view.content.clone().map(|content| content.sha256.clone());
                 let content = |view: &ConfigView| content(view).map_err(|problem| problem.reason);
@@ -318,9 +346,9 @@ mod tests {
         #[test]
         fn what_was_answered_and_taken_in_is_not_answered_again(now in any_view(), before in any_view()) {
             let request = request(vec![held(&before)]);
-            if verdict(std::slice::from_ref(&now), &request, "", false) == PollDecision::Answer {
+            if decide(std::slice::from_ref(&now), &request, "", Freshness::Fresh) == PollDecision::Answer {
                 let next = super::tests::request(vec![held(&now)]);
-                prop_assert_eq!(verdict(std::slice::from_ref(&now), &next, "", false), PollDecision::Hold);
+                prop_assert_eq!(decide(std::slice::from_ref(&now), &next, "", Freshness::Fresh), PollDecision::Hold);
             }
         }
     }

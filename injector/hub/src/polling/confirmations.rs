@@ -1,8 +1,10 @@
-//! Confirms that this replica knows a config as the API server has it: by a read that began after a connection did, shared by all who wait.
+//! Confirms that this replica knows a config as the API server has it: by a read that began after the connection,
+//! shared by all polls that wait for it.
 //!
-//! An agent that comes from another replica may not have learned there of the newest revision, because nothing changed for its pod.
-//! This replica may know less, and think of an older version as a new one. Its watch does not show that: bookmarks say what the API
-//! server's own cache has seen. A read without a resourceVersion does, because it goes to etcd.
+//! An agent that comes from another replica may not have learned there of the newest revision, because nothing changed
+//! for its pod. This replica may know less, and take an older version for a new one. Its watch does not show that, as
+//! bookmarks only say what the API server's own cache has seen. A read without a resourceVersion does, because it goes
+//! to etcd.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -23,25 +25,26 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long one read may take.
+/// The maximum duration of one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Waits after reads that have confirmed nothing. The longest is shorter than a poll waits for an answer to be confirmed.
+/// The delays after reads that have confirmed nothing. The longest is shorter than the wait of a poll for a
+/// confirmation.
 const READ_BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(3) };
-/// How long a slot rests whose read the API server has refused because it has too much to do.
-const BUSY_SLOT_PAUSE: Duration = Duration::from_millis(500);
+/// The delay until a slot is free again whose read the API server has refused because it has too much to do.
+const BUSY_SLOT_DELAY: Duration = Duration::from_millis(500);
 /// The maximum number of reads at the same time.
 const MAX_CONCURRENT_READS: usize = 16;
 
-/// Reads configs as they are stored now.
+/// A source of configs as they are stored now.
 pub trait ConfigSource: Send + Sync + 'static {
-    /// Returns the config; `None` where there is none.
+    /// Reads the config; `None` if there is none.
     fn read<'a>(&'a self, key: &'a ConfigKey) -> BoxFuture<'a, Result<Option<VersionedConfig>, ConfigError>>;
 }
 
-/// The reason why a config was not read.
+/// Why a config was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The API server is to be asked less.
+    /// The API server has too much to do.
     #[error("the API server has too much to do")]
     Busy,
     /// A later read may succeed.
@@ -63,16 +66,16 @@ impl ConfigSource for Client {
     }
 }
 
-/// How well one config is known.
+/// The confirmation of one config.
 #[derive(Default)]
 struct Confirmation {
-    /// All changes until then are known.
+    /// The time until which all changes are known.
     until: watch::Sender<Option<Instant>>,
-    /// The latest time that somebody waits for.
+    /// The latest time that a poll waits for.
     needed: Option<Instant>,
     /// Whether the config is being read.
-    reading: bool,
-    /// Reads in a row that have confirmed nothing.
+    is_reading: bool,
+    /// The number of reads in a row that have confirmed nothing.
     failures: u32,
 }
 
@@ -90,61 +93,61 @@ impl Confirmations {
     }
 
     /// Returns whether the index has all changes of the config until `since`.
-    pub(crate) fn holds(&self, key: &ConfigKey, since: Instant) -> bool {
+    pub(crate) fn is_confirmed(&self, key: &ConfigKey, since: Instant) -> bool {
         self.by_config.lock().get(key).is_some_and(|entry| *entry.until.borrow() >= Some(since))
     }
 
     /// Waits until the index has all changes of these configs until `since`.
-    pub(crate) async fn confirmed(self: &Arc<Self>, keys: &[ConfigKey], since: Instant) {
+    pub(crate) async fn wait_until_confirmed(self: &Arc<Self>, keys: &[ConfigKey], since: Instant) {
         let waits = keys.iter().map(|key| {
-            let mut until = self.ask(key, since);
-            // Its sender stays for as long as somebody waits.
+            let mut until = self.request_read(key, since);
+            // The sender stays while a receiver waits.
             async move { drop(until.wait_for(|until| *until >= Some(since)).await) }
         });
         join_all(waits.collect::<Vec<_>>()).await;
     }
 
-    fn ask(self: &Arc<Self>, key: &ConfigKey, since: Instant) -> watch::Receiver<Option<Instant>> {
+    fn request_read(self: &Arc<Self>, key: &ConfigKey, since: Instant) -> watch::Receiver<Option<Instant>> {
         let mut by_config = self.by_config.lock();
         let entry = by_config.entry(key.clone()).or_default();
         entry.needed = entry.needed.max(Some(since));
         let until = entry.until.subscribe();
-        if *until.borrow() < Some(since) && !mem::replace(&mut entry.reading, true) {
+        if *until.borrow() < Some(since) && !mem::replace(&mut entry.is_reading, true) {
             tokio::spawn(Arc::clone(self).read(key.clone()));
         }
         until
     }
 
-    /// Reads until nobody waits for more.
+    /// Reads until no poll waits for more.
     async fn read(self: Arc<Self>, key: ConfigKey) {
         loop {
             // The semaphore is never closed.
             let slot = self.slots.acquire().await;
             let began = Instant::now();
-            let confirmed = match timeout(READ_TIMEOUT, self.source.read(&key)).await {
+            let is_confirmed = match timeout(READ_TIMEOUT, self.source.read(&key)).await {
                 Ok(Ok(config)) => self.index.put_read_config(&key, config),
                 Ok(Err(error)) => {
                     tracing::debug!(config = %key, error = chain(&error), "config not confirmed");
                     if matches!(error, ConfigError::Busy) {
-                        sleep(with_jitter(BUSY_SLOT_PAUSE)).await;
+                        sleep(with_jitter(BUSY_SLOT_DELAY)).await;
                     }
                     false
                 }
                 Err(_) => false,
             };
             drop(slot);
-            match self.has_read(&key, confirmed.then_some(began)) {
-                Some(wait) => sleep(wait).await,
+            match self.record_read(&key, is_confirmed.then_some(began)) {
+                Some(delay) => sleep(delay).await,
                 None => return,
             }
         }
     }
 
-    /// Takes the result of a read. Returns how long until the next one, if somebody waits for it.
-    fn has_read(&self, key: &ConfigKey, until: Option<Instant>) -> Option<Duration> {
+    /// Records the result of a read. Returns the delay until the next one, if a poll waits for it.
+    fn record_read(&self, key: &ConfigKey, until: Option<Instant>) -> Option<Duration> {
         let mut by_config = self.by_config.lock();
         let entry = by_config.get_mut(key)?;
-        let wait = if until.is_some() {
+        let delay = if until.is_some() {
             entry.until.send_replace(until);
             entry.failures = 0;
             Duration::ZERO
@@ -152,13 +155,13 @@ impl Confirmations {
             entry.failures = entry.failures.saturating_add(1);
             with_jitter(READ_BACKOFF.wait(entry.failures))
         };
-        entry.reading = until < entry.needed && entry.until.receiver_count() > 0;
-        entry.reading.then_some(wait)
+        entry.is_reading = until < entry.needed && entry.until.receiver_count() > 0;
+        entry.is_reading.then_some(delay)
     }
 
-    /// Forgets what nobody waits for and pods do not use any more.
-    pub(crate) fn retain(&self, used: impl Fn(&ConfigKey) -> bool) {
-        self.by_config.lock().retain(|key, entry| entry.reading || entry.until.receiver_count() > 0 || used(key));
+    /// Removes the configs that no poll waits for and no pod uses any more.
+    pub(crate) fn retain(&self, is_used: impl Fn(&ConfigKey) -> bool) {
+        self.by_config.lock().retain(|key, entry| entry.is_reading || entry.until.receiver_count() > 0 || is_used(key));
     }
 }
 
@@ -196,7 +199,7 @@ mod tests {
         let source = Arc::new(Refusing { busy, reads: AtomicUsize::default() });
         let confirmations = Confirmations::new(Arc::default(), Arc::clone(&source) as _);
         let keys: Vec<ConfigKey> = (0..configs).map(key).collect();
-        let waiting = confirmations.confirmed(&keys, Instant::now());
+        let waiting = confirmations.wait_until_confirmed(&keys, Instant::now());
         assert!(timeout(Duration::from_millis(millis), waiting).await.is_err());
         source.reads.load(Ordering::Relaxed)
     }

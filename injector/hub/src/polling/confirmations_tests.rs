@@ -8,8 +8,9 @@ fn shop() -> ConfigKey {
     ConfigKey::parse("ns", "shop").unwrap()
 }
 
-/// The watch of this replica shows that pods run version 2 at revision 2, which was bad: etcd has version 1 again, at revision 3. Another
-/// replica, which knew, passed nothing of it on: it was never assigned version 2. This is what it polls with.
+/// The watch of this replica shows that pods run version 2 at revision 2, which was bad: etcd has version 1 again, at
+/// revision 3. Another replica, which knew, passed nothing of it on: it was never assigned version 2. This is what it
+/// polls with.
 async fn misses_a_return() -> (Fixture, PollRequest, VersionedConfig) {
     let mut fixture = Fixture::with_one();
     let held = after(&fixture.head(PollRequest::default()).await);
@@ -40,7 +41,7 @@ async fn a_replica_that_cannot_ask_etcd_gives_nothing_new_to_who_comes() {
     let started = Instant::now();
     let (reply, result) = fixture.poll(held).await;
     assert_eq!((reply.status, result), (StatusCode::SERVICE_UNAVAILABLE, PollResult::Behind));
-    assert_eq!(started.elapsed(), Settings::default().behind);
+    assert_eq!(started.elapsed(), Settings::default().behind_timeout);
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +121,7 @@ async fn the_time_to_confirm_begins_anew_with_each_change() {
     fixture.etcd.stores(Stores::Silence);
     fixture.put("keys", 2, Some(&two));
     let started = Instant::now();
-    assert_eq!((poll.await.1, started.elapsed()), (PollResult::Behind, Settings::default().behind));
+    assert_eq!((poll.await.1, started.elapsed()), (PollResult::Behind, Settings::default().behind_timeout));
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,7 +132,7 @@ async fn a_step_of_others_is_no_answer_and_its_revision_is_passed_on() {
     for interrupted in [true, false] {
         let (hub, held) = (Arc::clone(&fixture.hub), held.clone());
         let (mut polls, started) = (ConnectionPolls::default(), Instant::now());
-        let interrupt = Arc::clone(&polls.interrupted);
+        let interrupt = Arc::clone(&polls.interrupt);
         let poll = async move { hub.polling.poll(&session("u"), held, &mut polls).await };
         tokio::pin!(poll);
         assert!(poll.as_mut().now_or_never().is_none());

@@ -1,4 +1,5 @@
-//! The polls of one connection: an agent that gets a reply, asks again and gets the same does not take it, so it waits ever longer.
+//! The polls of one connection. An agent that asks again after a reply, and would get the same one, does not take it,
+//! so the reply is delayed ever longer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,30 +7,36 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The longest pause before the same reply is sent over one connection again.
-const MAX_PAUSE: Duration = Duration::from_mins(1);
+/// The maximum delay before the same reply is sent over one connection again.
+const MAX_REPEAT_DELAY: Duration = Duration::from_mins(1);
+
+/// The last reply that was sent.
+#[derive(Debug)]
+struct SentReply {
+    fingerprint: u64,
+    at: Instant,
+    /// The number of times it was repeated.
+    repeats: u32,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionPolls {
-    /// The fingerprint of the last reply, and when it was sent.
-    last: Option<(u64, Instant)>,
-    /// How often it was repeated.
-    repeats: u32,
-    /// The agent has something to say, and wants the poll that is held to end.
-    pub(crate) interrupted: Arc<Notify>,
+    last_reply: Option<SentReply>,
+    /// Notified when the agent wants to send a request, and the held poll to end.
+    pub(crate) interrupt: Arc<Notify>,
 }
 
 impl ConnectionPolls {
-    /// Returns when a reply may be sent; `None` is now.
+    /// Returns the time before which a reply may not be sent, if it is a repetition.
     pub(super) fn not_before(&self, fingerprint: u64) -> Option<Instant> {
-        let (_, at) = self.last.filter(|(last, _)| *last == fingerprint)?;
-        let pause = Duration::from_secs(1) * 2_u32.saturating_pow(self.repeats.min(10));
-        Some(at + pause.min(MAX_PAUSE))
+        let last = self.last_reply.as_ref().filter(|last| last.fingerprint == fingerprint)?;
+        let delay = Duration::from_secs(1) * 2_u32.saturating_pow(last.repeats.min(10));
+        Some(last.at + delay.min(MAX_REPEAT_DELAY))
     }
 
-    pub(super) fn sent(&mut self, fingerprint: u64) {
-        let same = self.last.is_some_and(|(last, _)| last == fingerprint);
-        self.repeats = if same { self.repeats + 1 } else { 0 };
-        self.last = Some((fingerprint, Instant::now()));
+    pub(super) fn record_reply(&mut self, fingerprint: u64) {
+        let previous = self.last_reply.take().filter(|last| last.fingerprint == fingerprint);
+        let repeats = previous.map_or(0, |last| last.repeats + 1);
+        self.last_reply = Some(SentReply { fingerprint, at: Instant::now(), repeats });
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent's long poll gets, and when: it is held until something of the pod's own differs from what the agent has.
+//! Long polls of agents: each is held until something of the pod's own differs from what the agent has.
 
 mod answer;
 mod confirmations;

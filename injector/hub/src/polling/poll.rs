@@ -1,4 +1,5 @@
-//! A poll: held until something of the pod's own differs from what the agent has, the agent or this replica ends it, or its time is over.
+//! Holds a poll until something of the pod's own differs from what the agent has, the agent or this replica ends it, or
+//! its time is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,9 @@ use nudge_protocol::hub::{HubReason, MAX_WAIT_SECONDS, PollRequest};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::answer::{PollDecision, compose, differing, fingerprint, is_newer, spread, verdict};
+use super::answer::{
+    Freshness, PollDecision, compose, decide, differing_views, fingerprint, has_newer_revision, spread_delay,
+};
 use super::confirmations::Confirmations;
 use super::connection_polls::ConnectionPolls;
 use crate::callers::{Authentication, PollSlots, Session};
@@ -24,18 +27,18 @@ use crate::reply::{Refusal, Reply};
 use crate::reporting::PodConditions;
 use crate::settings::Settings;
 
-/// The longest uid or hash in a poll, in bytes.
+/// The maximum bytes of a uid or hash in a poll.
 const MAX_TEXT_BYTES: usize = 128;
 
-/// How a poll ends.
+/// The end of a poll.
 type PollEnd = (Reply, PollResult);
 
-/// What a poll waits for before it looks again.
+/// What a poll waits for before it is evaluated again.
 struct Wait {
     until: Instant,
     /// The configs that are to be confirmed.
     unconfirmed: Vec<ConfigKey>,
-    /// Contents that are being read.
+    /// The contents that are being fetched.
     fetching: Vec<watch::Receiver<()>>,
 }
 
@@ -44,17 +47,17 @@ struct HeldPoll<'a> {
     session: &'a Session,
     request: PollRequest,
     started: Instant,
-    /// When the agent is answered that nothing has changed.
+    /// The time at which the agent is answered that nothing has changed.
     deadline: Instant,
-    /// Until when an answer waits to be confirmed, since there is one.
-    patience: Option<Instant>,
-    /// When the change came that is to be answered.
-    changed: Option<Instant>,
-    /// The versions that only a restart brings to the pod, when it was last looked at.
-    restarts: Vec<VersionName>,
+    /// The time until which an answer waits for its confirmation, while there is one.
+    confirm_deadline: Option<Instant>,
+    /// The time of the change that is to be answered.
+    changed_at: Option<Instant>,
+    /// The versions that only a restart brings to the pod, as of the last evaluation.
+    restart_versions: Vec<VersionName>,
 }
 
-/// Answers polls.
+/// The parts of the hub that answer polls.
 pub(crate) struct Polling {
     pub(crate) index: Arc<Index>,
     pub(crate) settings: Arc<Settings>,
@@ -76,94 +79,101 @@ impl Polling {
         polls: &mut ConnectionPolls,
     ) -> PollEnd {
         let started = Instant::now();
-        let wait = Duration::from_secs(request.wait_seconds.min(MAX_WAIT_SECONDS).into());
-        // The next poll has the token reviewed again.
-        let deadline = (started + wait).min(session.until.max(started));
+        let max_wait = Duration::from_secs(request.wait_seconds.min(MAX_WAIT_SECONDS).into());
+        // The poll ends with the session, so that the next one has the token reviewed again.
+        let deadline = (started + max_wait).min(session.until.max(started));
         let entry = match self.authentication.pod(&session.caller) {
             Ok(entry) => entry,
-            Err(refusal) => return refused(refusal),
+            Err(refusal) => return refusal_end(refusal),
         };
-        bound(&mut request, &entry.state);
+        bound_request(&mut request, &entry.state);
         let mut changes = entry.subscribe();
         drop(entry);
         let poll_slot = self.poll_slots.take(session.caller.uid.as_str());
-        let _held = self.metrics.held_poll();
-        let mut poll =
-            HeldPoll { session, request, started, deadline, patience: None, changed: None, restarts: vec![] };
-        let interrupted = Arc::clone(&polls.interrupted);
+        let _count = self.metrics.count_held_poll();
+        let mut poll = HeldPoll {
+            session,
+            request,
+            started,
+            deadline,
+            confirm_deadline: None,
+            changed_at: None,
+            restart_versions: Vec::new(),
+        };
+        let interrupt = Arc::clone(&polls.interrupt);
         loop {
             changes.borrow_and_update();
-            let Wait { until, unconfirmed, fetching } = match self.look(&mut poll, polls) {
+            let Wait { until, unconfirmed, fetching } = match self.evaluate(&mut poll, polls) {
                 Ok(wait) => wait,
                 Err(end) => return end,
             };
             tokio::select! {
-                // It fails when the pod is gone, which is seen above.
-                _ = changes.changed() => poll.changed = Some(Instant::now()),
-                () = self.confirmations.confirmed(&unconfirmed, session.from.since), if !unconfirmed.is_empty() => {}
-                () = fetch_ended(fetching), if !fetching.is_empty() => {}
-                () = sleep_until(until) => poll.changed = None,
-                () = poll_slot.lost() => return self.end(&poll, PollResult::Superseded),
-                () = interrupted.notified() => return self.end(&poll, PollResult::Interrupted),
-                () = self.drain.sent_away() => return (Reply::draining(), PollResult::Draining),
+                // This fails when the pod is gone, which the next evaluation finds out.
+                _ = changes.changed() => poll.changed_at = Some(Instant::now()),
+                () = self.confirmations.wait_until_confirmed(&unconfirmed, session.from.since), if !unconfirmed.is_empty() => {}
+                () = wait_for_fetch(fetching), if !fetching.is_empty() => {}
+                () = sleep_until(until) => poll.changed_at = None,
+                () = poll_slot.wait_until_lost() => return self.end_early(&poll, PollResult::Superseded),
+                () = interrupt.notified() => return self.end_early(&poll, PollResult::Interrupted),
+                () = self.drain.wait_for_turn() => return (Reply::draining(), PollResult::Draining),
             }
         }
     }
 
     /// Decides whether the poll ends now: returns what it waits for, or its end.
-    fn look(&self, poll: &mut HeldPoll<'_>, polls: &mut ConnectionPolls) -> Result<Wait, PollEnd> {
+    fn evaluate(&self, poll: &mut HeldPoll<'_>, polls: &mut ConnectionPolls) -> Result<Wait, PollEnd> {
         let HeldPoll { session, started, deadline, .. } = *poll;
-        let pod = self.authentication.pod(&session.caller).map_err(refused)?.state;
-        let ConfigViews { views, fetching, again } = self.views(&pod, &poll.request);
-        let (now, resolved) = (Instant::now(), started + self.settings.resolve);
-        let resolves = !fetching.is_empty() && now < resolved;
+        let pod = self.authentication.pod(&session.caller).map_err(refusal_end)?.state;
+        let ConfigViews { views, fetching, next_check } = self.views(&pod, &poll.request);
+        let (now, resolve_deadline) = (Instant::now(), started + self.settings.resolve_timeout);
+        let is_resolving = !fetching.is_empty() && now < resolve_deadline;
         let wait = |until| Ok(Wait { until, unconfirmed: Vec::new(), fetching });
-        if resolves {
-            // Worth more than to answer that it is worth waiting for.
-            return wait(resolved);
+        if is_resolving {
+            // The content is worth more to the agent than the answer that it is being fetched.
+            return wait(resolve_deadline);
         }
         self.note_restarts(poll, &pod, &views);
         let request = &poll.request;
-        let stale = self.is_stale(&pod);
-        let verdict = verdict(&views, request, &pod.containers_hash, stale);
-        if verdict == PollDecision::Hold {
-            poll.patience = None;
+        let freshness = self.freshness(&pod);
+        let decision = decide(&views, request, &pod.containers_hash, freshness);
+        if decision == PollDecision::Hold {
+            poll.confirm_deadline = None;
             if now >= deadline {
-                return Err(self.unchanged(&pod, &views, request, PollResult::Unchanged));
+                return Err(self.end_unchanged(&pod, &views, request, PollResult::Unchanged));
             }
-            // Another replica may know better than one whose watches are silent. Where none does, this is what it costs.
-            if stale && now >= started + self.settings.stale {
-                return Err(behind("this replica of the hub has heard nothing from the API server"));
+            // Another replica may know more than a stale one. If none does, the agent has polled once in vain.
+            if freshness == Freshness::Stale && now >= started + self.settings.max_watch_silence {
+                return Err(behind_end("this replica of the hub has heard nothing from the API server"));
             }
-            let look = now + self.settings.stale;
-            return wait(again.map_or(deadline, |again| again.min(deadline)).min(look));
+            let stale_check = now + self.settings.max_watch_silence;
+            return wait(next_check.map_or(deadline, |time| time.min(deadline)).min(stale_check));
         }
-        // Something is to be answered, by a replica that may have missed what the agent was answered before it came.
-        let keys = differing(&views, request).map(|view| ConfigKey::new(&*pod.namespace, view.name.clone()));
+        // This replica may have missed what another one answered the agent before this connection.
+        let keys = differing_views(&views, request).map(|view| ConfigKey::new(&*pod.namespace, view.name.clone()));
         let unconfirmed: Vec<ConfigKey> =
-            keys.filter(|key| !self.confirmations.holds(key, session.from.since)).collect();
-        if verdict == PollDecision::Behind || !unconfirmed.is_empty() {
-            let until = *poll.patience.get_or_insert(now + self.settings.behind);
+            keys.filter(|key| !self.confirmations.is_confirmed(key, session.from.since)).collect();
+        if decision == PollDecision::Behind || !unconfirmed.is_empty() {
+            let until = *poll.confirm_deadline.get_or_insert(now + self.settings.behind_timeout);
             if now >= until {
-                return Err(behind(match verdict {
+                return Err(behind_end(match decision {
                     PollDecision::Behind => "this replica of the hub knows less than the agent",
                     _ => "this replica of the hub can't confirm what it knows",
                 }));
             }
             return Ok(Wait { unconfirmed, ..wait(until)? });
         }
-        poll.patience = None;
-        let print = fingerprint(&views, &pod.containers_hash);
-        let spread = spread(&views, request, &pod.containers_hash);
-        let send_time = polls.not_before(print).max(spread.map(|left| now + left));
+        poll.confirm_deadline = None;
+        let fingerprint = fingerprint(&views, &pod.containers_hash);
+        let delay = spread_delay(&views, request, &pod.containers_hash);
+        let send_time = polls.not_before(fingerprint).max(delay.map(|delay| now + delay));
         match send_time.filter(|time| *time > now) {
-            Some(_) if now >= deadline => Err((Reply::nothing(), PollResult::Unchanged)),
+            Some(_) if now >= deadline => Err((Reply::empty(), PollResult::Unchanged)),
             Some(time) => wait(time.min(deadline)),
             None => {
-                if let Some(at) = poll.changed {
-                    self.metrics.answered_after(now.duration_since(at).as_secs_f64());
+                if let Some(changed_at) = poll.changed_at {
+                    self.metrics.observe_answer_time(now.duration_since(changed_at));
                 }
-                polls.sent(print);
+                polls.record_reply(fingerprint);
                 Err(self.deliver(session, &pod, &views, request))
             }
         }
@@ -173,43 +183,53 @@ impl Polling {
         config_views(&self.index, &self.contents, pod, |name| AgentCopy::polled(request, name))
     }
 
-    /// Returns whether this replica may not know the newest of the pod's namespace, because a watch is silent.
-    fn is_stale(&self, pod: &PodState) -> bool {
-        self.index.silent_watch_in(&pod.namespace, self.settings.stale).is_some()
+    /// Returns whether this replica knows the newest state of the pod's namespace.
+    fn freshness(&self, pod: &PodState) -> Freshness {
+        match self.index.silent_watch_in(&pod.namespace, self.settings.max_watch_silence) {
+            Some(_) => Freshness::Stale,
+            None => Freshness::Fresh,
+        }
     }
 
-    /// Has the condition say what only a restart brings to the pod: it is no change for the agent, so no report follows.
+    /// Has the condition updated when other versions need a restart of the pod. Nothing changes for the agent, so no
+    /// report follows.
     fn note_restarts(&self, poll: &mut HeldPoll<'_>, pod: &PodState, views: &[ConfigView]) {
-        let restarts: Vec<VersionName> = views.iter().filter_map(|view| view.restart_version.clone()).collect();
-        if restarts != poll.restarts {
-            poll.restarts = restarts;
-            self.conditions.look_at(pod);
+        let versions: Vec<VersionName> = views.iter().filter_map(|view| view.restart_version.clone()).collect();
+        if versions != poll.restart_versions {
+            poll.restart_versions = versions;
+            self.conditions.enqueue(pod);
         }
     }
 
     /// Ends a poll before its time.
-    fn end(&self, poll: &HeldPoll<'_>, result: PollResult) -> PollEnd {
+    fn end_early(&self, poll: &HeldPoll<'_>, result: PollResult) -> PollEnd {
         let pod = match self.authentication.pod(&poll.session.caller) {
             Ok(entry) => entry.state,
-            Err(refusal) => return refused(refusal),
+            Err(refusal) => return refusal_end(refusal),
         };
         let ConfigViews { views, .. } = self.views(&pod, &poll.request);
-        match verdict(&views, &poll.request, &pod.containers_hash, self.is_stale(&pod)) {
-            PollDecision::Hold => self.unchanged(&pod, &views, &poll.request, result),
-            // The next poll is answered with it.
-            PollDecision::Answer | PollDecision::Behind => (Reply::nothing(), result),
+        match decide(&views, &poll.request, &pod.containers_hash, self.freshness(&pod)) {
+            PollDecision::Hold => self.end_unchanged(&pod, &views, &poll.request, result),
+            // The next poll is answered with the difference.
+            PollDecision::Answer | PollDecision::Behind => (Reply::empty(), result),
         }
     }
 
-    /// Answers that nothing of the pod's own has changed. The agent learns of newer revisions all the same, so that no replica that knows less
-    /// can take it back.
-    fn unchanged(&self, pod: &PodState, views: &[ConfigView], request: &PollRequest, result: PollResult) -> PollEnd {
-        if !is_newer(views, request, &pod.containers_hash) {
-            return (Reply::nothing(), result);
+    /// Answers that nothing of the pod's own has changed. The agent learns of newer revisions nevertheless, so that a
+    /// replica that knows less can't take it back.
+    fn end_unchanged(
+        &self,
+        pod: &PodState,
+        views: &[ConfigView],
+        request: &PollRequest,
+        result: PollResult,
+    ) -> PollEnd {
+        if !has_newer_revision(views, request, &pod.containers_hash) {
+            return (Reply::empty(), result);
         }
         match compose(views, request, pod, self.settings.agents) {
             Ok(composed) => (Reply::poll(composed.body), result),
-            Err(error) => internal(&error),
+            Err(error) => internal_error(&error),
         }
     }
 
@@ -217,40 +237,39 @@ impl Polling {
         match compose(views, request, pod, self.settings.agents) {
             Ok(composed) => {
                 for view in composed.blocks.iter().filter_map(|&index| views.get(index)) {
-                    self.metrics.block_sent();
-                    self.authentication.audit.delivered(session, view);
+                    self.metrics.count_block();
+                    self.authentication.audit.log_delivery(session, view);
                 }
                 for view in views {
                     if let Err(problem) = &view.content
                         && problem.reason == HubReason::NotAllowed
                     {
-                        self.authentication.audit.withheld(session, view, &problem.message);
+                        self.authentication.audit.log_withheld(session, view, &problem.message);
                     }
                 }
                 (Reply::poll(composed.body), PollResult::Changed)
             }
-            Err(error) => internal(&error),
+            Err(error) => internal_error(&error),
         }
     }
 }
 
-/// Waits for the first of what is being read, which must not be nothing.
-async fn fetch_ended(mut fetching: Vec<watch::Receiver<()>>) {
-    // One whose fetch was given up says so, too.
+/// Waits until one of the fetches, of which there must be at least one, ends or is given up.
+async fn wait_for_fetch(mut fetching: Vec<watch::Receiver<()>>) {
     drop(select_all(fetching.iter_mut().map(|end| Box::pin(end.changed()))).await);
 }
 
-fn behind(why: &'static str) -> PollEnd {
+fn behind_end(why: &'static str) -> PollEnd {
     (Refusal::Unavailable(why).into(), PollResult::Behind)
 }
 
-fn internal(error: &serde_json::Error) -> PollEnd {
+fn internal_error(error: &serde_json::Error) -> PollEnd {
     tracing::error!(%error, "reply not made, which is a bug");
     (Refusal::Internal.into(), PollResult::Refused)
 }
 
-/// Keeps of a request, which may be held for minutes, what is about the configs of the pod.
-fn bound(request: &mut PollRequest, pod: &PodState) {
+/// Reduces a request, which may be held for minutes, to the configs of the pod.
+fn bound_request(request: &mut PollRequest, pod: &PodState) {
     request.agent = String::new();
     clip(&mut request.containers_hash);
     request.configs.retain(|config| pod.configs.contains(&config.name));
@@ -266,7 +285,7 @@ fn clip(text: &mut String) {
     *text = bounded_text::clip(std::mem::take(text), MAX_TEXT_BYTES);
 }
 
-fn refused(refusal: Refusal) -> PollEnd {
+fn refusal_end(refusal: Refusal) -> PollEnd {
     let result = match refusal {
         Refusal::Unavailable(_) => PollResult::Unavailable,
         _ => PollResult::Refused,
@@ -290,7 +309,10 @@ mod tests {
             json!({"agent": "a".repeat(9999), "configs": many, "containersHash": "h".repeat(9999)}),
         )
         .unwrap();
-        bound(&mut request, &PodState { configs: vec![ConfigName::new("shop").unwrap()], ..PodState::default() });
+        bound_request(
+            &mut request,
+            &PodState { configs: vec![ConfigName::new("shop").unwrap()], ..PodState::default() },
+        );
         assert_eq!((request.configs.len(), request.configs[0].name.as_str()), (1, "shop"));
         assert!(serde_json::to_string(&request).unwrap().len() < 1024);
     }

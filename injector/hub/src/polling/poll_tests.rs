@@ -104,7 +104,7 @@ async fn agents_are_sent_away_one_after_the_other() {
         assert_eq!((reply.status, result), (StatusCode::SERVICE_UNAVAILABLE, PollResult::Draining));
         assert!(reply.close);
     }
-    assert!(started.elapsed() <= Settings::default().drain);
+    assert!(started.elapsed() <= Settings::default().drain_period);
 }
 
 #[tokio::test(start_paused = true)]

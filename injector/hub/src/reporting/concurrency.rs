@@ -1,9 +1,11 @@
-//! Bounds the number of writes that run at the same time: as many as the API server answers quickly. Pure: times are arguments.
+//! Limits the number of writes that run at the same time to as many as the API server answers quickly. Pure: times are
+//! arguments.
 //!
-//! The limit grows by one with each round of quick answers, and shrinks by a share where the server refuses or is slow (D. Chiu, R. Jain,
-//! "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance", 1989). Until it first shrinks, it doubles with each round (V.
-//! Jacobson, "Congestion Avoidance and Control", 1988). Slow is measured by the quickest answers of the last minute, as TCP Vegas does, and
-//! <https://github.com/Netflix/concurrency-limits> does in front of services.
+//! The limit grows by one with each round of quick answers, and shrinks by a factor when the server refuses or is slow
+//! (D. Chiu, R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance", 1989). Until it
+//! first shrinks, it doubles with each round (V. Jacobson, "Congestion Avoidance and Control", 1988). An answer is slow
+//! by comparison with the quickest answers of the last minute, as in TCP Vegas, and in
+//! <https://github.com/Netflix/concurrency-limits> in front of services.
 
 use std::time::Duration;
 
@@ -11,92 +13,103 @@ use nudge_protocol::backoff::Backoff;
 use tokio::time::Instant;
 
 /// The limit before the first answer.
-const FIRST: f64 = 8.0;
-/// The highest limit of one replica.
+const INITIAL_LIMIT: f64 = 8.0;
+/// The maximum limit of one replica.
 pub(super) const MAX_LIMIT: usize = 64;
-/// What is left of the limit when it shrinks.
-const SHRINK: f64 = 0.7;
-/// An answer is slow that takes this many times as long as the quickest ones.
-const SLOW: u32 = 4;
-/// No answer within this time is slow, however quick others are: it is noise.
-const NOISE_LATENCY: Duration = Duration::from_millis(50);
-/// For how long nothing begins after a refusal, which costs the server less time than a write: its limit alone would not spare it.
+/// The factor by which the limit shrinks.
+const SHRINK_FACTOR: f64 = 0.7;
+/// The multiple of the quickest answer's latency above which an answer is slow.
+const SLOW_FACTOR: u32 = 4;
+/// The latency up to which no answer is slow, however quick others are, as it may be noise.
+const MAX_QUICK_LATENCY: Duration = Duration::from_millis(50);
+/// The delays after refusals, which cost the server less time than writes, so that the limit alone would not relieve
+/// it.
 const REFUSAL_BACKOFF: Backoff = Backoff { first: Duration::from_millis(25), longest: Duration::from_secs(8) };
-/// For how long, and as long again, the quickest answer is remembered.
+/// The window whose quickest answer is compared with. The window before it counts, too.
 const QUICKEST_ANSWER_WINDOW: Duration = Duration::from_secs(30);
 
-/// The bound of the writes that run at the same time.
+/// The limit of the writes that run at the same time.
 #[derive(Debug)]
 pub(super) struct Concurrency {
     limit: f64,
-    /// When it last shrank. Writes that had begun before say nothing more about it.
-    shrank: Option<Instant>,
-    /// Refusals in a row.
+    /// The time at which the limit last shrank. Writes that began earlier do not shrink it again.
+    shrank_at: Option<Instant>,
+    /// The number of refusals in a row.
     refusals: u32,
-    /// Until then nothing begins.
-    rests: Option<Instant>,
-    /// The quickest answers since then, and in the time before that.
-    since: Option<Instant>,
+    /// The time until which no write begins.
+    paused_until: Option<Instant>,
+    /// The beginning of the window.
+    window_start: Option<Instant>,
+    /// The quickest answer of the window.
     quickest: Option<Duration>,
-    before: Option<Duration>,
+    /// The quickest answer of the window before.
+    previous_quickest: Option<Duration>,
 }
 
 impl Default for Concurrency {
     fn default() -> Self {
-        Self { limit: FIRST, shrank: None, refusals: 0, rests: None, since: None, quickest: None, before: None }
+        Self {
+            limit: INITIAL_LIMIT,
+            shrank_at: None,
+            refusals: 0,
+            paused_until: None,
+            window_start: None,
+            quickest: None,
+            previous_quickest: None,
+        }
     }
 }
 
 impl Concurrency {
-    /// Returns the limit: at least one.
+    /// Returns the limit, which is at least one.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 1 and 64")]
     pub(super) fn limit(&self) -> usize {
         self.limit as usize
     }
 
-    /// Returns until when nothing begins.
-    pub(super) fn rests(&self) -> Option<Instant> {
-        self.rests
+    /// Returns the time until which no write begins.
+    pub(super) fn paused_until(&self) -> Option<Instant> {
+        self.paused_until
     }
 
-    /// Takes in that a write was answered that had begun then, while `running` ran.
-    pub(super) fn answered(&mut self, began: Instant, running: usize, now: Instant) {
-        let took = now.saturating_duration_since(began);
-        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= QUICKEST_ANSWER_WINDOW) {
-            (self.since, self.before, self.quickest) = (Some(now), self.quickest, None);
+    /// Records the answer to a write that began at `began`, while `running` writes ran.
+    pub(super) fn record_answer(&mut self, began: Instant, running: usize, now: Instant) {
+        let latency = now.saturating_duration_since(began);
+        if self.window_start.is_none_or(|start| now.saturating_duration_since(start) >= QUICKEST_ANSWER_WINDOW) {
+            (self.window_start, self.previous_quickest, self.quickest) = (Some(now), self.quickest, None);
         }
-        let least = |known: Option<Duration>| Some(known.map_or(took, |known| known.min(took)));
-        self.quickest = least(self.quickest);
-        let quickest = least(self.before).into_iter().chain(self.quickest).min().unwrap_or(took);
-        // What began before the last refusal says nothing about now.
-        if self.rests.is_none_or(|rests| began >= rests) {
-            (self.refusals, self.rests) = (0, None);
+        self.quickest = Some(self.quickest.map_or(latency, |quickest| quickest.min(latency)));
+        let quickest = self.previous_quickest.into_iter().chain(self.quickest).min().unwrap_or(latency);
+        // An answer to a write that began before the last refusal is out of date.
+        if self.paused_until.is_none_or(|end| began >= end) {
+            (self.refusals, self.paused_until) = (0, None);
         }
-        if took > (quickest * SLOW).max(NOISE_LATENCY) {
+        if latency > (quickest * SLOW_FACTOR).max(MAX_QUICK_LATENCY) {
             self.shrink(began, now);
         } else if running * 2 >= self.limit() {
-            // Else the limit has held little back, and nothing shows that the server can do more.
-            let step = if self.shrank.is_none() { 1.0 } else { 1.0 / self.limit };
+            // The limit grows only if it is used, as otherwise nothing shows that the server can do more.
+            let step = if self.shrank_at.is_none() { 1.0 } else { 1.0 / self.limit };
             #[expect(clippy::cast_precision_loss, reason = "it is 64")]
             let max = MAX_LIMIT as f64;
             self.limit = (self.limit + step).min(max);
         }
     }
 
-    /// Takes in that a write was refused that had begun then, because the server has too much to do, or was not answered.
-    pub(super) fn refused(&mut self, began: Instant, now: Instant) {
-        if self.rests.is_none_or(|rests| began >= rests) {
+    /// Records that a write that began at `began` was refused, because the server has too much to do, or could not be
+    /// sent.
+    pub(super) fn record_refusal(&mut self, began: Instant, now: Instant) {
+        if self.paused_until.is_none_or(|end| began >= end) {
             self.refusals = self.refusals.saturating_add(1);
-            self.rests = Some(now + REFUSAL_BACKOFF.wait(self.refusals));
+            self.paused_until = Some(now + REFUSAL_BACKOFF.wait(self.refusals));
         }
         self.shrink(began, now);
     }
 
-    /// Takes in that a write was not answered in time that had begun then.
+    /// Shrinks the limit because of a write that began at `began`, unless it has shrunk since.
     pub(super) fn shrink(&mut self, began: Instant, now: Instant) {
-        if self.shrank.is_none_or(|shrank| began >= shrank) {
-            self.limit = (self.limit * SHRINK).max(1.0);
-            self.shrank = Some(now);
+        if self.shrank_at.is_none_or(|time| began >= time) {
+            self.limit = (self.limit * SHRINK_FACTOR).max(1.0);
+            self.shrank_at = Some(now);
         }
     }
 }
@@ -114,8 +127,9 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// A server that does so many writes a second, each in 4 ms at least; those that wait for their turn wait in its queue. It refuses
-    /// what comes while `most` run. Returns how many it has done in a second after the first three, and the limits meanwhile.
+    /// A server that does so many writes a second, each in 4 ms at least; those that wait for their turn wait in its
+    /// queue. It refuses what comes while `most` run. Returns how many it has done in a second after the first three,
+    /// and the limits meanwhile.
     fn run(per_second: u64, most: usize) -> (u64, usize, usize) {
         let (start, mut now) = (Instant::now(), Instant::now());
         let mut concurrency = Concurrency::default();
@@ -124,7 +138,7 @@ mod tests {
         let mut free = now;
         let (mut done, mut least, mut greatest) = (0, usize::MAX, 0);
         while now < start + millis(4000) {
-            while running.len() < concurrency.limit() && concurrency.rests().is_none_or(|rests| rests <= now) {
+            while running.len() < concurrency.limit() && concurrency.paused_until().is_none_or(|rests| rests <= now) {
                 if running.len() >= most {
                     running.push(Reverse((now + millis(1), now, true)));
                 } else {
@@ -134,14 +148,14 @@ mod tests {
             }
             let at_once = running.len();
             let Some(Reverse((ended, began, refused))) = running.pop() else {
-                now = concurrency.rests().unwrap();
+                now = concurrency.paused_until().unwrap();
                 continue;
             };
             now = ended;
             if refused {
-                concurrency.refused(began, now);
+                concurrency.record_refusal(began, now);
             } else {
-                concurrency.answered(began, at_once, now);
+                concurrency.record_answer(began, at_once, now);
             }
             if now > start + millis(3000) {
                 done += u64::from(!refused);
@@ -170,11 +184,11 @@ mod tests {
     fn what_began_before_it_shrank_does_not_shrink_it_again() {
         let (mut concurrency, start) = (Concurrency::default(), Instant::now());
         for _ in 0..100 {
-            concurrency.refused(start, start + millis(10));
+            concurrency.record_refusal(start, start + millis(10));
         }
         assert_eq!(concurrency.limit(), 5);
         for number in 2..100 {
-            concurrency.refused(start + millis(number * 10), start + millis(number * 10 + 5));
+            concurrency.record_refusal(start + millis(number * 10), start + millis(number * 10 + 5));
         }
         assert_eq!(concurrency.limit(), 1, "one goes out at any time, to see whether the server is back");
     }
@@ -182,20 +196,20 @@ mod tests {
     #[test]
     fn after_a_refusal_nothing_begins_for_a_moment_whatever_else_is_answered() {
         let (mut concurrency, start) = (Concurrency::default(), Instant::now());
-        let rest = |concurrency: &Concurrency, now: Instant| concurrency.rests().map(|rests| rests - now);
-        concurrency.refused(start, start + millis(10));
+        let rest = |concurrency: &Concurrency, now: Instant| concurrency.paused_until().map(|rests| rests - now);
+        concurrency.record_refusal(start, start + millis(10));
         for number in 0..10 {
             // They were in flight.
-            concurrency.answered(start + millis(number), 10, start + millis(12 + number));
-            concurrency.refused(start + millis(number), start + millis(12 + number));
+            concurrency.record_answer(start + millis(number), 10, start + millis(12 + number));
+            concurrency.record_refusal(start + millis(number), start + millis(12 + number));
         }
         assert_eq!(rest(&concurrency, start + millis(10)), Some(REFUSAL_BACKOFF.first));
-        concurrency.refused(start + millis(35), start + millis(40));
-        concurrency.answered(start + millis(35), 10, start + millis(41));
+        concurrency.record_refusal(start + millis(35), start + millis(40));
+        concurrency.record_answer(start + millis(35), 10, start + millis(41));
         assert_eq!(rest(&concurrency, start + millis(40)), Some(REFUSAL_BACKOFF.first * 2), "another one in a row");
-        concurrency.answered(start + millis(90), 10, start + millis(95));
+        concurrency.record_answer(start + millis(90), 10, start + millis(95));
         assert_eq!(rest(&concurrency, start), None);
-        concurrency.refused(start + millis(96), start + millis(100));
+        concurrency.record_refusal(start + millis(96), start + millis(100));
         assert_eq!(rest(&concurrency, start + millis(100)), Some(REFUSAL_BACKOFF.first), "it begins anew");
     }
 
@@ -204,7 +218,7 @@ mod tests {
         let (mut concurrency, start) = (Concurrency::default(), Instant::now());
         let at = |concurrency: &mut Concurrency, second: u64, took: u64| {
             let now = start + Duration::from_secs(second);
-            concurrency.answered(now - millis(took), MAX_LIMIT, now);
+            concurrency.record_answer(now - millis(took), MAX_LIMIT, now);
             concurrency.limit()
         };
         assert_eq!(at(&mut concurrency, 10, 20), 9);
@@ -220,7 +234,7 @@ mod tests {
             for (took, refused, running) in answers {
                 let began = now;
                 now += millis(took);
-                if refused { concurrency.refused(began, now) } else { concurrency.answered(began, running, now) }
+                if refused { concurrency.record_refusal(began, now) } else { concurrency.record_answer(began, running, now) }
                 prop_assert!((1..=MAX_LIMIT).contains(&concurrency.limit()));
             }
         }

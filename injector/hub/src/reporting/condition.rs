@@ -12,33 +12,34 @@ use nudge_protocol::status::Outcome;
 
 use crate::contents::ConfigView;
 
-/// The longest message, in bytes.
+/// The maximum bytes of a message.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// How soon a condition is written.
+/// The priority with which a condition is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
-    /// Before all others, because the pod does not show the failure yet.
+pub(super) enum Priority {
+    /// The condition is written before others, because the pod does not show the failure yet.
     Urgent,
-    /// In its turn.
-    Soon,
-    /// Later, because a better one is likely to follow.
+    /// The condition is written in its turn.
+    Normal,
+    /// The condition is written later, because a better one is likely to follow.
     Passing,
 }
 
-/// Returns when `condition` is written where the pod has `old`.
-pub(super) fn pace(condition: &Report, old: Option<&Report>) -> Pace {
-    let failed = matches!(condition.state, ReportState::Failed(_));
-    if failed && !old.is_some_and(|old| repeats(condition, old)) {
-        return Pace::Urgent;
+/// Returns the priority of `condition` if the pod has the condition `old`.
+pub(super) fn priority(condition: &Report, old: Option<&Report>) -> Priority {
+    let has_failed = matches!(condition.state, ReportState::Failed(_));
+    if has_failed && !old.is_some_and(|old| shows_failures(old, condition)) {
+        return Priority::Urgent;
     }
     let is_passing = |reason: Reason| matches!(reason, Reason::Resolving | Reason::Pending);
-    let passing = is_passing(condition.reason()) || condition.reasons.iter().any(|(_, reason)| is_passing(*reason));
-    if passing { Pace::Passing } else { Pace::Soon }
+    let has_passing = is_passing(condition.reason()) || condition.reasons.iter().any(|(_, reason)| is_passing(*reason));
+    if has_passing { Priority::Passing } else { Priority::Normal }
 }
 
-/// Returns whether each config that fails in `condition` fails in `shown` for the same reason and beside the same version.
-fn repeats(condition: &Report, shown: &Report) -> bool {
+/// Returns whether each config that fails in `condition` fails in `shown` for the same reason and with the same
+/// version.
+fn shows_failures(shown: &Report, condition: &Report) -> bool {
     let failure = |report: &Report, name: &str| match report.state_of(name) {
         ReportState::Failed(why) => Some(why.reason),
         _ => None,
@@ -50,7 +51,8 @@ fn repeats(condition: &Report, shown: &Report) -> bool {
     })
 }
 
-/// Turns the report that the agent made at `at` into the condition of its pod; `None` where the agent knows more than this replica.
+/// Turns the report that the agent made at `at` into the condition of its pod; `None` if the agent knows more than this
+/// replica.
 pub(super) fn judge(pod: &PodState, views: &[ConfigView], report: &ReportRequest, at: i64) -> Option<Report> {
     let reported_config = |view: &ConfigView| report.configs.iter().find(|config| config.name == view.name);
     let is_ahead =
@@ -63,10 +65,10 @@ pub(super) fn judge(pod: &PodState, views: &[ConfigView], report: &ReportRequest
         let agent = views.iter().filter_map(|view| agent_problem(view, reported_config(view)?));
         let containers = containers.clone().filter(|_| !acknowledged);
         let hub = views.iter().filter_map(|view| hub_problem(view, reported_config(view)));
-        let restart = views.iter().filter_map(due_restart);
-        // Where nothing is served there is nothing to acknowledge.
+        let restart = views.iter().filter_map(restart_explanation);
+        // If nothing is served, no container has anything to acknowledge.
         let silent = (!acknowledged).then(|| not_acknowledged("a subscriber"));
-        summary(&agent.chain(containers).chain(hub).chain(restart).chain(silent).collect::<Vec<_>>())
+        summarize(&agent.chain(containers).chain(hub).chain(restart).chain(silent).collect::<Vec<_>>())
     };
     let reason = |why: Option<&Explanation>| why.map_or(Reason::Applied, |why| why.reason);
     let why = explain(views, report.acknowledged);
@@ -99,9 +101,9 @@ pub(super) fn without_contact(pod: &PodState) -> Report {
     }
 }
 
-/// Returns the failures, or else the first explanation. What the agent says comes before what the hub says, so that one config which can't be given
-/// hides nothing of the others, and is only named where the agent says that all else is acknowledged.
-fn summary(explanations: &[Explanation]) -> Option<Explanation> {
+/// Returns the failures, or else the first explanation. The explanations of the agent come before those of the hub, so
+/// that a config that can't be delivered hides nothing of the others, and is only named if all else is acknowledged.
+fn summarize(explanations: &[Explanation]) -> Option<Explanation> {
     let mut failures: Vec<&Explanation> = Vec::new();
     for why in explanations.iter().filter(|why| is_failure(why)) {
         if !failures.iter().any(|other| other.message == why.message) {
@@ -120,36 +122,37 @@ fn is_failure(why: &Explanation) -> bool {
 /// Explains why the agent does not serve the version of one config.
 fn agent_problem(view: &ConfigView, reported: &ReportedConfig) -> Option<Explanation> {
     let problem = reported.problem.as_ref().filter(|problem| !is_passed_on(view, &problem.reason))?;
-    Some(explained(problem, view))
+    Some(explain_reported(problem, view))
 }
 
-/// Returns whether an agent with this problem passes on what a hub has said.
+/// Returns whether the agent only passes on a problem that a hub has reported to it.
 fn is_passed_on(view: &ConfigView, reason: &str) -> bool {
     let by_hub = |problem: &Arc<HubProblem>| problem.reason == HubReason::TooLarge && reason == "TooLarge";
     ["Resolving", "NotFound", "NotAllowed", "Changed", "Other"].contains(&reason)
         || view.content.as_ref().err().is_some_and(by_hub)
 }
 
-fn explained(problem: &ReportedProblem, view: &ConfigView) -> Explanation {
+fn explain_reported(problem: &ReportedProblem, view: &ConfigView) -> Explanation {
     reported_reason(&problem.reason).explained(format!("config {}: {}", view.name, problem.message))
 }
 
 /// Explains why the pod can't have, or does not have yet, the version of one config that is assigned to it.
 fn hub_problem(view: &ConfigView, reported: Option<&ReportedConfig>) -> Option<Explanation> {
     if let Err(problem) = &view.content {
-        return Some(reason(problem.reason).explained(&problem.message));
+        return Some(hub_reason(problem.reason).explained(&problem.message));
     }
     let name = &view.name;
     if let Some(problem) = reported.and_then(|config| config.problem.as_ref()) {
-        return Some(explained(problem, view));
+        return Some(explain_reported(problem, view));
     }
     let version = view.version.as_ref()?;
-    let runs = reported.and_then(|config| config.version.as_ref());
-    (runs != Some(version))
+    let served = reported.and_then(|config| config.version.as_ref());
+    (served != Some(version))
         .then(|| Reason::Resolving.explained(format!("version {version} of config {name} is on its way")))
 }
 
-/// Returns the reason that an agent reports. A newer agent may have one that is unknown here; anything but a word is a failure.
+/// Returns the reason that an agent reports. A newer agent may have an unknown reason; a text that can't be a reason is
+/// a failure.
 fn reported_reason(reason: &str) -> Reason {
     let is_word = reason.starts_with(|first: char| first.is_ascii_uppercase())
         && reason.chars().all(|letter| letter.is_ascii_alphanumeric());
@@ -186,13 +189,13 @@ fn not_acknowledged(who: &str) -> Explanation {
 }
 
 /// Explains that the pod runs another version than the assigned one, which only a new pod takes.
-fn due_restart(view: &ConfigView) -> Option<Explanation> {
+fn restart_explanation(view: &ConfigView) -> Option<Explanation> {
     let (name, version) = (&view.name, view.restart_version.as_ref()?);
     let message = format!("only a restart of the pod brings version {version} of config {name}");
     Some(Reason::NotRestarted.explained(message))
 }
 
-fn reason(reason: HubReason) -> Reason {
+fn hub_reason(reason: HubReason) -> Reason {
     match reason {
         HubReason::Resolving => Reason::Resolving,
         HubReason::NotFound => Reason::NotFound,
@@ -370,11 +373,15 @@ mod tests {
             judge(&PodState::default(), &[view("keys", 1, "8"), view("shop", 3, shop)], &report, 1).unwrap()
         };
         let first = shown(config("keys", 1, "7"), "1", true);
-        assert_eq!(pace(&first, None), Pace::Urgent);
-        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", true), Some(&first)), Pace::Soon);
-        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", false), Some(&first)), Pace::Passing);
-        assert_eq!(pace(&shown(config("keys", 1, "6"), "1", true), Some(&first)), Pace::Urgent, "another version");
-        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", false), None), Pace::Urgent);
+        assert_eq!(priority(&first, None), Priority::Urgent);
+        assert_eq!(priority(&shown(config("keys", 1, "7"), "2", true), Some(&first)), Priority::Normal);
+        assert_eq!(priority(&shown(config("keys", 1, "7"), "2", false), Some(&first)), Priority::Passing);
+        assert_eq!(
+            priority(&shown(config("keys", 1, "6"), "1", true), Some(&first)),
+            Priority::Urgent,
+            "another version"
+        );
+        assert_eq!(priority(&shown(config("keys", 1, "7"), "2", false), None), Priority::Urgent);
     }
 
     #[test]

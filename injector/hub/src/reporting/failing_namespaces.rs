@@ -1,5 +1,5 @@
-//! Namespaces in which writes fail though the API server answers, as where a webhook for pods is down: they are slowed by themselves, and what
-//! waits there is no longer in line with the others. Pure: times are arguments.
+//! Namespaces in which writes fail though the API server answers, such as when a webhook for pods is down. Only their
+//! writes are slowed down. Pure: times are arguments.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,56 +7,66 @@ use std::time::Duration;
 use nudge_protocol::backoff::Backoff;
 use tokio::time::Instant;
 
-/// How long until the next write of a namespace begins.
+/// The delays between the writes of one namespace.
 const NAMESPACE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(30) };
-/// A namespace that did not fail again in this time is forgotten.
-const FAILURE_MEMORY_TIME: Duration = Duration::from_mins(2);
+/// The time without another failure after which the failures of a namespace are forgotten.
+const MAX_OUTAGE_AGE: Duration = Duration::from_mins(2);
 
 /// Failures in a row of one namespace.
 #[derive(Debug)]
 struct Outage {
-    /// When the first and the last failure were seen.
-    first: Instant,
-    last: Instant,
+    first_failure: Instant,
+    last_failure: Instant,
     failures: u32,
-    /// Nothing begins before.
-    rests: Instant,
+    /// The time until which no write begins.
+    paused_until: Instant,
 }
 
-/// Remembers the namespaces whose last write has failed.
+/// A pause of the writes of one namespace.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NamespacePause {
+    /// The time since which writes fail.
+    pub(super) failing_since: Instant,
+    /// The time at which the next write may begin.
+    pub(super) next_check: Instant,
+}
+
+/// The namespaces whose last write has failed.
 #[derive(Debug, Default)]
 pub(super) struct FailingNamespaces(HashMap<String, Outage>);
 
 impl FailingNamespaces {
-    /// Returns, for a namespace that rests, since when it fails and when to look again.
-    pub(super) fn rests(&self, namespace: &str, now: Instant) -> Option<(Instant, Instant)> {
-        let outage = self.0.get(namespace).filter(|outage| now < outage.rests)?;
-        Some((outage.first, outage.rests.min(now + NAMESPACE_BACKOFF.wait(outage.failures))))
+    /// Returns the pause of a namespace, if it has one.
+    pub(super) fn pause(&self, namespace: &str, now: Instant) -> Option<NamespacePause> {
+        let outage = self.0.get(namespace).filter(|outage| now < outage.paused_until)?;
+        let next_check = outage.paused_until.min(now + NAMESPACE_BACKOFF.wait(outage.failures));
+        Some(NamespacePause { failing_since: outage.first_failure, next_check })
     }
 
-    /// Takes in that a write begins, which is over at `end`. Where others have failed, it is the only one until then.
-    pub(super) fn begins(&mut self, namespace: &str, end: Instant) {
+    /// Records the beginning of a write, which is over at `end`. After failures it is the only one of its namespace
+    /// until then.
+    pub(super) fn record_start(&mut self, namespace: &str, end: Instant) {
         if let Some(outage) = self.0.get_mut(namespace) {
-            outage.rests = end;
+            outage.paused_until = end;
         }
     }
 
-    /// Takes in that a write has failed that had begun then. Returns whether none had before.
-    pub(super) fn failed(&mut self, namespace: &str, began: Instant, now: Instant) -> bool {
-        self.0.retain(|_, outage| now < outage.last + FAILURE_MEMORY_TIME);
-        let new = Outage { first: now, last: now, failures: 0, rests: now };
+    /// Records the failure of a write that began at `began`. Returns whether it is the first one.
+    pub(super) fn record_failure(&mut self, namespace: &str, began: Instant, now: Instant) -> bool {
+        self.0.retain(|_, outage| now < outage.last_failure + MAX_OUTAGE_AGE);
+        let new = Outage { first_failure: now, last_failure: now, failures: 0, paused_until: now };
         let outage = self.0.entry(namespace.to_owned()).or_insert(new);
-        // What had begun before the last failure says nothing more.
-        if outage.failures == 0 || began > outage.last {
+        // A write that began before the last failure belongs to that failure.
+        if outage.failures == 0 || began > outage.last_failure {
             outage.failures = outage.failures.saturating_add(1);
-            (outage.last, outage.rests) = (now, now + NAMESPACE_BACKOFF.wait(outage.failures));
+            (outage.last_failure, outage.paused_until) = (now, now + NAMESPACE_BACKOFF.wait(outage.failures));
         }
-        outage.first == now
+        outage.first_failure == now
     }
 
-    /// Takes in that a write was answered that had begun then.
-    pub(super) fn answered(&mut self, namespace: &str, began: Instant) {
-        if self.0.get(namespace).is_some_and(|outage| began > outage.last) {
+    /// Records the answer to a write that began at `began`.
+    pub(super) fn record_answer(&mut self, namespace: &str, began: Instant) {
+        if self.0.get(namespace).is_some_and(|outage| began > outage.last_failure) {
             self.0.remove(namespace);
         }
     }
@@ -70,31 +80,32 @@ mod tests {
     fn a_namespace_is_tried_ever_less_often_until_something_is_answered_there() {
         let (mut failing, start) = (FailingNamespaces::default(), Instant::now());
         let at = |millis: u64| start + Duration::from_millis(millis);
-        assert_eq!(failing.rests("bad", start), None);
-        assert!(failing.failed("bad", at(1), at(100)));
+        let pause = |since, next| Some(NamespacePause { failing_since: at(since), next_check: at(next) });
+        assert_eq!(failing.pause("bad", start), None);
+        assert!(failing.record_failure("bad", at(1), at(100)));
         for number in 0..50 {
-            failing.failed("bad", at(number), at(101));
+            failing.record_failure("bad", at(number), at(101));
         }
-        assert_eq!(failing.rests("bad", at(349)), Some((at(100), at(350))), "all that ran then count once");
-        assert_eq!((failing.rests("good", at(349)), failing.rests("bad", at(350))), (None, None));
-        failing.begins("bad", at(9000));
-        assert_eq!(failing.rests("bad", at(351)), Some((at(100), at(601))), "one at a time");
-        assert!(!failing.failed("bad", at(350), at(360)));
-        assert_eq!(failing.rests("bad", at(600)), Some((at(100), at(860))));
-        failing.answered("bad", at(99));
-        assert!(failing.rests("bad", at(600)).is_some());
-        failing.answered("bad", at(860));
-        assert_eq!(failing.rests("bad", at(600)), None);
+        assert_eq!(failing.pause("bad", at(349)), pause(100, 350), "all that ran then count once");
+        assert_eq!((failing.pause("good", at(349)), failing.pause("bad", at(350))), (None, None));
+        failing.record_start("bad", at(9000));
+        assert_eq!(failing.pause("bad", at(351)), pause(100, 601), "one at a time");
+        assert!(!failing.record_failure("bad", at(350), at(360)));
+        assert_eq!(failing.pause("bad", at(600)), pause(100, 860));
+        failing.record_answer("bad", at(99));
+        assert!(failing.pause("bad", at(600)).is_some());
+        failing.record_answer("bad", at(860));
+        assert_eq!(failing.pause("bad", at(600)), None);
         let tries = (1..=600).map(|second| at(1000 + second * 1000)).filter(|second| {
-            let tried = failing.rests("bad", *second).is_none();
+            let tried = failing.pause("bad", *second).is_none();
             if tried {
-                failing.failed("bad", *second, *second);
+                failing.record_failure("bad", *second, *second);
             }
             tried
         });
         let tries = tries.count();
         assert!((20..35).contains(&tries), "{tries}");
-        failing.failed("other", at(900_000), at(900_000));
+        failing.record_failure("other", at(900_000), at(900_000));
         assert_eq!(failing.0.len(), 1, "what is long ago is forgotten");
     }
 }

@@ -38,7 +38,7 @@ async fn a_pod_that_floods_reports_has_one_taken_every_two_seconds() {
     let (started, session) = (Instant::now(), session("u"));
     let floods = (0..200).map(|number| {
         let report = failed("Failed", &number.to_string());
-        fixture.hub.conditions.report(&session, report)
+        fixture.hub.conditions.take_report(&session, report)
     });
     let replies = futures::future::join_all(floods).await;
     assert!(replies.iter().all(Result::is_ok));
@@ -64,7 +64,7 @@ async fn a_namespace_that_floods_reports_does_not_delay_another_one() {
         for round in 0..5 {
             let reports = loud.iter().map(|pod| async {
                 let report = failed("Failed", &format!("round {round}"));
-                fixture.hub.conditions.report(&session_of(pod), report).await
+                fixture.hub.conditions.take_report(&session_of(pod), report).await
             });
             futures::future::join_all(reports).await;
         }
@@ -73,7 +73,7 @@ async fn a_namespace_that_floods_reports_does_not_delay_another_one() {
     let quiet = async {
         // 1,000 pods are due, which is 20 s of writes.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        fixture.hub.conditions.report(&session("u"), failed("Failed", "quiet")).await.unwrap();
+        fixture.hub.conditions.take_report(&session("u"), failed("Failed", "quiet")).await.unwrap();
         let asked = Instant::now();
         loop {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -100,7 +100,7 @@ async fn a_report_about_versions_and_configs_of_others_changes_nothing_for_other
     let before = (fixture.index.config(&key), fixture.index.subscribers(&key));
     // As if it used the config of the others, ran a version that is none, and saw one fail.
     for hostile in [report("9.9.9", true), failed("Failed", "version 1 is broken")] {
-        fixture.hub.conditions.report(&session_of(&stranger), hostile).await.unwrap();
+        fixture.hub.conditions.take_report(&session_of(&stranger), hostile).await.unwrap();
     }
     let writing = fixture.hub.conditions.write_all();
     assert!(timeout(Duration::from_secs(20), writing).await.is_err());
@@ -119,7 +119,7 @@ async fn escape_sequences_do_not_reach_the_condition() {
     let fixture = Fixture::with_one();
     fixture.head(PollRequest::default()).await;
     let message = "\u{1b}]0;owned\u{7}\u{1b}[2J\r\nroot\u{202e}";
-    fixture.hub.conditions.report(&session("u"), failed("Failed\u{1b}[31m", message)).await.unwrap();
+    fixture.hub.conditions.take_report(&session("u"), failed("Failed\u{1b}[31m", message)).await.unwrap();
     let writing = fixture.hub.conditions.write_all();
     assert!(timeout(Duration::from_secs(20), writing).await.is_err());
     let (_, condition) = fixture.written.take().pop().unwrap();

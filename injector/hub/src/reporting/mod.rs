@@ -1,4 +1,5 @@
-//! What agents report, and the condition `nudge.dev/ConfigCurrent` of their pods that is made of it: judged, put in line, and written.
+//! The reports of agents, and the condition `nudge.dev/ConfigCurrent` of their pods: how it is judged, ordered, and
+//! written.
 
 mod concurrency;
 mod condition;

@@ -1,4 +1,5 @@
-//! Which pods get which condition, and when: by a report, by what changes without one, or because the agent is silent.
+//! Decides which pods get which condition, and when: after a report, after a change without one, or because the agent
+//! is silent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use nudge_core::pods::{PodState, Report, ReportState};
 use nudge_protocol::hub::ReportRequest;
 use tokio::time::{Instant, sleep_until};
 
-use super::condition::{self, Pace};
+use super::condition::{self, Priority};
 use super::condition_writer::ConditionWriter;
 use super::reports::Reports;
 use super::write_order::PendingWrite;
@@ -21,10 +22,11 @@ use crate::metrics::Metrics;
 use crate::reply::Refusal;
 use crate::settings::Settings;
 
-/// How long a condition waits that a better one is likely to follow: longer than until the pod's next report is taken.
-const PASSING: Duration = Duration::from_millis(2500);
+/// The delay of a condition that a better one is likely to follow. It is longer than the time until the pod's next
+/// report is taken.
+const PASSING_DELAY: Duration = Duration::from_millis(2500);
 
-/// Takes reports, and plans the conditions of pods.
+/// The parts of the hub that take reports, and plan the conditions of pods.
 pub(crate) struct PodConditions {
     pub(crate) index: Arc<Index>,
     pub(crate) settings: Arc<Settings>,
@@ -38,24 +40,24 @@ pub(crate) struct PodConditions {
 }
 
 impl PodConditions {
-    /// Takes a report, or lets it wait for its time: returns when it, or a newer one of the pod, is taken.
-    pub(crate) async fn report(&self, session: &Session, report: ReportRequest) -> Result<(), Refusal> {
+    /// Takes a report, or lets it wait for its time. Returns when it, or a newer one of the pod, is taken.
+    pub(crate) async fn take_report(&self, session: &Session, report: ReportRequest) -> Result<(), Refusal> {
         let mut pod = self.authentication.pod(&session.caller)?.state;
-        if let Some(time) = self.reports.put(&pod, report, Instant::now()) {
+        if let Some(time) = self.reports.add(&pod, report, Instant::now()) {
             drop(pod);
             sleep_until(time).await;
             pod = self.authentication.pod(&session.caller)?.state;
-            if !self.reports.take(&pod, Instant::now()) {
+            if !self.reports.take_waiting(&pod, Instant::now()) {
                 return Ok(());
             }
         }
-        self.metrics.reported();
+        self.metrics.count_report();
         match self.condition(&pod) {
-            Some(condition) if stands_in(&condition, &pod) => {}
+            Some(condition) if has_condition(&pod, &condition) => {}
             Some(condition) => {
-                let pace = condition::pace(&condition, pod.report.as_ref());
-                let delay = if pace == Pace::Passing { PASSING } else { Duration::ZERO };
-                self.queue.add(PendingWrite::new(&pod, pace == Pace::Urgent), delay);
+                let priority = condition::priority(&condition, pod.report.as_ref());
+                let delay = if priority == Priority::Passing { PASSING_DELAY } else { Duration::ZERO };
+                self.queue.add(PendingWrite::new(&pod, priority == Priority::Urgent), delay);
             }
             None => self.queue.add(PendingWrite::new(&pod, false), BEHIND_REPLICA_DELAY),
         }
@@ -66,8 +68,8 @@ impl PodConditions {
     fn condition(&self, pod: &PodState) -> Option<Report> {
         let key = pod.key();
         let report = self.reports.get(&key, &pod.uid)?;
-        // A replica whose watch is silent may not know the newest.
-        if self.index.silent_watch_in(&pod.namespace, self.settings.stale).is_some() {
+        // A replica whose watch is silent may not know the newest state.
+        if self.index.silent_watch_in(&pod.namespace, self.settings.max_watch_silence).is_some() {
             return None;
         }
         let copy = |name: &_| AgentCopy::reported(&report.report, name);
@@ -75,7 +77,7 @@ impl PodConditions {
         condition::judge(pod, &views, &report.report, report.stamp)
     }
 
-    /// Decides what is written of a pod.
+    /// Decides which condition of a pod is written.
     fn plan(&self, key: &PodKey) -> WritePlan {
         let Some(entry) = self.index.pod(key).filter(|_| self.index.is_enabled(&key.namespace)) else {
             return WritePlan::Nothing;
@@ -91,24 +93,26 @@ impl PodConditions {
             None if self.is_without_contact(&pod) => condition::without_contact(&pod),
             None => return WritePlan::Nothing,
         };
-        if stands_in(&condition, &pod) { WritePlan::Nothing } else { WritePlan::Write(pod, condition) }
+        if has_condition(&pod, &condition) { WritePlan::Nothing } else { WritePlan::Write(pod, condition) }
     }
 
-    /// Returns whether the pod's agent has reported neither to this replica nor to another one, which would have written a condition.
+    /// Returns whether the pod's agent has reported neither to this replica nor to another one, which would have
+    /// written a condition.
+    // The caller makes sure that this replica has no report.
     fn is_without_contact(&self, pod: &PodState) -> bool {
         let now = jiff::Timestamp::now().as_second();
         let age = Duration::from_secs(u64::try_from(now.saturating_sub(pod.created)).unwrap_or(0));
-        let polls = self.poll_slots.has(pod.uid.as_str());
-        pod.report.is_none() && !pod.finished && !pod.terminating && !polls && age > self.settings.contact
+        let has_poll = self.poll_slots.has_poll(pod.uid.as_str());
+        pod.report.is_none() && !pod.finished && !pod.terminating && !has_poll && age > self.settings.contact_timeout
     }
 
-    /// Plans the condition `NoContact` for pods whose agent has not reported for a while. For the leader alone, every 30 s or so.
-    pub(crate) fn sweep(&self) {
+    /// Plans the condition `NoContact` for pods whose agent has not reported for a while. Only the leader does so,
+    /// every 30 s or so.
+    pub(crate) fn mark_silent_pods(&self) {
         for pod in self.index.pods() {
-            let key = pod.key();
-            let enabled = self.index.is_enabled(&pod.namespace);
-            if enabled && self.is_without_contact(&pod) && self.reports.get(&key, &pod.uid).is_none() {
-                self.look_at(&pod);
+            let is_enabled = self.index.is_enabled(&pod.namespace);
+            if is_enabled && self.is_without_contact(&pod) && self.reports.get(&pod.key(), &pod.uid).is_none() {
+                self.enqueue(&pod);
             }
         }
     }
@@ -118,30 +122,31 @@ impl PodConditions {
         write_all(&self.queue, &self.writer, &self.metrics, |key| self.plan(key)).await;
     }
 
-    /// Removes reports of pods that are gone. Where another replica has overwritten a condition by an earlier report, it is written again; and
-    /// one that shows no success is looked at again, because it may be of what was assigned for a moment only, and no report follows.
-    pub(crate) fn tend_reports(&self) {
+    /// Removes reports of pods that are gone. A condition that another replica has overwritten by an earlier report is
+    /// written again. A condition that shows no success is planned again, because it may be about a version that was
+    /// assigned for a moment only, and no report follows.
+    pub(crate) fn recheck_reports(&self) {
         self.reports.retain(|key, report| {
             let pod = self.index.pod(key).map(|entry| entry.state).filter(|pod| pod.uid == report.uid);
             if let Some(pod) = &pod {
                 let succeeds = |condition: &Report| condition.state == ReportState::Acknowledged;
                 if report.was_overwritten_by_earlier(pod) {
-                    self.look_at(pod);
+                    self.enqueue(pod);
                 } else if !pod.report.as_ref().is_none_or(succeeds) {
-                    self.queue.add(PendingWrite::new(pod, false), PASSING);
+                    self.queue.add(PendingWrite::new(pod, false), PASSING_DELAY);
                 }
             }
             pod.is_some()
         });
     }
 
-    /// Has the pod's condition looked at in its turn.
-    pub(crate) fn look_at(&self, pod: &PodState) {
+    /// Has the pod's condition planned in its turn.
+    pub(crate) fn enqueue(&self, pod: &PodState) {
         self.queue.add(PendingWrite::new(pod, false), Duration::ZERO);
     }
 }
 
 /// Returns whether the pod has this condition already.
-fn stands_in(condition: &Report, pod: &PodState) -> bool {
+fn has_condition(pod: &PodState, condition: &Report) -> bool {
     pod.report.as_ref().is_some_and(|report| report.is_same(condition))
 }

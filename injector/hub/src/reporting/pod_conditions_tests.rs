@@ -22,7 +22,7 @@ async fn reported() -> (Fixture, i64) {
     };
     let configs = head.configs.iter().map(of).collect();
     let report = ReportRequest { configs, acknowledged: true, ..ReportRequest::default() };
-    assert_eq!(fixture.hub.conditions.report(&session("u"), report).await, Ok(()));
+    assert_eq!(fixture.hub.conditions.take_report(&session("u"), report).await, Ok(()));
     let stamp = fixture.hub.conditions.reports.get(&PodKey::new("ns", "web"), &session("u").caller.uid).unwrap().stamp;
     (fixture, stamp)
 }
@@ -70,7 +70,7 @@ async fn what_an_earlier_report_has_overwritten_is_written_again_and_a_later_one
     for (other, written) in [(stamp - 100, true), (stamp + 100, false)] {
         fixture.shows(no_handler(), other);
         assert!(fixture.writes().await.is_empty(), "nothing has looked");
-        fixture.hub.conditions.tend_reports();
+        fixture.hub.conditions.recheck_reports();
         assert_eq!(fixture.writes().await.contains(&Reason::Applied), written, "{other}");
     }
 }
@@ -84,11 +84,11 @@ async fn a_condition_of_what_was_assigned_for_a_moment_only_does_not_stay() {
     let version = VersionName::new("2").unwrap();
     let on_its_way = Reason::Resolving.explained(format!("version {version} of config shop is on its way"));
     fixture.shows(ReportState::of(on_its_way), stamp);
-    fixture.hub.conditions.tend_reports();
+    fixture.hub.conditions.recheck_reports();
     assert!(fixture.writes().await.is_empty(), "it is so");
     // The agent, which runs version 1, has nothing more to report.
     fixture.put("shop", 3, Some(&one));
-    fixture.hub.conditions.tend_reports();
+    fixture.hub.conditions.recheck_reports();
     assert_eq!(fixture.writes().await, [Reason::Applied]);
 }
 
@@ -136,15 +136,15 @@ async fn a_failure_that_stands_is_written_once_for_each_change_of_another_config
     let hub = Arc::clone(&fixture.hub);
     let writing = hub.conditions.write_all();
     let changes = async {
-        hub.conditions.report(&session("u"), report("1", 1, true)).await.unwrap();
+        hub.conditions.take_report(&session("u"), report("1", 1, true)).await.unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
         let (_, shown) = fixture.written.take().pop().unwrap();
         assert_eq!(shown.reason(), Reason::CheckRefused);
         fixture.index.put_pod(PodState { report: Some(shown), ..pod("u", &["shop", "keys"]) });
         // The containers take a second for their acknowledgement.
-        hub.conditions.report(&session("u"), report("2", 2, false)).await.unwrap();
+        hub.conditions.take_report(&session("u"), report("2", 2, false)).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
-        hub.conditions.report(&session("u"), report("2", 2, true)).await.unwrap();
+        hub.conditions.take_report(&session("u"), report("2", 2, true)).await.unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
     };
     tokio::select! {

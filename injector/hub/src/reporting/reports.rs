@@ -1,4 +1,4 @@
-//! What agents have reported, the newest of each pod, for as long as the pod is there. One report of a pod is taken at a time.
+//! The newest report of each pod, for as long as the pod exists. One report of a pod is taken in each period.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,25 +16,26 @@ use crate::settings::REPORT_PERIOD;
 
 /// The maximum number of containers and webhooks of one report that are kept.
 const MAX_CONTAINERS: usize = 64;
-/// The longest text in a report that is kept, in bytes.
+/// The maximum bytes of a text in a report that is kept.
 const MAX_TEXT_BYTES: usize = 512;
-/// How far ahead of this replica's an agent's clock may be, in seconds.
-const AHEAD: i64 = 24 * 3600;
+/// The maximum time by which an agent's clock may be ahead of this replica's.
+const MAX_CLOCK_LEAD_SECONDS: i64 = 24 * 3600;
 
 /// The report of a pod's agent.
 #[derive(Clone, Debug)]
 pub struct PodReport {
     /// The uid of the pod.
     pub uid: PodUid,
-    /// What the agent reported last, without what is over bounds.
+    /// The agent's last report, without what exceeds the limits.
     pub report: ReportRequest,
-    /// When the report came.
+    /// The time at which the report came.
     pub at: SystemTime,
-    /// When the report was made, in seconds since 1970 by the agent's clock, which all reports of a pod share, whichever replica they reach. Always
-    /// later than the pod's condition was when it came, since clocks are set back.
+    /// The time at which the report was made, in seconds since 1970 by the agent's clock, which all reports of a pod
+    /// share, whichever replica they reach. It is later than that of the pod's condition, even if the clock was set
+    /// back.
     pub(crate) stamp: i64,
-    /// When the report was made that the pod's condition was from when this one came.
-    before: Option<i64>,
+    /// The time of the report that the pod's condition was made of when this report came.
+    previous_stamp: Option<i64>,
 }
 
 impl PodReport {
@@ -50,23 +51,23 @@ impl PodReport {
 
     /// Returns whether another replica has written the condition since this report came.
     fn was_overwritten(&self, pod: &PodState) -> bool {
-        reported_at(pod).is_some_and(|at| Some(at) != self.before && at != self.stamp)
+        reported_at(pod).is_some_and(|at| Some(at) != self.previous_stamp && at != self.stamp)
     }
 }
 
-/// Returns when the report was made that the pod's condition is from.
+/// Returns the time of the report that the pod's condition was made of.
 fn reported_at(pod: &PodState) -> Option<i64> {
     pod.report.as_ref()?.at
 }
 
 struct ReportEntry {
     report: Arc<PodReport>,
-    taken: Instant,
-    /// The newest report of those that came since.
+    taken_at: Instant,
+    /// The newest report that came since.
     waiting: Option<ReportRequest>,
 }
 
-/// The reports of pods.
+/// The reports of all pods.
 #[derive(Default)]
 pub(crate) struct Reports {
     by_pod: Mutex<HashMap<PodKey, ReportEntry>>,
@@ -78,39 +79,39 @@ impl Reports {
         self.by_pod.lock().get(pod).filter(|entry| entry.report.uid == *uid).map(|entry| Arc::clone(&entry.report))
     }
 
-    /// Takes what the agent of `pod` has reported, or keeps it until the time that is returned: a newer report may come until then, and takes its
-    /// place.
-    pub(crate) fn put(&self, pod: &PodState, report: ReportRequest, now: Instant) -> Option<Instant> {
-        let report = bounded(report, &pod.configs);
+    /// Takes the report of the pod's agent, or lets it wait until the time that is returned. A newer report replaces it
+    /// meanwhile.
+    pub(crate) fn add(&self, pod: &PodState, report: ReportRequest, now: Instant) -> Option<Instant> {
+        let report = bound_report(report, &pod.configs);
         let mut by_pod = self.by_pod.lock();
         if let Some(entry) = by_pod.get_mut(&pod.key()).filter(|entry| entry.report.uid == pod.uid)
-            && now < entry.taken + REPORT_PERIOD
+            && now < entry.taken_at + REPORT_PERIOD
         {
             entry.waiting = Some(report);
-            return Some(entry.taken + REPORT_PERIOD);
+            return Some(entry.taken_at + REPORT_PERIOD);
         }
-        keep(&mut by_pod, pod, report, now, SystemTime::now());
+        store(&mut by_pod, pod, report, now, SystemTime::now());
         None
     }
 
-    /// Takes the newest report of `pod` that waits; `false` where another request has taken it.
-    pub(crate) fn take(&self, pod: &PodState, now: Instant) -> bool {
+    /// Takes the waiting report of the pod. Returns `false` if another request has taken it.
+    pub(crate) fn take_waiting(&self, pod: &PodState, now: Instant) -> bool {
         let mut by_pod = self.by_pod.lock();
         let entry = by_pod.get_mut(&pod.key());
-        let entry = entry.filter(|entry| entry.report.uid == pod.uid && now >= entry.taken + REPORT_PERIOD);
+        let entry = entry.filter(|entry| entry.report.uid == pod.uid && now >= entry.taken_at + REPORT_PERIOD);
         let Some(report) = entry.and_then(|entry| entry.waiting.take()) else { return false };
-        keep(&mut by_pod, pod, report, now, SystemTime::now());
+        store(&mut by_pod, pod, report, now, SystemTime::now());
         true
     }
 
     /// Takes a report that came at that time.
     #[cfg(test)]
-    fn put_at(&self, pod: &PodState, report: ReportRequest, at: SystemTime) {
-        keep(&mut self.by_pod.lock(), pod, bounded(report, &pod.configs), Instant::now(), at);
+    fn add_at(&self, pod: &PodState, report: ReportRequest, at: SystemTime) {
+        store(&mut self.by_pod.lock(), pod, bound_report(report, &pod.configs), Instant::now(), at);
     }
 
-    pub(crate) fn retain(&self, there: impl Fn(&PodKey, &PodReport) -> bool) {
-        self.by_pod.lock().retain(|pod, entry| there(pod, &entry.report));
+    pub(crate) fn retain(&self, exists: impl Fn(&PodKey, &PodReport) -> bool) {
+        self.by_pod.lock().retain(|pod, entry| exists(pod, &entry.report));
     }
 
     pub(crate) fn remove(&self, pod: &PodKey, uid: &PodUid) {
@@ -121,48 +122,48 @@ impl Reports {
     }
 }
 
-fn keep(
+fn store(
     by_pod: &mut HashMap<PodKey, ReportEntry>,
     pod: &PodState,
     report: ReportRequest,
-    taken: Instant,
+    taken_at: Instant,
     at: SystemTime,
 ) {
     let key = pod.key();
     let now = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let now = i64::try_from(now).unwrap_or_default();
-    let time = if report.at > 0 { report.at.min(now.saturating_add(AHEAD)) } else { now };
-    let before = reported_at(pod);
-    // No report is older than the last one, even where the clock was set back.
-    let last = by_pod.get(&key).map(|last| &last.report).filter(|last| last.uid == pod.uid).map(|last| last.stamp);
-    let least = before.map(|before| before.saturating_add(1));
-    let stamp = last.max(least).unwrap_or(time).max(time);
-    let report = Arc::new(PodReport { uid: pod.uid.clone(), report, at, stamp, before });
-    by_pod.insert(key, ReportEntry { report, taken, waiting: None });
+    let time = if report.at > 0 { report.at.min(now.saturating_add(MAX_CLOCK_LEAD_SECONDS)) } else { now };
+    let previous_stamp = reported_at(pod);
+    // No report is older than the last one, even if the clock was set back.
+    let last = by_pod.get(&key).map(|entry| &entry.report).filter(|last| last.uid == pod.uid).map(|last| last.stamp);
+    let min = previous_stamp.map(|stamp| stamp.saturating_add(1));
+    let stamp = last.max(min).unwrap_or(time).max(time);
+    let report = Arc::new(PodReport { uid: pod.uid.clone(), report, at, stamp, previous_stamp });
+    by_pod.insert(key, ReportEntry { report, taken_at, waiting: None });
 }
 
-/// Returns the report without what is over bounds, or about configs that the pod does not use.
-fn bounded(mut report: ReportRequest, configs: &[ConfigName]) -> ReportRequest {
-    clean(&mut report.agent);
+/// Removes from a report what exceeds the limits, or is about configs that the pod does not use.
+fn bound_report(mut report: ReportRequest, configs: &[ConfigName]) -> ReportRequest {
+    clean_text(&mut report.agent);
     report.configs.retain(|config| configs.contains(&config.name));
     report.configs.truncate(configs.len());
     for config in &mut report.configs {
-        clean(&mut config.uid);
+        clean_text(&mut config.uid);
         if let Some(problem) = &mut config.problem {
-            clean(&mut problem.reason);
-            clean(&mut problem.message);
+            clean_text(&mut problem.reason);
+            clean_text(&mut problem.message);
         }
     }
     report.configs.shrink_to_fit();
     report.containers.truncate(MAX_CONTAINERS);
     for container in &mut report.containers {
-        clean(&mut container.message);
+        clean_text(&mut container.message);
     }
     report.containers.shrink_to_fit();
     report
 }
 
-fn clean(text: &mut String) {
+fn clean_text(text: &mut String) {
     *text = one_line(text, MAX_TEXT_BYTES);
 }
 
@@ -183,7 +184,7 @@ mod tests {
             "configs": [config("shop"), config("other"), config("shop"), config("shop")],
             "containers": vec![container; 500],
         });
-        let report = bounded(serde_json::from_value(report).unwrap(), &[ConfigName::new("shop").unwrap()]);
+        let report = bound_report(serde_json::from_value(report).unwrap(), &[ConfigName::new("shop").unwrap()]);
         assert_eq!((report.configs.len(), report.containers.len()), (1, MAX_CONTAINERS));
         assert!(serde_json::to_string(&report).unwrap().len() < 64 * 1024);
         assert_eq!(report.agent.len(), MAX_TEXT_BYTES);
@@ -214,7 +215,7 @@ mod tests {
         let reports = Reports::default();
         for second in last.into_iter().chain([at]) {
             let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second);
-            reports.put_at(&state(before), ReportRequest::default(), time);
+            reports.add_at(&state(before), ReportRequest::default(), time);
         }
         reports.get(&PodKey::new("ns", "web"), &uid("u")).unwrap()
     }
@@ -245,7 +246,7 @@ mod tests {
     fn the_agents_clock_gives_the_order_where_those_of_replicas_differ() {
         let of = |made: i64, clock: u64, before: Option<i64>| {
             let (reports, report) = (Reports::default(), ReportRequest { at: made, ..ReportRequest::default() });
-            reports.put_at(&state(before), report, SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(clock));
+            reports.add_at(&state(before), report, SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(clock));
             reports.get(&PodKey::new("ns", "web"), &uid("u")).unwrap()
         };
         // The first replica's clock is five seconds ahead, and its report waits while the second one's is written.
@@ -255,14 +256,14 @@ mod tests {
         // The agent's clock was set back.
         assert_eq!(of(50, 100, Some(90)).stamp, 91);
         // It says anything.
-        assert_eq!(of(i64::MAX, 100, None).stamp, 100 + AHEAD);
+        assert_eq!(of(i64::MAX, 100, None).stamp, 100 + MAX_CLOCK_LEAD_SECONDS);
         assert_eq!(of(i64::MIN, 100, None).stamp, 100);
     }
 
     #[test]
     fn a_report_is_its_pods() {
         let (reports, pod) = (Reports::default(), PodKey::new("ns", "web"));
-        reports.put(&state(None), ReportRequest::default(), Instant::now());
+        reports.add(&state(None), ReportRequest::default(), Instant::now());
         assert!(reports.get(&pod, &uid("u")).is_some() && reports.get(&pod, &uid("v")).is_none());
         reports.remove(&pod, &uid("v"));
         assert!(reports.get(&pod, &uid("u")).is_some());
@@ -275,20 +276,23 @@ mod tests {
         let (reports, now) = (Reports::default(), Instant::now());
         let of = |agent: usize| ReportRequest { agent: agent.to_string(), ..ReportRequest::default() };
         let kept = || reports.get(&PodKey::new("ns", "web"), &uid("u")).unwrap().report.agent.clone();
-        assert_eq!(reports.put(&state(None), of(0), now), None);
+        assert_eq!(reports.add(&state(None), of(0), now), None);
         for number in 1..1000 {
-            assert_eq!(reports.put(&state(None), of(number), now), Some(now + REPORT_PERIOD));
+            assert_eq!(reports.add(&state(None), of(number), now), Some(now + REPORT_PERIOD));
         }
         assert_eq!(kept(), "0");
-        assert!(!reports.take(&state(None), now + REPORT_PERIOD / 2), "not before its time");
-        assert!(reports.take(&state(None), now + REPORT_PERIOD));
+        assert!(!reports.take_waiting(&state(None), now + REPORT_PERIOD / 2), "not before its time");
+        assert!(reports.take_waiting(&state(None), now + REPORT_PERIOD));
         assert_eq!(kept(), "999");
-        assert!(!reports.take(&state(None), now + REPORT_PERIOD), "each once");
-        assert_eq!(reports.put(&state(None), of(1), now + REPORT_PERIOD), Some(now + 2 * REPORT_PERIOD));
+        assert!(!reports.take_waiting(&state(None), now + REPORT_PERIOD), "each once");
+        assert_eq!(reports.add(&state(None), of(1), now + REPORT_PERIOD), Some(now + 2 * REPORT_PERIOD));
         // Another pod of this name has its own time.
         let other = PodState { uid: uid("v"), ..state(None) };
-        assert_eq!(reports.put(&other, of(2), now + REPORT_PERIOD), None);
-        assert!(!reports.take(&other, now + 3 * REPORT_PERIOD) && !reports.take(&state(None), now + 3 * REPORT_PERIOD));
+        assert_eq!(reports.add(&other, of(2), now + REPORT_PERIOD), None);
+        assert!(
+            !reports.take_waiting(&other, now + 3 * REPORT_PERIOD)
+                && !reports.take_waiting(&state(None), now + 3 * REPORT_PERIOD)
+        );
     }
 
     #[test]
@@ -299,7 +303,7 @@ mod tests {
             "configs": [{"name": "shop", "uid": bad, "problem": {"reason": bad, "message": bad}}],
             "containers": [{"name": "app", "notify": "none", "ack": "delivered", "outcome": "Failed", "message": bad, "acknowledged": false}],
         });
-        let report = bounded(serde_json::from_value(report).unwrap(), &[ConfigName::new("shop").unwrap()]);
+        let report = bound_report(serde_json::from_value(report).unwrap(), &[ConfigName::new("shop").unwrap()]);
         let text = format!("{report:?}");
         assert!(!text.contains("u{1b}") && !text.contains("u{202e}") && !text.contains("\\n"), "{text}");
         assert_eq!(report.containers[0].message, " [2J x ");

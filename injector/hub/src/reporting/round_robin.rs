@@ -1,8 +1,8 @@
-//! Turns among names: each has one before any has a second. Pure.
+//! Turns of names: each has one before any has a second. Pure.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Values that take turns, the next one in front. Nothing empty stays.
+/// Values that take turns, the next one in front. Empty values are removed.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin<T> {
     by_name: HashMap<String, T>,
@@ -10,7 +10,7 @@ pub(super) struct RoundRobin<T> {
 }
 
 impl<T: Default> RoundRobin<T> {
-    /// Returns the value of this name, which is the last one if it is new.
+    /// Returns the value of this name. A new value is the last one.
     pub(super) fn entry(&mut self, name: &str) -> &mut T {
         if !self.by_name.contains_key(name) {
             self.order.push_back(name.to_owned());
@@ -18,26 +18,26 @@ impl<T: Default> RoundRobin<T> {
         self.by_name.entry(name.to_owned()).or_default()
     }
 
-    /// Takes from the first value of which `take` takes something, which then is the last. Returns its name, too.
+    /// Takes from the first value of which `take` takes something, and moves it to the end. Returns the name with what
+    /// was taken.
     pub(super) fn take<R>(&mut self, mut take: impl FnMut(&mut T) -> Option<R>) -> Option<(String, R)> {
         let Self { by_name, order } = self;
-        let mut taken = None;
-        let at = order.iter().position(|name| {
-            taken = by_name.get_mut(name).and_then(&mut take);
-            taken.is_some()
-        })?;
-        let name = order.remove(at)?;
+        let (index, item) = order
+            .iter()
+            .enumerate()
+            .find_map(|(index, name)| Some((index, by_name.get_mut(name).and_then(&mut take)?)))?;
+        let name = order.remove(index)?;
         order.push_back(name.clone());
-        Some((name, taken?))
+        Some((name, item))
     }
 
-    /// Has `remove` take from the value of this name, which goes if it is empty then.
+    /// Has `remove` remove something from the value of this name, and removes the value if it is empty then.
     pub(super) fn remove(&mut self, name: &str, remove: impl FnOnce(&mut T), is_empty: impl FnOnce(&T) -> bool) {
         let Some(value) = self.by_name.get_mut(name) else { return };
         remove(value);
         if is_empty(value) {
             self.by_name.remove(name);
-            self.order.retain(|known| known != name);
+            self.order.retain(|other| other != name);
         }
     }
 

@@ -127,23 +127,23 @@ fn the_oldest_write_counts_that_can_succeed() {
         since: seconds.map(|seconds| now - Duration::from_secs(seconds)),
         ..pending("ns", "shop", name, false)
     };
-    assert_eq!(order.oldest(None, now), Waits::default());
+    assert_eq!(order.longest_waits(None, now), Waits::default());
     for (name, seconds) in [("refused", None), ("a", Some(5)), ("b", Some(9)), ("b", Some(1))] {
         order.add(since(name, seconds), now);
     }
-    assert_eq!(order.oldest(None, now), Waits { shared: Duration::from_secs(9), failing: Vec::new() });
+    assert_eq!(order.longest_waits(None, now), Waits { shared: Duration::from_secs(9), failing: Vec::new() });
 }
 
 #[test]
 fn what_fails_counts_for_its_namespace_unless_it_does_in_many() {
     let (mut order, now) = (WriteOrder::default(), Instant::now());
     let ago = |seconds: u64| Some(now - Duration::from_secs(seconds));
-    order.add(PendingWrite { since: ago(90), failing: ago(80), ..pending("bad", "shop", "a", false) }, now);
+    order.add(PendingWrite { since: ago(90), failing_since: ago(80), ..pending("bad", "shop", "a", false) }, now);
     order.add(PendingWrite { since: ago(5), ..pending("good", "shop", "a", false) }, now);
     // And so it stays, whatever is wished.
     order.add(PendingWrite { since: ago(70), ..pending("bad", "shop", "a", false) }, now);
     let oldest = |order: &WriteOrder, written| {
-        let Waits { shared, failing } = order.oldest(written, now);
+        let Waits { shared, failing } = order.longest_waits(written, now);
         let named = failing.into_iter().map(|(namespace, wait)| format!("{namespace} {}", wait.as_secs()));
         (shared.as_secs(), named.collect::<Vec<_>>().join(", "))
     };
@@ -152,17 +152,17 @@ fn what_fails_counts_for_its_namespace_unless_it_does_in_many() {
     }
     for (number, namespace) in ["c", "d", "e"].into_iter().enumerate() {
         let since = ago(60 - number as u64);
-        order.add(PendingWrite { since, failing: ago(50), ..pending(namespace, "shop", "a", false) }, now);
+        order.add(PendingWrite { since, failing_since: ago(50), ..pending(namespace, "shop", "a", false) }, now);
     }
     assert_eq!(oldest(&order, None), (5, "bad 90, c 60, d 59, e 58".to_owned()));
-    order.add(PendingWrite { since: ago(60), failing: ago(50), ..pending("f", "shop", "a", false) }, now);
+    order.add(PendingWrite { since: ago(60), failing_since: ago(50), ..pending("f", "shop", "a", false) }, now);
     assert_eq!(oldest(&order, None), (90, String::new()), "of many, it is of all");
     assert_eq!(oldest(&order, ago(49)), (5, "bad 90, c 60, f 60, d 59".to_owned()), "others are written");
 }
 
 proptest! {
-    /// Whatever is added, a config that has a pod due waits for one pod of each other namespace and, at each turn of its own, of each
-    /// other config at most.
+    /// Whatever is added, a config that has a pod due waits for one pod of each other namespace and, at each turn of
+    /// its own, of each other config at most.
     #[test]
     fn nobody_waits_longer_than_a_round(adds in proptest::collection::vec((0_u8..4, 0_u8..4, 0_u16..40), 1..200)) {
         let (mut order, now) = (WriteOrder::default(), Instant::now());

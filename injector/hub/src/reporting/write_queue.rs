@@ -1,4 +1,4 @@
-//! The pods whose condition may have to be written, each when it is due.
+//! A queue of the pods whose condition may have to be written, each at the time at which it is due.
 
 use std::time::Duration;
 
@@ -9,39 +9,39 @@ use tokio::time::{Instant, sleep_until};
 
 use super::write_order::{PendingWrite, WriteOrder};
 
-/// Hands out pending writes.
+/// The pending writes.
 #[derive(Default)]
 pub(crate) struct WriteQueue {
     order: Mutex<WriteOrder>,
     added: Notify,
-    /// When a condition was last written.
-    written: Mutex<Option<Instant>>,
+    /// The time of the last successful write.
+    last_write: Mutex<Option<Instant>>,
 }
 
 impl WriteQueue {
     /// Makes the pod due after `delay`, unless it is due earlier.
     pub(super) fn add(&self, write: PendingWrite, delay: Duration) {
         let at = Instant::now() + delay;
-        self.put(PendingWrite { failures: 0, since: Some(at), ..write }, at);
+        self.retry(PendingWrite { failures: 0, since: Some(at), ..write }, at);
     }
 
-    /// Makes the pod due at `at`, with what earlier tries have shown.
-    pub(super) fn put(&self, write: PendingWrite, at: Instant) {
+    /// Makes the pod due at `at`, with the failures of earlier attempts.
+    pub(super) fn retry(&self, write: PendingWrite, at: Instant) {
         self.order.lock().add(write, at);
         self.added.notify_one();
     }
 
-    /// Takes in that a condition was written in this namespace.
-    pub(super) fn written(&self, namespace: &str) {
+    /// Records that a condition was written in this namespace.
+    pub(super) fn record_write(&self, namespace: &str) {
         let now = Instant::now();
-        *self.written.lock() = Some(now);
-        self.order.lock().accepted(namespace, now);
+        *self.last_write.lock() = Some(now);
+        self.order.lock().retry_refused(namespace, now);
     }
 
-    /// Returns for how long the oldest reports have waited that may be written.
-    pub(crate) fn oldest(&self) -> Waits {
-        let written = *self.written.lock();
-        self.order.lock().oldest(written, Instant::now())
+    /// Returns how long the oldest reports that may be written have waited.
+    pub(crate) fn longest_waits(&self) -> Waits {
+        let last_write = *self.last_write.lock();
+        self.order.lock().longest_waits(last_write, Instant::now())
     }
 
     /// Waits for the next pod that is due.

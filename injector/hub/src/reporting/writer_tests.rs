@@ -103,11 +103,11 @@ async fn what_is_refused_for_long_is_tried_again_and_so_is_what_cannot_be_judged
     let written = run(&queue, &writer, 60).await;
     assert_eq!(written.len(), 1);
     assert!((12_000..20_000).contains(&written[0].1), "{written:?}");
-    let longest = |error| pause(&error, u32::MAX).unwrap();
+    let longest = |error| retry_delay(&error, u32::MAX).unwrap();
     assert!(longest(WriteError::Refused("403".into())) <= Duration::from_mins(2));
     assert_eq!(longest(WriteError::Unavailable("down".into())), Duration::from_secs(8));
     assert!(longest(WriteError::Changed) < Duration::from_secs(10));
-    assert_eq!(pause(&WriteError::Gone, 0), None);
+    assert_eq!(retry_delay(&WriteError::Gone, 0), None);
 }
 
 /// An API server that refuses the conditions of pods of these names.
@@ -162,7 +162,8 @@ async fn a_refused_condition_is_tried_again_when_others_are_taken_or_a_failure_c
         let _ = timeout(Duration::from_millis(20), &mut writing).await;
     }
     assert!((1..=2).contains(&(refusing.of("b").0 - before)));
-    // What is written elsewhere says nothing; in the namespace it says that somebody has bound the role. Pod c is refused all the same.
+    // What is written elsewhere says nothing; in the namespace it says that somebody has bound the role. Pod c is
+    // refused all the same.
     *refusing.names.lock() = vec!["c"];
     let before = ["a", "b", "c"].map(|name| refusing.of(name).0);
     queue.add(PendingWrite { pod: PodKey::new("other", "x"), ..pending("") }, Duration::ZERO);
@@ -279,15 +280,15 @@ async fn a_server_with_too_much_to_do_is_asked_less_and_everything_is_written_in
     (0..200).for_each(|number| queue.add(pending(format!("{number:03}")), Duration::ZERO));
     let plan = |_: &PodKey| WritePlan::Write(Arc::default(), condition());
     let metrics = Metrics::default();
-    assert_eq!(queue.oldest(), Waits::default());
+    assert_eq!(queue.longest_waits(), Waits::default());
     let writing = write_all(&queue, &writer, &metrics, plan);
     tokio::pin!(writing);
     let _ = timeout(Duration::from_secs(10), &mut writing).await;
-    let waited = queue.oldest().shared;
+    let waited = queue.longest_waits().shared;
     assert!((9..11).contains(&waited.as_secs()), "those that were refused wait, too: {waited:?}");
     let _ = timeout(Duration::from_mins(2), &mut writing).await;
     let (written, refused) = *busy.counts.lock();
-    assert!(written == 200 && refused < 300 && queue.oldest() == Waits::default(), "{written} {refused}");
+    assert!(written == 200 && refused < 300 && queue.longest_waits() == Waits::default(), "{written} {refused}");
 }
 
 /// An API server whose webhook for the pods of one namespace is down.
@@ -331,12 +332,12 @@ async fn a_namespace_whose_writes_fail_slows_and_prolongs_nothing_of_others() {
         tokio::pin!(writing);
         add("bad", 300);
         let _ = timeout(Duration::from_mins(1), &mut writing).await;
-        let waits = queue.oldest();
+        let waits = queue.longest_waits();
         assert!(waits.failing[0].0 == "bad" && waits.failing[0].1 > Duration::from_secs(50), "{waits:?}");
         add("good", 500);
         let _ = timeout(Duration::from_secs(2), &mut writing).await;
         let (tries, written) = (*webhook.tries.lock(), *webhook.written.lock());
-        assert!(written == 500 && tries < 50 && queue.oldest().shared.is_zero(), "{hangs:?} {written} {tries}");
+        assert!(written == 500 && tries < 50 && queue.longest_waits().shared.is_zero(), "{hangs:?} {written} {tries}");
     }
 }
 

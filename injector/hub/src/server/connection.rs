@@ -1,5 +1,5 @@
-//! One connection of an agent: handshake, then request and reply in turns. While a poll is held nothing but the TLS session
-//! and a few timers is kept.
+//! Serves one connection of an agent: the handshake, then requests and replies in turns. While a poll is held, only the
+//! TLS session and a few timers are kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::http::{Request, read, write};
+use super::http::{Request, read_request, write_reply};
 use crate::callers::Origin;
 use crate::hub::Hub;
 use crate::polling::ConnectionPolls;
@@ -26,31 +26,31 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
     let address = stream.peer_addr().map_err(|_| ConnectionError::Client)?.ip().to_canonical();
     let from = Origin { address, peer: slot.peer(), since: Instant::now() };
     let mut tls = tls.accept(stream, &slot, AHEAD_BYTES).await?;
-    let dies = Instant::now() + with_jitter(hub.settings.age);
+    let end = Instant::now() + with_jitter(hub.settings.max_connection_age);
     let mut polls = ConnectionPolls::default();
-    let mut patience = hub.settings.head;
+    let mut idle_timeout = hub.settings.head_timeout;
     loop {
-        let waits = patience.min(dies.saturating_duration_since(Instant::now()));
+        let idle_time = idle_timeout.min(end.saturating_duration_since(Instant::now()));
         tokio::select! {
-            there = byte(&mut tls) => if !there { return Ok(()) },
-            () = sleep(waits) => break,
-            () = hub.drain.sent_away() => break,
+            has_byte = wait_for_byte(&mut tls) => if !has_byte { return Ok(()) },
+            () = sleep(idle_time) => break,
+            () = hub.drain.wait_for_turn() => break,
         }
-        patience = hub.settings.idle;
-        let Some(request) = Box::pin(read(&mut tls, hub, &slot, from)).await else {
+        idle_timeout = hub.settings.idle_timeout;
+        let Some(request) = Box::pin(read_request(&mut tls, hub, &slot, from)).await else {
             return Err(ConnectionError::Client);
         };
-        let (head, last) = (request.method == hyper::Method::HEAD, request.last);
-        let faulty = request.body.is_err();
+        let (is_head, is_last) = (request.method == hyper::Method::HEAD, request.is_last);
+        let is_refused = request.body.is_err();
         let Some(mut reply) = answer(&mut tls, request, hub, &slot, from, &mut polls).await else { return Ok(()) };
-        // A reply to HEAD must not have the body that ours have.
-        reply.close |= last || head || Instant::now() >= dies;
+        // A reply to HEAD must not have a body, but the hub's replies have one, so the connection can't be used again.
+        reply.close |= is_last || is_head || Instant::now() >= end;
         let close = reply.close;
-        if !Box::pin(write(&mut tls, reply, &hub.settings)).await {
+        if !Box::pin(write_reply(&mut tls, reply, &hub.settings)).await {
             return Err(ConnectionError::Client);
         }
         if close {
-            if faulty {
+            if is_refused {
                 Box::pin(linger(&mut tls)).await;
             }
             break;
@@ -60,7 +60,7 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
     Ok(())
 }
 
-/// Returns the reply; `None` where the client has closed the connection.
+/// Returns the reply, or `None` if the client has closed the connection.
 async fn answer(
     tls: &mut TlsStream,
     request: Request,
@@ -70,36 +70,37 @@ async fn answer(
     polls: &mut ConnectionPolls,
 ) -> Option<Reply> {
     let _busy = slot.begin_request();
-    let interrupted: Arc<Notify> = Arc::default();
-    polls.interrupted = Arc::clone(&interrupted);
-    if request.interrupted {
-        interrupted.notify_one();
+    let interrupt: Arc<Notify> = Arc::default();
+    polls.interrupt = Arc::clone(&interrupt);
+    if request.is_interrupted {
+        interrupt.notify_one();
     }
     let answer = async { hub.answer(request, from, polls).await.unwrap_or_else(Reply::from) };
     tokio::pin!(answer);
     tokio::select! {
         biased;
         reply = &mut answer => return Some(reply),
-        wants = interrupts(tls) => if wants { interrupted.notify_one() } else { return None },
+        is_interrupt = wait_for_interrupt(tls) => if is_interrupt { interrupt.notify_one() } else { return None },
     }
     let mut byte = [0];
     tokio::select! {
         biased;
         reply = &mut answer => Some(reply),
-        // Once is enough.
+        // An agent interrupts a poll only once, so more bytes, or the end, mean that it is gone.
         _ = tls.get_ref().0.get_ref().peek(&mut byte) => None,
     }
 }
 
-/// Waits until the client says that it has something to say, by an empty line; `false` where it does anything else, which no agent does but
-/// to close the connection.
-async fn interrupts(tls: &mut TlsStream) -> bool {
+/// Waits until the client interrupts the poll by an empty line. Returns `false` if it does anything else: an agent only
+/// closes the connection.
+async fn wait_for_interrupt(tls: &mut TlsStream) -> bool {
     let mut line = [0; INTERRUPT.len()];
-    byte(tls).await && tls.read(&mut line).await.is_ok_and(|count| line[..count] == *INTERRUPT)
+    wait_for_byte(tls).await && tls.read(&mut line).await.is_ok_and(|count| line[..count] == *INTERRUPT)
 }
 
-/// Waits until there is something to read; `false` at the end. Looking at the socket itself needs no buffer while there is nothing.
-async fn byte(tls: &mut TlsStream) -> bool {
+/// Waits until there is something to read. Returns `false` at the end. Peeking at the socket needs no buffer in the
+/// meantime.
+async fn wait_for_byte(tls: &mut TlsStream) -> bool {
     let (stream, session) = tls.get_mut();
     if session.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0) {
         return true;
@@ -107,7 +108,7 @@ async fn byte(tls: &mut TlsStream) -> bool {
     stream.get_ref().peek(&mut [0]).await.is_ok_and(|count| count > 0)
 }
 
-/// Reads a little of the refused request: closing with unread bytes would take the reply with it.
+/// Reads a little of the refused request, because closing with unread bytes would discard the reply.
 async fn linger(tls: &mut TlsStream) {
     let mut buffer = [0; 4096];
     let reads = async {

@@ -1,4 +1,4 @@
-//! The listener for agents.
+//! Listens for agents, and serves them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,27 +19,27 @@ use tokio::task::JoinSet;
 use super::connection;
 use crate::hub::Hub;
 
-/// Without the keepalive a connection whose agent is lost ends with its age only.
-const SOCKET: SocketOptions = SocketOptions {
+/// The options of sockets. Without the keepalive, the connection of a lost agent would only end because of its age.
+const SOCKET_OPTIONS: SocketOptions = SocketOptions {
     backlog: 4096,
     send_buffer: Some(128 * 1024),
     receive_buffer: None,
     keepalive: Some(Duration::from_mins(1)),
 };
-/// How long a reply that is being written has on shutdown.
-const LAST_WRITES: Duration = Duration::from_secs(5);
-/// How long after a connection's end freed memory is returned, so that a storm costs few trims.
+/// The timeout on shutdown of a reply that is being written.
+const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(5);
+/// The delay after a connection's end until freed memory is returned, so that a storm costs few trims.
 const TRIM_DELAY: Duration = Duration::from_secs(5);
 
 /// Listens on `address`. Needs a tokio runtime.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::from_std(listener::bind(address, &SOCKET)?)
+    TcpListener::from_std(listener::bind(address, &SOCKET_OPTIONS)?)
 }
 
 /// Serves agents until `shutdown`, then sends them away one after the other and returns.
 pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>, shutdown: impl Future<Output = ()>) {
     let mut tasks = JoinSet::new();
-    tasks.spawn(Arc::clone(&hub).chores());
+    tasks.spawn(Arc::clone(&hub).maintain());
     let conditions = Arc::clone(&hub.conditions);
     tasks.spawn(async move { conditions.write_all().await });
     let settings = &hub.settings;
@@ -47,29 +47,30 @@ pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>,
     let server = Server {
         name: "hub",
         metrics: metrics.clone(),
-        drain: settings.drain + LAST_WRITES,
+        drain: settings.drain_period + LAST_WRITES_TIMEOUT,
         trimmer: Some(Trimmer::new(TRIM_DELAY)),
     };
     let tls = Tls {
         config: tls,
-        handshake_timeout: settings.handshake,
-        stall: settings.write,
-        turns: Some(Turns { shares: Shares::new(settings.handshakes, 1), wait: settings.turn }),
+        handshake_timeout: settings.handshake_timeout,
+        stall: settings.write_timeout,
+        turns: Some(Turns { shares: Shares::new(settings.max_handshakes, 1), wait: settings.turn_timeout }),
         plain_http: "this port speaks HTTPS to agents",
     };
     let agents =
-        Agents { slots: Slots::new(Bounds::shared(settings.connections), metrics), tls, hub: Arc::clone(&hub) };
-    let mut ended = None;
+        Agents { slots: Slots::new(Bounds::shared(settings.max_connections), metrics), tls, hub: Arc::clone(&hub) };
+    let mut task_result = None;
     let shutdown = async {
         tokio::select! {
             () = shutdown => {}
-            // They never end by themselves. Agents are sent away first; then the panic goes on to the task that runs the hub.
-            end = tasks.join_next() => ended = end,
+            // A task ends only by a panic. Agents are sent away first; then the panic goes on to the task that runs the
+            // hub.
+            result = tasks.join_next() => task_result = result,
         }
         hub.drain.begin();
     };
     server.run(listener, Arc::new(agents), shutdown).await;
-    if let Some(Err(error)) = ended
+    if let Some(Err(error)) = task_result
         && error.is_panic()
     {
         resume_unwind(error.into_panic());

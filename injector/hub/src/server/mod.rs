@@ -1,4 +1,5 @@
-//! The server for agents: its connections, one request and one reply over each at a time, and which room answers a request.
+//! The server for agents: its connections, one request and one reply over each at a time, and which module answers a
+//! request.
 
 mod connection;
 mod http;

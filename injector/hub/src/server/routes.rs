@@ -1,4 +1,4 @@
-//! Which room answers a request, once its token is accepted.
+//! Routes a request to the module that answers it, once its token is accepted.
 
 use hyper::Method;
 use nudge_protocol::bounded_text::one_line;
@@ -13,7 +13,7 @@ use crate::polling::ConnectionPolls;
 use crate::reply::{Refusal, Reply};
 
 impl Hub {
-    /// Has the room of the request's path answer it.
+    /// Answers a request by its path.
     pub(super) async fn answer(
         &self,
         request: Request,
@@ -38,16 +38,17 @@ impl Hub {
         if is_poll {
             let (request, span) = (parse(body)?, error_span!("poll", namespace, pod));
             let (reply, result) = Box::pin(self.polling.poll(&session, request, polls)).instrument(span).await;
-            self.metrics.polled(result);
+            self.metrics.count_poll(result);
             Ok(reply)
         } else {
             let (report, span) = (parse(body)?, error_span!("report", namespace, pod));
-            self.conditions.report(&session, report).instrument(span).await.map(|()| Reply::nothing())
+            self.conditions.take_report(&session, report).instrument(span).await.map(|()| Reply::empty())
         }
     }
 }
 
-/// Takes the body, because a held poll must keep neither the buffer that the request was read into nor the room that it had.
+/// Parses the body, and drops it, because a held poll must not keep the buffer of the request or its share of the bytes
+/// for bodies.
 fn parse<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
     let Body { bytes, .. } = body;
     serde_json::from_slice(&bytes).map_err(|error| {

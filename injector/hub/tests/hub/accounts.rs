@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use crate::cluster::{HubOnCluster, injected};
 use crate::front::{after, message, poll, read};
 
-/// Within which time nothing comes from the hub any more, on a busy machine. A review is remembered for 10 minutes.
-const BOUND: Duration = Duration::from_mins(1);
+/// The time after which the hub must deny an account, on a busy machine. A review is remembered for 10 minutes.
+const DENIAL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A poll that is held, since its agent has all there is.
 async fn held(hub: &HubOnCluster, token: &str) -> Result<Raw> {
@@ -54,7 +54,7 @@ async fn a_pod_whose_service_account_is_deleted_gets_nothing_more_and_others_sta
         if again {
             space.service_account("app").await?;
         }
-        let reply = timeout(BOUND, agent.reply()).await??;
+        let reply = timeout(DENIAL_TIMEOUT, agent.reply()).await??;
         ensure!(reply.status == StatusCode::UNAUTHORIZED, "{again}: {}", reply.status);
         // Whether the API server still accepts the token or not.
         ensure!(hub.status(&token).await? == StatusCode::UNAUTHORIZED, "{again}: a new connection");
@@ -73,7 +73,7 @@ async fn a_pod_whose_service_account_is_deleted_gets_nothing_more_and_others_sta
     ensure!(stays.reply().now_or_never().is_none(), "the poll of another pod has ended");
     let next = Patch::Merge(json!({"status": {"currentVersion": null, "internal": {"revision": 2}}}));
     space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &next).await?;
-    let reply = timeout(BOUND, stays.reply()).await??;
+    let reply = timeout(DENIAL_TIMEOUT, stays.reply()).await??;
     ensure!(read(&reply)?.0.configs[0].revision == 2, "{}", reply.status);
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The hub over real TLS, with stand-ins for the API server: what it answers, what it refuses, and every bound crossed once.
+//! The hub over real TLS, with stand-ins for the API server: what it answers, what it refuses, and every bound crossed
+//! once.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 use crate::front::{Front, after, message, poll, read};
 use crate::stand_in::{StandIn, pod};
 
-const SOON: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 struct ServedHub {
     stand_in: StandIn,
@@ -62,7 +63,7 @@ impl ServedHub {
 
     async fn held(&self, number: usize) -> Result<()> {
         let uid = pod(number).uid;
-        eventually(SOON, "the poll is held", async || self.stand_in.hub.is_connected(&uid).then_some(())).await
+        eventually(TEST_TIMEOUT, "the poll is held", async || self.stand_in.hub.is_connected(&uid).then_some(())).await
     }
 }
 
@@ -178,23 +179,24 @@ async fn a_poll_that_nobody_waits_for_any_more_is_dropped() -> Result<()> {
     served.activate("1", b"x");
     drop(served.waiting(0).await?);
     let uid = pod(0).uid;
-    eventually(SOON, "its slot is free", async || (!served.stand_in.hub.is_connected(&uid)).then_some(())).await
+    eventually(TEST_TIMEOUT, "its slot is free", async || (!served.stand_in.hub.is_connected(&uid)).then_some(())).await
 }
 
 #[tokio::test]
 async fn connections_beyond_the_bound_are_closed() -> Result<()> {
-    let served = ServedHub::new(Settings { connections: 2, ..Settings::default() })?;
+    let served = ServedHub::new(Settings { max_connections: 2, ..Settings::default() })?;
     served.activate("1", b"x");
     let one = served.waiting(0).await?;
     let two = served.waiting(1).await?;
     assert!(served.connect().await.is_err());
     drop((one, two));
-    eventually(SOON, "there is room again", async || served.connect().await.ok().map(drop)).await
+    eventually(TEST_TIMEOUT, "there is room again", async || served.connect().await.ok().map(drop)).await
 }
 
 #[tokio::test]
 async fn an_address_with_many_makes_room_for_another_one() -> Result<()> {
-    let served = ServedHub::new(Settings { connections: 4, handshake: SOON, ..Settings::default() })?;
+    let served =
+        ServedHub::new(Settings { max_connections: 4, handshake_timeout: TEST_TIMEOUT, ..Settings::default() })?;
     served.activate("1", b"x");
     // Connected and silent, as many as there are slots and more.
     let mut silent = Vec::new();
@@ -206,7 +208,7 @@ async fn an_address_with_many_makes_room_for_another_one() -> Result<()> {
         silent.push(served.connect_from(2).await?);
     }
     // Each that the hub has taken or refused counts; it takes one after the other.
-    eventually(SOON, "all have come", async || {
+    eventually(TEST_TIMEOUT, "all have come", async || {
         served.stand_in.metrics().contains("hub_connections_refused_total 22\n").then_some(())
     })
     .await?;
@@ -218,26 +220,26 @@ async fn an_address_with_many_makes_room_for_another_one() -> Result<()> {
 #[tokio::test]
 async fn a_slow_client_is_cut_off() -> Result<()> {
     let short = Duration::from_millis(300);
-    let ended = async |raw: &mut Raw| timeout(SOON, raw.ended()).await;
+    let ended = async |raw: &mut Raw| timeout(TEST_TIMEOUT, raw.ended()).await;
     // One bound at a time, or the others could cut first on a busy machine.
-    let served = ServedHub::new(Settings { handshake: short, ..Settings::default() })?;
+    let served = ServedHub::new(Settings { handshake_timeout: short, ..Settings::default() })?;
     let silent = TcpStream::connect(served.front.address).await?;
-    timeout(SOON, silent.peek(&mut [0])).await??;
+    timeout(TEST_TIMEOUT, silent.peek(&mut [0])).await??;
     // No request, half a head.
-    let served = ServedHub::new(Settings { head: short, ..Settings::default() })?;
+    let served = ServedHub::new(Settings { head_timeout: short, ..Settings::default() })?;
     let mut raw = served.connect().await?;
     ended(&mut raw).await?;
     let mut raw = served.connect().await?;
     raw.send("POST /v1/poll HTTP/1.1\r\nhost:").await?;
     ended(&mut raw).await?;
     // Half a body.
-    let served = ServedHub::new(Settings { body: short, ..Settings::default() })?;
+    let served = ServedHub::new(Settings { body_timeout: short, ..Settings::default() })?;
     let mut raw = served.connect().await?;
     raw.send(announced(&token(0), 10) + "{").await?;
     assert_eq!(raw.reply().await?.status, StatusCode::REQUEST_TIMEOUT);
     ended(&mut raw).await?;
     // No second request.
-    let served = ServedHub::new(Settings { idle: short, ..Settings::default() })?;
+    let served = ServedHub::new(Settings { idle_timeout: short, ..Settings::default() })?;
     served.activate("1", b"x");
     let mut raw = served.connect().await?;
     raw.send(poll(&token(0), &PollRequest::default())?).await?;
@@ -252,13 +254,14 @@ async fn a_head_that_is_too_large_is_refused() -> Result<()> {
     let mut raw = served.connect().await?;
     let _ = raw.send(format!("POST /v1/poll HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(20_000))).await;
     assert!(raw.reply().await.is_ok_and(|reply| reply.status.is_client_error()));
-    timeout(SOON, raw.ended()).await?;
+    timeout(TEST_TIMEOUT, raw.ended()).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_cut() -> Result<()> {
-    let settings = Settings { write: Duration::from_millis(300), rate: usize::MAX, ..Settings::default() };
+    let settings =
+        Settings { write_timeout: Duration::from_millis(300), min_bytes_per_second: usize::MAX, ..Settings::default() };
     let served = ServedHub::new(settings)?;
     let value = || vec![0; 1024 * 1000];
     let version = served.stand_in.stored.add("1", &[&[("a", value())], &[("b", value())], &[("c", value())]]);
@@ -269,23 +272,23 @@ async fn a_client_that_does_not_read_is_cut() -> Result<()> {
     let mut raw = Raw::over(stream, served.front.address.ip(), &served.front.tls).await?;
     raw.send(poll(&token(0), &PollRequest::default())?).await?;
     let cut = async || served.stand_in.metrics().contains("hub_connections_failed_total 1\n").then_some(());
-    eventually(SOON, "the connection is cut", cut).await?;
+    eventually(TEST_TIMEOUT, "the connection is cut", cut).await?;
     assert!(raw.reply().await.is_err());
     Ok(())
 }
 
 #[tokio::test]
 async fn connections_have_an_age() -> Result<()> {
-    let served = ServedHub::new(Settings { age: Duration::ZERO, ..Settings::default() })?;
+    let served = ServedHub::new(Settings { max_connection_age: Duration::ZERO, ..Settings::default() })?;
     served.activate("1", b"x");
     let mut raw = served.connect().await?;
-    timeout(SOON, raw.ended()).await?;
+    timeout(TEST_TIMEOUT, raw.ended()).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_replica_that_ends_sends_its_agents_away_and_returns() -> Result<()> {
-    let mut served = ServedHub::new(Settings { drain: Duration::from_millis(300), ..Settings::default() })?;
+    let mut served = ServedHub::new(Settings { drain_period: Duration::from_millis(300), ..Settings::default() })?;
     served.activate("1", b"x");
     let mut agents = Vec::new();
     for number in 0..3 {
@@ -293,21 +296,21 @@ async fn a_replica_that_ends_sends_its_agents_away_and_returns() -> Result<()> {
     }
     served.front.stop();
     sent_away(agents).await?;
-    timeout(SOON, &mut served.front.served).await??;
+    timeout(TEST_TIMEOUT, &mut served.front.served).await??;
     assert!(TcpStream::connect(served.front.address).await.is_err());
     Ok(())
 }
 
 #[tokio::test]
 async fn a_replica_with_a_task_that_panics_sends_its_agents_away_and_panics() -> Result<()> {
-    let mut served = ServedHub::new(Settings { drain: Duration::from_millis(300), ..Settings::default() })?;
+    let mut served = ServedHub::new(Settings { drain_period: Duration::from_millis(300), ..Settings::default() })?;
     served.activate("1", b"x");
     let agents = vec![served.waiting(0).await?, served.waiting(1).await?];
     served.stand_in.conditions.panics.store(true, Ordering::Relaxed);
     // A condition is to be written: the agent of the third pod has never reported.
-    served.stand_in.hub.sweep();
+    served.stand_in.hub.mark_silent_pods();
     sent_away(agents).await?;
-    let error = timeout(SOON, &mut served.front.served).await?.expect_err("the task panicked");
+    let error = timeout(TEST_TIMEOUT, &mut served.front.served).await?.expect_err("the task panicked");
     assert!(error.is_panic());
     Ok(())
 }
@@ -318,14 +321,14 @@ async fn sent_away(agents: Vec<Raw>) -> Result<()> {
         assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(reply.headers["connection"], "close");
         assert!(reply.headers.contains_key("retry-after"));
-        timeout(SOON, agent.ended()).await?;
+        timeout(TEST_TIMEOUT, agent.ended()).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn tokens_that_cannot_be_good_cost_no_review() -> Result<()> {
-    let served = ServedHub::new(Settings { behind: Duration::from_millis(100), ..Settings::default() })?;
+    let served = ServedHub::new(Settings { behind_timeout: Duration::from_millis(100), ..Settings::default() })?;
     served.activate("1", b"x");
     let claim = |path: &'static str, value: serde_json::Value| {
         token_with(0, |claims| {
@@ -366,7 +369,7 @@ async fn tokens_that_cannot_be_good_cost_no_review() -> Result<()> {
 #[tokio::test]
 async fn a_review_whose_client_has_left_is_cancelled() -> Result<()> {
     let hour = Duration::from_hours(1);
-    let stand_in = StandIn::new(Settings { review: hour, ..Settings::default() }, 40, hour);
+    let stand_in = StandIn::new(Settings { review_timeout: hour, ..Settings::default() }, 40, hour);
     let front = Front::new(&stand_in.hub)?;
     let mut clients = Vec::new();
     for number in 0..40 {
@@ -374,15 +377,16 @@ async fn a_review_whose_client_has_left_is_cancelled() -> Result<()> {
         client.send(poll(&token(number), &PollRequest::default())?).await?;
         clients.push(client);
     }
-    eventually(SOON, "a quarter is under way", async || (stand_in.reviews.now() == 13).then_some(())).await?;
+    eventually(TEST_TIMEOUT, "a quarter is under way", async || (stand_in.reviews.now() == 13).then_some(())).await?;
     drop(clients);
-    eventually(SOON, "none is", async || (stand_in.reviews.now() == 0).then_some(())).await?;
+    eventually(TEST_TIMEOUT, "none is", async || (stand_in.reviews.now() == 0).then_some(())).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn two_thousand_connections_of_one_address_leave_the_agents_of_others_alone() -> Result<()> {
-    let served = ServedHub::new(Settings { connections: 500, handshake: SOON * 3, ..Settings::default() })?;
+    let served =
+        ServedHub::new(Settings { max_connections: 500, handshake_timeout: TEST_TIMEOUT * 3, ..Settings::default() })?;
     served.activate("1", b"x");
     let mut agents = [served.waiting(0).await?, served.waiting(1).await?];
     let mut hostile = Vec::new();
@@ -406,7 +410,8 @@ async fn two_thousand_connections_of_one_address_leave_the_agents_of_others_alon
 #[tokio::test]
 async fn slow_bodies_take_their_own_addresses_room_only() -> Result<()> {
     // Room for four of the largest bodies, of one address for one.
-    let settings = Settings { body_bytes: 4 * MAX_REQUEST_BYTES, body: SOON * 3, ..Settings::default() };
+    let settings =
+        Settings { max_body_bytes: 4 * MAX_REQUEST_BYTES, body_timeout: TEST_TIMEOUT * 3, ..Settings::default() };
     let served = ServedHub::new(settings)?;
     served.activate("1", b"x");
     let mut agent = served.waiting(0).await?;
@@ -420,14 +425,14 @@ async fn slow_bodies_take_their_own_addresses_room_only() -> Result<()> {
     }
     let mut other = served.connect().await?;
     other.send(poll(&token(1), &PollRequest::default())?).await?;
-    assert_eq!(timeout(SOON, other.reply()).await??.status, StatusCode::OK);
+    assert_eq!(timeout(TEST_TIMEOUT, other.reply()).await??.status, StatusCode::OK);
     assert!(agent.is_silent().await);
     // Their own address waits.
     let mut own = served.secured(served.connect_from(2).await?).await?;
     own.send(poll(&token(2), &PollRequest::default())?).await?;
     assert!(timeout(Duration::from_millis(500), own.reply()).await.is_err());
     drop(hostile);
-    assert_eq!(timeout(SOON, own.reply()).await??.status, StatusCode::OK);
+    assert_eq!(timeout(TEST_TIMEOUT, own.reply()).await??.status, StatusCode::OK);
     served.activate("2", b"y");
     assert_eq!(agent.reply().await?.status, StatusCode::OK);
     Ok(())
@@ -436,7 +441,7 @@ async fn slow_bodies_take_their_own_addresses_room_only() -> Result<()> {
 #[tokio::test]
 async fn a_client_without_a_token_of_a_pod_takes_no_room_for_bodies() -> Result<()> {
     // Room for one body.
-    let settings = Settings { body_bytes: 1, body: SOON * 3, ..Settings::default() };
+    let settings = Settings { max_body_bytes: 1, body_timeout: TEST_TIMEOUT * 3, ..Settings::default() };
     let served = ServedHub::new(settings)?;
     served.activate("1", b"x");
     let none = token_with(0, |claims| claims["kubernetes.io"]["namespace"] = json!("kube-system"));
@@ -445,12 +450,12 @@ async fn a_client_without_a_token_of_a_pod_takes_no_room_for_bodies() -> Result<
         let mut raw = served.connect().await?;
         raw.send(announced(token, MAX_REQUEST_BYTES) + "x").await?;
         // Answered before the body is there.
-        assert_eq!(timeout(SOON, raw.reply()).await??.status, status);
+        assert_eq!(timeout(TEST_TIMEOUT, raw.reply()).await??.status, status);
         hostile.push(raw);
     }
     let mut agent = served.connect().await?;
     agent.send(poll(&token(1), &PollRequest::default())?).await?;
-    assert_eq!(timeout(SOON, agent.reply()).await??.status, StatusCode::OK);
+    assert_eq!(timeout(TEST_TIMEOUT, agent.reply()).await??.status, StatusCode::OK);
     Ok(())
 }
 

@@ -30,7 +30,7 @@ use tracing::Level;
 
 use crate::front::{Front, message, poll, read};
 
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 const VALUE: &str = "value-that-nobody-else-may-see";
 
 /// Everything that is logged in this process.
@@ -148,8 +148,8 @@ impl HubOnCluster {
         let client = cluster.client(&cluster.user("nudge", &[])).await?;
         let (index, mut registry) = (Arc::new(Index::default()), Registry::default());
         tokio::spawn(watch_cluster(client.clone(), Arc::clone(&index), WatchSettings::default()));
-        eventually(SOON, "all is listed", async || index.is_synced().then_some(())).await?;
-        let settings = Settings { refusal: Duration::from_millis(100), ..Settings::default() };
+        eventually(TEST_TIMEOUT, "all is listed", async || index.is_synced().then_some(())).await?;
+        let settings = Settings { max_refusal_age: Duration::from_millis(100), ..Settings::default() };
         let asks = hub::Cluster::new(client);
         let hub = Hub::new(Arc::clone(&index), asks, settings, Arc::new(key()), &mut registry);
         let front = Front::new(&hub)?;
@@ -172,7 +172,7 @@ impl HubOnCluster {
             (sealed && self.index.is_enabled(&space.name) && self.index.may_read_secrets(&space.name) == secrets)
                 .then_some(())
         };
-        eventually(SOON, "the index knows the namespace", known).await?;
+        eventually(TEST_TIMEOUT, "the index knows the namespace", known).await?;
         Ok((space, pod))
     }
 
@@ -253,7 +253,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
         let conditions = pod.status?.conditions?;
         conditions.into_iter().find(|condition| condition.type_ == pod::CONDITION)
     };
-    let condition = eventually(SOON, "the condition is written", condition).await?;
+    let condition = eventually(TEST_TIMEOUT, "the condition is written", condition).await?;
     let (reason, message) = (condition.reason.unwrap_or_default(), condition.message.unwrap_or_default());
     assert_eq!((condition.status.as_str(), reason.as_str(), message.as_str()), ("True", "Applied", "shop=1,keys=1"));
 
@@ -272,7 +272,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     assert_eq!(hub.status(&token).await?, StatusCode::OK);
     open.api::<Pod>().delete("web", &DeleteParams::default().grace_period(0)).await?;
     let gone = PodKey::new(&open.name, "web");
-    eventually(SOON, "the pod is gone", async || hub.index.pod(&gone).is_none().then_some(())).await?;
+    eventually(TEST_TIMEOUT, "the pod is gone", async || hub.index.pod(&gone).is_none().then_some(())).await?;
     assert_eq!(hub.status(&token).await?, StatusCode::UNAUTHORIZED);
 
     let mut metrics = String::new();

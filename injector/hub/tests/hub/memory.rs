@@ -49,7 +49,8 @@ static ALLOCATOR: Counting = Counting;
 
 /// The most that is allocated while a client sends `pieces` with a pause after each, beyond what was before.
 async fn taken(head: &str, pieces: impl Iterator<Item = String>, pause: Option<Duration>) -> Result<isize> {
-    let stand_in = StandIn::new(Settings { body: Duration::from_mins(2), ..Settings::default() }, 1, Duration::ZERO);
+    let stand_in =
+        StandIn::new(Settings { body_timeout: Duration::from_mins(2), ..Settings::default() }, 1, Duration::ZERO);
     let front = Front::new(&stand_in.hub)?;
     let mut client = front.connect().await?;
     let token = token(0);

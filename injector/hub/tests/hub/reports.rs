@@ -12,7 +12,7 @@ use nudge_tests::{Raw, eventually};
 use crate::front::{Front, after, message, poll, read};
 use crate::stand_in::{StandIn, pod};
 
-const SOON: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 const REPORT: &str = r#"{"agent":"0.1.0","acknowledged":true}"#;
 
 /// A hub with a pod whose poll is held.
@@ -30,7 +30,7 @@ async fn held() -> Result<(StandIn, Front, Raw, PollRequest)> {
 
 async fn is_held(stand_in: &StandIn) -> Result<()> {
     let uid = pod(0).uid;
-    eventually(SOON, "the poll is held", async || stand_in.hub.is_connected(&uid).then_some(())).await
+    eventually(TEST_TIMEOUT, "the poll is held", async || stand_in.hub.is_connected(&uid).then_some(())).await
 }
 
 fn reported(stand_in: &StandIn) -> bool {

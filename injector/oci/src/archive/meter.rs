@@ -18,8 +18,8 @@ pub(super) struct Meter {
     /// The bytes of headers that may still be read; `None` while content is read.
     header: Cell<Option<u64>>,
     crossed: Cell<Option<CrossedBound>>,
-    /// The bytes that an archive may lack after its last file, as those of `umoci insert` do: the rest of a block, and the
-    /// two empty blocks.
+    /// The bytes that an archive may lack after its last file, as those of `umoci insert` do: the rest of a block, and
+    /// the two empty blocks.
     padding: Cell<usize>,
 }
 

@@ -46,8 +46,8 @@ enum Fault {
     Archive(ArchiveError),
 }
 
-/// Reads an archive. `root` is the file, or the folder of the files, that are looked for; `is_wanted` is called with their
-/// path from there.
+/// Reads an archive. `root` is the file, or the folder of the files, that are looked for; `is_wanted` is called with
+/// their path from there.
 pub fn unpack(
     archive: impl Read,
     limits: &Limits,

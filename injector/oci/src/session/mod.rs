@@ -35,8 +35,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Makes a client that reaches these addresses, and checks the certificates of registries, of their token realms and of their
-    /// storage by these authorities.
+    /// Makes a client that reaches these addresses, and checks the certificates of registries, of their token realms
+    /// and of their storage by these authorities.
     pub fn new(reach: Reach, roots: Authorities) -> Self {
         Self { reach, roots, authorizations: AuthorizationCache::default() }
     }

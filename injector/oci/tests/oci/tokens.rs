@@ -50,7 +50,8 @@ async fn realm(certificate: Certificate, tls: Option<Arc<ServerConfig>>) -> Resu
     .await
 }
 
-/// Debian's registry with that server as its realm, and who trusts both. By another name than the registry's, the realm has TLS.
+/// Debian's registry with that server as its realm, and who trusts both. By another name than the registry's, the realm
+/// has TLS.
 async fn served(by_name: bool) -> Result<(DockerRegistry, StandIn, Registry)> {
     let certificate = Certificate::new()?;
     let (client, tls) = (certificate.client()?, if by_name { Some(certificate.server()?) } else { None });
