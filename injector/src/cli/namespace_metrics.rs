@@ -1,6 +1,6 @@
 //! Metrics of enabled namespaces, counted when `/metrics` is read. No label holds a namespace.
 
-use nudge_cluster::index::{Index, Namespaces};
+use nudge_cluster::index::{Index, NamespaceCounts};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
