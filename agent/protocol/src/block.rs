@@ -107,8 +107,11 @@ pub fn encode<V: AsRef<[u8]>>(values: &BTreeMap<Key, Stored<V>>, out: &mut Vec<u
     Ok(())
 }
 
-/// Reads a block; the values are parts of it.
-pub fn decode(block: &[u8]) -> Result<Vec<(Key, Stored<&[u8]>)>, BlockError> {
+/// An entry of a block; the value is a part of the block.
+pub type Entry<'a> = (Key, Stored<&'a [u8]>);
+
+/// Reads a block.
+pub fn decode(block: &[u8]) -> Result<Vec<Entry<'_>>, BlockError> {
     let mut rest = block;
     let mut take = |count: usize| {
         let at = block.len() - rest.len();
@@ -121,7 +124,7 @@ pub fn decode(block: &[u8]) -> Result<Vec<(Key, Stored<&[u8]>)>, BlockError> {
     if count > MAX_KEYS || block.len() > MAX_BLOCK_BYTES {
         return Err(BlockError::TooLarge { keys: count, bytes: block.len() });
     }
-    let mut entries: Vec<(Key, Stored<&[u8]>)> = Vec::with_capacity(count);
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(count);
     for entry in 0..count {
         let kind = match take(1)? {
             [0] => ObjectKind::ConfigMap,

@@ -121,11 +121,11 @@ mod tests {
         let rates = Rates::new(RATE, 10, began);
         let count_taken = |key, at| (0..10).filter(|_| rates.take(key, at)).count();
         assert!((0..10).all(|_| rates.is_allowed(&"a", began)), "a look takes nothing");
-        assert_eq!((taken("a", began), taken("b", began)), (3, 3));
+        assert_eq!((count_taken("a", began), count_taken("b", began)), (3, 3));
         assert!(!rates.is_allowed(&"a", began) && rates.is_allowed(&"a", began + second(1)));
-        assert_eq!((taken("a", began + second(1)), taken("a", began + second(1))), (2, 0));
-        assert_eq!(taken("b", began + second(100)), 3, "no more than a burst is saved up");
-        assert_eq!(taken("a", began), 0, "a clock that steps back gives nothing");
+        assert_eq!((count_taken("a", began + second(1)), count_taken("a", began + second(1))), (2, 0));
+        assert_eq!(count_taken("b", began + second(100)), 3, "no more than a burst is saved up");
+        assert_eq!(count_taken("a", began), 0, "a clock that steps back gives nothing");
     }
 
     #[test]
