@@ -160,7 +160,7 @@ pub(super) struct FakeLookups {
 impl FakeLookups {
     fn note<T>(&self, question: String, answer: T) -> Result<T, LookupError> {
         self.asked.lock().unwrap().push(question.clone());
-        let failed = || LookupError::TooSlow { what: question, within: Duration::from_secs(1) };
+        let failed = || LookupError::TooSlow { action: question, within: Duration::from_secs(1) };
         if self.fails { Err(failed()) } else { Ok(answer) }
     }
 
@@ -195,12 +195,12 @@ impl Lookups for FakeLookups {
 
     async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
         if self.too_many {
-            let what = right.to_string();
-            return Err(LookupError::TooMany { what, address: request.caller.address, per_second: 1 });
+            let action = right.to_string();
+            return Err(LookupError::TooMany { action, address: request.caller.address, per_second: 1 });
         }
         let allowed = match right {
-            Right::UpdateConfigMap(_) => self.may_update,
-            Right::UpdateSecret(_) => self.may_update_secret,
+            Right::Update(PartKind::ConfigMap, _) => self.may_update,
+            Right::Update(PartKind::Secret, _) => self.may_update_secret,
             Right::Delete(kind) => self.may_delete.contains(&kind),
             Right::Create(kind) => self.may_create.contains(&kind),
             Right::CreateConfigs => self.may_create_configs,
@@ -215,7 +215,7 @@ impl Lookups for FakeLookups {
         let asked = self.note(format!("may {} {right} in {namespace}", request.user()), allowed);
         self.review().await;
         if self.reviews_fail {
-            return Err(LookupError::TooSlow { what: right.to_string(), within: Duration::from_secs(1) });
+            return Err(LookupError::TooSlow { action: right.to_string(), within: Duration::from_secs(1) });
         }
         asked
     }
@@ -223,7 +223,7 @@ impl Lookups for FakeLookups {
     async fn attends(&self, _: &Request, _: &str, what: AttendedKind) -> Result<bool, LookupError> {
         self.review().await;
         if self.reviews_fail || self.fails {
-            return Err(LookupError::TooSlow { what: format!("{what:?}"), within: Duration::from_secs(1) });
+            return Err(LookupError::TooSlow { action: format!("{what:?}"), within: Duration::from_secs(1) });
         }
         Ok(!self.unattended.contains(&what))
     }

@@ -6,12 +6,12 @@ use kube::core::admission::{META_API_VERSION_V1, META_KIND, Operation};
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::names::is_dns_label;
 use nudge_server::slots::Peer;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::review::{MAX_TEXT_BYTES, measure};
+use super::review::{MAX_TEXT_BYTES, denial_status, measure};
 use super::system_users::is_namespace_controller;
 use super::tenants::Tenant;
-use super::verdict::UndecidedDeletions;
+use super::verdict::{Denial, DenialReason, UndecidedDeletions};
 
 /// The maximum depth, which is that of the API server's parser. Each level takes a byte even where it is skipped.
 const MAX_DEPTH: usize = 10_000;
@@ -51,10 +51,10 @@ struct User<'a> {
     username: Option<Cow<'a, str>>,
 }
 
-/// What a request does, as far as it matters for a request that is denied unseen.
+/// The operation of a request that is denied unseen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutlinedOperation {
-    /// It deletes what is in a terminating namespace, and must pass.
+    /// The deletion of an object in a terminating namespace, which must pass.
     EmptyNamespace,
     Delete,
     Change,
@@ -94,14 +94,13 @@ impl Outline {
     /// failure policy is Ignore, and its author decides how large it is. `None` where it must be able to pass: what is
     /// emptied with its namespace, and a deletion that the webhook does not guard.
     pub fn deny_too_large(&self, deletions: UndecidedDeletions, message: &str) -> Option<Vec<u8>> {
-        self.may_be_denied(deletions).then(|| self.deny(413, "RequestEntityTooLarge", message, &Value::Null))
+        self.may_be_denied(deletions).then(|| self.deny(DenialReason::TooLarge, message))
     }
 
     /// Returns the answer that denies the request because its namespace or its user has too many requests at this
     /// moment. Clients of the API server try again by themselves.
     pub fn deny_too_many(&self, deletions: UndecidedDeletions, message: &str) -> Option<Vec<u8>> {
-        self.may_be_denied(deletions)
-            .then(|| self.deny(429, "TooManyRequests", message, &json!({"retryAfterSeconds": 1})))
+        self.may_be_denied(deletions).then(|| self.deny(DenialReason::TooManyRequests, message))
     }
 
     /// Returns whether the request may be denied unseen.
@@ -116,21 +115,18 @@ impl Outline {
     /// Returns the answer that denies the request because it could not be decided about. Clients of the API server try
     /// again by themselves.
     pub fn deny_undecided(&self, message: &str) -> Vec<u8> {
-        self.deny(503, "ServiceUnavailable", message, &json!({"retryAfterSeconds": 1}))
+        self.deny(DenialReason::ServiceUnavailable, message)
     }
 
     /// Returns the answer that denies a creation or an update because of a text that can't be stored; `None` for other
     /// operations.
     pub fn deny_invalid(&self, message: &str) -> Option<Vec<u8>> {
         let is_change = self.operation == OutlinedOperation::Change;
-        is_change.then(|| self.deny(422, "Invalid", message, &Value::Null))
+        is_change.then(|| self.deny(DenialReason::Invalid, message))
     }
 
-    fn deny(&self, code: u16, reason: &str, message: &str, details: &Value) -> Vec<u8> {
-        let mut status = json!({"status": "Failure", "code": code, "reason": reason, "message": message});
-        if !details.is_null() {
-            status["details"] = details.clone();
-        }
+    fn deny(&self, reason: DenialReason, message: &str) -> Vec<u8> {
+        let status = denial_status(Denial { message: message.to_owned(), reason });
         let response = json!({"uid": self.uid, "allowed": false, "status": status});
         json!({"apiVersion": META_API_VERSION_V1, "kind": META_KIND, "response": response}).to_string().into_bytes()
     }
@@ -138,6 +134,8 @@ impl Outline {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 
 use super::caller::Caller;
 use super::tenants::Tenant;
-use super::verdict::Verdict;
+use super::verdict::{Denial, Verdict};
 
 /// An admission request with its sender. Its objects hold values, so its debug form has none of them.
 pub struct Request {
@@ -258,6 +258,27 @@ fn user_bytes(user: &UserInfo) -> usize {
     user.username.iter().chain(&user.uid).chain(groups).chain(extra).map(|text| text.len() + 1).sum()
 }
 
+/// Returns the status of an answer that denies a request.
+pub(super) fn denial_status(denial: Denial) -> Status {
+    let (code, reason) = denial.reason.status();
+    Status {
+        status: Some(StatusSummary::Failure),
+        code,
+        reason: reason.to_owned(),
+        message: denial.message,
+        // Clients of the API server wait this long, and try again by themselves.
+        details: denial.reason.retry_after().map(|retry_after_seconds| StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds,
+        }),
+        ..Status::default()
+    }
+}
+
 /// Writes the answer to `request`.
 pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerError> {
     let mut response = AdmissionResponse::from(&request.inner);
@@ -272,22 +293,7 @@ pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerErro
         }
         Verdict::Deny(denial) => {
             response.allowed = false;
-            response.result = Status {
-                status: Some(StatusSummary::Failure),
-                code: denial.reason.code(),
-                reason: denial.reason.as_str().to_owned(),
-                message: denial.message,
-                // Clients of the API server wait this long, and try again by themselves.
-                details: denial.reason.retry_after().map(|retry_after_seconds| StatusDetails {
-                    name: String::new(),
-                    group: String::new(),
-                    kind: String::new(),
-                    uid: String::new(),
-                    causes: Vec::new(),
-                    retry_after_seconds,
-                }),
-                ..Status::default()
-            };
+            response.result = denial_status(denial);
         }
     }
     let patch = response.patch.take().map(|patch| BASE64_STANDARD.encode(patch));
@@ -305,7 +311,6 @@ mod tests {
 
     use super::*;
     use crate::fixtures::caller;
-    use crate::verdict::Denial;
 
     fn review() -> Value {
         json!({

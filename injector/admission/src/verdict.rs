@@ -71,7 +71,7 @@ impl From<Result<(), Denial>> for Verdict {
     }
 }
 
-/// What becomes of a deletion that could not be decided about.
+/// The treatment of a deletion that could not be decided about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UndecidedDeletions {
     /// The deletion is denied. An error would let it pass, because the failure policy of deletions is `Ignore`.
@@ -121,6 +121,8 @@ pub enum DenialReason {
     Forbidden,
     /// 422: the object breaks a rule.
     Invalid,
+    /// 413: the object is too large.
+    TooLarge,
     /// 429: too many requests of one client.
     TooManyRequests,
     /// 503: not at this moment.
@@ -128,23 +130,14 @@ pub enum DenialReason {
 }
 
 impl DenialReason {
-    /// Returns the HTTP status.
-    pub fn code(self) -> u16 {
+    /// Returns the HTTP status and the reason of a `Status`.
+    pub fn status(self) -> (u16, &'static str) {
         match self {
-            Self::Forbidden => 403,
-            Self::Invalid => 422,
-            Self::TooManyRequests => 429,
-            Self::ServiceUnavailable => 503,
-        }
-    }
-
-    /// Returns the reason of a `Status`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Forbidden => "Forbidden",
-            Self::Invalid => "Invalid",
-            Self::TooManyRequests => "TooManyRequests",
-            Self::ServiceUnavailable => "ServiceUnavailable",
+            Self::Forbidden => (403, "Forbidden"),
+            Self::Invalid => (422, "Invalid"),
+            Self::TooLarge => (413, "RequestEntityTooLarge"),
+            Self::TooManyRequests => (429, "TooManyRequests"),
+            Self::ServiceUnavailable => (503, "ServiceUnavailable"),
         }
     }
 

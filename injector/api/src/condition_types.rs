@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_protocol::bounded_text;
 
 use super::Reason;
+use super::variant_names::impl_as_str;
 
 /// The conditions of a `VersionedConfig`, `ConfigSource`, `RolloutPolicy` or `VersionApproval`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,29 +44,10 @@ pub enum ConditionType {
     Counted,
 }
 
-impl ConditionType {
-    /// Returns the name of the type, as objects have it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "Ready",
-            Self::Reconciling => "Reconciling",
-            Self::Stalled => "Stalled",
-            Self::Published => "Published",
-            Self::Drifted => "Drifted",
-            Self::SecretPublished => "SecretPublished",
-            Self::Restarted => "Restarted",
-            Self::Impaired => "Impaired",
-            Self::StatusComplete => "StatusComplete",
-            Self::Conflict => "Conflict",
-            Self::WeakEvidence => "WeakEvidence",
-            Self::Suspect => "Suspect",
-            Self::Fetched => "Fetched",
-            Self::Valid => "Valid",
-            Self::Measurable => "Measurable",
-            Self::Counted => "Counted",
-        }
-    }
-}
+impl_as_str!(
+    ConditionType: Ready Reconciling Stalled Published Drifted SecretPublished Restarted Impaired StatusComplete
+        Conflict WeakEvidence Suspect Fetched Valid Measurable Counted
+);
 
 /// The maximum length of a message. The API allows 32768; all of a status is to have no more than 64 KiB.
 const MAX_MESSAGE_BYTES: usize = 512;

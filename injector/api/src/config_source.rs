@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Reason, SourceFrom};
 
-/// Which content becomes versions of which config, and when.
+/// Content that becomes versions of a config, and the times at which it does.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
@@ -36,11 +36,11 @@ pub struct ConfigSourceSpec {
     )]
     pub config_name: Option<String>,
 
-    /// Where the content is. Set exactly one of the fields.
+    /// Place of the content. Set exactly one of the fields.
     pub from: SourceFrom,
 
-    /// How often git, a registry or Vault is asked, in seconds, from 10 to 86400. Defaults to 60. Up to a tenth is
-    /// added by chance. A ConfigMap or Secret is watched instead.
+    /// Time between two reads of git, a registry or Vault, in seconds, from 10 to 86400. Defaults to 60. Up to a tenth
+    /// is added by chance. A ConfigMap or Secret is watched instead.
     #[serde(default = "default_period")]
     #[schemars(range(min = 10, max = 86400))]
     pub period_seconds: u32,
@@ -66,8 +66,8 @@ pub struct ConfigSourceSpec {
     #[serde(default)]
     pub activate: Activate,
 
-    /// How many seconds the content must stay as it is before it becomes a version, from 0 to 3600. Defaults to 2.
-    /// Content that goes on changing becomes a version after ten times as long.
+    /// Number of seconds for which the content must stay unchanged before it becomes a version, from 0 to 3600.
+    /// Defaults to 2. Content that goes on changing becomes a version after ten times as long.
     #[serde(default = "default_debounce")]
     #[schemars(range(min = 0, max = 3600))]
     pub debounce_seconds: u32,
@@ -77,14 +77,14 @@ pub struct ConfigSourceSpec {
     #[schemars(range(min = 0, max = 86400))]
     pub min_period_seconds: u32,
 
-    /// How many versions made by sources are kept beside those in use, from 0 to 40. Defaults to 3. Older ones are
-    /// deleted.
+    /// Number of versions made by sources that are kept beside those in use, from 0 to 40. Defaults to 3. Older ones
+    /// are deleted.
     #[serde(default = "default_history_limit")]
     #[schemars(range(min = 0, max = 40))]
     pub history_limit: u32,
 
-    /// How many seconds older Secret versions made by sources are kept after the Secret of this source is gone, from 0
-    /// to 31536000. Defaults to
+    /// Number of seconds for which older Secret versions made by sources are kept after the Secret of this source is
+    /// gone, from 0 to 31536000. Defaults to
     /// 86400. The last one stays.
     #[serde(default = "default_secret_retention")]
     #[schemars(range(min = 0, max = 31_536_000))]
@@ -115,7 +115,7 @@ fn default_history_limit() -> u32 {
     3
 }
 
-/// Who makes a new version current.
+/// The activation of new versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Activate {
     /// The source does, when no rollout of the config runs.
@@ -138,10 +138,10 @@ pub struct ConfigSourceStatus {
     /// Version that the source made or chose last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When the source made or chose that version.
+    /// Time at which the source made or chose that version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub make_time: Option<Time>,
-    /// When the content was found to be missing. Absent while it exists.
+    /// Time at which the content was found to be missing. Absent while it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gone_time: Option<Time>,
     /// Newest content, while it waits to become a version or to be asked for.
@@ -166,7 +166,7 @@ pub struct ConfigSourceStatus {
 pub struct WaitingContent {
     /// Version that the content is, or will be.
     pub version: String,
-    /// When the source began to wait.
+    /// Time at which the source began to wait.
     pub start_time: Time,
     /// Reason for programs why the content waits.
     pub reason: Reason,

@@ -1,5 +1,6 @@
 //! The state of a config in one word, which commands, metrics and the page show.
 
+use crate::variant_names::impl_as_str;
 use crate::{ConditionType, Reason, RolloutStage, VersionedConfigStatus, find_condition};
 
 /// The state of a config, in one word for commands, metrics and the page. The object has conditions instead.
@@ -18,18 +19,7 @@ pub enum ConfigState {
     Failed,
 }
 
-impl ConfigState {
-    /// Returns the name, as commands and metrics have it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "Waiting",
-            Self::Current => "Current",
-            Self::Progressing => "Progressing",
-            Self::RollingBack => "RollingBack",
-            Self::Failed => "Failed",
-        }
-    }
-}
+impl_as_str!(ConfigState: Waiting Current Progressing RollingBack Failed);
 
 impl VersionedConfigStatus {
     /// Returns the state of the config.

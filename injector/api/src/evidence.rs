@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Reason;
 
-/// What is known for and against the target, in numbers. Only pods count that were healthy when the version was
+/// Evidence for and against the target, in numbers. Only pods count that were healthy when the version was
 /// assigned to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -21,7 +21,7 @@ pub struct EvidenceStatus {
     pub unassigned_harmed: u32,
     /// Number of pods with the target that are not waited for: they were not healthy before, or can't be reached.
     pub not_waited_for: u32,
-    /// How the pods with the target were harmed, such as PodNotReady. Absent if they were harmed in different ways.
+    /// Harm of the pods with the target, such as PodNotReady. Absent if they were harmed in different ways.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// Pod with the target that was harmed first.
@@ -39,7 +39,7 @@ pub struct EvidenceStatus {
 pub struct AnalysisStatus {
     /// Name of the analysis in spec.rollout.analysis.
     pub name: String,
-    /// What follows from the results: `Pending` (there are too few), `Clear`, `Inconclusive` (they show neither) or
+    /// Verdict of the results: `Pending` (there are too few), `Clear`, `Inconclusive` (they show neither) or
     /// `Bad`.
     pub verdict: AnalysisVerdict,
     /// Result for the pods with the target.
@@ -48,19 +48,19 @@ pub struct AnalysisStatus {
     /// Result for the pods without the target. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
-    /// When the results were measured.
+    /// Time at which the results were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measure_time: Option<Time>,
 }
 
-/// What the answers of an analysis say of the target.
+/// The verdict of an analysis about the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AnalysisVerdict {
     /// There are too few answers yet.
     Pending,
-    /// Nothing against it.
+    /// The answers say nothing against the target.
     Clear,
-    /// Nobody can say.
+    /// The answers show neither.
     Inconclusive,
     /// The target is bad.
     Bad,
@@ -72,7 +72,7 @@ pub enum AnalysisVerdict {
 pub struct HarmedPod {
     /// Name of the pod.
     pub name: String,
-    /// How the pod was harmed: PodNotReady, ContainerRestarted, or the reason that it reported.
+    /// Harm of the pod: PodNotReady, ContainerRestarted, or the reason that it reported.
     pub reason: Reason,
     /// Seconds from the notification of the pod to the harm. Negative if the pod was harmed before it reported the
     /// notification. Absent if another leader assigned the version.

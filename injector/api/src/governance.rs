@@ -7,18 +7,18 @@ use k8s_openapi::jiff::SignedDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who must approve a version before any pod gets it.
+/// Approvals that a version needs before any pod gets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Approval {
-    /// How many different users must approve a version, from 1 to 8. Defaults to 1.
+    /// Number of different users who must approve a version, from 1 to 8. Defaults to 1.
     #[schemars(range(min = 1, max = 8))]
     pub required: u32,
     /// Whether approvals by users who created an object of the version, or asked for the version, are ignored. If it is
     /// not known who did, all approvals are ignored. Defaults to true.
     pub not_author: bool,
-    /// For how many seconds an approval counts, from 3600 to 31536000. Defaults to 2592000, which are 30 days. If it
-    /// runs out while pods get the version, the rollout stops where it is until the version is approved again.
+    /// Number of seconds for which an approval counts, from 3600 to 31536000. Defaults to 2592000, which are 30 days.
+    /// If it runs out while pods get the version, the rollout stops where it is until the version is approved again.
     #[schemars(range(min = 3600, max = 31_536_000))]
     pub valid_seconds: u32,
 }
@@ -78,10 +78,10 @@ pub enum Day {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
-    /// Why versions are held, in 1 to 256 characters. Conditions and `kubectl nudge status` show it.
+    /// Reason why versions are held, in 1 to 256 characters. Conditions and `kubectl nudge status` show it.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
-    /// When the hold ends. When absent, the hold lasts until somebody removes it.
+    /// Time at which the hold ends. When absent, the hold lasts until somebody removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_time: Option<Time>,
     /// Whether the hold is protected. To protect a hold, and then to remove or shorten it, a user needs the verb
@@ -94,10 +94,10 @@ pub struct Hold {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyHold {
-    /// Why versions are held, in 1 to 256 characters. Conditions and `kubectl nudge status` show it.
+    /// Reason why versions are held, in 1 to 256 characters. Conditions and `kubectl nudge status` show it.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
-    /// When the hold ends. When absent, the hold lasts until somebody removes it.
+    /// Time at which the hold ends. When absent, the hold lasts until somebody removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_time: Option<Time>,
 }
@@ -123,13 +123,13 @@ pub struct Analysis {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub max_ratio: Option<String>,
-    /// How often the query is asked, in seconds, from 5 to 3600. Defaults to 30. It is not asked more often than its
+    /// Time between two queries, in seconds, from 5 to 3600. Defaults to 30. It is not asked more often than its
     /// longest range.
     #[serde(default = "default_period")]
     #[schemars(range(min = 5, max = 3600))]
     pub period_seconds: u32,
-    /// How many bad results in a row make the version fail, from 1 to 10. Defaults to 2. Where no pods without the
-    /// version are left, it takes twice as many. The first step also waits for as many good results.
+    /// Number of bad results in a row after which the version fails, from 1 to 10. Defaults to 2. Where no pods without
+    /// the version are left, it takes twice as many. The first step also waits for as many good results.
     #[serde(default = "default_failures")]
     #[schemars(range(min = 1, max = 10))]
     pub failures: u32,

@@ -18,6 +18,7 @@ mod status;
 mod step_selector;
 mod text;
 mod validation;
+mod variant_names;
 mod version_approval;
 mod versioned_config;
 

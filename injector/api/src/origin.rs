@@ -25,7 +25,7 @@ pub struct Origin {
     /// The folder or file.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub path: Text<512>,
-    /// When the revision was made.
+    /// Time at which the revision was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
     /// The signer of the revision.
@@ -33,7 +33,7 @@ pub struct Origin {
     pub signer: Option<Text<256>>,
 }
 
-/// The kinds of origins.
+/// The kind of an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OriginKind {
     /// A git repository.

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::variant_names::impl_as_str;
 use crate::{EvidenceStatus, Reason};
 
 /// A release: a move to a version, or the return to the previous one.
@@ -18,29 +19,29 @@ pub struct Release {
     /// User who set spec.version to the version, as admission saw it. Absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
-    /// When the user set spec.version. Absent if not known.
+    /// Time at which the user set spec.version. Absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_time: Option<Time>,
-    /// When the release began.
+    /// Time at which the release began.
     pub start_time: Time,
-    /// When the release ended. Absent until then.
+    /// Time at which the release ended. Absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_time: Option<Time>,
     /// Steps that went out. Absent if there was no room for details.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 34))]
     pub steps: Vec<ReleaseStep>,
-    /// Who assigned the version to all pods at once, and why. Absent for a move in steps.
+    /// User who assigned the version to all pods at once, with the reason. Absent for a move in steps.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<ReleaseOverride>,
     /// Users who had approved the version when it last went on. Absent if no approval was required.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub approvals: Vec<ReleaseApproval>,
-    /// What was known for and against the version when it was last judged. Absent if there was no room for details.
+    /// Evidence for and against the version when it was last judged. Absent if there was no room for details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
-    /// What became of it; absent while it is open.
+    /// Outcome of the release. Absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ReleaseOutcome>,
     /// Reason for programs why the version did not become current.
@@ -89,13 +90,13 @@ impl Release {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseStep {
-    /// When the step began.
+    /// Time at which the step began.
     pub start_time: Time,
     /// Number of pods with the version after the step.
     pub pods: u32,
 }
 
-/// The version was assigned to all pods at once.
+/// The assignment of a version to all pods at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseOverride {
@@ -104,7 +105,7 @@ pub struct ReleaseOverride {
     /// User who set spec.rollout.override, as admission saw it. Absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
-    /// When the user set spec.rollout.override. Absent if not known.
+    /// Time at which the user set spec.rollout.override. Absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_time: Option<Time>,
 }
@@ -115,11 +116,11 @@ pub struct ReleaseOverride {
 pub struct ReleaseApproval {
     /// Name of the user who approved the version.
     pub user: String,
-    /// When the user approved the version.
+    /// Time at which the user approved the version.
     pub approval_time: Time,
 }
 
-/// How the release ended. `Current`: the version became current. `RolledBack`: the version failed, and pods returned.
+/// Outcome of the release. `Current`: the version became current. `RolledBack`: the version failed, and pods returned.
 /// `Left`: another version was asked for before. `Returned`: pods returned to the previous version, as asked. `Held`:
 /// the version failed, and pods stay as they are (onFailure: Hold). Absent until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -136,15 +137,4 @@ pub enum ReleaseOutcome {
     Held,
 }
 
-impl ReleaseOutcome {
-    /// Returns the name of the outcome, as objects have it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Current => "Current",
-            Self::RolledBack => "RolledBack",
-            Self::Left => "Left",
-            Self::Returned => "Returned",
-            Self::Held => "Held",
-        }
-    }
-}
+impl_as_str!(ReleaseOutcome: Current RolledBack Left Returned Held);

@@ -41,7 +41,7 @@ pub struct RolloutAnalysisSpec {
     pub control: Vec<String>,
 }
 
-/// What the queries have answered.
+/// Answers of the queries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutAnalysisStatus {
@@ -68,13 +68,13 @@ impl QueryAnswers {
     pub const MAX_ANSWERS: usize = 20;
 }
 
-/// One answer of a query, for both groups of pods.
+/// An answer of a query, for both groups of pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
     /// Number of the answer within its round.
     pub number: u64,
-    /// When the answer came.
+    /// Time at which the answer came.
     pub answer_time: Time,
     /// Result for the pods with the version. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,7 +82,7 @@ pub struct Answer {
     /// Result for the pods without the version. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
-    /// Why there is no result.
+    /// Reason why there is no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

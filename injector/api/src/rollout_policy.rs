@@ -38,12 +38,12 @@ pub struct RolloutPolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub windows: Vec<Window>,
-    /// Who must approve a version before any pod gets it. When absent, the policy asks for no approval.
+    /// Approvals that a version needs before any pod gets it. When absent, the policy asks for no approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
 }
 
-/// Whether all of the policy can be used, and how many configs it is about.
+/// State of the policy: whether all of it can be used, and the number of configs that it is about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutPolicyStatus {
@@ -82,7 +82,7 @@ pub struct LabelRequirement {
     /// Key of the label.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// How the label is compared: `In` (it has one of the values), `NotIn` (it has none of them, or is missing),
+    /// Comparison of the label: `In` (it has one of the values), `NotIn` (it has none of them, or is missing),
     /// `Exists` or `DoesNotExist` (whatever its value).
     pub operator: LabelOperator,
     /// Values for In and NotIn, at most 64. Leave them out for Exists and DoesNotExist.
@@ -94,7 +94,7 @@ pub struct LabelRequirement {
     pub values: Vec<String>,
 }
 
-/// How a label and values relate.
+/// A relation of a label to values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LabelOperator {
     /// The label has one of the values.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PartKind;
 
-/// Where the content is: exactly one of these.
+/// Place of the content: exactly one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceFrom {
@@ -101,7 +101,7 @@ pub struct GitSource {
         )
     )]
     pub url: String,
-    /// Which commit to read. Set exactly one of the fields. Defaults to HEAD of the server.
+    /// Commit to read. Set exactly one of the fields. Defaults to HEAD of the server.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<GitReference>,
     /// Folder or file of the repository to read. Defaults to all of it.
@@ -126,7 +126,7 @@ pub struct GitSource {
     pub verify: Option<GitVerification>,
 }
 
-/// Which commit of a repository: exactly one of these.
+/// Commit of a repository: exactly one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GitReference {
     /// Name of a branch. Its newest commit is read.
@@ -147,7 +147,7 @@ pub struct GitReference {
     pub commit: Option<String>,
 }
 
-/// Who must have signed.
+/// Signers of whom one must have signed the commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitVerification {
@@ -204,13 +204,13 @@ pub struct VaultSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub ca: Option<String>,
-    /// How Nudge logs in to Vault.
+    /// Login of Nudge to Vault.
     pub auth: VaultAuth,
     /// The secret to read.
     pub kv: VaultKv,
 }
 
-/// How Nudge logs in to Vault.
+/// Login of Nudge to Vault.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VaultAuth {
@@ -238,7 +238,7 @@ fn kubernetes() -> String {
     "kubernetes".to_owned()
 }
 
-/// One secret of a KV engine.
+/// A secret of a KV engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VaultKv {

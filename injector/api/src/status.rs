@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time}
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::variant_names::impl_as_str;
 use crate::{EvidenceStatus, Reason, Release, StepSelector};
 
 /// State of the config: its versions, its pods and its rollout. Only Nudge writes the status.
@@ -29,16 +30,16 @@ pub struct VersionedConfigStatus {
     /// Version in the published ConfigMap, which has the name of the config.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_version: Option<String>,
-    /// When publishedVersion was written to the ConfigMap.
+    /// Time at which publishedVersion was written to the ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publish_time: Option<Time>,
     /// Version in the published Secret, which has the name of the config.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_secret_version: Option<String>,
-    /// When publishedSecretVersion was written to the Secret.
+    /// Time at which publishedSecretVersion was written to the Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_publish_time: Option<Time>,
-    /// How many pods use the config, and how many of them run what they should.
+    /// Number of pods that use the config, and of those that run what they should.
     pub pods: PodCounts,
     /// Complete versions in the order in which they were sealed, at most 50.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -49,7 +50,7 @@ pub struct VersionedConfigStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2))]
     pub invalid: Vec<InvalidVersion>,
-    /// How far pods have been moved, and which version failed last.
+    /// State of the rollout, and the version that failed last.
     pub rollout: RolloutStatus,
     /// The last 20 releases, newest last, as `kubectl nudge history` shows them. Older ones lose their details when all
     /// have more than 16 KiB.
@@ -67,7 +68,7 @@ pub struct VersionedConfigStatus {
     pub internal: InternalStatus,
 }
 
-/// What only Nudge reads: how pods are assigned, and what it remembers.
+/// State that only Nudge reads: the assignment of pods, and what it remembers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InternalStatus {
@@ -91,14 +92,14 @@ pub struct InternalStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub selectors: Vec<SelectorThreshold>,
-    /// When workloads were restarted with the target, while pods are on the way back. Absent if none was.
+    /// Time at which workloads were restarted with the target, while pods are on the way back. Absent if none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads_restart_time: Option<Time>,
     /// Whether other configs may move the pods that they share with this one, because its own rollout is stopped until
     /// somebody acts or another config was moved.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
-    /// How often pods are harmed without a new version. Absent until the first hour was watched.
+    /// Rate at which pods are harmed without a new version. Absent until the first hour was watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background: Option<BackgroundStatus>,
     /// Versions that were deleted or gave way to others, at most 50, newest last. Each can be created again with the
@@ -156,7 +157,7 @@ pub struct PodCounts {
 pub struct VersionStatus {
     /// Name of the version.
     pub version: String,
-    /// What the version is now: `Available` is complete and not in use, `Target` is asked for or moved to, `Current` is
+    /// State of the version: `Available` is complete and not in use, `Target` is asked for or moved to, `Current` is
     /// proven, `Failed` was tried and failed, and of `Broken` an object is gone or changed.
     pub state: VersionState,
     /// Digest of the content: the first 32 hex digits of the one that approvals name.
@@ -169,7 +170,7 @@ pub struct VersionStatus {
     pub keys: u32,
     /// Size of all values together, in bytes.
     pub bytes: u64,
-    /// When the version was sealed.
+    /// Time at which the version was sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal_time: Option<Time>,
     /// Set if its creator may not update the ConfigMap of the config's name, or if Nudge could not check that. Such a
@@ -211,22 +212,22 @@ pub enum Consent {
     NeededAnew,
 }
 
-/// What a version is at the moment.
+/// The state of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum VersionState {
-    /// Complete and not in use.
+    /// The version is complete and not in use.
     Available,
-    /// What spec.version names, or a rollout moves to.
+    /// The version is named by spec.version, or a rollout moves to it.
     Target,
-    /// Proven.
+    /// The version is proven.
     Current,
     /// The version was tried and failed.
     Failed,
-    /// One of its objects is gone or is not what was sealed.
+    /// An object of the version is gone or is not what was sealed.
     Broken,
 }
 
-/// One object of a version, as it was sealed.
+/// An object of a version, as it was sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PartStatus {
@@ -250,15 +251,7 @@ pub enum PartKind {
     Secret,
 }
 
-impl PartKind {
-    /// Returns the name of the kind, as objects have it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ConfigMap => "ConfigMap",
-            Self::Secret => "Secret",
-        }
-    }
-}
+impl_as_str!(PartKind: ConfigMap Secret);
 
 impl std::fmt::Display for PartKind {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -277,7 +270,7 @@ pub struct RetiredVersion {
     pub digests: Vec<String>,
 }
 
-/// How far pods have been moved.
+/// State of the rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutStatus {
@@ -287,44 +280,44 @@ pub struct RolloutStatus {
     /// Name of the step that went out last, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_name: Option<String>,
-    /// When the last step went out.
+    /// Time at which the last step went out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_time: Option<Time>,
-    /// What the rollout does; absent while nothing moves.
+    /// Stage of the rollout. Absent while nothing moves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<RolloutStage>,
-    /// When the rollout began.
+    /// Time at which the rollout began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// When the last step went out, or the stage changed.
+    /// Time at which the last step went out, or the stage changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_time: Option<MicroTime>,
-    /// How long a step is watched before the next one, and why.
+    /// Time for which a step is watched before the next one, with the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
-    /// What is known for and against the target, in numbers.
+    /// Evidence for and against the target, in numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
-    /// What keeps the version from going on although nothing is wrong with it. Absent if nothing does.
+    /// Gate that keeps the version from going on although nothing is wrong with it. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<WithheldStatus>,
-    /// Version that was tried last and failed, and why.
+    /// Version that was tried last and failed, with the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<RolloutFailure>,
 }
 
-/// What keeps a version from going on. The condition Ready says it in words.
+/// Gate that keeps a version from going on. The condition Ready says it in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WithheldStatus {
     /// Reason for programs: AwaitingApproval, OutsideWindow, OnHold, PoliciesUnknown or InvalidSpec.
     pub reason: Reason,
-    /// When the wait ends by itself, because a window opens or the hold ends. Absent if somebody must act.
+    /// Time at which the wait ends by itself, because a window opens or the hold ends. Absent if somebody must act.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_time: Option<Time>,
 }
 
-/// What the rollout does. `Moving`: it assigns the target step by step. `Baking`: all pods run the target, and are
+/// Stage of the rollout. `Moving`: it assigns the target step by step. `Baking`: all pods run the target, and are
 /// watched. `Restarting`: the target is published, and workloads restart for it. `Leaving`: pods leave a target that is
 /// not asked for any more. `Returning`: pods return to the previous version, as asked. `RollingBack`: pods leave a
 /// target that failed. Absent while nothing moves.
@@ -344,26 +337,26 @@ pub enum RolloutStage {
     RollingBack,
 }
 
-/// How long a step is watched.
+/// Time for which a step is watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Watch {
-    /// How many seconds every pod of the step must be Ready with the new version.
+    /// Number of seconds for which every pod of the step must be Ready with the new version.
     pub seconds: u32,
-    /// What the time follows from: spec.rollout.minReadySeconds, or a probe.
+    /// Origin of the time: spec.rollout.minReadySeconds, or a probe.
     pub reason: String,
-    /// Why pods can be bad for longer without being noticed: they have no probe, or one that needs longer. Absent if
-    /// they can't.
+    /// Reason why pods can be bad for longer without being noticed: they have no probe, or one that needs longer.
+    /// Absent if they can't.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weak: Option<String>,
 }
 
-/// How often pods of the config were harmed while nothing moved, or where the target was not assigned to them. Both
+/// Rate at which pods of the config were harmed while nothing moved, or where the target was not assigned to them. Both
 /// numbers are halved when they are a week old.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackgroundStatus {
-    /// When the count began. Each time that it is halved, after a week, the time moves on by half a week.
+    /// Time at which the count began. Each time that it is halved, after a week, the time moves on by half a week.
     pub start_time: Time,
     /// Seconds for which healthy pods were watched, added up over the pods.
     pub pod_seconds: u64,

@@ -16,7 +16,7 @@ pub struct ValidationRule {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9*]+$"))]
     pub key: Option<String>,
-    /// What the value must be.
+    /// Format that the value must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<ValueFormat>,
     /// JSON Schema that the value must follow. Without `format`, the value is read by the end of its key: as YAML, as
@@ -103,7 +103,7 @@ impl ValueFormat {
     ];
 }
 
-/// Where a JSON Schema is: one of both.
+/// Place of a JSON Schema: one of both.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchemaSource {

@@ -5,7 +5,9 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What one user decides about one version. It can't be changed: to withdraw the decision, delete the object.
+use crate::variant_names::impl_as_str;
+
+/// Decision of one user about one version. It can't be changed: to withdraw the decision, delete the object.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
@@ -46,7 +48,7 @@ pub struct VersionApprovalSpec {
     /// Decision of the user: `Approve` lets the version go on, `Deny` holds it however many users approve it.
     pub decision: ApprovalDecision,
 
-    /// Why the user decides so, in 1 to 256 characters.
+    /// Reason of the decision, in 1 to 256 characters.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
 
@@ -56,7 +58,7 @@ pub struct VersionApprovalSpec {
     pub approver: String,
 }
 
-/// Whether the decision counts. The status is for people: Nudge decides nothing by it.
+/// State of the decision: whether it counts. The status is for people: Nudge decides nothing by it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VersionApprovalStatus {
@@ -71,7 +73,7 @@ pub struct VersionApprovalStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// What a user has decided about a version.
+/// The decision of a user about a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalDecision {
     /// The version may go on.
@@ -80,12 +82,4 @@ pub enum ApprovalDecision {
     Deny,
 }
 
-impl ApprovalDecision {
-    /// Returns the name of the decision, as objects have it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Approve => "Approve",
-            Self::Deny => "Deny",
-        }
-    }
-}
+impl_as_str!(ApprovalDecision: Approve Deny);

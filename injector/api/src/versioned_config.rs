@@ -11,8 +11,8 @@ use super::status::{PartKind, VersionedConfigStatus};
 use super::step_selector::StepSelector;
 use super::validation::ValidationRule;
 
-/// Which version of the config pods should run, and how they are moved to it. A version is up to 16 immutable
-/// ConfigMaps and Secrets of the namespace with the labels nudge.dev/config and nudge.dev/version.
+/// Version of the config that pods should run, and the way in which they are moved to it. A version is up to 16
+/// immutable ConfigMaps and Secrets of the namespace with the labels nudge.dev/config and nudge.dev/version.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
@@ -42,18 +42,18 @@ pub struct VersionedConfigSpec {
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub version: Option<String>,
 
-    /// How pods are moved from one version to another.
+    /// The way in which pods are moved from one version to another.
     #[serde(default)]
     pub rollout: RolloutSpec,
 
-    /// What is kept at the current version, for workloads without an agent. `ConfigMap`: the ConfigMap of the config's
-    /// name, if it is there. `Secret`: the Secret of the config's name, which Nudge creates, with the type of the
-    /// version's Secrets. When empty, Nudge writes neither, and restarts no workload without an agent.
+    /// Objects that Nudge keeps at the current version, for workloads without an agent. `ConfigMap`: the ConfigMap of
+    /// the config's name, if it is there. `Secret`: the Secret of the config's name, which Nudge creates, with the type
+    /// of the version's Secrets. When empty, Nudge writes neither, and restarts no workload without an agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub objects: Vec<PartKind>,
 
-    /// What happens to workloads that use the published ConfigMap or Secret without an agent: `Restart` restarts them
+    /// Treatment of workloads that use the published ConfigMap or Secret without an agent: `Restart` restarts them
     /// for each version, one after another, by their own rolling update; `Ignore` leaves them alone. Defaults to
     /// Restart.
     #[serde(default)]
@@ -70,8 +70,8 @@ pub struct VersionedConfigSpec {
     )]
     pub allowed_service_accounts: Option<Vec<String>>,
 
-    /// How many versions made by `kubectl nudge` are kept beside those in use, from 0 to 40. Defaults to 10. Older ones
-    /// are deleted. Versions made in other ways are never deleted.
+    /// Number of versions made by `kubectl nudge` that are kept beside those in use, from 0 to 40. Defaults to 10.
+    /// Older ones are deleted. Versions made in other ways are never deleted.
     #[serde(default = "default_history_limit")]
     #[schemars(range(min = 0, max = 40))]
     pub history_limit: u32,
@@ -123,11 +123,11 @@ pub struct Override {
     /// Name of the version. The override has no effect while spec.version names another one.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub version: String,
-    /// Why nobody can wait for the steps, in 1 to 256 characters. Events and status.releases show it.
+    /// Reason why nobody can wait for the steps, in 1 to 256 characters. Events and status.releases show it.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
-    /// When the override ends, at most a day after it is set. Then it has no effect any more, and pods keep what they
-    /// run.
+    /// Time at which the override ends, at most a day after it is set. Then it has no effect any more, and pods keep
+    /// what they run.
     pub until_time: Time,
 }
 
@@ -155,41 +155,43 @@ impl Override {
     }
 }
 
-/// How pods are moved to another version.
+/// The way in which pods are moved to another version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutSpec {
-    /// How many pods have the new version after each step, 1 to 32 steps. After the last one all pods follow, whether a
-    /// step says so or not. Defaults to 1 pod, 25%, 50% and 100%.
+    /// Number of pods that have the new version after each step, 1 to 32 steps. After the last one all pods follow,
+    /// whether a step says so or not. Defaults to 1 pod, 25%, 50% and 100%.
     #[schemars(length(min = 1, max = 32))]
     pub steps: Vec<Step>,
-    /// How many seconds every pod of a step must be Ready with the new version before the next step, from 0 to 86400.
-    /// Defaults to 10. Nudge waits for longer where the readiness and liveness probes of these pods need longer to
-    /// notice a change: after the first step for as long as they need, after the others up to 300 seconds.
+    /// Number of seconds for which every pod of a step must be Ready with the new version before the next step, from 0
+    /// to 86400. Defaults to 10. Nudge waits for longer where the readiness and liveness probes of these pods need
+    /// longer to notice a change: after the first step for as long as they need, after the others up to 300 seconds.
     #[schemars(range(min = 0, max = 86400))]
     pub min_ready_seconds: u32,
-    /// How many seconds all pods run the new version before it is published and becomes current, from 0 to 604800.
-    /// Defaults to 60.
+    /// Number of seconds for which all pods run the new version before it is published and becomes current, from 0 to
+    /// 604800. Defaults to 60.
     #[schemars(range(min = 0, max = 604_800))]
     pub bake_seconds: u32,
-    /// Within how many seconds the containers of a pod must acknowledge a new version, from 1 to 86400. Defaults to 30.
-    /// After that the pod counts as silent.
+    /// Number of seconds within which the containers of a pod must acknowledge a new version, from 1 to 86400. Defaults
+    /// to 30. After that the pod counts as silent.
     #[schemars(range(min = 1, max = 86400))]
     pub ack_timeout_seconds: u32,
-    /// How many seconds a rollout may make no progress before it fails, from 1 to 604800. Defaults to 600. Time in
-    /// which pods are only watched, a hold, a window or an approval is waited for, or the hub is away, does not count.
+    /// Number of seconds for which a rollout may make no progress before it fails, from 1 to 604800. Defaults to 600.
+    /// Time in which pods are only watched, a hold, a window or an approval is waited for, or the hub is away, does not
+    /// count.
     #[schemars(range(min = 1, max = 604_800))]
     pub progress_deadline_seconds: u32,
-    /// How many of the pods with the new version may be harmed before the version fails: a number, such as 2, or a
+    /// Number of the pods with the new version that may be harmed before the version fails: a number, such as 2, or a
     /// share from 0% to 100%, rounded down. When absent, Nudge weighs them against the pods without the version, and
     /// against how often pods of the config are harmed without cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_harmed: Option<MaxHarmed>,
-    /// What happens when the new version fails: `Rollback` returns every pod to the current version; `Hold` leaves pods
-    /// as they are until somebody acts. Defaults to Rollback.
+    /// Reaction to a failure of the new version: `Rollback` returns every pod to the current version; `Hold` leaves
+    /// pods as they are until somebody acts. Defaults to Rollback.
     pub on_failure: OnFailure,
-    /// Over how many seconds the notifications of Ready pods are spread on the way back, from 0 to 600. Other pods are
-    /// notified at once. When absent, 0; for pods that restart in place, 2 for each pod of the config, up to 30.
+    /// Number of seconds over which the notifications of Ready pods are spread on the way back, from 0 to 600. Other
+    /// pods are notified at once. When absent, 0; for pods that restart in place, 2 for each pod of the config, up to
+    /// 30.
     #[schemars(range(min = 0, max = 600))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_spread_seconds: Option<u32>,
@@ -198,7 +200,7 @@ pub struct RolloutSpec {
     /// on the config.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<Override>,
-    /// Who must approve a version before any pod gets it. When absent, no approval is needed.
+    /// Approvals that a version needs before any pod gets it. When absent, no approval is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
     /// Times of the week in which versions may go on, at most 16. Outside of all of them no step goes out and nothing
@@ -235,7 +237,7 @@ impl Default for RolloutSpec {
     }
 }
 
-/// One step of a rollout.
+/// A step of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
@@ -244,16 +246,16 @@ pub struct Step {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: Option<String>,
-    /// How many pods have the new version after the step, with those of the steps before: a number from 1, or a share
-    /// from 1% to 100%, rounded up. It counts all pods of the config or, with a selector, the pods that the selector
-    /// matches.
+    /// Number of pods that have the new version after the step, with those of the steps before: a number from 1, or a
+    /// share from 1% to 100%, rounded up. It counts all pods of the config or, with a selector, the pods that the
+    /// selector matches.
     pub pods: Pods,
     /// The pods that the step is about. A pod counts by the labels that it was created with. At most 8 selectors
     /// differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<StepSelector>,
-    /// How many seconds the next step waits in addition to the time for which this one is watched, from 0 to 604800.
-    /// Defaults to 0. Without effect on the last step, which the bake follows.
+    /// Number of seconds for which the next step waits in addition to the time for which this one is watched, from 0 to
+    /// 604800. Defaults to 0. Without effect on the last step, which the bake follows.
     #[serde(default, skip_serializing_if = "crate::status::is_zero")]
     #[schemars(range(min = 0, max = 604_800))]
     pub pause_seconds: u32,
@@ -307,7 +309,7 @@ impl JsonSchema for Pods {
     }
 }
 
-/// The number or share of harmed pods that is no reason to go back.
+/// The number or share of harmed pods with which a version does not fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum MaxHarmed {
@@ -347,7 +349,7 @@ fn int_or_percent(minimum: u32, pattern: &str) -> schemars::Schema {
     })
 }
 
-/// What happens when a version fails.
+/// The reaction to a failure of a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
     /// Every pod returns to the current version.
@@ -357,7 +359,7 @@ pub enum OnFailure {
     Hold,
 }
 
-/// What happens to workloads that use the published ConfigMap or Secret without an agent.
+/// The treatment of workloads that use the published ConfigMap or Secret without an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AgentlessPolicy {
     /// The workloads are restarted, one after another, by their own rolling update.

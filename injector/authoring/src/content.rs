@@ -16,7 +16,7 @@ pub enum ContentError {
     /// A key breaks the rule of keys.
     #[error(transparent)]
     Key(#[from] NameError),
-    /// One value is too long.
+    /// A value is too long.
     #[error(
         "the value of key {key} has {bytes} bytes, and the limit is {MAX_VALUE_BYTES}; divide it into several keys"
     )]

@@ -39,7 +39,7 @@ pub enum Keep {
     Newest(u32),
 }
 
-/// One object to create.
+/// An object to create.
 pub enum Object {
     /// A ConfigMap.
     Map(Box<ConfigMap>),

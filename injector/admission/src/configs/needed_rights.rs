@@ -19,7 +19,7 @@ pub(crate) fn publishing_rights<'a>(
     let has_secret = old.into_iter().chain([new]).any(|spec| spec.publishes(PartKind::Secret));
     let kinds = [PartKind::ConfigMap].into_iter().chain(has_secret.then_some(PartKind::Secret));
     kinds.map(move |kind| {
-        NeededRight::new(Right::update(kind, name), action, format!("that decides what {kind} {name} holds"))
+        NeededRight::new(Right::Update(kind, name), action, format!("that decides what {kind} {name} holds"))
     })
 }
 
@@ -64,7 +64,7 @@ mod tests {
             let needed: Vec<_> = publishing_rights(old, new, "shop", "move pods").collect();
             let of_kind = |kind| {
                 NeededRight::new(
-                    Right::update(kind, "shop"),
+                    Right::Update(kind, "shop"),
                     "move pods",
                     format!("that decides what {kind} shop holds"),
                 )

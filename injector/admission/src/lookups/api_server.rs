@@ -106,11 +106,11 @@ impl KubeLookups {
         Self { accounts: Some(accounts), ..self }
     }
 
-    /// Returns whether the user of a review may do what it asks about.
+    /// Returns whether the user of a review may do action it asks about.
     async fn review_access(
         &self,
         request: &Request,
-        what: impl FnOnce() -> String,
+        action: impl FnOnce() -> String,
         review: SubjectAccessReview,
     ) -> Result<bool, LookupError> {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
@@ -119,15 +119,18 @@ impl KubeLookups {
             let _permit = self.reviews.take(&request.tenant(), 1).await;
             api.create(&parameters, &review).await
         };
-        let reviewed = LookupError::within(REVIEW_TIMEOUT, what, reviewed).await?;
+        let reviewed = LookupError::within(REVIEW_TIMEOUT, action, reviewed).await?;
         Ok(reviewed.status.is_some_and(|status| status.allowed))
     }
 
     /// Counts a query that a client makes Nudge send. `namespace` is empty for those about unknown namespaces.
-    fn count(&self, request: &Request, namespace: &str, what: impl FnOnce() -> String) -> Result<(), LookupError> {
+    fn count(&self, request: &Request, namespace: &str, action: impl FnOnce() -> String) -> Result<(), LookupError> {
         let caller = request.caller;
-        let too_many =
-            |rate: Rate| LookupError::TooMany { what: what(), address: caller.address, per_second: rate.per_second };
+        let too_many = |rate: Rate| LookupError::TooMany {
+            action: action(),
+            address: caller.address,
+            per_second: rate.per_second,
+        };
         self.query_rates.take(caller.peer(), request.user(), namespace, Instant::now()).map_err(too_many)
     }
 
@@ -140,8 +143,8 @@ impl KubeLookups {
 impl Lookups for KubeLookups {
     async fn config(&self, namespace: &str, name: &str) -> Result<Option<VersionedConfig>, LookupError> {
         let api = Api::<VersionedConfig>::namespaced(self.client.clone(), namespace);
-        let what = || format!("read VersionedConfig {namespace}/{name}");
-        LookupError::within(LOOKUP_TIMEOUT, what, api.get_opt(name)).await
+        let action = || format!("read VersionedConfig {namespace}/{name}");
+        LookupError::within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await
     }
 
     async fn is_terminating(&self, namespace: &str) -> Result<bool, LookupError> {
@@ -168,18 +171,18 @@ impl Lookups for KubeLookups {
         namespace: &str,
         name: &str,
     ) -> Result<Option<ConfigMap>, LookupError> {
-        let what = || format!("read ConfigMap {namespace}/{name}");
-        self.count(request, namespace, what)?;
+        let action = || format!("read ConfigMap {namespace}/{name}");
+        self.count(request, namespace, action)?;
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
-        LookupError::within(LOOKUP_TIMEOUT, what, api.get_opt(name)).await
+        LookupError::within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await
     }
 
     async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
-        let what = || format!("review who may {right} in namespace {namespace}");
-        self.count(request, namespace, what)?;
+        let action = || format!("review who may {right} in namespace {namespace}");
+        self.count(request, namespace, action)?;
         let (verb, group, resource, name) = right.rbac();
         let review = access_review(&request.user_info, namespace, (verb, group, resource), name);
-        self.review_access(request, what, review).await
+        self.review_access(request, action, review).await
     }
 
     async fn attends(&self, request: &Request, namespace: &str, kind: AttendedKind) -> Result<bool, LookupError> {

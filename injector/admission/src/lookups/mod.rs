@@ -22,28 +22,28 @@ use crate::review::Request;
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
     /// The API server refused or could not be reached.
-    #[error("can't {what}")]
+    #[error("can't {action}")]
     Api {
         /// The action that failed, with the object's name.
-        what: String,
+        action: String,
         /// The error of the client.
         source: Box<kube::Error>,
     },
     /// The API server did not answer in time.
-    #[error("can't {what}: no answer within {within:?}")]
+    #[error("can't {action}: no answer within {within:?}")]
     TooSlow {
         /// The action that failed.
-        what: String,
+        action: String,
         /// The time limit.
         within: Duration,
     },
     /// The client has made Nudge ask too often. The request is denied.
     #[error(
-        "can't {what}: the reviews of {address} make Nudge ask the API server more than {per_second} times a second; send fewer"
+        "can't {action}: the reviews of {address} make Nudge ask the API server more than {per_second} times a second; send fewer"
     )]
     TooMany {
         /// The action that was not tried.
-        what: String,
+        action: String,
         /// The address of the client.
         address: IpAddr,
         /// The maximum rate.
@@ -52,16 +52,16 @@ pub enum LookupError {
 }
 
 impl LookupError {
-    /// Waits for `answer`, at most for `limit`. `what` is the action, such as `read ConfigMap team/shop`.
+    /// Waits for `answer`, at most for `limit`. `action` is the attempt, such as `read ConfigMap team/shop`.
     async fn within<T>(
         limit: Duration,
-        what: impl FnOnce() -> String,
+        action: impl FnOnce() -> String,
         answer: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Self> {
         match timeout(limit, answer).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(Self::Api { what: what(), source: Box::new(error) }),
-            Err(_) => Err(Self::TooSlow { what: what(), within: limit }),
+            Ok(Err(error)) => Err(Self::Api { action: action(), source: Box::new(error) }),
+            Err(_) => Err(Self::TooSlow { action: action(), within: limit }),
         }
     }
 }
@@ -107,7 +107,7 @@ pub trait Lookups: Send + Sync + 'static {
         &self,
         _request: &Request,
         _namespace: &str,
-        _what: AttendedKind,
+        _kind: AttendedKind,
     ) -> impl Future<Output = Result<bool, LookupError>> + Send {
         async { Ok(true) }
     }
@@ -141,10 +141,8 @@ const CONFIGS: &str = "versionedconfigs";
 /// A right that a user may have in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right<'a> {
-    /// The right to update the ConfigMap of this name. An empty name stands for all ConfigMaps.
-    UpdateConfigMap(&'a str),
-    /// The right to update the Secret of this name. An empty name stands for all Secrets.
-    UpdateSecret(&'a str),
+    /// The right to update the object of this kind and name. An empty name stands for all of the kind.
+    Update(PartKind, &'a str),
     /// The right to delete any object of this kind.
     Delete(PartKind),
     /// The right to create objects of this kind.
@@ -165,20 +163,11 @@ pub enum Right<'a> {
     PatchConfig(&'a str),
 }
 
-impl<'a> Right<'a> {
-    /// Returns the right to update the object of this kind and name.
-    pub(super) fn update(kind: PartKind, name: &'a str) -> Self {
-        match kind {
-            PartKind::ConfigMap => Self::UpdateConfigMap(name),
-            PartKind::Secret => Self::UpdateSecret(name),
-        }
-    }
-
+impl Right<'_> {
     /// Returns the verb, the group, the resource (with its subresource) and the name, as RBAC has them.
     pub(super) fn rbac(&self) -> (&'static str, &'static str, &'static str, Option<&str>) {
         let (verb, resource, name) = match self {
-            Self::UpdateConfigMap(name) => ("update", "configmaps", *name),
-            Self::UpdateSecret(name) => ("update", "secrets", *name),
+            Self::Update(kind, name) => ("update", plural(*kind), *name),
             Self::Delete(kind) => ("delete", plural(*kind), ""),
             Self::Create(kind) => ("create", plural(*kind), ""),
             Self::Get(kind, name) => ("get", plural(*kind), *name),
@@ -198,8 +187,7 @@ impl<'a> Right<'a> {
 impl fmt::Display for Right<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UpdateConfigMap(name) => write!(out, "update ConfigMap {name}"),
-            Self::UpdateSecret(name) => write!(out, "update Secret {name}"),
+            Self::Update(kind, name) => write!(out, "update {kind} {name}"),
             Self::Delete(kind) => write!(out, "delete {kind}s"),
             Self::Create(kind) => write!(out, "create {kind}s"),
             Self::Get(kind, "") => write!(out, "get {kind}s"),

@@ -128,24 +128,24 @@ impl PodLookups for KubePodLookups {
         let key = ObjectKey::new(PartKind::ConfigMap, namespace, name);
         let query = || {
             let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
-            let (name, what, namespace) = (name.to_owned(), format!("read {key}"), namespace.to_owned());
+            let (name, action, namespace) = (name.to_owned(), format!("read {key}"), namespace.to_owned());
             let (reads, read_rates) = (Arc::clone(&self.reads), Arc::clone(&self.read_rates));
             let (caller, tenant) = (request.caller, request.tenant());
             async move {
                 if !read_rates.take((caller.peer(), namespace), Instant::now()) {
                     let per_second = read_rates.rate().per_second;
-                    return Err(LookupError::TooMany { what, address: caller.address, per_second });
+                    return Err(LookupError::TooMany { action, address: caller.address, per_second });
                 }
                 // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
                 let _permit = reads.take(&tenant, 1).await;
-                let map = LookupError::within(LOOKUP_TIMEOUT, || what, api.get_opt(&name)).await?;
+                let map = LookupError::within(LOOKUP_TIMEOUT, || action, api.get_opt(&name)).await?;
                 Ok(map.as_ref().map(referenced_config_map))
             }
         };
         // The limit also holds for requests that wait for another one's look-up.
         match timeout(LOOKUP_TIMEOUT, self.config_maps.get(&key, query)).await {
             Ok(answer) => answer,
-            Err(_) => Err(LookupError::TooSlow { what: format!("read {key}"), within: LOOKUP_TIMEOUT }),
+            Err(_) => Err(LookupError::TooSlow { action: format!("read {key}"), within: LOOKUP_TIMEOUT }),
         }
     }
 
@@ -154,10 +154,10 @@ impl PodLookups for KubePodLookups {
             let api = Api::<LimitRange>::namespaced(self.client.clone(), namespace);
             let namespace = namespace.to_owned();
             async move {
-                let what = || format!("list LimitRanges of namespace {namespace}");
+                let action = || format!("list LimitRanges of namespace {namespace}");
                 // The limit holds here too, because a look-up that no request waits for any more must also end.
                 let params = ListParams::default().limit(MAX_LIMIT_RANGES);
-                let listed = LookupError::within(LOOKUP_TIMEOUT, what, api.list(&params)).await?;
+                let listed = LookupError::within(LOOKUP_TIMEOUT, action, api.list(&params)).await?;
                 Ok::<_, LookupError>(collect_limits(listed.items))
             }
         };

@@ -218,7 +218,7 @@ impl<L: Lookups> Webhook for ValidateConfigs<L> {
         "/validate/configs"
     }
 
-    /// With a config Nudge deletes its versions.
+    /// Denies them, because Nudge deletes the versions of a config with it.
     fn undecided_deletions(&self) -> UndecidedDeletions {
         UndecidedDeletions::Deny
     }

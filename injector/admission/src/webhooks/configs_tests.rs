@@ -295,7 +295,7 @@ async fn a_config_with_guards_is_deleted_by_who_may_override_them() {
     let Verdict::Deny(denial) = reviewed(FakeLookups { reviews_fail: true, ..lookups() }, &deletion).await.0 else {
         panic!("it passed")
     };
-    assert_eq!(denial.reason.code(), 503);
+    assert_eq!(denial.reason.status().0, 503);
 }
 
 #[tokio::test]
@@ -382,10 +382,10 @@ async fn a_config_goes_only_with_what_the_user_may_delete() {
     // What can't be found out is refused: Ignore would let it pass.
     let away = FakeLookups { reviews_fail: true, ..may(&[ConfigMap, Secret]) };
     let Verdict::Deny(denial) = reviewed(away, &deletion).await.0 else { panic!("it passed") };
-    assert_eq!(denial.reason.code(), 503);
+    assert_eq!(denial.reason.status().0, 503);
     let down = FakeLookups { fails: true, ..may(&[ConfigMap, Secret]) };
     let Verdict::Deny(denial) = reviewed(down, &deletion).await.0 else { panic!("it passed") };
-    assert_eq!(denial.reason.code(), 503);
+    assert_eq!(denial.reason.status().0, 503);
     let often = Arc::new(FakeLookups { too_many: true, ..may(&[]) });
     let error = ValidateConfigs::new(often).review(&deletion).await.unwrap_err();
     assert!(matches!(error, WebhookError::Lookup(LookupError::TooMany { .. })));

@@ -33,8 +33,8 @@ pub use only_enabled::OnlyEnabled;
 pub use pods::InjectPods;
 pub use webhook::{Webhook, WebhookError, Webhooks};
 
-/// The webhooks that guard versions, configs and approvals in enabled namespaces, sources in all, and policies. `key`
-/// marks the parts whose creators may update the ConfigMap, and signs who made a version, who asked for it, who
+/// Returns the webhooks that guard versions, configs and approvals in enabled namespaces, sources in all, and policies.
+/// `key` marks the parts whose creators may update the ConfigMap, and signs who made a version, who asked for it, who
 /// approved it, and who set the spec of a source.
 pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<NoteKey>) -> Webhooks {
     vec![

@@ -94,8 +94,8 @@ impl<L: Lookups> ValidateSources<L> {
 fn lent_rights<'a>(from: SourcePlace<'a>, config: &'a str, publishes_secret: bool) -> Vec<Right<'a>> {
     let kind = from.part_kind();
     let mut rights: Vec<Right<'a>> = reading_rights(from).collect();
-    rights.extend([Right::Create(kind), Right::UpdateConfigMap(config)]);
-    rights.extend(publishes_secret.then_some(Right::UpdateSecret(config)));
+    rights.extend([Right::Create(kind), Right::Update(PartKind::ConfigMap, config)]);
+    rights.extend(publishes_secret.then_some(Right::Update(PartKind::Secret, config)));
     // Older versions are deleted because of the source's history limit.
     rights.extend([Right::CreateConfigs, Right::PatchConfig(config), Right::Delete(kind)]);
     rights

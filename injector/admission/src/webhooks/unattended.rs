@@ -1,17 +1,18 @@
-//! Warnings about objects that nobody in Nudge looks at: they would lie there without a condition.
+//! Warnings about objects that no role of Nudge handles: they would stay without a condition.
 
 use crate::lookups::{AttendedKind, Lookups};
 use crate::review::Request;
 
-/// What to say where nobody looks at such objects, with the way out. Nothing where that can't be found out.
+/// Returns the warning about objects of a kind that no role handles, with the way out; `None` where that can't be
+/// checked.
 pub(crate) async fn warning(
     lookups: &impl Lookups,
     request: &Request,
     namespace: &str,
-    what: AttendedKind,
+    kind: AttendedKind,
 ) -> Option<String> {
-    let attended = lookups.attends(request, namespace, what).await;
-    (!attended.unwrap_or(true)).then(|| match what {
+    let is_attended = lookups.attends(request, namespace, kind).await;
+    (!is_attended.unwrap_or(true)).then(|| match kind {
         AttendedKind::Sources => format!(
             "Nudge does not look at the ConfigSources of namespace {namespace}, because ClusterRole nudge-sources is not bound there; \
              run kubectl create rolebinding nudge-sources -n {namespace} --clusterrole=nudge-sources \

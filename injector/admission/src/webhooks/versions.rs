@@ -108,16 +108,16 @@ impl<L: Lookups> MutateVersions<L> {
         config: &'a str,
         kind: PartKind,
     ) -> (Result<Option<Right<'a>>, LookupError>, Option<Identity>) {
-        let (map, secret) = (Right::UpdateConfigMap(config), Right::UpdateSecret(config));
-        let may = self.lookups.may(request, namespace, map);
+        let right = |kind| Right::Update(kind, config);
+        let may = self.lookups.may(request, namespace, right(PartKind::ConfigMap));
         let (may, stored) = join(may, self.lookups.config(namespace, config)).await;
         let identity = stored.as_ref().ok().and_then(Option::as_ref).map(Identity::of);
         let lacking_right = async {
             if !may? {
-                return Ok(Some(map));
+                return Ok(Some(right(PartKind::ConfigMap)));
             }
             let publishes = kind == PartKind::Secret && stored?.is_some_and(|stored| stored.spec.publishes(kind));
-            Ok((publishes && !self.lookups.may(request, namespace, secret).await?).then_some(secret))
+            Ok((publishes && !self.lookups.may(request, namespace, right(kind)).await?).then(|| right(kind)))
         };
         (lacking_right.await, identity)
     }
