@@ -65,10 +65,6 @@ pub(super) struct ActRequest {
 /// A request that was read, or the refusal.
 type Parsed<T> = Result<T, Refusal>;
 
-fn unprocessable(failure: &Failure) -> Refusal {
-    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, &*failure.message)
-}
-
 /// Returns the config if the page shows it, as the watch saw it last.
 fn shown_config(page: &Page, namespace: &str, config: &str) -> Parsed<VersionedConfig> {
     let key = (namespace.to_owned(), config.to_owned());
@@ -85,8 +81,7 @@ fn session(page: &Page, namespace: &str) -> Session {
 pub(super) async fn creations(page: &Page, request: Parsed<ConfigRequest>) -> Answer {
     let ConfigRequest { namespace, config } = request?;
     let config = shown_config(page, &namespace, &config)?;
-    let creations = creation::creations(&session(page, &namespace), &config).await;
-    Ok(reply(StatusCode::OK, &creations.map_err(|failure| unprocessable(&failure))?))
+    Ok(reply(StatusCode::OK, &creation::creations(&session(page, &namespace), &config).await?))
 }
 
 /// Answers with the difference of two versions, by key. Of a Secret's value, only whether it has changed is sent.
@@ -94,8 +89,7 @@ pub(super) async fn diff(page: &Page, request: Parsed<DiffRequest>) -> Answer {
     let DiffRequest { namespace, config, old, new } = request?;
     let config = shown_config(page, &namespace, &config)?;
     let session = session(page, &namespace);
-    let compared = changes(&session, &config, &old, &new).await;
-    let (digests, changes) = compared.map_err(|failure| unprocessable(&failure))?;
+    let (digests, changes) = changes(&session, &config, &old, &new).await?;
     // The warnings name what the user may not read.
     let warnings = session.out.kept_lines();
     Ok(reply(StatusCode::OK, &json!({"digests": digests, "changes": bound_texts(changes), "warnings": warnings})))
@@ -131,8 +125,7 @@ fn bound_texts(mut changes: Vec<Change>) -> Vec<Change> {
 pub(super) async fn acts(page: &Page, request: Parsed<ConfigRequest>) -> Answer {
     let ConfigRequest { namespace, config } = request?;
     let config = shown_config(page, &namespace, &config)?;
-    let permitted = permitted_acts(&page.session, &config, page.options.acts).await;
-    Ok(reply(StatusCode::OK, &permitted.map_err(|failure| unprocessable(&failure))?))
+    Ok(reply(StatusCode::OK, &permitted_acts(&page.session, &config, page.options.acts).await?))
 }
 
 /// The command that an act equals.
@@ -149,7 +142,7 @@ fn command(page: &Page, request: &ActRequest) -> Parsed<Command> {
     let digest = request.digest.as_deref().map(digest::parse).transpose().map_err(|_| wrong())?;
     let config = ConfigName::new(&request.config).map_err(|_| wrong())?;
     let arguments = ActArguments { config, version, digest, reason: request.reason.clone() };
-    let words = act.words(&arguments).map_err(|failure| unprocessable(&failure))?;
+    let words = act.words(&arguments)?;
     let typed = command_line(&words, &request.namespace, &page.options.flags);
     Ok(Command { words, typed })
 }
@@ -178,7 +171,7 @@ pub(super) async fn act(page: &Page, request: Parsed<ActRequest>) -> Answer {
     let out = session.out.clone();
     match timeout(ACT_TIMEOUT, (page.options.run)(session, words)).await {
         Ok(Ok(())) => Ok(reply(StatusCode::OK, &json!({"lines": out.kept_lines()}))),
-        Ok(Err(failure)) => Err(unprocessable(&failure)),
+        Ok(Err(failure)) => Err(failure.into()),
         Err(_) => Err(Refusal::new(
             StatusCode::GATEWAY_TIMEOUT,
             "the API server does not answer; whether the command had an effect is not known: look at the config before you try again",

@@ -12,6 +12,8 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::failure::Failure;
+
 /// The body of an answer: whole, or a stream.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -83,6 +85,12 @@ pub(crate) struct Refusal {
 impl Refusal {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, failure.message)
     }
 }
 
