@@ -1,5 +1,5 @@
-//! `kubectl nudge completion`, and the completions themselves: kubectl runs `kubectl_complete-nudge` with the words of the
-//! command line, and reads candidates in the format of Cobra.
+//! `kubectl nudge completion`, and the completions themselves: kubectl runs `kubectl_complete-nudge` with the words of
+//! the command line, and reads candidates in the format of Cobra.
 
 use std::fmt::Debug;
 use std::time::Duration;

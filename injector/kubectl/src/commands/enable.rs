@@ -1,4 +1,5 @@
-//! `kubectl nudge enable` and `disable`: the RoleBindings by which Nudge may work in a namespace, and the label that makes it do so.
+//! `kubectl nudge enable` and `disable`: the RoleBindings by which Nudge may work in a namespace, and the label that makes
+//! it do so.
 
 use std::time::{Duration, Instant};
 
