@@ -16,7 +16,7 @@ use nudge_core::hub_health::Outage;
 use nudge_core::hub_health::waiting_reports::ReplicaNotes;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
-use nudge_core::rollout::Millis;
+use nudge_core::rollout::{Millis, SteadyTime};
 use nudge_core::versions::Seals;
 use parking_lot::Mutex;
 
@@ -126,13 +126,13 @@ impl Controller {
     }
 
     /// Returns the current time of the steady clock, with which evidence is measured.
-    pub(super) fn steady(&self) -> Millis {
-        self.steady_at(Instant::now()).unwrap_or(Millis::MAX)
+    pub(super) fn steady(&self) -> SteadyTime {
+        self.steady_at(Instant::now()).unwrap_or(SteadyTime(Millis::MAX))
     }
 
     /// Returns the steady time of a moment; `None` before this replica began.
-    pub(super) fn steady_at(&self, at: Instant) -> Option<Millis> {
-        Millis::try_from(at.checked_duration_since(self.started)?.as_millis()).ok()
+    pub(super) fn steady_at(&self, at: Instant) -> Option<SteadyTime> {
+        Millis::try_from(at.checked_duration_since(self.started)?.as_millis()).ok().map(SteadyTime)
     }
 
     /// Returns the seals of a config, in a box, because the keys are large for a future.

@@ -60,7 +60,7 @@ impl RecordedWarnings {
     fn plan(&mut self, pods: Vec<Arc<PodState>>, now: i64) -> Vec<Arc<PodState>> {
         let mut newest: BTreeMap<Warning, Arc<PodState>> = BTreeMap::new();
         let counts = |pod: &PodState| {
-            !pod.terminating && (!pod.finished || now.saturating_sub(pod.created) < MAX_FINISHED_AGE_SECONDS)
+            !pod.is_terminating() && (!pod.is_finished() || now.saturating_sub(pod.created) < MAX_FINISHED_AGE_SECONDS)
         };
         for pod in pods.into_iter().filter(|pod| counts(pod)) {
             let Some(warning) = warning(&pod) else { continue };
@@ -122,6 +122,7 @@ pub async fn record_warnings(controller: Arc<Controller>) {
 #[cfg(test)]
 mod tests {
     use nudge_core::keys::PodUid;
+    use nudge_core::pods::{PodPhase, Removal};
 
     use super::*;
 
@@ -196,8 +197,8 @@ mod tests {
 
     #[test]
     fn terminating_and_finished_pods_are_left_out() {
-        let terminating = |pod: Arc<PodState>| Arc::new(PodState { terminating: true, ..(*pod).clone() });
-        let finished = |pod: Arc<PodState>| Arc::new(PodState { finished: true, ..(*pod).clone() });
+        let terminating = |pod: Arc<PodState>| Arc::new(PodState { removal: Removal::Terminating, ..(*pod).clone() });
+        let finished = |pod: Arc<PodState>| Arc::new(PodState { phase: PodPhase::Finished, ..(*pod).clone() });
         let pods = [terminating(pod("a", "", Some("w"))), finished(pod("b", "", Some("w")))];
         assert!(names(&mut RecordedWarnings::default(), &pods, 1000 + MAX_FINISHED_AGE_SECONDS).is_empty());
         assert_eq!(names(&mut RecordedWarnings::default(), &pods, 1001), ["b"], "a short Job");

@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Reason, ReleaseOutcome, RolloutStage, VersionedConfigStatus};
-use nudge_core::rollout::ended;
+use nudge_core::rollout::newly_ended_releases;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -112,7 +112,8 @@ fn ended_rollouts<'a>(
     after: &'a VersionedConfigStatus,
 ) -> impl Iterator<Item = (&'static str, f64)> + 'a {
     // The first version of a config is not rolled out.
-    let moved = ended(&before.releases, &after.releases).filter(|release| release.from_version.is_some());
+    let moved =
+        newly_ended_releases(&before.releases, &after.releases).filter(|release| release.from_version.is_some());
     moved.filter_map(|release| {
         let outcome = match release.outcome? {
             ReleaseOutcome::Current => "current",

@@ -30,7 +30,7 @@ impl TrustMetrics {
         self.expiry.set(trust.authority_expires.unix_timestamp());
         let (mut lost, mut ending) = (0, 0);
         if let Some(trusting) = trust.pods {
-            for pod in index.pods().iter().filter(|pod| !pod.finished) {
+            for pod in index.pods().iter().filter(|pod| !pod.is_finished()) {
                 if pod.created < trusting.since.unix_timestamp() {
                     lost += 1;
                 } else if pod.created < trusting.lasting_since.unix_timestamp() {

@@ -63,7 +63,7 @@ impl IndexLookups for Index {
         let Ok(key) = ConfigKey::parse(namespace, config) else { return Some(0) };
         // While pods are left out nobody knows what they use.
         self.users(&key)?;
-        Some(self.subscribers(&key).iter().filter(|pod| !pod.terminating && !pod.finished).count())
+        Some(self.subscribers(&key).iter().filter(|pod| pod.is_live()).count())
     }
 
     fn config(&self, namespace: &str, name: &str) -> Option<Arc<VersionedConfig>> {

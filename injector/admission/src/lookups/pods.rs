@@ -13,7 +13,7 @@ use nudge_cluster::index::Index;
 use nudge_core::identity::Identity;
 use nudge_core::injection::{Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey};
-use nudge_core::rollout::newborn;
+use nudge_core::rollout::version_for_new_pod;
 use nudge_core::versions::wants_baseline;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
@@ -195,7 +195,7 @@ fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolve
     let selects = config.spec.rollout.steps.iter().any(|step| step.selector.is_some());
     let none = ResolvedConfig { selects, ..ResolvedConfig::default() };
     let Some(status) = &config.status else { return none };
-    let Some(version) = newborn(status, Identity::of(config), pod) else { return none };
+    let Some(version) = version_for_new_pod(status, Identity::of(config), pod) else { return none };
     let sealed = status.version(version);
     let parts = sealed.map(|sealed| sealed.parts.as_slice()).unwrap_or_default();
     let is_withheld = !secrets && parts.iter().any(|part| part.kind == PartKind::Secret);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nudge_core::keys::{ConfigKey, PodKey};
-use nudge_core::pods::{PodState, ReportState};
+use nudge_core::pods::{LastCommand, PodState, ReportState};
 use tokio::sync::watch;
 
 use super::namespace_state::NamespaceState;
@@ -125,7 +125,7 @@ impl Index {
         if is_new {
             self.additions.send_replace(());
         }
-        if pod.terminating
+        if pod.is_terminating()
             && let Some(listener) = self.pod_gone.get()
         {
             listener(&pod);
@@ -163,7 +163,7 @@ impl Index {
 
 /// Returns whether containers crashed, or became unready although the API ordered no restart.
 fn has_fallen(before: &PodState, now: &PodState) -> bool {
-    let is_ordered = |pod: &PodState| pod.restarting || pod.is_resizing();
+    let is_ordered = |pod: &PodState| pod.last_command == LastCommand::Restarting || pod.is_resizing();
     let ordered = is_ordered(now) || is_ordered(before) || now.ordered_restarts > before.ordered_restarts;
     now.restarts > before.restarts || (before.containers_ready && !now.containers_ready && !ordered)
 }

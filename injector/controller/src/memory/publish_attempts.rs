@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nudge_api::{Explanation, PartKind};
 use nudge_core::keys::PublishedMeta;
 use nudge_core::publish::Publication;
-use nudge_core::rollout::{Millis, PublishAttempt};
+use nudge_core::rollout::{PublishAttempt, PublishFailure, SteadyTime};
 use nudge_protocol::backoff::Backoff;
 
 /// The time until the next attempt at an object that holds what it should, or was changed by others. No watch shows a
@@ -102,13 +102,13 @@ impl PublishAttempts {
 
     /// Returns the attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of
     /// rollouts.
-    pub(crate) fn attempt(&self, steady: impl Fn(Instant) -> Millis) -> Option<PublishAttempt> {
+    pub(crate) fn attempt(&self, steady: impl Fn(Instant) -> SteadyTime) -> Option<PublishAttempt> {
         let (config_map, secret) = (self.config_map.as_ref()?, self.secret.as_ref()?);
         let version = config_map.subject.version.clone();
         // Attempts without a failure do not differ for a rollout, so their time does not matter.
         let failure = config_map.failure.as_ref().or(secret.failure.as_ref());
-        let (failure, at) = failure.map_or((None, 0), |failure| (Some(failure.why.clone()), steady(failure.at)));
-        (secret.subject.version == version).then_some(PublishAttempt { version, at, failure })
+        let failure = failure.map(|failure| PublishFailure { at: steady(failure.at), why: failure.why.clone() });
+        (secret.subject.version == version).then_some(PublishAttempt { version, failure })
     }
 
     /// Returns the time of the next attempt.
@@ -167,7 +167,7 @@ mod tests {
         let mut failure = |version: &str, publication: &Publication| {
             attempts.leave(PartKind::Secret, subject(version));
             attempts.keep(PartKind::ConfigMap, subject(version), publication, now, 1.0);
-            attempts.attempt(|_| 0).unwrap().failure.map(|why| why.reason)
+            attempts.attempt(|_| SteadyTime(0)).unwrap().failure.map(|failure| failure.why.reason)
         };
         assert_eq!(failure("1", &failed), Some(Reason::NotPublished));
         assert_eq!(failure("1", &Publication::Published), None);

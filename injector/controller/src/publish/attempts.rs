@@ -13,7 +13,7 @@ use nudge_core::publish::{
     Attempt, Holder, Outcome, Publication, PublishGoal, PublishedContent, PublishedKind as _, publication,
     publish_time, to_write, unpublished, with_outcome,
 };
-use nudge_core::rollout::{PublishAttempt, to_publish};
+use nudge_core::rollout::{PublishAttempt, version_to_publish};
 use nudge_core::versions::Seals;
 
 use super::calls::{Act, ObjectApi, publication_fault};
@@ -92,7 +92,7 @@ impl Controller {
     async fn publish_kind(&self, kind: PartKind, key: &ConfigKey, config: &VersionedConfig) -> Option<Outcome> {
         let status = config.status.as_ref()?;
         let publishes = config.spec.publishes(kind);
-        let Some(version) = to_publish(status).and_then(|version| status.version(version)) else {
+        let Some(version) = version_to_publish(status).and_then(|version| status.version(version)) else {
             self.forget_published(key);
             return if publishes { None } else { unpublished(kind, config) };
         };

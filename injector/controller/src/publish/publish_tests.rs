@@ -130,7 +130,7 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
             let other = if kind == PartKind::Secret { PartKind::ConfigMap } else { PartKind::Secret };
             assert_eq!(other.held(status), Some("1"), "{case}: {status:?}");
             let failure = scene.controller.publish_attempt(&scene.key).unwrap().failure;
-            assert_eq!(failure.map(|why| why.reason), Some(reason), "{case}");
+            assert_eq!(failure.map(|failure| failure.why.reason), Some(reason), "{case}");
             assert!(scene.controller.next_publication(&scene.key).unwrap() <= Duration::from_secs(1), "{case}");
             // It is not tried again at once, and then it is written.
             let calls = scene.server.calls.lock().len();

@@ -25,7 +25,7 @@ const LABEL_CHECK_INTERVAL: Duration = Duration::from_mins(1);
 impl Controller {
     /// Creates the config, if pods use a ConfigMap of its name and it has no versions yet.
     pub(super) async fn baseline(&self, key: &ConfigKey) -> Result<NextReconcile, CallError> {
-        if self.index.subscribers(key).iter().all(|pod| pod.terminating || pod.finished) {
+        if self.index.subscribers(key).iter().all(|pod| !pod.is_live()) {
             return Ok(NextReconcile::OnChange);
         }
         // A label holds 63 characters, a name 253.

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use nudge_cluster::index::Index;
 use nudge_cluster::watch::WatchHealth;
 use nudge_core::keys::{ConfigKey, PodUid};
-use nudge_core::pods::PodState;
+use nudge_core::pods::{PodPhase, PodState, Readiness};
 use nudge_core::rollout::ALL;
 use nudge_protocol::ConfigName;
 use parking_lot::Mutex;
@@ -62,8 +62,8 @@ async fn first_write(config: Value) -> Option<Value> {
         uid: PodUid::new("web").unwrap(),
         configs: vec![ConfigName::new("shop").unwrap()],
         node: "node".to_owned(),
-        was_ready: true,
-        running: true,
+        readiness: Readiness::Lost { since: 0 },
+        phase: PodPhase::Running,
         ..PodState::default()
     });
     index.add_health(WatchHealth::new("pods"));

@@ -12,7 +12,7 @@ use kube::client::Body;
 use nix::time::{ClockId, clock_gettime};
 use nudge_cluster::index::Index;
 use nudge_core::keys::{ConfigKey, PodUid};
-use nudge_core::pods::{PodState, Report, ReportState};
+use nudge_core::pods::{PodPhase, PodState, Readiness, Report, ReportState};
 use nudge_protocol::{ConfigName, VersionName};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -52,10 +52,9 @@ fn pod(number: usize, runs: &str, apart: bool) -> PodState {
         workload: if apart { format!("Deployment/web-{number}") } else { format!("Deployment/web-{}", number % 40) },
         template: "5d4f7c9b6d".to_owned(),
         node: format!("node-{}", number % 300),
-        ready: true,
-        was_ready: true,
+        readiness: Readiness::Ready,
         containers_ready: true,
-        running: true,
+        phase: PodPhase::Running,
         report: Some(Report {
             versions: vec![(shop, VersionName::new(runs).ok())],
             state: ReportState::Acknowledged,
@@ -158,8 +157,10 @@ async fn a_reconcile_with_ten_thousand_pods_costs_a_few_passes_over_them() {
     let mut floors: Vec<Duration> = (0..RECONCILES)
         .map(|_| {
             let began = processor();
-            let count =
-                pods.iter().filter(|pod| pod.ready && pod.runs("shop").map(VersionName::as_str) == Some("1")).count();
+            let count = pods
+                .iter()
+                .filter(|pod| pod.is_ready() && pod.runs("shop").map(VersionName::as_str) == Some("1"))
+                .count();
             assert_eq!(count, PODS);
             processor().saturating_sub(began)
         })
@@ -187,7 +188,12 @@ async fn a_reconcile_with_ten_thousand_pods_costs_a_few_passes_over_them() {
     let harm = |round: usize| {
         (0..100).for_each(|at| {
             let fallen = pod(at * 100 + round, "1", false);
-            moving.index.put_pod(PodState { containers_ready: false, ready: false, node: String::new(), ..fallen });
+            moving.index.put_pod(PodState {
+                containers_ready: false,
+                readiness: Readiness::Lost { since: 0 },
+                node: String::new(),
+                ..fallen
+            });
         });
     };
     row("moving, 100 pods more are unready each time", measure(&moving, harm).await);
@@ -199,16 +205,14 @@ async fn a_reconcile_with_ten_thousand_pods_costs_a_few_passes_over_them() {
     let neighbours = controller(config(true), numbers.clone().map(shared));
     let fall = |round: usize| {
         (0..100).for_each(|at| {
-            let fallen =
-                PodState { containers_ready: false, ready: false, was_ready: false, ..shared(at * 100 + round) };
+            let fallen = PodState { containers_ready: false, readiness: Readiness::Never, ..shared(at * 100 + round) };
             neighbours.index.put_pod(fallen);
         });
     };
     row("moving, 100 pods more are unready on their nodes", measure(&neighbours, fall).await);
     // New pods, none of which starts, each of its own workload.
     let born = |number| PodState {
-        ready: false,
-        was_ready: false,
+        readiness: Readiness::Never,
         containers_ready: false,
         restarts: 1,
         ..pod(number, "1", true)

@@ -113,7 +113,7 @@ impl Controller {
             requesters: &Requesters::of(config, &self.keys.note),
             approvals: &inputs.approvals,
             restart: &inputs.restart_check.state,
-            line: self.report_wait(&key.namespace),
+            report_wait: self.report_wait(&key.namespace),
             hub_away: self.hub_outage.lock().cause(&key.namespace),
             now: Now { time: &now, steady: self.steady() },
         };

@@ -104,7 +104,7 @@ mod tests {
     use nudge_api::{RolloutSpec, VersionedConfigStatus};
     use nudge_cluster::index::Index;
     use nudge_core::requester::Requesters;
-    use nudge_core::rollout::{Now, Observation, Restarts, Rollout, next};
+    use nudge_core::rollout::{Now, Observation, Restarts, Rollout, SteadyTime, next};
 
     use super::*;
     use crate::fake_api_server::blind;
@@ -119,12 +119,13 @@ mod tests {
         controller.begin_to_lead();
         let (restart, time) = (Restarts::Done, Time(Timestamp::now()));
         let seen = Observation {
+            now: Now { time: &time, steady: SteadyTime(7) },
             spec: &RolloutSpec::default(),
             generation: 1,
-            named: Some("1"),
+            spec_version: Some("1"),
             digest: "sha256:0",
             requested: "1",
-            at_once: None,
+            override_reason: None,
             requesters: &Requesters::default(),
             pods: &[],
             neighbours: &HashMap::new(),
@@ -137,17 +138,17 @@ mod tests {
             published: None,
             current_since: None,
             restart: &restart,
-            line: 0,
+            report_wait: 0,
             hub_away: None,
         };
         let status =
             VersionedConfigStatus { current_version: Some("1".to_owned()), ..VersionedConfigStatus::default() };
         let mut evidence = Evidence::default();
-        next(Rollout::from_status(&status, &time), &mut evidence, &seen, Now { time: &time, steady: 7 });
+        next(Rollout::from_status(&status, &time), &mut evidence, &seen);
         // Only the memory shows that the pods were observed.
         let is_observed = |at| {
             controller.keep_evidence(&key, evidence.clone(), at);
-            format!("{:?}", controller.evidence(&key)).contains("looked: Some(7)")
+            format!("{:?}", controller.evidence(&key)).contains("observed_at: Some(SteadyTime(7))")
         };
         assert!(is_observed(Instant::now()));
         assert!(!is_observed(began), "this replica began to see after that");

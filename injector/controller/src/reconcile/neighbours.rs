@@ -6,8 +6,8 @@ use std::sync::Arc;
 use nudge_api::VersionedConfig;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
-use nudge_core::pods::PodState;
-use nudge_core::rollout::{JOBS, Millis, Neighbours, assigned_version};
+use nudge_core::pods::{PodState, Removal};
+use nudge_core::rollout::{JOBS, Neighbours, SteadyTime, assigned_version};
 use nudge_protocol::{ConfigName, VersionName};
 
 use crate::controller::Controller;
@@ -15,7 +15,7 @@ use crate::move_predicates::holds_others_up;
 
 /// Returns whether the pod should serve until it is deleted, so that unreadiness means a fault.
 fn serves(pod: &PodState) -> bool {
-    !(pod.finished || pod.ending || pod.terminating || pod.disrupted || pod.workload == JOBS)
+    !(pod.is_finished() || pod.is_ending() || pod.removal != Removal::None || pod.workload == JOBS)
 }
 
 /// Configs that have a target, by namespace and name, with their identities; `None` for those that have none.
@@ -35,7 +35,7 @@ impl Controller {
         }
         let unready = pods.iter().filter(|pod| !pod.containers_ready && serves(pod));
         let nodes: BTreeSet<&str> = unready.map(|pod| pod.node.as_str()).filter(|node| !node.is_empty()).collect();
-        let mut falls: HashMap<String, BTreeMap<String, Vec<Option<Millis>>>> = HashMap::new();
+        let mut falls: HashMap<String, BTreeMap<String, Vec<Option<SteadyTime>>>> = HashMap::new();
         let mut trials = Trials::new();
         let pods = self.index.pods_on(&nodes);
         for (pod, fell) in &pods {
@@ -94,7 +94,10 @@ impl Controller {
 mod tests {
     use nudge_cluster::index::Index;
     use nudge_core::keys::PodUid;
+    use nudge_core::pods::PodPhase;
     use nudge_core::rollout::ALL;
+    use nudge_protocol::ContainerName;
+    use nudge_protocol::hub::PodContainer;
     use serde_json::json;
 
     use super::*;
@@ -137,6 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_neighbour_is_a_pod_that_serves_and_has_no_version_on_trial() {
+        let container = PodContainer { name: ContainerName::new("app").unwrap(), id: String::new(), ended: true };
         let other = || pod("ns", "still");
         let own = fell_with_web(&other());
         assert!(own.own.len() == 1 && own.own[0].is_some() && own.others.is_empty(), "{own:?}");
@@ -145,10 +149,10 @@ mod tests {
         for pod in [
             pod("ns", "tried"),
             PodState { workload: JOBS.to_owned(), ..other() },
-            PodState { finished: true, ..other() },
-            PodState { ending: true, ..other() },
-            PodState { terminating: true, ..other() },
-            PodState { disrupted: true, ..other() },
+            PodState { phase: PodPhase::Finished, ..other() },
+            PodState { containers: vec![container], ..other() },
+            PodState { removal: Removal::Terminating, ..other() },
+            PodState { removal: Removal::Disrupted, ..other() },
         ] {
             let nobody = fell_with_web(&pod);
             assert_eq!(nobody, Neighbours::default(), "{pod:?}");

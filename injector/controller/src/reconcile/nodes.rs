@@ -10,7 +10,7 @@ use nudge_api::VersionedConfig;
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::listing::for_each_listed;
 use nudge_core::keys::ConfigKey;
-use nudge_core::pods::PodState;
+use nudge_core::pods::{PodState, Readiness};
 use nudge_protocol::VersionName;
 
 use crate::controller::Controller;
@@ -38,7 +38,7 @@ fn nodes_of_fallen<'a>(config: &VersionedConfig, pods: &'a [Arc<PodState>]) -> B
         let name = config.metadata.name.as_deref().unwrap_or_default();
         back && pod.runs(name).map(VersionName::as_str) == status.current_version.as_deref()
     };
-    let is_fallen = |pod: &&Arc<PodState>| !pod.ready && pod.was_ready && !pod.terminating && !pod.finished;
+    let is_fallen = |pod: &&Arc<PodState>| matches!(pod.readiness, Readiness::Lost { .. }) && pod.is_live();
     let fallen = pods.iter().filter(is_fallen).filter(|pod| !has_returned(pod));
     let nodes: BTreeSet<&String> = fallen.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
     // On the way back, nodes that are away matter only when few pods are left.
@@ -153,7 +153,11 @@ mod tests {
         let key = ConfigKey::parse("ns", "shop").unwrap();
         let mut sizes = Vec::new();
         for count in counts {
-            let pod = |number| PodState { node: format!("node-{number}"), was_ready: true, ..PodState::default() };
+            let pod = |number| PodState {
+                node: format!("node-{number}"),
+                readiness: Readiness::Lost { since: 0 },
+                ..PodState::default()
+            };
             let pods: Vec<Arc<PodState>> = (0..*count).map(pod).map(Arc::new).collect();
             sizes.push(controller.nodes_away(&key, &config, &pods).await.unwrap().len());
         }
@@ -167,7 +171,8 @@ mod tests {
             let client = Arc::<FakeApiServer>::default().client(move |_, _, _| (code, status(code)));
             let (controller, config) = (controller_over(client, Arc::default()), config(RolloutStage::Moving));
             let key = ConfigKey::parse("ns", "shop").unwrap();
-            let pod = PodState { node: "node-1".to_owned(), was_ready: true, ..PodState::default() };
+            let pod =
+                PodState { node: "node-1".to_owned(), readiness: Readiness::Lost { since: 0 }, ..PodState::default() };
             for _ in 0..2 {
                 let nodes = controller.nodes_away(&key, &config, &[Arc::new(pod.clone())]).await;
                 assert_eq!(nodes.map(|nodes| nodes.len()), away, "{code}");

@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConditionType, Reason, RolloutStage, VersionedConfigStatus, find_condition};
 use nudge_cluster::index::Index;
 use nudge_core::keys::{ConfigKey, PartMeta, PodUid};
-use nudge_core::pods::{PodState, Report, ReportState};
+use nudge_core::pods::{PodPhase, PodState, Readiness, Report, ReportState};
 use nudge_protocol::{ConfigName, VersionName};
 use serde_json::{Value, json};
 
@@ -111,10 +111,9 @@ fn pod(name: &str, number: u32, runs: &str, state: ReportState) -> PodState {
         configs: vec![shop.clone()],
         workload: "Deployment/web".to_owned(),
         node: "node".to_owned(),
-        ready: true,
-        was_ready: true,
+        readiness: Readiness::Ready,
         containers_ready: true,
-        running: true,
+        phase: PodPhase::Running,
         report: Some(Report {
             versions: vec![(shop, VersionName::new(runs).ok())],
             state,
@@ -214,8 +213,11 @@ async fn a_version_that_agents_refuse_goes_back_whatever_else_fails() {
             scene.reconcile_until(&case, |status| status.pods.on_target == 3).await;
             let refused = ReportState::Failed(Reason::CheckRefused.explained("check app refuses it"));
             scene.index.put_pod(pod("web-1", 1, "1", refused));
-            let fell =
-                PodState { ready: false, containers_ready: false, ..pod("web-2", 2, "2", ReportState::Acknowledged) };
+            let fell = PodState {
+                readiness: Readiness::Lost { since: 0 },
+                containers_ready: false,
+                ..pod("web-2", 2, "2", ReportState::Acknowledged)
+            };
             scene.index.put_pod(fell);
             scene.reconcile_until(&case, goes_back).await;
             seen.extend(scene.called(&BESIDE_A_VERDICT));

@@ -7,7 +7,7 @@ use kube::Client;
 use nudge_api::VersionedConfig;
 use nudge_cluster::index::Index;
 use nudge_core::keys::{ConfigKey, PodUid};
-use nudge_core::pods::{PodState, Report, ReportState};
+use nudge_core::pods::{PodPhase, PodState, Readiness, Report, ReportState};
 use nudge_protocol::{ConfigName, VersionName};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -89,9 +89,8 @@ fn returning() -> (VersionedConfig, PodState) {
         name: "web".to_owned(),
         uid: PodUid::new("0af7651c-d43b-41d5-8e2f-000000000001").unwrap(),
         configs: vec![shop.clone()],
-        ready: true,
-        was_ready: true,
-        running: true,
+        readiness: Readiness::Ready,
+        phase: PodPhase::Running,
         report: Some(Report {
             versions: vec![(shop, VersionName::new("2").ok())],
             state: ReportState::Acknowledged,

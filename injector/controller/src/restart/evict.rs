@@ -9,11 +9,11 @@ use kube::api::{EvictParams, ObjectMeta};
 use nudge_api::Reason;
 use nudge_cluster::call::{CallError, call};
 use nudge_core::owners::controlling_owner;
-use nudge_core::pods::{condition, pod_state};
+use nudge_core::pods::{PodState, condition, pod_state};
 use nudge_core::restart::{
     Group, Memory, NextPod, ReplaceablePod, Report, RestartReport, Stale, next_pod, restarted_for, stale_pods,
 };
-use nudge_core::rollout::{Restarts, is_same, to_publish};
+use nudge_core::rollout::{Restarts, is_same_content, version_to_publish};
 
 use super::pace::RestartGoal;
 use super::template::refusal_report;
@@ -116,9 +116,9 @@ impl Controller {
         let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(key.name.as_str(), holds);
         // Whether the agent reports that its pod started with another content.
         let behind = |pod: &Pod| {
-            let state = pod_state(pod).filter(|pod| pod.by_restart)?;
-            let (runs, target) = (state.runs(key.name.as_str()), to_publish(status)?);
-            Some(runs.is_some_and(|runs| !is_same(status, runs.as_str(), target)))
+            let state = pod_state(pod).filter(PodState::is_by_restart)?;
+            let (runs, target) = (state.runs(key.name.as_str()), version_to_publish(status)?);
+            Some(runs.is_some_and(|runs| !is_same_content(status, runs.as_str(), target)))
         };
         let (mut groups, mut owners) = (Vec::new(), HashMap::new());
         for PodController { kind, meta, replicas } in self.workload_lists.controllers(&key.namespace).await?.iter() {

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{AgentlessPolicy, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart::{Holds, Part, RETRY_SECONDS, Report, RestartReport};
-use nudge_core::rollout::{Restarts, to_publish};
+use nudge_core::rollout::{Restarts, version_to_publish};
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use tokio::time::Instant;
@@ -68,7 +68,7 @@ impl Controller {
         if !back && is_left {
             return RestartCheck::not_yet();
         }
-        let Some(version) = to_publish(status) else { return RestartCheck::without_workloads(Restarts::Done) };
+        let Some(version) = version_to_publish(status) else { return RestartCheck::without_workloads(Restarts::Done) };
         if back && status.internal.workloads_restart_time.is_none() {
             return RestartCheck::without_workloads(Restarts::Done);
         }
@@ -154,7 +154,7 @@ mod tests {
 
     use nudge_cluster::index::Index;
     use nudge_core::keys::PodUid;
-    use nudge_core::pods::PodState;
+    use nudge_core::pods::{PodState, UpdateMode};
     use nudge_protocol::ConfigName;
     use serde_json::json;
 
@@ -181,7 +181,7 @@ mod tests {
             name: "web".to_owned(),
             uid: PodUid::new("web").unwrap(),
             configs: vec![ConfigName::new("shop").unwrap()],
-            by_restart,
+            update_mode: if by_restart { UpdateMode::ByRestart } else { UpdateMode::Live },
             ..PodState::default()
         });
         let controller = controller_over(client, index);

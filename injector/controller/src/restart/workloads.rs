@@ -54,7 +54,7 @@ impl Controller {
         let pods = self.index.subscribers(key);
         let mut behind = behind(&pods, key.name.as_str(), status);
         // On the way forward workloads are listed only where one may take the version by a restart.
-        let lists = back || holds.any() || !memory.is_empty() || pods.iter().any(|pod| pod.by_restart);
+        let lists = back || holds.any() || !memory.is_empty() || pods.iter().any(|pod| pod.is_by_restart());
         let mut workloads = if lists { self.restarted_workloads(key, holds).await? } else { Vec::new() };
         memory.forget_refusals(now);
         memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
@@ -79,7 +79,7 @@ impl Controller {
         let marks: Vec<(String, Timestamp)> = marks.filter(|(_, at)| *at >= since).collect();
         let since = marks.iter().map(|(_, at)| *at).chain(memory.progressed(since)).max().unwrap_or(since);
         // All pods of a namespace are listed only for those that no rolling update restarts.
-        let loose = holds.any() || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
+        let loose = holds.any() || memory.has_groups() || pods.iter().any(|pod| pod.is_by_restart() && !rolls(pod));
         let (state, groups) = if loose && held {
             (Restarts::Busy(UNDECIDED.to_owned()), Vec::new())
         } else if loose {

@@ -3,11 +3,11 @@
 
 use nudge_api::{Reason, Release, ReleaseOutcome, VersionedConfigStatus};
 use nudge_core::keys::ConfigKey;
-use nudge_core::rollout::{began, ended};
+use nudge_core::rollout::{new_releases, newly_ended_releases};
 
 /// Writes one line for each release that begins or ends with this change of the status.
 pub(super) fn write_lines(key: &ConfigKey, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
-    for release in began(&before.releases, &after.releases) {
+    for release in new_releases(&before.releases, &after.releases) {
         let Release { version, from_version, requested_by, request_time, .. } = release;
         tracing::info!(
             target: "audit",
@@ -20,7 +20,7 @@ pub(super) fn write_lines(key: &ConfigKey, before: &VersionedConfigStatus, after
             "release began"
         );
     }
-    for release in ended(&before.releases, &after.releases) {
+    for release in newly_ended_releases(&before.releases, &after.releases) {
         let Release { version, from_version, requested_by, outcome, reason, start_time, overridden, .. } = release;
         let overridden = overridden.as_ref();
         tracing::info!(

@@ -140,6 +140,7 @@ mod tests {
     use super::super::decide_tests::{Fixture, at};
     use super::*;
     use crate::requester::Requester;
+    use crate::rollout::SteadyTime;
     use crate::versions::seals;
 
     /// A config at version 1 whose version 2, made by alice and asked for by dora, needs an approval.
@@ -200,7 +201,7 @@ mod tests {
         let (time, policies) = (at(fixture.now), Policies::default());
         let provenance =
             Provenance { parts: &fixture.parts, facts: &fixture.facts, seals: &seals, requesters: &fixture.requesters };
-        let now = Now { time: &time, steady: 0 };
+        let now = Now { time: &time, steady: SteadyTime(0) };
         let scene = ApprovalScene { config: &fixture.config, provenance, policies: &policies, incomplete: None, now };
         let status = approval_status(approval, given, Some(&scene), &time);
         find_condition(&status.conditions, ConditionType::Counted).cloned()

@@ -9,7 +9,7 @@ use nudge_api::{
 
 use super::target_version::is_stuck;
 use crate::event_record::EventRecord;
-use crate::rollout::{Effects, Rollout};
+use crate::rollout::{Continuation, Rollout};
 use crate::versions::{Inventory, SealCheck};
 
 /// How long the condition Suspect stays.
@@ -39,21 +39,21 @@ impl Progress {
     }
 
     /// Returns the state of the rollout, and what its last transition waits for.
-    pub(super) fn of(rollout: &Rollout, effects: &Effects) -> Self {
+    pub(super) fn of(rollout: &Rollout, continuation: &Continuation) -> Self {
         if let Rollout::Current(idle) = rollout {
             let message = format!("version {} is current", idle.base.current);
             return Self { explanation: Reason::Current.explained(message), state: State::Ready, invalid: None };
         }
         let target = match rollout {
             Rollout::Held { target, .. } => target.as_str(),
-            Rollout::Forward(moved, _) => &moved.target,
-            Rollout::Back(back, _) => &back.target,
+            Rollout::Forward(transfer) => &transfer.target,
+            Rollout::Back(back) => &back.target,
             _ => "",
         };
         let moving = || Reason::Progressing.explained(format!("moving to version {target}"));
-        let explanation = effects.waits_for.clone().unwrap_or_else(moving);
-        let goes_on_by_itself = effects.inconclusive || explanation.reason == Reason::AnalysisInconclusive;
-        let stalled = effects.held && !goes_on_by_itself && !is_planned(explanation.reason);
+        let explanation = continuation.explanation().cloned().unwrap_or_else(moving);
+        let goes_on_by_itself = explanation.reason == Reason::AnalysisInconclusive;
+        let stalled = continuation.is_held() && !goes_on_by_itself && !is_planned(explanation.reason);
         Self { explanation, state: if stalled { State::Stalled } else { State::Reconciling }, invalid: None }
     }
 

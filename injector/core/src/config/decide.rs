@@ -22,8 +22,8 @@ use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::requester::{Requester, Requesters};
 use crate::rollout::{
-    Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, PublishAttempt, Restarts, Rollout,
-    Subjects, Withheld, ended, fitting, next, recorded, summary,
+    Continuation, Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, PublishAttempt,
+    Restarts, Rollout, Subjects, Withheld, fit_releases, newly_ended_releases, next, record_release, release_summary,
 };
 use crate::versions::{Facts, Judging, Seals, Unjudged, inventory};
 
@@ -62,7 +62,7 @@ pub struct Observed<'a> {
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
     /// For how long reports of pods wait in the line of a hub replica.
-    pub line: Millis,
+    pub report_wait: Millis,
     /// Why what pods say reaches nobody, if that is so.
     pub hub_away: Option<HubAway>,
     /// The present time.
@@ -133,14 +133,14 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         None => (rollout, Effects::default()),
     };
     if status.releases != before.releases {
-        status.releases = fitting(status.releases, MAX_RELEASES_BYTES);
-        let ended = ended(&before.releases, &status.releases);
-        events.extend(ended.map(|release| EventRecord::new(Reason::Released, summary(release))));
+        status.releases = fit_releases(status.releases, MAX_RELEASES_BYTES);
+        let ended = newly_ended_releases(&before.releases, &status.releases);
+        events.extend(ended.map(|release| EventRecord::new(Reason::Released, release_summary(release))));
     }
     let withholds = requested.is_ok();
     let (rollout, progress) = match requested {
         Ok(_) => {
-            let progress = Progress::of(&rollout, &effects);
+            let progress = Progress::of(&rollout, &effects.continuation);
             (rollout, progress)
         }
         Err(explanation) => (rollout.waiting(), Progress::impossible(explanation)),
@@ -148,8 +148,11 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let recheck = why.as_ref().map(|_| INVALID_SPEC_RECHECK_MILLIS);
     let progress = progress.by(why);
     let mut status = rollout.into_status(status);
-    status.internal.yields = status.rollout.stage.is_some() && effects.yields();
-    status.rollout.withheld = withholds.then(|| effects.withheld.clone()).flatten();
+    status.internal.yields = status.rollout.stage.is_some() && effects.continuation.yields();
+    status.rollout.withheld = match effects.continuation {
+        Continuation::Held { withheld, .. } if withholds => withheld,
+        _ => None,
+    };
     status.internal.background = evidence.background(status.internal.background, clocks);
     status.pods = pod_counts(config, &status, pods);
     events.extend(progress.event(&before.conditions));
@@ -161,7 +164,8 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     events.extend(analyses.event);
     let overridden_until = config.spec.rollout.overridden.as_ref().map(|it| it.until_time.0);
     let later = suspect_until(&status).into_iter().chain(overridden_until).filter_map(|until| clocks.until(until));
-    let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).chain(recheck).min();
+    let again =
+        effects.reconcile_at.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).chain(recheck).min();
     let unread = inventory.unread.into_iter().chain(counted.unread).collect();
     let (unjudged, question) = (inventory.unjudged, effects.question.or(analyses.question));
     (Decision { status, unread, unjudged, question, events, again }, evidence)
@@ -220,14 +224,15 @@ fn transitions(
     let rules = Effective::of(&config.spec.rollout, observed.policies);
     let withheld = counted.withheld.clone().or_else(|| withheld(&rules, observed.now));
     let seen = Observation {
+        now: observed.now,
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
         requested: aim,
-        named: config.spec.version.as_deref(),
+        spec_version: config.spec.version.as_deref(),
         digest: &digest,
-        at_once: overridden_for(config, aim, observed.now),
+        override_reason: overridden_for(config, aim, observed.now),
         requesters: &requesters,
-        pods: observed.pods.moved(),
+        pods: observed.pods.by_steps(),
         neighbours: observed.neighbours,
         background: status.internal.background.as_ref(),
         waiting_for: observed.waiting_for,
@@ -238,18 +243,18 @@ fn transitions(
         published: observed.published,
         current_since: current_since(status),
         restart: observed.restart,
-        line: observed.line,
+        report_wait: observed.report_wait,
         hub_away: observed.hub_away,
     };
     // The rest at the next look.
-    let mut last = Effects { look_again: Some(observed.now.steady), ..Effects::default() };
+    let mut last = Effects { reconcile_at: Some(observed.now.steady), ..Effects::default() };
     for _ in 0..MAX_TRANSITIONS {
         let before = rollout.clone();
-        let (next, mut effects) = next(rollout, evidence, &seen, observed.now);
+        let (next, mut effects) = next(rollout, evidence, &seen);
         rollout = next;
-        releases = recorded(releases, (&before, &rollout), &effects, &seen, observed.now.time);
+        releases = record_release(releases, (&before, &rollout), &effects, &seen);
         events.extend(effects.event.take());
-        if !effects.more {
+        if effects.continuation != Continuation::AtOnce {
             last = effects;
             break;
         }

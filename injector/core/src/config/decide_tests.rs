@@ -16,10 +16,10 @@ use crate::governance::{Policies, sealed_digest};
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::keys::PodUid;
-use crate::pods::PodState;
+use crate::pods::{PodPhase, PodState, Readiness, UpdateMode};
 use crate::pods::{Report, ReportState};
 use crate::requester::Requesters;
-use crate::rollout::{Evidence, Now, PublishAttempt, Restarts, Subjects, to_publish};
+use crate::rollout::{Evidence, Now, PublishAttempt, Restarts, SteadyTime, Subjects, version_to_publish};
 use crate::versions::{Facts, Judging, RulesState, Verdicts, facts, part, seals};
 
 pub(super) fn at(second: i64) -> Time {
@@ -72,7 +72,7 @@ impl Fixture {
 
     /// Decides once.
     fn decide(&self) -> (Decision, Evidence) {
-        let published = self.config.status.as_ref().and_then(to_publish).map(PublishAttempt::settled);
+        let published = self.config.status.as_ref().and_then(version_to_publish).map(PublishAttempt::settled);
         let observed = Observed {
             config: &self.config,
             parts: &self.parts,
@@ -90,9 +90,9 @@ impl Fixture {
             approvals: &self.approvals,
             published: published.as_ref(),
             restart: &Restarts::Done,
-            line: 0,
+            report_wait: 0,
             hub_away: None,
-            now: Now { time: &at(self.now), steady: self.now * 1000 },
+            now: Now { time: &at(self.now), steady: SteadyTime(self.now * 1000) },
         };
         decide(&observed, &self.evidence)
     }
@@ -372,8 +372,8 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
         Arc::new(PodState {
             uid: PodUid::new(uid).unwrap(),
             workload,
-            by_restart: true,
-            ready: true,
+            update_mode: UpdateMode::ByRestart,
+            readiness: Readiness::Ready,
             report,
             ..PodState::default()
         })
@@ -401,9 +401,9 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
                 approvals: &Approvals::default(),
                 published: Some(&PublishAttempt::settled("2")),
                 restart,
-                line: 0,
+                report_wait: 0,
                 hub_away: None,
-                now: Now { time: &at(50), steady: 50_000 },
+                now: Now { time: &at(50), steady: SteadyTime(50_000) },
             },
             &Evidence::default(),
         )
@@ -428,10 +428,9 @@ fn what_is_found_bad_stays_bad_once_more_contents_are_read() {
         let state = if failed { ReportState::Failed(why) } else { ReportState::Acknowledged };
         vec![Arc::new(PodState {
             uid: PodUid::new("a").unwrap(),
-            ready: true,
-            was_ready: true,
+            readiness: Readiness::Ready,
             containers_ready: true,
-            running: true,
+            phase: PodPhase::Running,
             report: Some(Report { versions, state, reasons: Vec::new(), at: None }),
             ..PodState::default()
         })]
@@ -479,9 +478,9 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
                 approvals: &Approvals::default(),
                 published: Some(&PublishAttempt::settled("1")),
                 restart: &Restarts::Done,
-                line: 0,
+                report_wait: 0,
                 hub_away: None,
-                now: Now { time: &at(50), steady: 50_000 },
+                now: Now { time: &at(50), steady: SteadyTime(50_000) },
             },
             &Evidence::default(),
         );

@@ -3,13 +3,13 @@
 use nudge_api::{PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::VersionName;
 
-use crate::rollout::{Subjects, Thresholds, to_publish};
+use crate::rollout::{Subjects, Thresholds, version_to_publish};
 
 /// Counts the pods of a config.
 pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatus, pods: &Subjects) -> PodCounts {
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let thresholds = status.target_version.as_deref().map(|target| (target, Thresholds::stored(&status.internal)));
-    let (current, published) = (status.current_version.as_deref(), to_publish(status));
+    let thresholds = status.target_version.as_deref().map(|target| (target, Thresholds::from_status(&status.internal)));
+    let (current, published) = (status.current_version.as_deref(), version_to_publish(status));
     let goal = goal(status);
     let mut counts = PodCounts::default();
     let mut count = |assigned: Option<&str>, runs: Option<&str>, ready: bool, failed: bool| {
@@ -18,13 +18,13 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
         counts.ready += u32::from(ready && assigned.is_some() && runs == assigned);
         counts.failed += u32::from(failed);
     };
-    for pod in pods.moved() {
+    for pod in pods.by_steps() {
         let target = thresholds.as_ref().filter(|(_, thresholds)| thresholds.is_assigned(pod));
         let assigned = target.map(|(target, _)| *target).or(current);
-        count(assigned, pod.runs.as_deref(), pod.ready, pod.failure.is_some());
+        count(assigned, pod.runs.as_deref(), pod.is_ready(), pod.failure.is_some());
     }
     for pod in pods.by_restart() {
-        count(published, pod.runs(name).map(VersionName::as_str), pod.ready, pod.failure(name).is_some());
+        count(published, pod.runs(name).map(VersionName::as_str), pod.is_ready(), pod.failure(name).is_some());
     }
     counts.summary = format!("{}/{}", counts.on_target, counts.total);
     counts

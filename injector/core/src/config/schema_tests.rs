@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::decide_tests::Fixture;
 use super::{Extent, reduced};
 use crate::keys::PodUid;
-use crate::pods::{PodState, Report, ReportState};
+use crate::pods::{PodPhase, PodState, Readiness, Report, ReportState};
 use crate::requester::Requester;
 
 /// The schema of the status as the API server reads it: with bounds of integers, which it takes from their formats.
@@ -129,9 +129,8 @@ fn report(fixture: &mut Fixture, reason: Option<Reason>, message: &str) {
                 uid: PodUid::new(&format!("0af7651c-d43b-41d5-8e2f-{number:012x}")).unwrap(),
                 name: format!("web-{number}"),
                 workload: format!("StatefulSet/{}", message.get(..40).unwrap_or("web")),
-                ready: reason.is_none(),
-                was_ready: true,
-                running: true,
+                readiness: if reason.is_none() { Readiness::Ready } else { Readiness::Lost { since: 0 } },
+                phase: PodPhase::Running,
                 report: Some(Report {
                     versions: versions.clone(),
                     state: state.clone(),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::decide_tests::Fixture;
 use crate::keys::PodUid;
-use crate::pods::{PodState, Report, ReportState};
+use crate::pods::{PodPhase, PodState, Readiness, Report, ReportState};
 
 /// Changes of `spec.rollout`, each against a rule, with the reason and a part of what is said.
 pub(super) fn broken() -> Vec<(Value, &'static str, &'static str)> {
@@ -177,10 +177,9 @@ fn pods(runs: &[&str], failed: bool) -> Vec<Arc<PodState>> {
             uid: PodUid::new(&format!("0af7651c-d43b-41d5-8e2f-{number:012x}")).unwrap(),
             name: format!("web-{number}"),
             workload: "Deployment/web".to_owned(),
-            ready: true,
-            was_ready: true,
+            readiness: Readiness::Ready,
             containers_ready: true,
-            running: true,
+            phase: PodPhase::Running,
             report: Some(Report { versions, state, reasons: Vec::new(), at: None }),
             ..PodState::default()
         })

@@ -9,7 +9,7 @@ use nudge_protocol::bounded_text::one_line;
 
 use super::RuleOwner;
 use super::digest::shortened;
-use crate::rollout::{Millis, Now, Withheld};
+use crate::rollout::{Now, SteadyTime, Withheld};
 
 /// The maximum length of a user's name in the record and in messages, as of the user who asked for a version.
 const USER_BYTES: usize = 253;
@@ -57,9 +57,9 @@ pub struct Approvals {
     pub given: Vec<Given>,
     /// The reason why there may be more decisions, if so. Then no version goes on: what is not known may be a denial.
     pub incomplete: Option<String>,
-    /// The time, by the steady clock, until which missing answers about rights are taken to be what they were: they are under way, and the version
+    /// The time until which missing answers about rights are taken to be what they were: they are under way, and the version
     /// went on by the ones before. That lets nothing go on. It only keeps the config from saying for a moment that it awaits approval.
-    pub awaited: Option<Millis>,
+    pub awaited: Option<SteadyTime>,
 }
 
 /// The users who created the parts of a version.

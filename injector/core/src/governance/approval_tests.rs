@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::RuleOwner;
 use super::approval::{Approvals, Asker, Authors, Candidate, Given, approved};
-use crate::rollout::{Millis, Now};
+use crate::rollout::{Millis, Now, SteadyTime};
 
 const DIGEST: &str = "sha256:4967c54464734967c54464734967c5440123456789abcdef";
 
@@ -45,7 +45,7 @@ fn of_nobody<'a>(authors: &'a Authors, rule: &'a RuleOwner) -> Candidate<'a> {
 fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[Given]) -> Result<Vec<String>, String> {
     let approvals = Approvals { given: all.to_vec(), incomplete: None, awaited: None };
     let candidate = Candidate { asker, ..of_nobody(authors, &RuleOwner::Config) };
-    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
     let users = approved(needed, candidate, &approvals, now);
     users.map(|all| all.into_iter().map(|it| it.user).collect()).map_err(|withheld| {
         assert_eq!(withheld.why.reason, Reason::AwaitingApproval);
@@ -87,7 +87,7 @@ fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
     let approvals = Approvals { given: all.to_vec(), incomplete: None, awaited: None };
     let authors = made_by(&["alice"]);
     let candidate = of_nobody(&authors, &RuleOwner::Config);
-    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
     let counted = approved(&needs(1), candidate, &approvals, now).unwrap();
     assert_eq!((counted.len(), counted[0].approval_time.0.as_second()), (1, 5), "since the first time");
     // The right of a group that the user has left does not hide that of another one.
@@ -107,7 +107,7 @@ fn an_approval_counts_for_so_long_and_a_later_one_of_the_user_for_longer() {
     let at = |second: i64, all: &[Given]| {
         let approvals = Approvals { given: all.to_vec(), ..Approvals::default() };
         let time = Time(Timestamp::from_second(second).unwrap());
-        let counted = approved(&needed, candidate, &approvals, Now { time: &time, steady: 0 });
+        let counted = approved(&needed, candidate, &approvals, Now { time: &time, steady: SteadyTime(0) });
         counted.map(|all| all[0].approval_time.0.as_second()).map_err(|withheld| withheld.why.message)
     };
     let (one, other) = (given("bob", 10), given("bob", 20));
@@ -161,7 +161,7 @@ fn nobody_is_no_author_of_what_nobody_knows_who_made() {
 fn a_version_of_a_source_is_made_again_by_the_source() {
     let rule = RuleOwner::Config;
     let candidate = Candidate { version: "src-0123", ..of_nobody(&Authors::SetterUnknown, &rule) };
-    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
     let message = approved(&needs(1), candidate, &Approvals::default(), now).unwrap_err().why.message;
     assert!(message.contains("run kubectl nudge source sync") && !message.contains("another name"), "{message}");
 }
@@ -172,7 +172,7 @@ fn what_is_not_known_whole_counts_for_nothing() {
         Approvals { given: vec![given("bob", 1)], incomplete: Some("there are too many".to_owned()), awaited: None };
     let authors = made_by(&["alice"]);
     let candidate = of_nobody(&authors, &RuleOwner::Config);
-    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 7 };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(7) };
     let withheld = approved(&needs(1), candidate, &approvals, now).unwrap_err();
     assert!(withheld.why.message.contains("there are too many") && withheld.until.is_some());
 }
@@ -189,7 +189,7 @@ fn names_and_reasons_of_others_stay_in_one_bounded_line() {
     let candidate = Candidate { config: &longest[0], version: &longest[1], ..of_nobody(&authors, &rule) };
     let given = all.iter().map(|given| Given { version: longest[1].clone(), ..given.clone() }).collect();
     let approvals = Approvals { given, ..Approvals::default() };
-    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
     let message = approved(&needs(1), candidate, &approvals, now).unwrap_err().why.message;
     assert!(
         message.len() <= 512 && message.contains("c544 --reason=TEXT, by a user "),
@@ -232,7 +232,7 @@ fn the_policy_that_asks_for_it_is_named() {
     let authors = made_by(&["alice"]);
     let policy = RuleOwner::Policy("prod".to_owned());
     let candidate = of_nobody(&authors, &policy);
-    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
     let withheld = approved(&needs(2), candidate, &Approvals::default(), now).unwrap_err();
     let begins = "version 2 has 0 of 2 approvals that RolloutPolicy prod asks for; kubectl nudge approve shop 2 ";
     assert!(withheld.why.message.starts_with(begins), "{}", withheld.why.message);
@@ -243,9 +243,10 @@ fn an_answer_that_is_under_way_lets_nothing_go_on_and_is_not_said_for_a_while() 
     let authors = made_by(&["alice"]);
     let candidate = of_nobody(&authors, &RuleOwner::Config);
     let at = |steady: Millis, given: &[Given]| {
-        let approvals = Approvals { given: given.to_vec(), incomplete: None, awaited: Some(10_000) };
-        let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady };
-        approved(&needs(1), candidate, &approvals, now).map_err(|withheld| (withheld.unsaid, withheld.until))
+        let approvals = Approvals { given: given.to_vec(), incomplete: None, awaited: Some(SteadyTime(10_000)) };
+        let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(steady) };
+        approved(&needs(1), candidate, &approvals, now)
+            .map_err(|withheld| (withheld.unsaid, withheld.until.map(|until| until.0)))
     };
     let old = |could| Given { may: None, could, ..given("bob", 1) };
     for could in [Some(true), None] {

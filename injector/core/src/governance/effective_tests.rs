@@ -8,7 +8,7 @@ use nudge_api::{Approval, Reason, RolloutPolicy, RolloutSpec};
 use serde_json::{Value, json};
 
 use super::{Effective, Policies, withheld};
-use crate::rollout::Now;
+use crate::rollout::{Now, SteadyTime};
 
 const ALWAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
@@ -27,9 +27,9 @@ fn window(from: &str, to: &str) -> Value {
 fn said(spec: Value, policies: &Policies, time: &str) -> Option<(Reason, String, Option<i64>)> {
     let spec: RolloutSpec = serde_json::from_value(spec).unwrap();
     let time: Timestamp = format!("2026-11-25T{time}Z").parse().unwrap();
-    let now = Now { time: &Time(time), steady: 5_000 };
+    let now = Now { time: &Time(time), steady: SteadyTime(5_000) };
     let withheld = withheld(&Effective::of(&spec, policies), now)?;
-    Some((withheld.why.reason, withheld.why.message, withheld.until.map(|until| (until - 5_000) / 1000)))
+    Some((withheld.why.reason, withheld.why.message, withheld.until.map(|until| (until - now.steady) / 1000)))
 }
 
 fn known(policies: &[Arc<RolloutPolicy>]) -> Policies {

@@ -1,7 +1,9 @@
-//! Restarts of all containers of a pod that its agent commands (`nudge.dev/notify: in-place`), as the status of the pod shows them.
+//! Restarts of all containers of a pod that its agent commands (`nudge.dev/notify: in-place`), as the status of the pod
+//! shows them.
 //!
-//! The agent ends with an exit code of its own. The kubelet then ends and removes all containers before it starts any, the agent first. So what
-//! had started before the agent did is explained by its command when it ends, and what started later is not.
+//! The agent ends with an exit code of its own. The kubelet then ends and removes all containers before it starts any,
+//! the agent first. So what had started before the agent did is explained by its command when it ends, and what started
+//! later is not.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,13 +11,15 @@ use nudge_protocol::Notify;
 use nudge_protocol::pod::{RESTART_EXIT_CODE, env};
 use nudge_protocol::settings::SEPARATOR;
 
-/// The reason that a kubelet gives for a container that it has removed for such a restart (`pkg/kubelet/kubelet_pods.go`).
+/// The reason that a kubelet gives for a container that it has removed for such a restart
+/// (`pkg/kubelet/kubelet_pods.go`).
 const REMOVED: &str = "RestartingAllContainers";
 
 /// The state of the agent's last command to restart all containers.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum LastCommand {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LastCommand {
     /// The agent gave no command.
+    #[default]
     None,
     /// The agent gave the command, and does not run yet.
     Restarting,

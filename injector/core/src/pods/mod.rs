@@ -1,14 +1,17 @@
 //! The facts about a pod that matter to Nudge: taken from the object once, without keeping the rest.
 
 mod commands;
+mod from_object;
 mod hash;
-mod observed;
+mod pod_state;
 mod probe;
 mod references;
 mod report;
 mod restarts;
 
-pub use observed::{ObjectVersion, PodState, by_restart, condition, crashes, pod_state};
+pub use commands::LastCommand;
+pub use from_object::{condition, crashes, pod_state};
+pub use pod_state::{ObjectVersion, PodPhase, PodState, Readiness, Removal, UpdateMode};
 pub use probe::{SlowestProbe, notices_after, slowest_probe, start_seconds};
 pub use references::references;
 pub use report::{Report, ReportState};

@@ -5,7 +5,8 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
 use nudge_protocol::{env, pod};
 
-/// The time that is added: the kubelet starts probes at a random point of their period and writes the status in batches.
+/// The time that is added: the kubelet starts probes at a random point of their period and writes the status in
+/// batches.
 const MARGIN_SECONDS: u32 = 6;
 /// The grace period that Kubernetes gives a pod whose grace period is not set.
 const GRACE_SECONDS: u32 = 30;
@@ -28,13 +29,14 @@ pub struct SlowestProbe {
     /// The time between two attempts: the period, or as many periods as one attempt may last.
     interval: u32,
     timeout: u32,
-    /// The time that a container may take to end that is killed by its liveness probe: it is observed to restart only then.
+    /// The time that a container may take to end that is killed by its liveness probe: it is observed to restart only
+    /// then.
     grace: u32,
 }
 
 impl SlowestProbe {
-    /// Returns the longest time until a change is observed: `failureThreshold` × `periodSeconds` + `timeoutSeconds` and six seconds; for a liveness
-    /// probe also the termination grace period.
+    /// Returns the longest time until a change is observed: `failureThreshold` × `periodSeconds` + `timeoutSeconds` and
+    /// six seconds; for a liveness probe also the termination grace period.
     pub fn seconds(&self) -> u32 {
         let noticed = self.failures.saturating_mul(self.interval).saturating_add(self.timeout);
         noticed.saturating_add(self.grace).saturating_add(MARGIN_SECONDS)
@@ -63,15 +65,16 @@ impl std::fmt::Display for SlowestProbe {
     }
 }
 
-/// Returns the containers whose probes count: those that get the configuration; all but the agent where no container says that it gets it.
+/// Returns the containers whose probes count: those that get the configuration; all but the agent where no container
+/// says that it gets it.
 pub(super) fn subscribed(spec: &PodSpec) -> Vec<&Container> {
     let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
     let others = spec.containers.iter().chain(sidecars).filter(|container| container.name != pod::AGENT_CONTAINER);
-    let all: Vec<&Container> = others.collect();
+    let containers: Vec<&Container> = others.collect();
     let subscribes =
         |container: &&&Container| container.env.iter().flatten().any(|variable| variable.name == env::ENDPOINT);
-    let subscribed: Vec<&Container> = all.iter().filter(subscribes).copied().collect();
-    if subscribed.is_empty() { all } else { subscribed }
+    let subscribed: Vec<&Container> = containers.iter().filter(subscribes).copied().collect();
+    if subscribed.is_empty() { containers } else { subscribed }
 }
 
 /// Returns whether the container is a native sidecar, which is started again whatever it ended with.
@@ -86,16 +89,16 @@ pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
         let readiness =
             container.readiness_probe.as_ref().map(|probe| probe_timing(Kind::Readiness, container, probe, 0));
         let liveness = container.liveness_probe.as_ref().map(|probe| {
-            let own = probe.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
-            probe_timing(Kind::Liveness, container, probe, own.or(grace).unwrap_or(GRACE_SECONDS))
+            let grace_of_probe = probe.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
+            probe_timing(Kind::Liveness, container, probe, grace_of_probe.or(grace).unwrap_or(GRACE_SECONDS))
         });
         [readiness, liveness].into_iter().flatten()
     });
     probes.max_by_key(SlowestProbe::seconds)
 }
 
-/// Returns how long the readiness probes take at least to notice that the application got worse, in seconds: what they notice sooner had begun
-/// before.
+/// Returns how long the readiness probes take at least to notice that the application got worse, in seconds: what they
+/// notice sooner had begun before.
 pub fn notices_after(spec: &PodSpec) -> u32 {
     let probes =
         subscribed(spec).into_iter().filter_map(|container| Some((container, container.readiness_probe.as_ref()?)));
@@ -103,22 +106,22 @@ pub fn notices_after(spec: &PodSpec) -> u32 {
     least.map(|probe| (probe.failures - 1).saturating_mul(probe.interval)).min().unwrap_or(0)
 }
 
-/// Returns how long the subscribed containers may take from their start until they are ready, in seconds: for each container, what its startup probe
-/// allows, or 300 s, and then its readiness probe.
+/// Returns how long the subscribed containers may take from their start until they are ready, in seconds: for each
+/// container, what its startup probe allows, or 300 s, and then its readiness probe.
 pub fn start_seconds(spec: &PodSpec) -> u32 {
     let time = |container: &Container, probe: &Probe| {
         let delay = probe.initial_delay_seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or_default();
         probe_timing(Kind::Readiness, container, probe, 0).seconds().saturating_add(delay)
     };
-    let one = |container: &Container| {
+    let start_time = |container: &Container| {
         let startup = container.startup_probe.as_ref().map_or(START_SECONDS, |probe| time(container, probe));
         startup.saturating_add(container.readiness_probe.as_ref().map_or(0, |probe| time(container, probe)))
     };
-    subscribed(spec).into_iter().map(one).max().unwrap_or(START_SECONDS)
+    subscribed(spec).into_iter().map(start_time).max().unwrap_or(START_SECONDS)
 }
 
 fn probe_timing(kind: Kind, container: &Container, probe: &Probe, grace: u32) -> SlowestProbe {
-    // What the API server makes of a probe that says nothing.
+    // The API server has these defaults.
     let number = |value: Option<i32>, default: u32| {
         value.and_then(|value| u32::try_from(value).ok()).filter(|&value| value > 0).unwrap_or(default)
     };

@@ -7,9 +7,9 @@ use nudge_api::PartKind;
 
 /// Returns the ConfigMaps and Secrets that a pod's specification names, in volumes and variables.
 pub fn references(spec: &PodSpec) -> BTreeSet<(PartKind, String)> {
-    let mut found = BTreeSet::new();
+    let mut references = BTreeSet::new();
     let mut add = |kind, name: &str| {
-        found.insert((kind, name.to_owned()));
+        references.insert((kind, name.to_owned()));
     };
     for volume in spec.volumes.iter().flatten() {
         if let Some(source) = &volume.config_map {
@@ -45,5 +45,5 @@ pub fn references(spec: &PodSpec) -> BTreeSet<(PartKind, String)> {
             }
         }
     }
-    found
+    references
 }

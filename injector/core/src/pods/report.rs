@@ -1,4 +1,5 @@
-//! What a pod runs, as the hub writes it into the pod condition `nudge.dev/ConfigCurrent`, and as everybody else reads it there.
+//! What a pod runs, as the hub writes it into the pod condition `nudge.dev/ConfigCurrent`, and as everybody else reads
+//! it there.
 
 use k8s_openapi::api::core::v1::PodCondition;
 use nudge_api::{Explanation, Reason};
@@ -6,8 +7,8 @@ use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, VersionName};
 
-/// The maximum length of a condition's message that is read, in bytes: more than the hub writes, which is a name, a version and a reason for each
-/// config and 1 KiB.
+/// The maximum length of a condition's message that is read, in bytes: more than the hub writes, which is a name, a
+/// version and a reason for each config and 1 KiB.
 const MAX_MESSAGE_BYTES: usize = MAX_CONFIGS * (253 + 63 + 50) + 2048;
 
 /// The report about a pod: what it runs, and whether that is what is assigned to it.
@@ -54,8 +55,8 @@ impl ReportState {
         }
     }
 
-    /// Returns whether the containers have acknowledged what the pod serves, whatever it can't get, or does not have yet: the hub says that only of a
-    /// pod whose agent says so.
+    /// Returns whether the containers have acknowledged what the pod serves, whatever it can't get, or does not have
+    /// yet: the hub says that only of a pod whose agent says so.
     pub fn is_acknowledged(&self) -> bool {
         match self {
             Self::Acknowledged | Self::Unavailable(_) => true,
@@ -91,16 +92,16 @@ impl Report {
         Some(Self { versions, state, reasons, at })
     }
 
-    /// Returns whether the pod runs what is assigned to it of one config. The message of a failure is that of the pod, which names all failures;
-    /// other states that are not the pod's have no message.
+    /// Returns the state of the pod as far as it is about one config. The message of a failure is that of the pod,
+    /// which names all failures; other states that are not the pod's have no message.
     pub fn state_of(&self, config: &str) -> ReportState {
-        let own = self.reasons.iter().find(|(name, _)| name.as_str() == config);
-        match own {
+        let entry = self.reasons.iter().find(|(name, _)| name.as_str() == config);
+        match entry {
             None => self.state.clone(),
             Some((_, Reason::Applied)) => ReportState::Acknowledged,
             Some((_, reason)) => match (ReportState::of(reason.explained("")), self.state.explanation()) {
                 (ReportState::Failed(_), Some(why)) => ReportState::of(reason.explained(&why.message)),
-                (own, _) => own,
+                (state, _) => state,
             },
         }
     }
@@ -115,13 +116,15 @@ impl Report {
         self.state.explanation().map_or(Reason::Applied, |why| why.reason)
     }
 
-    /// Returns the message of the condition: the versions, such as `shop=1.0.1 (Applied),shop-keys=7` (nothing after `=` where no version is served,
-    /// and the reason of a config that has another one than the pod), then `; ` and the explanation's message.
+    /// Returns the message of the condition: the versions, such as `shop=1.0.1 (Applied),shop-keys=7` (nothing after
+    /// `=` where no version is served, and the reason of a config that has another one than the pod), then `; ` and the
+    /// explanation's message.
     pub fn message(&self) -> String {
         let version = |version: &Option<VersionName>| version.as_ref().map_or_else(String::new, ToString::to_string);
-        let own = |config: &ConfigName| self.reasons.iter().find(|(name, _)| name == config);
-        let reason = |config: &ConfigName| own(config).map_or_else(String::new, |(_, reason)| format!(" ({reason})"));
-        let versions = self.versions.iter().map(|(config, of)| format!("{config}={}{}", version(of), reason(config)));
+        let entry = |config: &ConfigName| self.reasons.iter().find(|(name, _)| name == config);
+        let reason = |config: &ConfigName| entry(config).map_or_else(String::new, |(_, reason)| format!(" ({reason})"));
+        let versions =
+            self.versions.iter().map(|(config, served)| format!("{config}={}{}", version(served), reason(config)));
         let versions = versions.collect::<Vec<_>>().join(",");
         let message = self.state.explanation().map_or("", |why| &why.message);
         match (versions.is_empty(), message.is_empty()) {

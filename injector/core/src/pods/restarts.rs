@@ -1,7 +1,8 @@
 //! Restarts of a pod's containers: those that the API ordered, and crashes.
 //!
-//! The API orders a restart by resizing the container in place, by a restart rule that the exit code meets, or through the agent, which may
-//! command it. How a container ended says whether the last two did; for the first, the pod must be compared with what it was before.
+//! The API orders a restart by resizing the container in place, by a restart rule that the exit code meets, or through
+//! the agent, which may command it. How a container ended says whether the last two did; for the first, the pod must be
+//! compared with what it was before.
 
 use std::cmp::max;
 
@@ -52,7 +53,7 @@ impl RestartHistory {
             crashed: ended.filter(|_| !ordered_end),
             ordered_end,
             allocated: status.allocated_resources.as_ref().map(hash),
-            // Of one that does not run, the kubelet shows what is allocated, in other units.
+            // For a container that does not run, the kubelet shows what is allocated, in other units.
             running: status.resources.as_ref().filter(|_| runs).map(hash),
             resized: false,
         }
@@ -155,7 +156,8 @@ mod tests {
         fields
     }
 
-    /// Crashes, restarts by order, and whether the pod counts as one that crashed, after these looks at the first container.
+    /// Crashes, restarts by order, and whether the pod counts as one that crashed, after these looks at the first
+    /// container.
     fn counts(looks: &[(bool, Value)]) -> (i32, i32, bool) {
         let none = json!({});
         let looks = looks.iter().map(|(resizing, app)| pod(*resizing, app, &none));

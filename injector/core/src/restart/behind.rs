@@ -10,7 +10,7 @@ use super::elapsed::has_elapsed;
 use super::report::Report;
 use super::workload::{Steps, Workload};
 use crate::pods::PodState;
-use crate::rollout::{Restarts as State, is_same, to_publish};
+use crate::rollout::{Restarts as State, is_same_content, version_to_publish};
 
 /// The controllers that restart their pods by a rolling update.
 const ROLLING: [&str; 3] = ["Deployment/", "StatefulSet/", "DaemonSet/"];
@@ -27,17 +27,17 @@ pub fn rolls(pod: &PodState) -> bool {
 /// count too. Bare pods and those of Jobs, which nothing restarts, are not counted: they are reported, and hold nothing up.
 pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStatus) -> BTreeMap<String, usize> {
     let mut behind = BTreeMap::new();
-    let Some(target) = to_publish(status) else { return behind };
+    let Some(target) = version_to_publish(status) else { return behind };
     let restarted = |pod: &&Arc<PodState>| !pod.workload.is_empty() && pod.workload != "Job";
     let back = matches!(
         status.rollout.stage,
         Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
     );
-    let counts = |pod: &&Arc<PodState>| pod.by_restart && !pod.terminating && !pod.finished;
+    let counts = |pod: &&Arc<PodState>| pod.is_by_restart() && pod.is_live();
     for pod in pods.iter().filter(restarted).filter(counts) {
         let is_behind = match pod.runs(config) {
-            Some(runs) => (back || pod.was_ready) && !is_same(status, runs.as_str(), target),
-            None => pod.was_ready,
+            Some(runs) => (back || pod.was_ready()) && !is_same_content(status, runs.as_str(), target),
+            None => pod.was_ready(),
         };
         if is_behind {
             *behind.entry(pod.workload.clone()).or_default() += 1;
@@ -57,7 +57,7 @@ pub fn add_unnotified(
 ) {
     for (workload, digest) in workloads.iter().filter(|(workload, _)| workload.agent) {
         let id = workload.id();
-        let counts = |pod: &&Arc<PodState>| pod.workload == id && pod.was_ready && !pod.terminating && !pod.finished;
+        let counts = |pod: &&Arc<PodState>| pod.workload == id && pod.was_ready() && pod.is_live();
         let there = pods.iter().filter(counts);
         let count = if workload.digest.as_ref() != Some(digest) {
             // Times have whole seconds: a pod of the same second may have the variables from before.
@@ -130,7 +130,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::pods::{Report as PodReport, ReportState};
+    use crate::pods::{PodPhase, Readiness, Removal, Report as PodReport, ReportState, UpdateMode};
 
     fn status(stage: &str) -> VersionedConfigStatus {
         let version = |name: &str, digest: &str| {
@@ -151,7 +151,13 @@ mod tests {
             reasons: Vec::new(),
             at: None,
         });
-        PodState { workload: workload.to_owned(), by_restart: true, was_ready: true, report, ..PodState::default() }
+        PodState {
+            workload: workload.to_owned(),
+            update_mode: UpdateMode::ByRestart,
+            readiness: Readiness::Ready,
+            report,
+            ..PodState::default()
+        }
     }
 
     fn found(stage: &str, pods: &[PodState]) -> Vec<(String, usize)> {
@@ -167,15 +173,15 @@ mod tests {
         assert_eq!(found("Restarting", &[web(Some("2")), web(Some("0"))]), [], "the same content is the same");
         assert_eq!(found("Moving", &[web(Some("1"))]), [], "it is not their turn");
         assert_eq!(found("RollingBack", &[web(Some("1")), web(Some("2"))]), one(1));
-        let never_ready = PodState { was_ready: false, ..web(Some("2")) };
+        let never_ready = PodState { readiness: Readiness::Never, ..web(Some("2")) };
         for stage in ["Leaving", "Returning"] {
             assert_eq!(found(stage, std::slice::from_ref(&never_ready)), one(1), "one that crashes with what is left");
         }
         let others = [
-            PodState { by_restart: false, ..web(Some("1")) },
-            PodState { was_ready: false, ..web(Some("1")) },
-            PodState { terminating: true, ..web(Some("1")) },
-            PodState { finished: true, ..web(Some("1")) },
+            PodState { update_mode: UpdateMode::Live, ..web(Some("1")) },
+            PodState { readiness: Readiness::Never, ..web(Some("1")) },
+            PodState { removal: Removal::Terminating, ..web(Some("1")) },
+            PodState { phase: PodPhase::Finished, ..web(Some("1")) },
             pod("", Some("1")),
             pod("Job", Some("1")),
         ];
@@ -185,8 +191,8 @@ mod tests {
     #[test]
     fn pods_with_older_variables_are_behind_whatever_their_agent_says() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let made = |created| PodState { by_restart: false, created, ..pod("Deployment/web", Some("2")) };
-        let never_ready = PodState { was_ready: false, ..made(10) };
+        let made = |created| PodState { update_mode: UpdateMode::Live, created, ..pod("Deployment/web", Some("2")) };
+        let never_ready = PodState { readiness: Readiness::Never, ..made(10) };
         let pods = [made(10), made(100), made(101), never_ready].map(Arc::new);
         let found = |workload: Workload| {
             let mut found = BTreeMap::new();

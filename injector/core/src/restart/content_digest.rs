@@ -5,7 +5,7 @@ use nudge_protocol::hex::hex;
 use ring::digest::{Context, SHA256};
 
 use super::template::Uses;
-use crate::rollout::to_publish;
+use crate::rollout::version_to_publish;
 
 /// Returns the digest over the content of these configs: of those that an agent serves, the whole version that pods should run; of others, what is
 /// published, unless workloads without an agent are ignored.
@@ -37,7 +37,7 @@ pub fn content_digest<'a>(uses: &Uses, config: impl Fn(&str) -> Option<&'a Versi
 /// Returns the sealed digests of the version of this config that an agent serves.
 fn complete_digests(config: &VersionedConfig) -> Option<Vec<&str>> {
     let status = config.status.as_ref()?;
-    let version = status.version(to_publish(status)?)?;
+    let version = status.version(version_to_publish(status)?)?;
     Some(version.parts.iter().map(|part| part.digest.as_str()).collect())
 }
 

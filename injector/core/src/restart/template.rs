@@ -13,7 +13,8 @@ use super::holds::Holds;
 use super::marks::{annotation, is_never_restarted};
 use crate::injection;
 use crate::injection::annotations::{NOTIFY, VARIABLES, WEBHOOK};
-use crate::pods::{by_restart, references};
+use crate::injection::by_rollout;
+use crate::pods::references;
 
 /// The configs that pods of a template take only at their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Uses {
 /// variables bring.
 pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
     if injection::opts_in(meta) {
-        return if by_restart(meta) {
+        return if by_rollout(meta) {
             Uses { configs: subscribed(meta, spec), ..Uses::of(&without_left_alone(meta, spec)) }
         } else {
             Uses::of(&unnotified(meta, spec))

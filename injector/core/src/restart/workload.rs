@@ -13,8 +13,8 @@ use super::marks::{DIGEST, RESTARTED, Restarted, annotation};
 use super::probes::{is_unprobed, running};
 use super::template::{Uses, restarted_for};
 use crate::injection;
+use crate::injection::by_rollout;
 use crate::owners::controlling_owner;
-use crate::pods::by_restart;
 
 /// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,7 +188,7 @@ impl Workload {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             template: if uses == Uses::default() { String::new() } else { fingerprint(template) },
-            agent: injection::opts_in(of_pods) && !by_restart(of_pods),
+            agent: injection::opts_in(of_pods) && !by_rollout(of_pods),
             digest: annotation(of_pods, DIGEST).map(str::to_owned),
             restarted: annotation(meta, RESTARTED).and_then(Restarted::parse),
             owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),

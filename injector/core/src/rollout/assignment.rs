@@ -1,8 +1,8 @@
-//! The version that a pod is to run: a function of the config's status and the pod's identity. Every replica computes the same, and no list
-//! of pods is stored.
+//! The version that a pod is to run: a function of the config's status and the pod's identity. Every replica computes
+//! the same, and no list of pods is stored.
 //!
-//! Steps move most pods. Pods whose processes take another version by a restart alone are to run what workloads are restarted with: the
-//! current version until the end of the bake. Only a new pod brings it to them.
+//! Steps move most pods. Pods whose processes take another version by a restart alone are to run what workloads are
+//! restarted with: the current version until the end of the bake. Only a new pod brings it to them.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,21 @@ use nudge_api::{RolloutStage, VersionedConfigStatus};
 use super::subject::pod_number;
 use super::thresholds::{ALL, Place, is_below};
 use crate::identity::Identity;
+use crate::injection::by_rollout;
 use crate::owners::workload;
-use crate::pods::{PodState, by_restart};
+use crate::pods::PodState;
 
 /// Returns the version that the pod is to run.
 pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &PodState) -> Option<&'a str> {
-    if pod.by_restart {
-        to_publish(status)
+    if pod.is_by_restart() {
+        version_to_publish(status)
     } else {
         version_by_number(status, identity, pod.uid.as_str(), &pod.workload, &pod.labels)
     }
 }
 
-/// Returns the version that steps assign to the pod: the target if the pod's number is below its threshold, and else the current one.
+/// Returns the version that steps assign to the pod: the target if the pod's number is below its threshold, and else
+/// the current version.
 pub fn version_by_number<'a>(
     status: &'a VersionedConfigStatus,
     identity: Identity,
@@ -36,28 +38,34 @@ pub fn version_by_number<'a>(
     if status.target_version.is_none() {
         return status.current_version.as_deref();
     }
-    of_place(status, Place { number: pod_number(identity, pod_uid), workload, labels })
+    version_of_place(status, Place { number: pod_number(identity, pod_uid), workload, labels })
 }
 
 /// Returns the version for the pod with this place in the order.
-pub(super) fn of_place<'a>(status: &'a VersionedConfigStatus, place: Place<'_>) -> Option<&'a str> {
+pub(super) fn version_of_place<'a>(status: &'a VersionedConfigStatus, place: Place<'_>) -> Option<&'a str> {
     let moved = is_below(&status.internal, place);
     status.target_version.as_deref().filter(|_| moved).or(status.current_version.as_deref())
 }
 
-/// Returns the version that the published ConfigMap is to hold: the current one, and from the end of the bake on the target.
-pub fn to_publish(status: &VersionedConfigStatus) -> Option<&str> {
+/// Returns the version that the published ConfigMap is to hold: the current version, and from the end of the bake on
+/// the target.
+pub fn version_to_publish(status: &VersionedConfigStatus) -> Option<&str> {
     match (status.rollout.stage, &status.target_version) {
         (Some(RolloutStage::Restarting), Some(target)) => Some(target),
         _ => status.current_version.as_deref(),
     }
 }
 
-/// Returns the version that the hub will assign to a pod that is being admitted. The pod's uid is not always known by then. Without a uid, the pod
-/// gets the target only where all pods of its workload have it, since the current version is the proven one.
-pub fn newborn<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &ObjectMeta) -> Option<&'a str> {
-    if by_restart(pod) {
-        return to_publish(status);
+/// Returns the version that the hub will assign to a pod that is being admitted. The pod's uid is not always known by
+/// then. Without a uid, the pod gets the target only where all pods of its workload have it, since the current version
+/// is the proven one.
+pub fn version_for_new_pod<'a>(
+    status: &'a VersionedConfigStatus,
+    identity: Identity,
+    pod: &ObjectMeta,
+) -> Option<&'a str> {
+    if by_rollout(pod) {
+        return version_to_publish(status);
     }
     let workload = workload(pod);
     let labels = pod.labels.clone().unwrap_or_default();
@@ -65,7 +73,7 @@ pub fn newborn<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &
         return version_by_number(status, identity, uid, &workload, &labels);
     }
     let last = u32::try_from(ALL - 1).unwrap_or(u32::MAX);
-    of_place(status, Place { number: last, workload: &workload, labels: &labels })
+    version_of_place(status, Place { number: last, workload: &workload, labels: &labels })
 }
 
 #[cfg(test)]
@@ -74,6 +82,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::pods::{PodState, UpdateMode};
 
     fn config() -> Identity {
         Identity::of_uid("uid")
@@ -119,7 +128,7 @@ mod tests {
             serde_json::from_value(json!({"uid": uid, "labels": labels, "ownerReferences": [owner]})).unwrap()
         };
         let version = |threshold, uid: Option<&str>| {
-            newborn(&status(Some("2"), threshold), config(), &pod(uid)).map(str::to_owned)
+            version_for_new_pod(&status(Some("2"), threshold), config(), &pod(uid)).map(str::to_owned)
         };
         assert_eq!(version(1 << 31, None).as_deref(), Some("1"));
         assert_eq!(version(ALL - 1, None).as_deref(), Some("1"));
@@ -136,7 +145,7 @@ mod tests {
     fn a_pod_that_takes_versions_by_restarts_is_assigned_the_target_when_workloads_are_restarted() {
         let mut status = status(Some("2"), ALL);
         let moved = PodState { workload: "Deployment/web".to_owned(), ..PodState::default() };
-        let by_restart = PodState { by_restart: true, ..moved.clone() };
+        let by_restart = PodState { update_mode: UpdateMode::ByRestart, ..moved.clone() };
         for (stage, version) in [
             (RolloutStage::Moving, "1"),
             (RolloutStage::Baking, "1"),

@@ -3,15 +3,15 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::{Explanation, OnFailure, Reason, RolloutFailure, clipped};
 
-use super::clock::{Millis, after, seconds};
+use super::clock::{SteadyTime, after, seconds};
 use super::effects::Transition;
 use super::evidence::Evidence;
-use super::state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
-use super::{Effects, Now, Observation, Restarts, Subject};
+use super::state::{Base, Cause, Idle, Return, Rollout, Stage, Transfer};
+use super::{Continuation, Effects, Now, Observation, Restarts, Subject};
 use crate::event_record::EventRecord;
 
 /// Returns the message of a rollout that failed and is stopped.
-pub(super) fn stands_still(message: &str) -> String {
+pub(super) fn stopped_message(message: &str) -> String {
     format!(
         "{message}; the rollout is stopped (onFailure: Hold): set spec.version to another version, or onFailure to Rollback, or try again \
          (kubectl nudge retry)"
@@ -20,158 +20,146 @@ pub(super) fn stands_still(message: &str) -> String {
 
 /// Ends a move whose target is bad: every pod returns, or the rollout stops, as the spec says.
 pub(super) fn fail(
-    moved: Move,
-    stage: Stage,
+    transfer: Transfer,
     evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
+    observation: &Observation<'_>,
     Explanation { reason, message }: Explanation,
 ) -> Transition {
+    let now = observation.now;
     let failure = RolloutFailure {
-        version: moved.target.clone(),
-        digest: seen.digest.to_owned(),
-        retry_time: seen.requesters.retry(),
+        version: transfer.target.clone(),
+        digest: observation.digest.to_owned(),
+        retry_time: observation.requesters.retry(),
         reason,
         message: clipped(message.clone()),
-        overridden: seen.at_once.map(str::to_owned),
+        overridden: observation.override_reason.map(str::to_owned),
     };
-    if seen.spec.on_failure == OnFailure::Hold {
-        let message = stands_still(&message);
+    if observation.spec.on_failure == OnFailure::Hold {
+        let message = stopped_message(&message);
         let event = Some(EventRecord::new(Reason::Failed, message.clone()));
-        let effects = Effects { event, ..Effects::held(Reason::Failed, message) };
-        return (Rollout::Forward(Move { failure: Some(failure), ..moved }, stage), effects);
+        let effects = Effects { event, ..Effects::hold(Reason::Failed, message) };
+        return (Rollout::Forward(Transfer { stopped_by: Some(failure), ..transfer }), effects);
     }
-    roll_back(moved, stage, failure, evidence, now)
+    roll_back(transfer, failure, evidence, now)
 }
 
 /// Returns every pod from a target that failed.
 pub(super) fn roll_back(
-    moved: Move,
-    stage: Stage,
+    transfer: Transfer,
     failure: RolloutFailure,
     evidence: &mut Evidence,
     now: Now<'_>,
 ) -> Transition {
-    let back = turn_back(moved, stage, evidence, now);
-    let message = format!("{}; every pod returns to version {}", failure.message, back.base.current);
-    let event = EventRecord::warning(Reason::RollingBack, message);
-    (Rollout::Back(back, Cause::RollingBack(failure)), Effects::event(event))
+    let message = format!("{}; every pod returns to version {}", failure.message, transfer.base.current);
+    let back = turn_back(transfer, Cause::RollingBack(failure), evidence, now);
+    (Rollout::Back(back), Effects::event(EventRecord::warning(Reason::RollingBack, message)))
 }
 
 /// Leaves a target that is not current yet, because another version is requested.
-pub(super) fn begin_leaving(mut moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -> Transition {
-    let failure = moved.failure.take();
-    let back = turn_back(moved, stage, evidence, now);
-    let (target, current) = (&back.target, &back.base.current);
+pub(super) fn begin_leaving(mut transfer: Transfer, evidence: &mut Evidence, now: Now<'_>) -> Transition {
+    let cause = Cause::Leaving(transfer.stopped_by.take());
+    let (target, current) = (&transfer.target, &transfer.base.current);
     let message = format!("version {target} is not requested any more; pods return to {current}");
-    let event = EventRecord::new(Reason::Leaving, message);
-    (Rollout::Back(back, Cause::Leaving(failure)), Effects::event(event))
+    let back = turn_back(transfer, cause, evidence, now);
+    (Rollout::Back(back), Effects::event(EventRecord::new(Reason::Leaving, message)))
 }
 
 /// Assigns the current version to every pod again.
-fn turn_back(moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -> Return {
-    evidence.stop_collecting();
-    evidence.step(now.steady);
+fn turn_back(transfer: Transfer, cause: Cause, evidence: &mut Evidence, now: Now<'_>) -> Return {
+    evidence.begin_return(now.steady);
     Return {
-        base: moved.base.reassigned(now.time),
-        target: moved.target,
-        began_at: moved.began_at,
-        workloads_restarted_at: (stage == Stage::Restarting).then_some(Time(moved.progressed_at.0)),
+        base: transfer.base.reassigned(now.time),
+        target: transfer.target,
+        cause,
+        began_at: transfer.began_at,
+        workloads_restarted_at: (transfer.stage == Stage::Restarting).then_some(Time(transfer.progressed_at.0)),
         progressed_at: MicroTime(now.time.0),
     }
 }
 
-/// Returns to the previous version, which is requested: it is current again at once, and one write assigns it to every pod. The version that was
-/// current does not become the previous one: to return to it is a rollout like any other.
+/// Returns to the previous version, which is requested: it is current again at once, and one write assigns it to every
+/// pod. The version that was current does not become the previous one: to return to it is a rollout like any other.
 ///
 /// This is a brake. It does not depend on healthy pods, and waits neither for a hold to end nor for another config.
-pub(super) fn return_to_previous(
-    base: Base,
-    evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
-) -> Transition {
-    evidence.stop_collecting();
-    evidence.step(now.steady);
+pub(super) fn return_to_previous(base: Base, evidence: &mut Evidence, observation: &Observation<'_>) -> Transition {
+    let now = observation.now;
+    evidence.begin_return(now.steady);
     let now = now.time;
     let Base { current: from, revision, .. } = base;
-    let base = Base { current: seen.requested.to_owned(), previous: None, revision }.reassigned(now);
-    let by = seen.asked_by();
+    let base = Base { current: observation.requested.to_owned(), previous: None, revision }.reassigned(now);
+    let by = observation.requester_phrase();
     let message = format!("version {} is requested again{by}; every pod returns to it from {from}", base.current);
     let back = Return {
         base,
         target: from,
+        cause: Cause::Returning,
         began_at: now.clone(),
         progressed_at: MicroTime(now.0),
-        workloads_restarted_at: Some(seen.current_since.unwrap_or(now).clone()),
+        workloads_restarted_at: Some(observation.current_since.unwrap_or(now).clone()),
     };
-    (Rollout::Back(back, Cause::Returning), Effects::event(EventRecord::warning(Reason::RollingBack, message)))
+    (Rollout::Back(back), Effects::event(EventRecord::warning(Reason::RollingBack, message)))
 }
 
 /// Makes one transition on the way back: once every pod has returned, nothing moves any more.
-pub(super) fn advance(
-    back: Return,
-    cause: Cause,
-    evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
-) -> Transition {
+pub(super) fn advance(back: Return, evidence: &mut Evidence, observation: &Observation<'_>) -> Transition {
     evidence.reset_after_gap();
-    if let Some(effects) = remaining(&back, evidence.began_to_return(now.steady), seen, now) {
-        return (Rollout::Back(back, cause), effects);
+    if let Some(effects) = return_wait(&back, evidence.returning_since(observation.now.steady), observation) {
+        return (Rollout::Back(back), effects);
     }
-    let base = back.base.clone().reassigned(now.time);
-    match cause {
-        Cause::Leaving(failure) => (Rollout::Waiting(Idle { base, failure }), Effects::run_again()),
-        Cause::Returning => (Rollout::Waiting(Idle { base, failure: None }), Effects::run_again()),
+    let base = back.base.clone().reassigned(observation.now.time);
+    match back.cause.clone() {
+        Cause::Leaving(failure) => (Rollout::Waiting(Idle { base, failure }), Continuation::AtOnce.into()),
+        Cause::Returning => (Rollout::Waiting(Idle { base, failure: None }), Continuation::AtOnce.into()),
         Cause::RollingBack(failure) => {
-            let away = seen.pods.iter().filter(|pod| is_away(&back, pod)).count();
+            let away = observation.pods.iter().filter(|pod| is_away(&back, pod)).count();
             let runs = match away {
                 0 => format!("every pod runs version {} again", base.current),
                 1 => format!("1 pod does not run version {} again", base.current),
                 _ => format!("{away} pods do not run version {} again", base.current),
             };
             let message = format!("{runs}: {}", failure.message);
-            (Rollout::Failed(base, failure), Effects::event(EventRecord::new(Reason::Failed, message)))
+            (Rollout::Failed { base, failure }, Effects::event(EventRecord::new(Reason::Failed, message)))
         }
     }
 }
 
-/// Returns what the way back still waits for: pods, the published ConfigMap, workloads that were restarted. It does not wait for a workload that did
-/// not become ready with the good version either; the condition `Restarted` names that workload. `since` is when this leader saw the return first.
-fn remaining(back: &Return, since: Millis, seen: &Observation<'_>, now: Now<'_>) -> Option<Effects> {
+/// Returns what the way back still waits for: pods, the published ConfigMap, workloads that were restarted. It does not
+/// wait for a workload that did not become ready with the good version either; the condition `Restarted` names that
+/// workload. `since` is when this leader saw the return first.
+fn return_wait(back: &Return, since: SteadyTime, observation: &Observation<'_>) -> Option<Effects> {
     let current = &back.base.current;
     // Pods that are overdue are left behind, as are those that can't be reached.
-    let deadline = seen.spec.progress_deadline_seconds;
-    let overdue = now.until_within(after(back.progressed_at.0, deadline), since + seconds(deadline));
-    let away = seen.pods.iter().filter(|pod| is_away(back, pod)).count();
+    let deadline = observation.spec.progress_deadline_seconds;
+    let overdue = observation.now.until_within(after(back.progressed_at.0, deadline), since + seconds(deadline));
+    let away = observation.pods.iter().filter(|pod| is_away(back, pod)).count();
     if let Some(overdue) = overdue.filter(|_| away > 0) {
         let pods = if away == 1 { "pod does" } else { "pods do" };
         let message = format!("{away} {pods} not run version {current} again yet");
-        return Some(Effects::waits(Reason::RollingBack, message, Some(overdue)));
+        return Some(Effects::wait(Reason::RollingBack, message, Some(overdue)));
     }
-    match (seen.not_published(current), overdue) {
+    match (observation.publish_failure(current), overdue) {
         (None, _) => {
-            if let Some(effects) = seen.publishing(current) {
+            if let Some(effects) = observation.publish_wait(current) {
                 return Some(effects);
             }
         }
         // Only workloads that were restarted need it, and they are left behind as pods are.
-        (Some(why), Some(overdue)) if back.workloads_restarted_at.is_some() => {
-            let message = format!("version {current} is not published again yet: {}", why.message);
-            return Some(Effects::waits(Reason::NotPublished, message, Some(overdue)));
+        (Some(failure), Some(overdue)) if back.workloads_restarted_at.is_some() => {
+            let message = format!("version {current} is not published again yet: {}", failure.why.message);
+            return Some(Effects::wait(Reason::NotPublished, message, Some(overdue)));
         }
         (Some(_), _) => {}
     }
-    match seen.restart {
-        Restarts::Busy(message) => Some(Effects::waits(Reason::Restarting, message, None)),
+    match observation.restart {
+        Restarts::Busy(message) => Some(Effects::wait(Reason::Restarting, message, None)),
         _ => None,
     }
 }
 
-/// Returns whether the pod still runs another version than the current one, as far as the pod can say. A pod that can't be reached, such as one that
-/// crashes, is waited for while it says that it runs the target. A pod that refused a version runs the one before; its report must be gone before
-/// another version begins. A pod that can't be restarted with the current version refuses that version.
+/// Returns whether the pod still runs another version than the current one, as far as the pod can say. A pod that can't
+/// be reached, such as one that crashes, is waited for while it says that it runs the target. A pod that refused a
+/// version runs the one before; its report must be gone before another version begins. A pod that can't be restarted
+/// with the current version refuses that version.
 fn is_away(back: &Return, pod: &Subject) -> bool {
     let refusal = |reason: Reason| matches!(reason, Reason::CheckRefused | Reason::CantApply);
     let refused = pod.failure.as_ref().is_some_and(|failure| refusal(failure.reason));

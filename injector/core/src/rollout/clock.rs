@@ -1,10 +1,32 @@
 //! The two clocks of a rollout.
 
+use std::ops::{Add, Sub};
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// Milliseconds of a clock that never jumps, which only one leader has.
+/// A duration in milliseconds.
 pub type Millis = i64;
+
+/// A time of a clock that never jumps, which only one leader has: the milliseconds since the clock began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SteadyTime(pub Millis);
+
+impl Add<Millis> for SteadyTime {
+    type Output = Self;
+
+    fn add(self, duration: Millis) -> Self {
+        Self(self.0.saturating_add(duration))
+    }
+}
+
+impl Sub for SteadyTime {
+    type Output = Millis;
+
+    fn sub(self, earlier: Self) -> Millis {
+        self.0.saturating_sub(earlier.0)
+    }
+}
 
 /// The present time, by both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +34,7 @@ pub struct Now<'a> {
     /// The time of day, which is stored.
     pub time: &'a Time,
     /// The time that this leader's evidence is measured with.
-    pub steady: Millis,
+    pub steady: SteadyTime,
 }
 
 /// Returns this number of seconds in milliseconds.
@@ -20,7 +42,8 @@ pub(super) fn seconds(seconds: u32) -> Millis {
     Millis::from(seconds) * 1000
 }
 
-/// Returns the time that is this number of seconds after another. A time that is too late to be represented never comes.
+/// Returns the time that is this number of seconds after another. A time that is too late to be represented never
+/// comes.
 pub(super) fn after(time: Timestamp, seconds: u32) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(i64::from(seconds))).unwrap_or(Timestamp::MAX)
 }
@@ -33,9 +56,9 @@ impl Now<'_> {
         (left > 0).then_some(left)
     }
 
-    /// Returns when `time` comes by the steady clock, and at the latest `end`: the leader that stored the time may have had a clock that was ahead.
-    /// `None` where that time has come.
-    pub(super) fn until_within(&self, time: Timestamp, end: Millis) -> Option<Millis> {
+    /// Returns when `time` comes by the steady clock, and at the latest `end`: the leader that stored the time may have
+    /// had a clock that was ahead. `None` where that time has come.
+    pub(super) fn until_within(&self, time: Timestamp, end: SteadyTime) -> Option<SteadyTime> {
         self.until(time).map(|left| end.min(self.steady + left)).filter(|end| *end > self.steady)
     }
 }

@@ -61,7 +61,7 @@ fn the_step_that_went_out_last_is_found_by_its_name() {
     rollout.take();
     assert_eq!(rollout.assigned("2"), 13);
     rollout.spec.steps.insert(0, share("before", "5%"));
-    let waits = rollout.watch("2", 60).waits_for.unwrap().message;
+    let waits = rollout.watch("2", 60).continuation.explanation().unwrap().message.clone();
     assert!(waits.contains("step half pauses for 600 s"), "{waits}");
     // It is taken away: what follows is the first step that pods have not reached.
     rollout.spec.steps = vec![share("first", "10%"), share("three", "75%")];

@@ -7,7 +7,7 @@ use super::test_scene::{BAD, Nature, Scene, USUAL, each};
 use super::tests::{TestRollout, failure, on_hold, steps};
 use super::{Evidence, Subject};
 use crate::keys::PodUid;
-use crate::pods::{notices_after, slowest_probe};
+use crate::pods::{PodPhase, Readiness, notices_after, slowest_probe};
 
 /// The pods have one readiness probe, with this timing.
 fn with_probe(pods: &mut [Subject], probe: &serde_json::Value) {
@@ -106,7 +106,7 @@ fn an_autoscaler_goes_from_3_to_60_of_which_20_find_no_node() {
             for number in 100..157 {
                 let pod = scene.bear("web", number, 20);
                 if number >= 137 {
-                    (pod.running, pod.in_contact) = (false, false);
+                    (pod.phase, pod.in_contact) = (PodPhase::Pending, false);
                 }
             }
             if nature == Nature::Good {
@@ -164,13 +164,13 @@ fn one_workload_in_image_pull_back_off_beside_healthy_ones() {
             let mut scene = Scene::new(&[("web", 8)], nature);
             for number in 0..sick {
                 let pod = scene.bear("broken", number, 0);
-                (pod.running, pod.in_contact) = (false, false);
+                (pod.phase, pod.in_contact) = (PodPhase::Pending, false);
             }
             if nature == Nature::Good {
                 scene.passes(USUAL);
             } else {
                 scene.is_stopped(60);
-                let healthy = scene.rollout.pods.iter().filter(|pod| pod.restarts > 0 || !pod.ready);
+                let healthy = scene.rollout.pods.iter().filter(|pod| pod.restarts > 0 || !pod.is_ready());
                 let exposed = healthy.filter(|pod| pod.workload == "web").count();
                 assert!(exposed <= 1, "{nature:?}: {exposed}");
             }
@@ -187,7 +187,9 @@ fn clocks_of_nodes_are_off_by_a_minute() {
                 let now = scene.rollout.millis / 1000;
                 for pod in &mut scene.rollout.pods {
                     // What the node has written a moment ago.
-                    pod.unready_since = pod.unready_since.map(|at| if now - at <= 1 { at + off } else { at });
+                    if let Readiness::Lost { since } = pod.readiness {
+                        pod.lose_readiness(if now - since <= 1 { since + off } else { since });
+                    }
                     pod.last_restart = pod.last_restart.map(|at| if now - at <= 1 { at + off } else { at });
                 }
             };
@@ -232,7 +234,7 @@ fn a_probe_of_600_seconds() {
             Nature::Crashes => assert_eq!(scene.is_stopped(10), Reason::ContainerRestarted),
             Nature::Unready => {
                 scene.watch(1_200);
-                assert!(scene.rollout.pods.iter().all(|pod| pod.ready), "it has not noticed yet");
+                assert!(scene.rollout.pods.iter().all(|pod| pod.is_ready()), "it has not noticed yet");
                 scene.is_stopped(700);
             }
         }
@@ -324,7 +326,7 @@ fn a_judge_that_becomes_pending_is_replaced_by_another_one() {
         let name = scene.rollout.with("2").remove(0).uid.clone();
         scene.rollout.pods.retain(|pod| pod.uid != name);
         let pod = scene.bear("web", 50, 0);
-        (pod.running, pod.in_contact) = (false, false);
+        (pod.phase, pod.in_contact) = (PodPhase::Pending, false);
         scene.is_stopped(60);
         assert!(scene.exposed <= 2, "{nature:?}: {}", scene.exposed);
     }

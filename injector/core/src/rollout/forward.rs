@@ -3,456 +3,450 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use nudge_api::{EvidenceStatus, OnFailure, Pods, Reason, Step, StepSelector, Watch};
 
-use super::acknowledgements::{Tally, could_judge};
-use super::back::{begin_leaving, fail, roll_back, stands_still};
+use super::back::{begin_leaving, fail, roll_back, stopped_message};
 use super::clock::{Millis, after, seconds};
 use super::effects::Transition;
 use super::evidence::Evidence;
-use super::idle::waits_for;
-use super::measured::{measured, question, shown, waits};
+use super::idle::wait_for_config;
 use super::retry::still_applies;
-use super::state::{Base, Idle, Move, Rollout, Stage};
+use super::rollout_analysis::{analysis_statuses, analysis_wait, judge_analyses, question};
+use super::state::{Base, Idle, Rollout, Stage, Transfer};
+use super::tally::{Tally, judge_filter};
 use super::thresholds::{Thresholds, selects};
-use super::verdict::{Names, Verdict, is_expected, numbers, verdict};
-use super::watch_time::watch;
-use super::{Effects, Now, Observation, Restarts, Subject};
+use super::verdict::{Verdict, VersionNames, evidence_status, is_expected, reach_verdict};
+use super::watch_time::watch_time;
+use super::{Continuation, Effects, Now, Observation, Restarts, Subject};
 use crate::analysis::{Judgement, Verdict as Measure};
 use crate::event_record::EventRecord;
 
-/// For how long harm is looked for after the version became current.
+/// The time after a version became current in which harm is still looked for.
 const SUSPECT_WINDOW: Millis = 900_000;
-/// How long it may take until the pods that judged are replaced: they end first, which takes 30 s by default.
+/// The maximum time until the pods that judged are replaced: they end first, which takes 30 s by default.
 const REPLACEMENT_TIMEOUT: Millis = 60_000;
 
 /// Makes one transition of a move.
-pub(super) fn advance(
-    moved: Move,
-    stage: Stage,
-    evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
-) -> Transition {
-    if moved.target != seen.requested {
-        return begin_leaving(moved, stage, evidence, now);
+pub(super) fn advance(transfer: Transfer, evidence: &mut Evidence, observation: &Observation<'_>) -> Transition {
+    if transfer.target != observation.requested {
+        return begin_leaving(transfer, evidence, observation.now);
     }
-    let at_once = seen.at_once.is_some() && stage == Stage::Moving && !moved.thresholds.is_all();
-    if at_once {
-        let (moved, effects) = assign(moved, Thresholds::all(), evidence, seen, now);
-        return (Rollout::Forward(moved, stage), Effects { more: true, ..effects });
+    let is_in_steps = transfer.stage == Stage::Moving && !transfer.thresholds.is_all();
+    if is_in_steps && observation.override_reason.is_some() {
+        let (transfer, effects) = assign(transfer, Thresholds::all(), evidence, observation);
+        return (Rollout::Forward(transfer), effects);
     }
-    if let Some(effects) = seen.waiting_for.map(waits_for) {
-        // Nobody looks meanwhile: afterwards the pods prove the target anew.
+    if let Some(effects) = observation.waiting_for.map(wait_for_config) {
+        // Pods are not observed meanwhile: afterwards they prove the target anew.
         evidence.reset_after_gap();
-        return (Rollout::Forward(moved, stage), effects);
+        return (Rollout::Forward(transfer), effects);
     }
-    if let Some(failure) = moved.failure.clone() {
-        if seen.spec.on_failure == OnFailure::Rollback {
-            return roll_back(moved, stage, failure, evidence, now);
+    if let Some(failure) = transfer.stopped_by.clone() {
+        if observation.spec.on_failure == OnFailure::Rollback {
+            return roll_back(transfer, failure, evidence, observation.now);
         }
         evidence.reset_after_gap();
-        evidence.unpublished = None;
-        if still_applies(&failure, seen) {
-            let effects = Effects::held(Reason::Failed, stands_still(&failure.message));
-            return (Rollout::Forward(moved, stage), effects);
+        if let Some(trial) = &mut evidence.trial {
+            trial.unpublished_since = None;
+        }
+        if still_applies(&failure, observation) {
+            let effects = Effects::hold(Reason::Failed, stopped_message(&failure.message));
+            return (Rollout::Forward(transfer), effects);
         }
     }
     // There is no failure, or it does not apply any more.
-    let (moved, tally, measured) = evaluate_pods(Move { failure: None, ..moved }, evidence, seen, now);
-    let numbers = moved.evidence.clone();
-    let (rollout, effects) = judge_and_advance(moved, (&tally, measured.as_ref()), stage, evidence, seen, now);
-    let question = question(&rollout, evidence, seen, now);
+    let (transfer, tally, measured) = evaluate_pods(Transfer { stopped_by: None, ..transfer }, evidence, observation);
+    let numbers = transfer.evidence.clone();
+    let (rollout, effects) = judge_and_advance(transfer, (&tally, measured.as_ref()), evidence, observation);
+    let question = question(&rollout, evidence, observation);
     (rollout, Effects { numbers, question, ..effects })
 }
 
-/// Makes one transition of a move whose pods were looked at.
+/// Makes one transition of a move whose pods were observed.
 fn judge_and_advance(
-    moved: Move,
+    transfer: Transfer,
     (tally, measured): (&Tally, Option<&Judgement>),
-    stage: Stage,
     evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
+    observation: &Observation<'_>,
 ) -> Transition {
-    let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
-    let names = Names { target: &moved.target, current: &moved.base.current };
-    let effects = match verdict(evidence, seen, names, window, now.steady) {
-        Verdict::Bad(explanation) => return fail(moved, stage, evidence, seen, now, explanation),
-        Verdict::Inconclusive { message, look_again, expected } => {
-            evidence.proven = evidence.proven.filter(|_| expected);
-            Some(Effects { look_again, inconclusive: true, ..Effects::held(Reason::Inconclusive, message) })
+    let now = observation.now;
+    let window = transfer.watch.as_ref().map_or(0, |watch| watch.seconds);
+    let names = VersionNames { target: &transfer.target, current: &transfer.base.current };
+    let effects = match reach_verdict(evidence, observation, names, window) {
+        Verdict::Bad(explanation) => return fail(transfer, evidence, observation, explanation),
+        Verdict::Inconclusive { message, reconcile_at, expected } => {
+            evidence.unprove_unless(expected);
+            Some(Effects { reconcile_at, ..Continuation::Inconclusive(Reason::Inconclusive.explained(message)).into() })
         }
         Verdict::Clear => None,
     };
-    if let Some(Judgement { verdict: Measure::Bad(message), .. }) = measured.filter(|_| stage != Stage::Restarting) {
+    let is_restarting = transfer.stage == Stage::Restarting;
+    if let Some(Judgement { verdict: Measure::Bad(message), .. }) = measured.filter(|_| !is_restarting) {
         let why = Reason::AnalysisFailed.explained(message.clone());
-        return fail(moved, stage, evidence, seen, now, why);
+        return fail(transfer, evidence, observation, why);
     }
     let harmed = effects.is_some();
     // Pods that are restarted are not Ready meanwhile; the restart has its own deadline.
-    let waits = match stage {
-        Stage::Restarting => effects,
-        Stage::Moving | Stage::Baking => effects.or_else(|| unproven_wait(&moved, tally, evidence, seen, now)),
+    let waits = match effects {
+        None if !is_restarting => unproven_wait(&transfer, tally, evidence, observation),
+        effects => effects,
     };
-    // Harm is seen without the hub, and has its deadline.
-    let held = seen.without_hub(tally.owed() > 0).filter(|_| !harmed && stage != Stage::Restarting);
-    if let Some(effects) = held {
-        // What is waited for can't be seen: the time does not count.
-        evidence.quiet.get_or_insert(now.steady);
+    // Harm is observed without the hub, and has its deadline.
+    if let Some(effects) = observation.hub_away_effects(tally.unreported() > 0).filter(|_| !harmed && !is_restarting) {
+        // What the move waits for can't be observed: the time does not count.
+        evidence.note_quiet(now.steady);
         let again = measured.map(|judgement| now.steady + judgement.again);
-        return (
-            Rollout::Forward(moved, stage),
-            effects.look_again_by(again).look_again_by(evidence.ripens(window, now.steady)),
-        );
+        let effects = effects.reconcile_by(again).reconcile_by(evidence.ripens(window, now.steady));
+        return (Rollout::Forward(transfer), effects);
     }
     if let Some(mut effects) = waits {
-        let deadline = deadline(tally, evidence, seen, now);
-        if effects.has_deadline() {
+        let deadline = evidence.deadline(tally.proven, seconds(observation.spec.progress_deadline_seconds), now.steady);
+        if !effects.continuation.is_held() {
             if now.steady >= deadline {
-                let why = effects.waits_for.map_or_else(String::new, |why| why.message);
-                let message = format!("no progress within {} s: {why}", seen.spec.progress_deadline_seconds);
-                return fail(moved, stage, evidence, seen, now, Reason::ProgressDeadlineExceeded.explained(message));
+                let why = effects.continuation.explanation().map_or("", |why| &why.message);
+                let message = format!("no progress within {} s: {why}", observation.spec.progress_deadline_seconds);
+                return fail(transfer, evidence, observation, Reason::ProgressDeadlineExceeded.explained(message));
             }
-            effects = effects.look_again_by(Some(deadline));
+            effects = effects.reconcile_by(Some(deadline));
         }
-        return (Rollout::Forward(moved, stage), effects.look_again_by(evidence.ripens(window, now.steady)));
+        return (Rollout::Forward(transfer), effects.reconcile_by(evidence.ripens(window, now.steady)));
     }
-    evidence.quiet.get_or_insert(now.steady);
-    let (rollout, effects) = match stage {
-        Stage::Moving => next_step(moved, (tally, measured), evidence, seen, now),
-        Stage::Baking => bake(moved, (tally, measured), evidence, seen, now),
-        Stage::Restarting => restart(moved, evidence, seen, now),
+    evidence.note_quiet(now.steady);
+    let (rollout, effects) = match transfer.stage {
+        Stage::Moving => take_next_step(transfer, (tally, measured), evidence, observation),
+        Stage::Baking => bake(transfer, (tally, measured), evidence, observation),
+        Stage::Restarting => restart(transfer, evidence, observation),
     };
-    (rollout, effects.look_again_by(evidence.ripens(window, now.steady)))
+    (rollout, effects.reconcile_by(evidence.ripens(window, now.steady)))
 }
 
-/// Looks at the pods. Returns the move with what the status says of them, how many are where, and what was measured of them.
+/// Observes the pods. Returns the move with what the status says of them, their tally, and the judgement of their
+/// numbers.
 fn evaluate_pods(
-    mut moved: Move,
+    mut transfer: Transfer,
     evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
-) -> (Move, Tally, Option<Judgement>) {
-    evidence.collect_about(&moved.target);
-    evidence.note_hub(seen.hub_away.is_some(), now.steady);
-    let assigned = |pod: &Subject| moved.thresholds.is_assigned(pod);
-    let (first, shortest) = (moved.step <= 1 && !moved.thresholds.is_all(), seen.spec.min_ready_seconds);
-    let window = moved.watch.as_ref().map_or_else(|| watch(seen.pods.iter(), first, shortest).seconds, |it| it.seconds);
-    let stepped_at = moved.stepped_at.0.as_second();
-    evidence.look(seen, assigned, window, stepped_at, now);
-    let judges: Vec<&Subject> = seen.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod)).collect();
-    moved.watch = Some(match &judges[..] {
-        [] => watch(seen.pods.iter(), first, shortest),
-        judges => watch(judges.iter().copied(), first, shortest),
+    observation: &Observation<'_>,
+) -> (Transfer, Tally, Option<Judgement>) {
+    evidence.collect_about(&transfer.target);
+    evidence.note_hub(observation.hub_away.is_some(), observation.now.steady);
+    let assigned = |pod: &Subject| transfer.thresholds.is_assigned(pod);
+    let (first, shortest) = (transfer.step <= 1 && !transfer.thresholds.is_all(), observation.spec.min_ready_seconds);
+    let watch_all = || watch_time(observation.pods.iter(), first, shortest);
+    let window = transfer.watch.as_ref().map_or_else(|| watch_all().seconds, |watch| watch.seconds);
+    let stepped_at = transfer.stepped_at.as_ref().unwrap_or(observation.now.time).0.as_second();
+    evidence.observe(observation, assigned, window, stepped_at);
+    let judges: Vec<&Subject> = observation.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod)).collect();
+    transfer.watch = Some(match &judges[..] {
+        [] => watch_all(),
+        judges => watch_time(judges.iter().copied(), first, shortest),
     });
-    let tally = Tally::count(&moved, evidence, seen, now);
-    let measured = measured(&moved, evidence, seen, now);
-    let analysis = shown(&moved, measured.as_ref(), seen);
-    moved.evidence = Some(EvidenceStatus { not_waited_for: tally.not_waited_for, analysis, ..numbers(evidence) });
-    (moved, tally, measured)
+    let tally = Tally::count(&transfer, evidence, observation);
+    let measured = judge_analyses(&transfer, evidence, observation);
+    let analysis = analysis_statuses(&transfer, measured.as_ref(), observation);
+    transfer.evidence =
+        Some(EvidenceStatus { not_waited_for: tally.not_waited_for, analysis, ..evidence_status(evidence) });
+    (transfer, tally, measured)
 }
 
 /// Returns what the move waits for from its pods.
 fn unproven_wait(
-    moved: &Move,
+    transfer: &Transfer,
     tally: &Tally,
     evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
+    observation: &Observation<'_>,
 ) -> Option<Effects> {
-    let Move { target, .. } = moved;
+    let Transfer { target, .. } = transfer;
     if tally.unproven() > 0 {
-        let expected = tally.fallen == tally.unproven() && is_expected(evidence, seen, tally.fallen);
-        evidence.proven = evidence.proven.filter(|_| expected);
+        let expected = tally.fallen == tally.unproven() && is_expected(evidence, observation, tally.fallen);
+        evidence.unprove_unless(expected);
         let count = tally.unproven();
         let (pods, are) = if count == 1 { ("pod does", "is") } else { ("pods do", "are") };
         let message = format!("{count} {pods} not run version {target} yet, or {are} not Ready");
-        let acknowledged = now.steady + seen.ack_patience();
-        return Some(Effects::waits(Reason::Progressing, message, Some(acknowledged)));
+        let acknowledged = observation.now.steady + observation.ack_timeout();
+        return Some(Effects::wait(Reason::Progressing, message, Some(acknowledged)));
     }
     if tally.is_silent() {
-        evidence.proven = None;
+        evidence.unprove_unless(false);
         let (silent, judges) = (tally.silent, tally.judges);
         let name = tally.first_silent.as_deref().unwrap_or_default();
         let message =
             format!("{silent} of {judges} pods, {name} among them, have not acknowledged version {target} in time");
-        return Some(Effects::waits(Reason::NotAcknowledged, message, None));
+        return Some(Effects::wait(Reason::NotAcknowledged, message, None));
     }
     None
 }
 
-/// Returns when the move is overdue, unless it makes progress. Time in which the move was only watched does not count; and once that time is as long
-/// as the move may wait, earlier waits do not count either.
-fn deadline(tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Millis {
-    let at_most = seconds(seen.spec.progress_deadline_seconds);
-    let (count, since) = evidence.progress.unwrap_or((0, now.steady));
-    let watched = evidence.quiet.take().map_or(0, |quiet| now.steady - quiet.max(since));
-    let progressed = tally.proven > count || watched >= at_most;
-    let progress = if progressed { (tally.proven.max(count), now.steady) } else { (count, since + watched) };
-    evidence.progress = Some(progress);
-    progress.1 + at_most
-}
-
 /// Assigns the target to the pods of one more step, once the last step was watched.
-fn next_step(
-    moved: Move,
+fn take_next_step(
+    transfer: Transfer,
     (tally, measured): (&Tally, Option<&Judgement>),
     evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
+    observation: &Observation<'_>,
 ) -> Transition {
-    if moved.thresholds.is_all() {
-        if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, None) {
-            return (Rollout::Forward(moved, Stage::Moving), effects);
+    if transfer.thresholds.is_all() {
+        if let Some(effects) = no_judge_wait(&transfer, tally, evidence, observation, None) {
+            return (Rollout::Forward(transfer), effects);
         }
-        let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };
-        return (Rollout::Forward(moved, Stage::Baking), Effects::run_again());
+        return (Rollout::Forward(transfer.with_stage(Stage::Baking, observation.now)), Continuation::AtOnce.into());
     }
-    let before = moved.thresholds.clone();
-    let judges = could_judge(&before, now);
-    let candidates = seen.pods.iter().any(&judges);
-    let last = LastStep::of(&moved, seen);
-    let watched = if moved.step > 0 {
-        watched(&moved, &last, tally, evidence, seen, now).or_else(|| waits(measured, tally, seen, now))
+    let before = transfer.thresholds.clone();
+    let judges = judge_filter(&before, observation.now);
+    let candidates = observation.pods.iter().any(&judges);
+    let last = LastStep::of(&transfer, observation);
+    let watched = if transfer.step > 0 {
+        watch_wait(&transfer, &last, tally, evidence, observation)
+            .or_else(|| analysis_wait(measured, tally, observation))
     } else {
         None
     };
-    if let Some(effects) = seen.withheld() {
-        return (Rollout::Forward(moved, Stage::Moving), watched.unwrap_or(effects));
+    if let Some(effects) = observation.withheld_effects() {
+        return (Rollout::Forward(transfer), watched.unwrap_or(effects));
     }
-    if moved.step > 0 && tally.judges == 0 {
-        // The pods that have it prove nothing: another one of the step is asked, if there is one.
+    if transfer.step > 0 && tally.judges == 0 {
+        // The pods that have the target prove nothing: another pod of the step gets it, if there is one.
         let selector = last.step.and_then(|step| step.selector.as_ref());
         let in_step = |pod: &Subject| judges(pod) && selector.is_none_or(|selector| selects(selector, pod));
-        if seen.pods.iter().any(in_step) {
-            let thresholds = moved.thresholds.with_one(seen.pods, selector, in_step);
-            if thresholds != moved.thresholds {
-                let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
-                return (Rollout::Forward(moved, Stage::Moving), effects);
+        if observation.pods.iter().any(in_step) {
+            let thresholds = transfer.thresholds.with_judge(observation.pods, selector, in_step);
+            if thresholds != transfer.thresholds {
+                let (transfer, effects) = assign(transfer, thresholds, evidence, observation);
+                return (Rollout::Forward(transfer), effects);
             }
         }
-        if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, selector) {
-            return (Rollout::Forward(moved, Stage::Moving), effects);
+        if let Some(effects) = no_judge_wait(&transfer, tally, evidence, observation, selector) {
+            return (Rollout::Forward(transfer), effects);
         }
     }
     if let Some(effects) = watched {
-        return (Rollout::Forward(moved, Stage::Moving), effects);
+        return (Rollout::Forward(transfer), effects);
     }
     let index = if last.in_part { last.count.saturating_sub(1) } else { last.count };
-    let Step { name, pods, selector, .. } = step_at(index, seen);
-    let mut thresholds = moved.thresholds.raised_in_part(seen.pods, &pods, selector.as_ref());
+    let Step { name, pods, selector, .. } = step_at(index, observation);
+    let mut thresholds = transfer.thresholds.raise_in_part(observation.pods, &pods, selector.as_ref());
     let gets = |pod: &Subject| thresholds.is_assigned(pod);
-    if tally.judges == 0 && candidates && selector.is_none() && !seen.pods.iter().any(|pod| judges(pod) && gets(pod)) {
-        thresholds = thresholds.with_one(seen.pods, None, &judges);
+    if tally.judges == 0
+        && candidates
+        && selector.is_none()
+        && !observation.pods.iter().any(|pod| judges(pod) && gets(pod))
+    {
+        thresholds = thresholds.with_judge(observation.pods, None, &judges);
     }
-    let moved = Move { step: u32::try_from(index + 1).unwrap_or(u32::MAX), step_name: name, ..moved };
-    let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
-    (Rollout::Forward(moved, Stage::Moving), effects)
+    let step = u32::try_from(index + 1).unwrap_or(u32::MAX);
+    let stepped_at = transfer.stepped_at.or_else(|| Some(observation.now.time.clone()));
+    let transfer = Transfer { step, step_name: name, stepped_at, ..transfer };
+    let (transfer, effects) = assign(transfer, thresholds, evidence, observation);
+    (Rollout::Forward(transfer), effects)
 }
 
 /// The step of the spec that went out last.
 struct LastStep<'a> {
     /// The number of steps that went out, with this one.
     count: usize,
-    /// What the spec says of it, unless it is one after those of the spec.
+    /// The step in the spec; `None` for the step of all pods that follows the steps of the spec.
     step: Option<&'a Step>,
     /// Whether pods that restart in place have yet to be assigned the target in it.
     in_part: bool,
 }
 
 impl<'a> LastStep<'a> {
-    fn of(moved: &Move, seen: &Observation<'a>) -> Self {
-        let count = steps_out(moved, seen);
-        let step = count.checked_sub(1).and_then(|last| seen.spec.steps.get(last));
-        Self { count, step, in_part: is_in_part(moved, count, seen) }
+    fn of(transfer: &Transfer, observation: &Observation<'a>) -> Self {
+        let count = count_steps_taken(transfer, observation);
+        let step = count.checked_sub(1).and_then(|last| observation.spec.steps.get(last));
+        Self { count, step, in_part: is_in_part(transfer, count, observation) }
     }
 }
 
-/// Returns how many steps of the spec went out. The last one is found by its name, because steps before it may have been added or removed since.
-/// Where that step itself was removed, the result passes over no step that pods have not reached. Nothing goes on where two steps have the same name.
-fn steps_out(moved: &Move, seen: &Observation<'_>) -> usize {
-    let (steps, count) = (&seen.spec.steps, usize::try_from(moved.step).unwrap_or(usize::MAX));
-    let Some(name) = &moved.step_name else { return count };
+/// Returns how many steps of the spec went out. The last step is found by its name, because steps before it may have
+/// been added or removed since. Where that step itself was removed, the result passes over no step that pods have not
+/// reached. Nothing goes on where two steps have the same name.
+fn count_steps_taken(transfer: &Transfer, observation: &Observation<'_>) -> usize {
+    let (steps, count) = (&observation.spec.steps, usize::try_from(transfer.step).unwrap_or(usize::MAX));
+    let Some(name) = &transfer.step_name else { return count };
     if let Some(at) = steps.iter().position(|step| step.name.as_ref() == Some(name)) {
         return at + 1;
     }
     let reached = |step: &&Step| {
-        let whole = moved.thresholds.raised(seen.pods, &step.pods, step.selector.as_ref());
-        seen.pods.iter().all(|pod| moved.thresholds.is_assigned(pod) || !whole.is_assigned(pod))
+        let whole = transfer.thresholds.raise(observation.pods, &step.pods, step.selector.as_ref());
+        observation.pods.iter().all(|pod| transfer.thresholds.is_assigned(pod) || !whole.is_assigned(pod))
     };
     steps.iter().take(count).take_while(reached).count()
 }
 
-/// Returns the step of this index; after those of the spec, the step of all pods.
-fn step_at(index: usize, seen: &Observation<'_>) -> Step {
-    seen.spec.steps.get(index).cloned().unwrap_or_else(|| Step::of(Pods::Share("100%".to_owned())))
+/// Returns the step of this index; after the steps of the spec, the step of all pods.
+fn step_at(index: usize, observation: &Observation<'_>) -> Step {
+    observation.spec.steps.get(index).cloned().unwrap_or_else(|| Step::of(Pods::Share("100%".to_owned())))
 }
 
 /// Returns whether pods that restart in place have yet to be assigned the target in the step that has begun.
-fn is_in_part(moved: &Move, out: usize, seen: &Observation<'_>) -> bool {
-    let Some(last) = out.checked_sub(1).filter(|_| seen.pods.iter().any(|pod| pod.in_place)) else { return false };
-    let Step { pods, selector, .. } = step_at(last, seen);
-    let (has, whole) = (&moved.thresholds, moved.thresholds.raised(seen.pods, &pods, selector.as_ref()));
-    seen.pods.iter().any(|pod| pod.in_place && pod.ready && whole.is_assigned(pod) && !has.is_assigned(pod))
+fn is_in_part(transfer: &Transfer, out: usize, observation: &Observation<'_>) -> bool {
+    let Some(last) = out.checked_sub(1).filter(|_| observation.pods.iter().any(|pod| pod.is_in_place())) else {
+        return false;
+    };
+    let Step { pods, selector, .. } = step_at(last, observation);
+    let (has, whole) = (&transfer.thresholds, transfer.thresholds.raise(observation.pods, &pods, selector.as_ref()));
+    observation
+        .pods
+        .iter()
+        .any(|pod| pod.is_in_place() && pod.is_ready() && whole.is_assigned(pod) && !has.is_assigned(pod))
 }
 
 /// Returns what the last step is still watched for, or nothing where no pod can be watched.
-fn watched(
-    moved: &Move,
+fn watch_wait(
+    transfer: &Transfer,
     last: &LastStep<'_>,
     tally: &Tally,
     evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
+    observation: &Observation<'_>,
 ) -> Option<Effects> {
-    let since = *evidence.proven.get_or_insert(now.steady);
-    let Watch { seconds: window, reason, .. } = moved.watch.as_ref()?;
+    let now = observation.now;
+    let since = evidence.proven_since(now.steady);
+    let Watch { seconds: window, reason, .. } = transfer.watch.as_ref()?;
     let pause = last.step.filter(|_| !last.in_part).map_or(0, |step| step.pause_seconds);
     let end = since + if tally.judges == 0 { 0 } else { seconds(*window) };
-    let (proven, all, target) = (tally.proven, seen.pods.len(), &moved.target);
+    let (proven, total, target) = (tally.proven, observation.pods.len(), &transfer.target);
     if now.steady < end {
         let message = format!(
-            "{proven} of {all} pods run version {target} and are watched for {window} s, because {reason}{}",
-            tally.without_silent()
+            "{proven} of {total} pods run version {target} and are watched for {window} s, because {reason}{}",
+            tally.silent_phrase()
         );
-        return Some(Effects::waits(Reason::Progressing, message, Some(end)));
+        return Some(Effects::wait(Reason::Progressing, message, Some(end)));
     }
     let whole = window.saturating_add(pause);
-    let end = now.until_within(after(moved.stepped_at.0, whole), since + seconds(whole)).filter(|_| pause > 0)?;
+    let end = now
+        .until_within(after(transfer.stepped_at.as_ref()?.0, whole), since + seconds(whole))
+        .filter(|_| pause > 0)?;
     let name = last.step.and_then(|step| step.name.clone()).unwrap_or_else(|| last.count.to_string());
     let message = format!(
-        "{proven} of {all} pods run version {target}; step {name} pauses for {pause} s, as the spec says{}",
-        tally.without_silent()
+        "{proven} of {total} pods run version {target}; step {name} pauses for {pause} s, as the spec says{}",
+        tally.silent_phrase()
     );
-    Some(Effects::waits(Reason::Progressing, message, Some(end)))
+    Some(Effects::wait(Reason::Progressing, message, Some(end)))
 }
 
 /// Holds the move where no pod can say anything about the target, although some run, or did a moment ago.
-fn nobody_judges(
-    moved: &Move,
+fn no_judge_wait(
+    transfer: &Transfer,
     tally: &Tally,
     evidence: &Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
+    observation: &Observation<'_>,
     selector: Option<&StepSelector>,
 ) -> Option<Effects> {
     if tally.judges > 0 {
         return None;
     }
-    let (target, count) = (&moved.target, tally.not_waited_for);
-    // Jobs may be done before anything is seen of them.
-    if seen.pods.iter().all(|pod| pod.is_of_job() || pod.ending) {
-        let end = evidence.judged.map(|judged| judged + REPLACEMENT_TIMEOUT).filter(|end| now.steady < *end)?;
+    let (target, count) = (&transfer.target, tally.not_waited_for);
+    // Jobs may be done before anything is observed of them.
+    if observation.pods.iter().all(|pod| pod.is_of_job() || pod.is_ending()) {
+        let judged_at = evidence.trial.as_ref()?.judged_at?;
+        let end = Some(judged_at + REPLACEMENT_TIMEOUT).filter(|end| observation.now.steady < *end)?;
         let message = format!("the pods that showed whether version {target} is good are gone; others may follow");
-        return Some(Effects::waits(Reason::Progressing, message, Some(end)));
+        return Some(Effects::wait(Reason::Progressing, message, Some(end)));
     }
-    let all = seen.pods.len();
-    let of = if selector.is_some() { "step's selector" } else { "config" };
+    let total = observation.pods.len();
+    let scope = if selector.is_some() { "step's selector" } else { "config" };
     let message = format!(
-        "no pod of the {of} is healthy, so none can show whether version {target} is good. {count} of {all} pods have it: the rollout \
+        "no pod of the {scope} is healthy, so none can show whether version {target} is good. {count} of {total} pods have it: the rollout \
          goes on when one of them becomes and stays healthy. Or go back (kubectl nudge rollback), or assign the version to all pods \
          (kubectl nudge use {target} --now --reason TEXT)"
     );
-    Some(Effects::held(Reason::NobodyToJudge, message))
+    Some(Effects::hold(Reason::NobodyToJudge, message))
 }
 
 /// Assigns the target to the pods below these thresholds.
 fn assign(
-    moved: Move,
+    transfer: Transfer,
     thresholds: Thresholds,
     evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
-) -> (Move, Effects) {
-    let newly = |pod: &&Subject| thresholds.is_assigned(pod) && !moved.thresholds.is_assigned(pod);
-    if thresholds == moved.thresholds {
-        return (moved, Effects::run_again());
+    observation: &Observation<'_>,
+) -> (Transfer, Effects) {
+    let now = observation.now;
+    let newly = |pod: &&Subject| thresholds.is_assigned(pod) && !transfer.thresholds.is_assigned(pod);
+    if thresholds == transfer.thresholds {
+        return (transfer, Continuation::AtOnce.into());
     }
     evidence.step(now.steady);
-    evidence.assign(seen.pods.iter().filter(newly), now.steady, now.time.0.as_second());
+    evidence.assign(observation.pods.iter().filter(newly), now.steady, now.time.0.as_second());
     // The status has the other steps: with an Event for each, most writes of a rollout would be Events.
-    let count = seen.pods.iter().filter(newly).count();
-    let event = seen.at_once.filter(|_| count > 0).map(|why| {
+    let count = observation.pods.iter().filter(newly).count();
+    let event = observation.override_reason.filter(|_| count > 0).map(|why| {
         let pods = if count == 1 { "pod" } else { "pods" };
-        let message = format!("version {} is assigned to {count} more {pods} at once: {why}", moved.target);
+        let message = format!("version {} is assigned to {count} more {pods} at once: {why}", transfer.target);
         EventRecord::new(Reason::Step, message)
     });
-    let moved = Move {
-        base: moved.base.reassigned(now.time),
+    let transfer = Transfer {
+        base: transfer.base.reassigned(now.time),
         thresholds,
         progressed_at: MicroTime(now.time.0),
-        stepped_at: now.time.clone(),
-        ..moved
+        stepped_at: Some(now.time.clone()),
+        ..transfer
     };
-    // The next look has the numbers with these pods.
-    (moved, Effects { event, ..Effects::run_again() })
+    // The next transition has the numbers with these pods.
+    (transfer, Effects { event, ..Continuation::AtOnce.into() })
 }
 
 /// Watches a move whose target all pods run.
 fn bake(
-    moved: Move,
+    transfer: Transfer,
     (tally, measured): (&Tally, Option<&Judgement>),
     evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
+    observation: &Observation<'_>,
 ) -> Transition {
-    if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, None) {
-        return (Rollout::Forward(moved, Stage::Baking), effects);
+    let now = observation.now;
+    if let Some(effects) = no_judge_wait(&transfer, tally, evidence, observation, None) {
+        return (Rollout::Forward(transfer), effects);
     }
-    let since = *evidence.proven.get_or_insert(now.steady);
-    let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
+    let since = evidence.proven_since(now.steady);
+    let window = transfer.watch.as_ref().map_or(0, |watch| watch.seconds);
     let watched = since + seconds(window);
-    let bake = seconds(seen.spec.bake_seconds);
-    let baked = now.until_within(after(moved.progressed_at.0, seen.spec.bake_seconds), since + bake);
+    let bake = seconds(observation.spec.bake_seconds);
+    let baked = now.until_within(after(transfer.progressed_at.0, observation.spec.bake_seconds), since + bake);
     let end = watched.max(baked.unwrap_or(now.steady));
     // Without pods there is nothing to watch.
     if tally.judges > 0 && now.steady < end {
-        let (proven, all) = (tally.proven, seen.pods.len());
+        let (proven, total) = (tally.proven, observation.pods.len());
         let message = format!(
-            "{proven} of {all} pods run version {}, which is watched until it is current{}",
-            moved.target,
-            tally.without_silent()
+            "{proven} of {total} pods run version {}, which is watched until it is current{}",
+            transfer.target,
+            tally.silent_phrase()
         );
-        return (Rollout::Forward(moved, Stage::Baking), Effects::waits(Reason::Baking, message, Some(end)));
+        return (Rollout::Forward(transfer), Effects::wait(Reason::Baking, message, Some(end)));
     }
-    if let Some(effects) = waits(measured, tally, seen, now).or_else(|| seen.withheld()) {
-        return (Rollout::Forward(moved, Stage::Baking), effects);
+    if let Some(effects) = analysis_wait(measured, tally, observation).or_else(|| observation.withheld_effects()) {
+        return (Rollout::Forward(transfer), effects);
     }
-    let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };
-    (Rollout::Forward(moved, Stage::Restarting), Effects::run_again())
+    (Rollout::Forward(transfer.with_stage(Stage::Restarting, now)), Continuation::AtOnce.into())
 }
 
-/// Publishes the target where the spec asks for it, and waits for restarts of workloads that take the target by a restart.
-fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Transition {
-    let why = seen.not_published(&moved.target);
-    let since = why.map(|_| evidence.unpublished.unwrap_or(now.steady));
-    evidence.unpublished = since;
-    let deadline = seen.spec.progress_deadline_seconds;
+/// Publishes the target where the spec asks for it, and waits for restarts of workloads that take the target by a
+/// restart.
+fn restart(transfer: Transfer, evidence: &mut Evidence, observation: &Observation<'_>) -> Transition {
+    let now = observation.now;
+    let failure = observation.publish_failure(&transfer.target);
+    let since = evidence.unpublished_since(failure.is_some(), now.steady);
+    let deadline = observation.spec.progress_deadline_seconds;
     let overdue = since.map(|since| since + seconds(deadline));
-    // What failed before the deadline may succeed now.
-    let tried = seen.published.map_or(0, |attempt| attempt.at);
-    if let Some(why) = why.filter(|_| overdue.is_some_and(|overdue| tried >= overdue)) {
-        let message = format!("no progress within {deadline} s: {}", why.message);
+    // A call that failed before the deadline may succeed now.
+    if let Some(failure) = failure.filter(|failure| overdue.is_some_and(|overdue| failure.at >= overdue)) {
+        let message = format!("no progress within {deadline} s: {}", failure.why.message);
         let why = Reason::ProgressDeadlineExceeded.explained(message);
-        return fail(moved, Stage::Restarting, evidence, seen, now, why);
+        return fail(transfer, evidence, observation, why);
     }
-    if let Some(effects) = seen.publishing(&moved.target) {
-        return (Rollout::Forward(moved, Stage::Restarting), effects);
+    if let Some(effects) = observation.publish_wait(&transfer.target) {
+        return (Rollout::Forward(transfer), effects);
     }
-    let effects = match seen.restart {
-        Restarts::Done => return current(moved, evidence, now),
-        Restarts::Busy(message) => Effects::waits(Reason::Restarting, message, None),
-        Restarts::Held(message) => Effects::held(Reason::NotRestarted, message),
+    let effects = match observation.restart {
+        Restarts::Done => return make_current(transfer, evidence, now),
+        Restarts::Busy(message) => Effects::wait(Reason::Restarting, message, None),
+        Restarts::Held(message) => Effects::hold(Reason::NotRestarted, message),
         Restarts::Failed(message) => {
             let why = Reason::RestartFailed.explained(message);
-            return fail(moved, Stage::Restarting, evidence, seen, now, why);
+            return fail(transfer, evidence, observation, why);
         }
     };
-    (Rollout::Forward(moved, Stage::Restarting), effects)
+    (Rollout::Forward(transfer), effects)
 }
 
 /// Makes the target, which is proven, the current version.
-fn current(Move { base, target, .. }: Move, evidence: &mut Evidence, now: Now<'_>) -> Transition {
-    evidence.suspected_until = Some(now.steady + SUSPECT_WINDOW);
+fn make_current(Transfer { base, target, .. }: Transfer, evidence: &mut Evidence, now: Now<'_>) -> Transition {
+    evidence.suspect_until(now.steady + SUSPECT_WINDOW);
     let message = format!("version {target} is current, in place of {}", base.current);
     let base = Base { current: target, previous: Some(base.current), revision: base.revision }.reassigned(now.time);
     let event = EventRecord::new(Reason::Current, message);

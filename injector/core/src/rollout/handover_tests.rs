@@ -2,7 +2,7 @@
 
 use nudge_api::{ConfigState, OnFailure, Reason, RolloutStage};
 
-use super::state::{Cause, Stage};
+use super::state::{Cause, Return, Stage};
 use super::test_scene::{BAD, Nature, Scene, USUAL};
 use super::tests::{failure, on_hold, reason};
 use super::{Restarts, Rollout};
@@ -196,9 +196,9 @@ fn another_leader_ends_each_way_back() {
     for (mut scene, end, name) in causes {
         let before = state(&scene);
         let kind = match &before {
-            Rollout::Back(_, Cause::RollingBack(_)) => "RollingBack",
-            Rollout::Back(_, Cause::Leaving(_)) => "Leaving",
-            Rollout::Back(_, Cause::Returning) => "Returning",
+            Rollout::Back(Return { cause: Cause::RollingBack(_), .. }) => "RollingBack",
+            Rollout::Back(Return { cause: Cause::Leaving(_), .. }) => "Leaving",
+            Rollout::Back(Return { cause: Cause::Returning, .. }) => "Returning",
             _ => "none",
         };
         assert_eq!((kind, scene.rollout.assigned("1")), (name, 8));
@@ -224,7 +224,7 @@ fn another_leader_keeps_a_hold_and_goes_on_after_it() {
         assert_eq!(matches!(state(&scene), Rollout::Held { .. }), at == 0);
         scene.watch(60);
         let effects = scene.second();
-        assert_eq!((reason(&effects), effects.yields()), (Some(Reason::OnHold), true));
+        assert_eq!((reason(&effects), effects.continuation.yields()), (Some(Reason::OnHold), true));
         let assigned = scene.rollout.assigned("2");
         scene.watch(3600);
         assert_eq!(scene.rollout.assigned("2"), assigned, "{at}");
@@ -250,13 +250,13 @@ fn another_leader_keeps_waiting_and_does_not_try_again_what_failed() {
     assert_eq!(scene.rollout.status.state(), ConfigState::Failed);
     scene.hand_over();
     scene.watch(3600);
-    assert!(matches!(state(&scene), Rollout::Failed(..)));
+    assert!(matches!(state(&scene), Rollout::Failed { .. }));
     assert_eq!((scene.rollout.assigned("1"), scene.exposed), (8, 1));
     // Somebody fixes the cause, and changes something else of the spec.
     scene.nature = Nature::Good;
     scene.rollout.generation += 1;
     scene.watch(60);
-    assert!(matches!(state(&scene), Rollout::Failed(..)));
+    assert!(matches!(state(&scene), Rollout::Failed { .. }));
     scene.rollout.retry();
     for _ in 0..900 {
         scene.second();
@@ -271,7 +271,7 @@ fn another_leader_keeps_what_stands_still() {
     scene.watch(20);
     scene.hand_over();
     let effects = scene.second();
-    assert_eq!((reason(&effects), effects.held, scene.exposed), (Some(Reason::Failed), true, 1));
+    assert_eq!((reason(&effects), effects.continuation.is_held(), scene.exposed), (Some(Reason::Failed), true, 1));
 }
 
 #[test]

@@ -76,9 +76,9 @@ fn both(held: &mut Scene, other: &mut Scene, yields: &mut [bool; 2]) -> Option<R
     let moving = |scene: &Scene| scene.rollout.status.rollout.stage.is_some();
     held.rollout.neighbour = (moving(other) && !yields[1]).then_some("other");
     let effects = held.second();
-    yields[0] = effects.yields();
+    yields[0] = effects.continuation.yields();
     other.rollout.neighbour = (moving(held) && !yields[0]).then_some("held");
-    yields[1] = other.second().yields();
+    yields[1] = other.second().continuation.yields();
     share(other, held);
     reason(&effects)
 }
@@ -140,12 +140,12 @@ fn a_config_without_anybody_to_judge_lets_another_one_pass() {
 fn a_pod_whose_report_may_wait_in_our_own_line_is_not_silent_for_a_minute_more() {
     for (line, patience) in [(0, 30), (25_000, 55), (60_000, 90), (3_600_000, 90), (-5, 30)] {
         let mut rollout = TestRollout::new(&[("web", 4)]);
-        rollout.line = line;
+        rollout.report_wait = line;
         rollout.rest("2");
         assert_eq!(reason(&rollout.watch("2", patience - 1)), Some(Reason::Progressing), "{line}");
         assert_eq!(reason(&rollout.watch("2", 2)), Some(Reason::NotAcknowledged), "{line}");
         // The line is gone, and the pods that wait no longer are judged by the time of the spec.
-        rollout.line = 0;
+        rollout.report_wait = 0;
         rollout.take();
         rollout.watch("2", 38);
         assert_eq!(rollout.assigned("2"), 2, "{line}");

@@ -16,7 +16,7 @@ fn a_hub_that_is_away_for_days_is_not_the_versions_fault() {
         scene.rollout.hub_away = Some(HubAway::NotRenewing);
         for _ in 0..3_000 {
             let effects = scene.second();
-            assert_eq!((reason(&effects), effects.held), (Some(Reason::HubAway), true), "{at}");
+            assert_eq!((reason(&effects), effects.continuation.is_held()), (Some(Reason::HubAway), true), "{at}");
         }
         assert_eq!((scene.rollout.assigned("2"), scene.is_current()), (assigned, false), "{at}");
         assert_eq!(failure(&scene.rollout), None, "{at}");
@@ -89,7 +89,7 @@ fn a_bad_version_goes_back_without_the_hub() {
 fn a_version_for_all_pods_at_once_is_assigned_and_waits_for_the_hub() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);
     scene.rollout.hub_away = Some(HubAway::NotRenewing);
-    scene.rollout.at_once = Some("outage");
+    scene.rollout.override_reason = Some("outage");
     let effects = scene.rollout.rest("2");
     assert_eq!((scene.rollout.assigned("2"), reason(&effects)), (8, Some(Reason::HubAway)));
     scene.rollout.watch("2", 3_600);

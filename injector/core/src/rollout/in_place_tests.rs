@@ -1,21 +1,24 @@
 //! Restarts that agents command, and crashes beside them.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigState, Reason};
 
 use super::Subject;
 use super::tests::{TestRollout, failure};
+use crate::pods::{LastCommand, PodPhase, Readiness, UpdateMode};
 
 impl Subject {
     /// Its agent ends to have all containers restarted.
     fn command(&mut self) {
-        (self.commanded, self.restarting, self.running) = (true, true, true);
+        (self.last_command, self.phase) = (LastCommand::Restarting, PodPhase::Running);
         self.last_restart = None;
         self.fall();
     }
 
     /// The agent and the containers were started again, but are not ready yet.
     fn start(&mut self, version: &str) {
-        self.restarting = false;
+        self.last_command = LastCommand::RunningSince(Time(Timestamp::UNIX_EPOCH));
         self.ordered_restarts += 1;
         self.agent_restarts += 1;
         self.runs = Some(version.to_owned());
@@ -100,7 +103,7 @@ fn an_agent_that_crashes_after_its_command_is_watched_and_harms_one_pod() {
         rollout.watch("2", 20);
         assert!(rollout.assigned("2") <= 1);
         for pod in rollout.with("2") {
-            (pod.commanded, pod.agent_restarts) = (false, pod.agent_restarts + 1);
+            (pod.last_command, pod.agent_restarts) = (LastCommand::None, pod.agent_restarts + 1);
         }
     }
     assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::PodNotReady));
@@ -112,7 +115,7 @@ fn a_new_pod_that_is_restarted_by_command_twice_does_not_fail() {
     rollout.rest("1");
     walk(&mut rollout, "2", 1);
     let mut pod = super::tests::pod("web", 8);
-    (pod.was_ready, pod.runs) = (false, Some("2".to_owned()));
+    (pod.readiness, pod.runs) = (Readiness::Never, Some("2".to_owned()));
     pod.fall();
     rollout.pods.push(pod);
     rollout.watch("3", 1);
@@ -131,7 +134,7 @@ fn a_new_pod_that_is_restarted_by_command_twice_does_not_fail() {
 /// Pods of a Deployment that are restarted in place.
 fn in_place(count: usize) -> TestRollout {
     let mut rollout = TestRollout::new(&[("web", count)]);
-    rollout.pods.iter_mut().for_each(|pod| pod.in_place = true);
+    rollout.pods.iter_mut().for_each(|pod| pod.update_mode = UpdateMode::InPlace);
     rollout.rest("1");
     rollout
 }
@@ -146,11 +149,11 @@ fn no_more_than_a_quarter_of_the_pods_is_away_at_the_same_time() {
     assert!(counts.windows(2).all(|two| two[1] - two[0] <= 25) && counts.last() == Some(&100), "{counts:?}");
     // Only those that end together count.
     let mut rollout = in_place(8);
-    rollout.pods.iter_mut().skip(4).for_each(|pod| pod.in_place = false);
+    rollout.pods.iter_mut().skip(4).for_each(|pod| pod.update_mode = UpdateMode::Live);
     let mut before = 0;
     for _ in 0..600 {
         rollout.watch("2", 1);
-        let now = rollout.with("2").iter().filter(|pod| pod.in_place).count();
+        let now = rollout.with("2").iter().filter(|pod| pod.is_in_place()).count();
         assert!(now - before <= 1, "{before}, {now}");
         before = now;
         rollout.take();

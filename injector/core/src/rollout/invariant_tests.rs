@@ -5,11 +5,12 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigState, Reason, RolloutStage, VersionedConfigStatus};
 use proptest::prelude::*;
 
-use super::assignment::of_place;
+use super::assignment::version_of_place;
 use super::test_scene::{Nature, Scene};
 use super::tests::{TestRollout, on_hold, reason};
 use super::{Rollout, Subject};
 use crate::hub_health::HubAway;
+use crate::pods::PodPhase;
 
 /// Something happens.
 #[derive(Clone, Debug)]
@@ -112,7 +113,7 @@ impl Scene {
             Event::Pending => {
                 *born += 1;
                 let pod = self.bear("web", *born, 10);
-                (pod.running, pod.in_contact) = (false, false);
+                (pod.phase, pod.in_contact) = (PodPhase::Pending, false);
             }
             Event::Node(pod, ready) if !self.rollout.pods.is_empty() => {
                 self.rollout.pods[pod % count].node_ready = ready;
@@ -121,7 +122,11 @@ impl Scene {
                 let name = self.rollout.pods[pod % count].uid.clone();
                 self.rollout.pods[pod % count].fall();
                 self.watch(seconds);
-                self.rollout.pods.iter_mut().filter(|pod| pod.uid == name && pod.was_ready).for_each(Subject::recover);
+                self.rollout
+                    .pods
+                    .iter_mut()
+                    .filter(|pod| pod.uid == name && pod.was_ready())
+                    .for_each(Subject::recover);
             }
             Event::Crash(pod) if !self.rollout.pods.is_empty() => {
                 let millis = self.rollout.millis;
@@ -137,7 +142,7 @@ impl Scene {
         self.rollout.hub_away = None;
         self.rollout.neighbour = None;
         for pod in &mut self.rollout.pods {
-            (pod.node_ready, pod.running, pod.in_contact) = (true, true, true);
+            (pod.node_ready, pod.phase, pod.in_contact) = (true, PodPhase::Running, true);
         }
     }
 }
@@ -160,7 +165,8 @@ fn recorded(before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
 
 /// What holds of every transition, from one status to the next.
 pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
-    let assigned = |status: &VersionedConfigStatus, pod: &Subject| of_place(status, pod.place()).map(str::to_owned);
+    let assigned =
+        |status: &VersionedConfigStatus, pod: &Subject| version_of_place(status, pod.place()).map(str::to_owned);
     if before == after {
         return;
     }
@@ -282,7 +288,8 @@ proptest! {
             let [one, other] = [true, false].map(|in_memory| {
                 (scene.rollout.status, scene.rollout.evidence) = (status.clone(), evidence.clone());
                 scene.rollout.in_memory = in_memory;
-                let waits_for = scene.rollout.rest(scene.requested).waits_for;
+                let effects = scene.rollout.rest(scene.requested);
+                let waits_for = effects.continuation.explanation().cloned();
                 (waits_for, scene.rollout.status.clone())
             });
             prop_assert_eq!(one, other);

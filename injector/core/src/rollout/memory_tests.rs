@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{BackgroundStatus, OnFailure, Pods, Reason, RolloutStage, Step, StepSelector};
 
 use super::tests::{TestRollout, failure, on_hold, pod, reason, steps};
-use super::{Evidence, Subject};
+use super::{Continuation, Evidence, Subject};
 
 /// All of these pods have the version and are watched, for long.
 pub(super) fn baking(count: usize, bake_seconds: u32) -> TestRollout {
@@ -51,7 +51,7 @@ fn what_is_unready_when_nobody_looked_is_waited_for() {
         rollout.watch("2", 10);
         blind(&mut rollout.evidence);
         let time = rollout.millis / 1000;
-        rollout.pods[..6].iter_mut().for_each(|pod| pod.unready_since = Some(time - 10));
+        rollout.pods[..6].iter_mut().for_each(|pod| pod.lose_readiness(time - 10));
         rollout.watch("2", 590);
         assert_ne!(rollout.status.current_version.as_deref(), Some("2"));
         rollout.watch("2", 60);
@@ -76,7 +76,11 @@ fn a_verdict_that_is_waited_for_lets_no_other_config_pass() {
     rollout.watch("2", 25);
     rollout.with("2").remove(0).fall();
     let held = rollout.watch("2", 5);
-    assert!(held.inconclusive && !held.yields() && !rollout.status.internal.yields);
+    assert!(
+        matches!(held.continuation, Continuation::Inconclusive(_))
+            && !held.continuation.yields()
+            && !rollout.status.internal.yields
+    );
 }
 
 #[test]
@@ -135,7 +139,7 @@ fn a_failed_version_that_stands_still_goes_back_when_on_failure_says_so() {
     let millis = rollout.millis;
     rollout.with("2").remove(0).crash(millis);
     let held = rollout.watch("2", 3600);
-    assert!(held.held && rollout.assigned("2") == 1);
+    assert!(held.continuation.is_held() && rollout.assigned("2") == 1);
     rollout.spec.on_failure = OnFailure::Rollback;
     rollout.generation += 1;
     rollout.rest("2");
@@ -227,7 +231,7 @@ fn what_can_not_wait_does_not_wait_for_a_return() {
     rollout.with("2").remove(0).crash(millis);
     rollout.rest("2");
     assert_eq!(rollout.status.rollout.stage, Some(RolloutStage::RollingBack));
-    rollout.at_once = Some("a key leaked");
+    rollout.override_reason = Some("a key leaked");
     rollout.generation += 1;
     rollout.rest("2");
     assert_eq!(rollout.assigned("1"), 8, "the version that failed waits");
@@ -244,7 +248,7 @@ fn with_silent_pods(count: usize, silent: usize) -> (TestRollout, Vec<String>) {
         if rollout.status.current_version.as_deref() == Some("2") {
             break;
         }
-        messages.extend(rollout.watch("2", 1).waits_for.map(|explanation| explanation.message));
+        messages.extend(rollout.watch("2", 1).continuation.explanation().map(|why| why.message.clone()));
         let old: Vec<_> = rollout.pods[count - silent..].iter().map(|pod| pod.runs.clone()).collect();
         rollout.take();
         rollout.pods[count - silent..].iter_mut().zip(old).for_each(|(pod, runs)| pod.runs = runs);

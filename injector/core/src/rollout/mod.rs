@@ -1,9 +1,9 @@
 //! Which pod runs which version, and how pods are moved from one to another.
 //!
-//! [`Rollout`] is the state machine: [`Rollout::from_status`] reads it, [`next`] makes one transition, [`Rollout::into_status`] writes it.
-//! Every replica of the hub computes a pod's version from the stored status alone ([`assigned_version`]).
+//! [`Rollout`] is the state machine: [`Rollout::from_status`] reads it, [`next`] makes one transition,
+//! [`Rollout::into_status`] writes it. Every replica of the hub computes a pod's version from the stored status alone
+//! ([`assigned_version`]).
 
-mod acknowledgements;
 mod assignment;
 mod back;
 #[cfg(test)]
@@ -28,11 +28,6 @@ mod idle;
 mod in_place_tests;
 #[cfg(test)]
 mod invariant_tests;
-mod measured;
-#[cfg(test)]
-mod measured_simulation_tests;
-#[cfg(test)]
-mod measured_tests;
 #[cfg(test)]
 mod memory_tests;
 mod next;
@@ -45,11 +40,17 @@ mod release;
 #[cfg(test)]
 mod release_tests;
 mod retry;
+mod rollout_analysis;
+#[cfg(test)]
+mod rollout_analysis_simulation_tests;
+#[cfg(test)]
+mod rollout_analysis_tests;
 mod same_content;
 mod state;
 mod stored;
 mod subject;
 mod subjects;
+mod tally;
 #[cfg(test)]
 mod test_scene;
 #[cfg(test)]
@@ -68,16 +69,18 @@ mod withheld;
 #[cfg(test)]
 mod withheld_tests;
 
-pub use assignment::{assigned_version, newborn, to_publish, version_by_number};
-pub use clock::{Millis, Now};
-pub use effects::{Effects, Transition};
+pub use assignment::{assigned_version, version_by_number, version_for_new_pod, version_to_publish};
+pub use clock::{Millis, Now, SteadyTime};
+pub use effects::{Continuation, Effects, Transition};
 pub use evidence::Evidence;
 pub use next::next;
-pub use observation::{Neighbours, Observation, PublishAttempt, Restarts};
+pub use observation::{Neighbours, Observation, PublishAttempt, PublishFailure, Restarts};
 pub use plan::planned_steps;
-pub use release::{MAX_RELEASES_BYTES, began, ended, fitting, recorded, summary};
-pub use same_content::is_same;
-pub use state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
+pub use release::{
+    MAX_RELEASES_BYTES, fit_releases, new_releases, newly_ended_releases, record_release, release_summary,
+};
+pub use same_content::is_same_content;
+pub use state::{Base, Cause, Idle, Return, Rollout, Stage, Transfer};
 pub use subject::{JOBS, Subject, pod_number};
 pub use subjects::Subjects;
 pub use thresholds::{ALL, Thresholds};

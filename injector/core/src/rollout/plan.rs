@@ -10,7 +10,7 @@ pub fn planned_steps(spec: &RolloutSpec, pods: &[Subject]) -> Vec<usize> {
     let mut planned = vec![0; pods.len()];
     let mut thresholds = Thresholds::default();
     for (index, step) in spec.steps.iter().chain([&whole]).enumerate() {
-        thresholds = thresholds.raised(pods, &step.pods, step.selector.as_ref());
+        thresholds = thresholds.raise(pods, &step.pods, step.selector.as_ref());
         for (planned, pod) in planned.iter_mut().zip(pods) {
             if *planned == 0 && thresholds.is_assigned(pod) {
                 *planned = index + 1;

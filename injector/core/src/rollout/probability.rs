@@ -1,7 +1,8 @@
-//! The probability that so many pods are harmed by chance alone.
+//! The probability that at least a given number of pods are harmed by chance alone.
 
-/// The maximum number of harms for which the distribution is computed exactly. For more harms a bound is taken, which is never too small.
-const EXACT: usize = 256;
+/// The maximum number of harms for which the distribution is computed exactly. For more harms a bound is taken, which
+/// is never too small.
+const MAX_EXACT_HARMS: usize = 256;
 
 /// Returns P(X ≥ `count`) where X has a Poisson distribution with this mean.
 pub(super) fn poisson_tail(mean: f64, count: u32) -> f64 {
@@ -35,8 +36,9 @@ pub(super) fn poisson_tail(mean: f64, count: u32) -> f64 {
     sum.min(1.0)
 }
 
-/// Returns P(X ≥ `count`) where X is how many of independent events happen, each with its own probability (Poisson binomial distribution). For many
-/// events the result is the bound of Chernoff: exp(count − mean − count × ln(count / mean)).
+/// Returns P(X ≥ `count`) where X is how many of independent events happen, each with its own probability (Poisson
+/// binomial distribution). For many events the result is the bound of Chernoff: exp(count − mean − count × ln(count /
+/// mean)).
 pub(super) fn poisson_binomial_tail(probabilities: &[f64], count: u32) -> f64 {
     let at_least = usize::try_from(count).unwrap_or(usize::MAX);
     if at_least == 0 {
@@ -45,21 +47,21 @@ pub(super) fn poisson_binomial_tail(probabilities: &[f64], count: u32) -> f64 {
     if at_least > probabilities.len() {
         return 0.0;
     }
-    if probabilities.len() > EXACT {
+    if probabilities.len() > MAX_EXACT_HARMS {
         let (mean, count): (f64, f64) = (probabilities.iter().sum(), f64::from(count));
         return if count <= mean { 1.0 } else { (count - mean - count * (count / mean).ln()).exp() };
     }
-    // of[n]: the probability that n of the events so far happen; the last place has all that are at_least.
-    let mut of = vec![0.0; at_least + 1];
-    of[0] = 1.0;
+    // tail[n]: the probability that n of the events so far happen; the last place has all that are at_least.
+    let mut tail = vec![0.0; at_least + 1];
+    tail[0] = 1.0;
     for &probability in probabilities {
-        of[at_least] += of[at_least - 1] * probability;
+        tail[at_least] += tail[at_least - 1] * probability;
         for number in (1..at_least).rev() {
-            of[number] = of[number] * (1.0 - probability) + of[number - 1] * probability;
+            tail[number] = tail[number] * (1.0 - probability) + tail[number - 1] * probability;
         }
-        of[0] *= 1.0 - probability;
+        tail[0] *= 1.0 - probability;
     }
-    of[at_least]
+    tail[at_least]
 }
 
 #[cfg(test)]
@@ -90,8 +92,8 @@ mod tests {
 
     #[test]
     fn of_many_events_the_bound_is_never_too_small() {
-        let exact = poisson_binomial_tail(&[0.25; EXACT], 100);
-        let bound = poisson_binomial_tail(&[0.25; EXACT + 1], 100);
+        let exact = poisson_binomial_tail(&[0.25; MAX_EXACT_HARMS], 100);
+        let bound = poisson_binomial_tail(&[0.25; MAX_EXACT_HARMS + 1], 100);
         assert!(exact < bound && bound < exact * 1e4, "{exact} {bound}");
     }
 

@@ -1,28 +1,28 @@
 //! The record of releases: what each transition of the rollout adds to `status.releases`.
 //!
-//! A release is open as long as the rollout is about it, so the record follows from the state before a transition and after it, and a leader
-//! that takes over goes on with what is stored.
+//! A release is open as long as the rollout is about it, so the record follows from the state before a transition and
+//! after it, and a leader that takes over goes on with what is stored.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Reason, Release, ReleaseOutcome, ReleaseOverride, ReleaseStep, RolloutFailure, clipped};
 
-use super::state::{Cause, Move, Rollout};
+use super::state::{Cause, Return, Rollout, Transfer};
 use super::{Effects, Observation, Thresholds};
 use crate::requester::{Requester, Requesters};
 
 /// Returns the releases after a transition from `before` to `after`.
-pub fn recorded(
+pub fn record_release(
     mut releases: Vec<Release>,
     (before, after): (&Rollout, &Rollout),
     effects: &Effects,
-    seen: &Observation<'_>,
-    now: &Time,
+    observation: &Observation<'_>,
 ) -> Vec<Release> {
+    let now = observation.now.time;
     let subject = subject(after);
     let mut retried = false;
     if let Some(open) = open_release(&mut releases) {
-        if let Rollout::Forward(moved, _) = before {
-            note_judgement(open, moved, after, effects);
+        if let Rollout::Forward(transfer) = before {
+            note_judgement(open, transfer, after, effects);
         }
         let same = subject
             .is_some_and(|(version, from)| open.version == version && open.from_version.as_deref() == Some(from));
@@ -33,39 +33,40 @@ pub fn recorded(
     }
     match (subject, before, after) {
         (None, Rollout::Initial { .. }, Rollout::Current(idle)) => {
-            let mut first = new_release(&releases, (&idle.base.current, None), (now, now), seen);
-            first.approvals = seen.approvals.to_vec();
+            let mut first = new_release(&releases, (&idle.base.current, None), now, observation);
+            first.approvals = observation.approvals.to_vec();
             (first.end_time, first.outcome) = (Some(now.clone()), Some(ReleaseOutcome::Current));
             releases.push(first);
         }
         (Some((version, from)), ..) if open_release(&mut releases).is_none() => {
             let began = if retried { now } else { began_at(after).unwrap_or(now) };
-            releases.push(new_release(&releases, (version, Some(from.to_owned())), (began, now), seen));
+            releases.push(new_release(&releases, (version, Some(from.to_owned())), began, observation));
         }
         _ => {}
     }
-    let known = requester(
-        seen.requesters.overridden.as_ref(),
-        releases.iter().filter_map(|one| one.overridden.as_ref()?.request_time.as_ref()),
+    let overrider = requester(
+        observation.requesters.overridden.as_ref(),
+        releases.iter().filter_map(|release| release.overridden.as_ref()?.request_time.as_ref()),
         now,
     );
     if let Some(open) = open_release(&mut releases) {
         match after {
-            Rollout::Forward(moved, _) => {
-                note_move(open, moved, before, seen, now);
-                // What lets it go on now; what is withdrawn afterwards has let it come so far.
-                if !seen.approvals.is_empty() {
-                    open.approvals = seen.approvals.to_vec();
+            Rollout::Forward(transfer) => {
+                note_move(open, transfer, before, observation);
+                // Approvals that are withdrawn afterwards have let the release come this far.
+                if !observation.approvals.is_empty() {
+                    open.approvals = observation.approvals.to_vec();
                 }
-                if let Some(reason) = seen.at_once.filter(|_| open.overridden.is_none()) {
-                    let (requested_by, request_time) = known.map(|it| (it.user.clone(), it.at.clone())).unzip();
+                if let Some(reason) = observation.override_reason.filter(|_| open.overridden.is_none()) {
+                    let (requested_by, request_time) =
+                        overrider.map(|user| (user.user.clone(), user.at.clone())).unzip();
                     open.overridden = Some(ReleaseOverride { reason: reason.to_owned(), requested_by, request_time });
                 }
             }
-            Rollout::Back(_, Cause::RollingBack(failure)) => note_failure(open, failure),
-            Rollout::Back(_, Cause::Leaving(_)) => note_leaving(open),
-            Rollout::Back(_, Cause::Returning) if open.steps.is_empty() => {
-                open.steps.push(ReleaseStep { start_time: now.clone(), pods: count(seen.pods.len()) });
+            Rollout::Back(Return { cause: Cause::RollingBack(failure), .. }) => note_failure(open, failure),
+            Rollout::Back(Return { cause: Cause::Leaving(_), .. }) => note_leaving(open),
+            Rollout::Back(Return { cause: Cause::Returning, .. }) if open.steps.is_empty() => {
+                open.steps.push(ReleaseStep { start_time: now.clone(), pods: count(observation.pods.len()) });
             }
             _ => {}
         }
@@ -78,27 +79,27 @@ pub fn recorded(
 /// The maximum of bytes of releases in a status.
 pub const MAX_RELEASES_BYTES: usize = 16 * 1024;
 
-/// Returns the releases that fit into this many bytes of JSON: older ones lose their details first, then the oldest are forgotten. The newest stays,
-/// without its details where it is too large alone.
-pub fn fitting(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
+/// Returns the releases that fit into this many bytes of JSON: older ones lose their details first, then the oldest are
+/// forgotten. The newest stays, without its details where it is too large alone.
+pub fn fit_releases(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
     let bytes = |release: &Release| serde_json::to_string(release).map_or(usize::MAX / 64, |text| text.len() + 1);
-    let mut all: usize = releases.iter().map(bytes).sum();
+    let mut total: usize = releases.iter().map(bytes).sum();
     let older = releases.len().saturating_sub(1);
     for release in &mut releases[..older] {
-        if all <= room {
+        if total <= room {
             return releases;
         }
         let whole = bytes(release);
         strip(release);
-        all -= whole - bytes(release);
+        total -= whole - bytes(release);
     }
     let mut gone = 0;
-    while all > room && gone < older {
-        all -= bytes(&releases[gone]);
+    while total > room && gone < older {
+        total -= bytes(&releases[gone]);
         gone += 1;
     }
     releases.drain(..gone);
-    releases.last_mut().filter(|_| all > room).into_iter().for_each(strip);
+    releases.last_mut().filter(|_| total > room).into_iter().for_each(strip);
     releases
 }
 
@@ -110,18 +111,18 @@ fn strip(release: &mut Release) {
 }
 
 /// Returns the releases that `before` did not have.
-pub fn began<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
+pub fn new_releases<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
     after.iter().filter(|release| !before.iter().any(|old| old.is_same(release)))
 }
 
 /// Returns the releases that have ended by `after` and had not by `before`.
-pub fn ended<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
+pub fn newly_ended_releases<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
     let was_over = |release: &Release| before.iter().any(|old| old.end_time.is_some() && old.is_same(release));
     after.iter().filter(move |release| release.end_time.is_some() && !was_over(release))
 }
 
 /// Returns how a release ended, for people.
-pub fn summary(release: &Release) -> String {
+pub fn release_summary(release: &Release) -> String {
     let Release { version, from_version, requested_by, start_time, end_time, outcome, message, .. } = release;
     let from = from_version.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
     let by = requested_by.as_ref().map_or_else(String::new, |by| format!(", which {by} requested"));
@@ -134,24 +135,24 @@ pub fn summary(release: &Release) -> String {
 /// Returns the version that the rollout is about, and the one before.
 fn subject(rollout: &Rollout) -> Option<(&str, &str)> {
     match rollout {
-        Rollout::Forward(moved, _) => Some((&moved.target, &moved.base.current)),
-        Rollout::Back(back, Cause::Returning) => Some((&back.base.current, &back.target)),
-        Rollout::Back(back, _) => Some((&back.target, &back.base.current)),
+        Rollout::Forward(transfer) => Some((&transfer.target, &transfer.base.current)),
+        Rollout::Back(back) if back.cause == Cause::Returning => Some((&back.base.current, &back.target)),
+        Rollout::Back(back) => Some((&back.target, &back.base.current)),
         _ => None,
     }
 }
 
 fn began_at(rollout: &Rollout) -> Option<&Time> {
     match rollout {
-        Rollout::Forward(moved, _) => Some(&moved.began_at),
-        Rollout::Back(back, _) => Some(&back.began_at),
+        Rollout::Forward(transfer) => Some(&transfer.began_at),
+        Rollout::Back(back) => Some(&back.began_at),
         _ => None,
     }
 }
 
 /// Returns whether pods are moved to the target, which has not failed.
 fn is_trying(rollout: &Rollout) -> bool {
-    matches!(rollout, Rollout::Forward(moved, _) if moved.failure.is_none())
+    matches!(rollout, Rollout::Forward(transfer) if transfer.stopped_by.is_none())
 }
 
 fn open_release(releases: &mut [Release]) -> Option<&mut Release> {
@@ -162,37 +163,37 @@ fn open_release(releases: &mut [Release]) -> Option<&mut Release> {
 fn new_release(
     releases: &[Release],
     (version, from): (&str, Option<String>),
-    (at, now): (&Time, &Time),
-    seen: &Observation<'_>,
+    at: &Time,
+    observation: &Observation<'_>,
 ) -> Release {
     let mut release = Release::new(version, from, at.clone());
-    let Requesters { current, retry, .. } = seen.requesters;
-    let asked = current.iter().chain(retry).max_by_key(|requester| requester.at.0);
-    let before = releases.iter().filter_map(|one| one.request_time.as_ref());
-    if let Some(known) = requester(asked, before, now) {
-        release.requested_by = Some(known.user.clone());
-        release.request_time = Some(known.at.clone());
+    let Requesters { current, retry, .. } = observation.requesters;
+    let latest = current.iter().chain(retry).max_by_key(|requester| requester.at.0);
+    let before = releases.iter().filter_map(|release| release.request_time.as_ref());
+    if let Some(requester) = requester(latest, before, observation.now.time) {
+        release.requested_by = Some(requester.user.clone());
+        release.request_time = Some(requester.at.clone());
     }
     release
 }
 
-/// Returns who asked, unless something newer was asked for before: an older request was written back by somebody. A time in the future is that of a
-/// clock that was wrong.
+/// Returns who asked, unless there was a newer request before: then an older one was written back. A time in the future
+/// is that of a clock that was wrong.
 fn requester<'a, 'b>(
-    known: Option<&'a Requester>,
+    requester: Option<&'a Requester>,
     before: impl Iterator<Item = &'b Time>,
     now: &Time,
 ) -> Option<&'a Requester> {
     let newest = before.map(|at| at.0).filter(|at| *at <= now.0).max();
-    known.filter(|known| newest.is_none_or(|newest| newest <= known.at.0))
+    requester.filter(|requester| newest.is_none_or(|newest| newest <= requester.at.0))
 }
 
-/// The numbers by which the target was judged, at a failure and at the end.
-fn note_judgement(open: &mut Release, moved: &Move, after: &Rollout, effects: &Effects) {
-    let goes_on = matches!(after, Rollout::Forward(next, _) if next.failure == moved.failure);
-    // What held the move is what it was judged by.
+/// Notes the numbers by which the target was judged, at a failure and at the end.
+fn note_judgement(open: &mut Release, transfer: &Transfer, after: &Rollout, effects: &Effects) {
+    let goes_on = matches!(after, Rollout::Forward(next) if next.stopped_by == transfer.stopped_by);
+    // A move that was held keeps the numbers that it was held by.
     if !goes_on && open.outcome != Some(ReleaseOutcome::Held) {
-        open.evidence = effects.numbers.clone().or_else(|| moved.evidence.clone());
+        open.evidence = effects.numbers.clone().or_else(|| transfer.evidence.clone());
     }
 }
 
@@ -210,41 +211,42 @@ fn note_leaving(open: &mut Release) {
 }
 
 /// Notes steps that went out, and a failure that holds the move.
-fn note_move(open: &mut Release, moved: &Move, before: &Rollout, seen: &Observation<'_>, now: &Time) {
-    if let Some(failure) = &moved.failure {
+fn note_move(open: &mut Release, transfer: &Transfer, before: &Rollout, observation: &Observation<'_>) {
+    if let Some(failure) = &transfer.stopped_by {
         note_failure(open, failure);
         open.outcome = Some(ReleaseOutcome::Held);
     }
     let (none, last) = (
         Thresholds::default(),
         match before {
-            Rollout::Forward(last, _) if last.target == moved.target => Some(last),
+            Rollout::Forward(last) if last.target == transfer.target => Some(last),
             _ => None,
         },
     );
-    if moved.thresholds == last.map_or(&none, |last| &last.thresholds).clone() {
+    if transfer.thresholds == last.map_or(&none, |last| &last.thresholds).clone() {
         return;
     }
-    let pods = count(seen.pods.iter().filter(|pod| moved.thresholds.is_assigned(pod)).count());
+    let pods = count(observation.pods.iter().filter(|pod| transfer.thresholds.is_assigned(pod)).count());
     // Pods that restart in place get a step in parts.
-    let goes_on = last.is_some_and(|last| (last.step, &last.step_name) == (moved.step, &moved.step_name))
-        && seen.at_once.is_none();
+    let goes_on = last.is_some_and(|last| (last.step, &last.step_name) == (transfer.step, &transfer.step_name))
+        && observation.override_reason.is_none();
     let full = open.steps.len() >= Release::MAX_STEPS;
     match open.steps.last_mut() {
         Some(step) if goes_on || full => step.pods = pods,
-        _ => open.steps.push(ReleaseStep { start_time: now.clone(), pods }),
+        _ => open.steps.push(ReleaseStep { start_time: observation.now.time.clone(), pods }),
     }
 }
 
 fn end(open: &mut Release, (before, after): (&Rollout, &Rollout), now: &Time) {
     let current = after.base().is_some_and(|base| base.current == open.version);
     let failure = match (before, after) {
-        (_, Rollout::Failed(_, failure)) | (Rollout::Back(_, Cause::RollingBack(failure)), _) => Some(failure),
+        (_, Rollout::Failed { failure, .. })
+        | (Rollout::Back(Return { cause: Cause::RollingBack(failure), .. }), _) => Some(failure),
         _ => None,
     };
     open.end_time = Some(now.clone());
     open.outcome = Some(match (before, failure) {
-        (Rollout::Back(_, Cause::Returning), _) if current => ReleaseOutcome::Returned,
+        (Rollout::Back(Return { cause: Cause::Returning, .. }), _) if current => ReleaseOutcome::Returned,
         _ if current => ReleaseOutcome::Current,
         (_, Some(failure)) => {
             note_failure(open, failure);

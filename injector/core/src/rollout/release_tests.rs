@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{OnFailure, Reason, Release, ReleaseOutcome, ReleaseStep};
 
-use super::release::{ended, fitting, summary};
+use super::release::{fit_releases, newly_ended_releases, release_summary};
 use super::test_scene::{Nature, Scene, USUAL};
 use super::tests::TestRollout;
 use crate::requester::{Requester, Requesters};
@@ -147,7 +147,7 @@ fn an_override_says_why_and_who_did_it() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);
     ask(&mut scene.rollout, "alice");
     scene.watch(20);
-    scene.rollout.at_once = Some("outage");
+    scene.rollout.override_reason = Some("outage");
     let at = Timestamp::from_millisecond(scene.rollout.millis).unwrap();
     scene.rollout.requesters.overridden = Some(Requester::new("bob", at));
     scene.watch(1);
@@ -241,9 +241,9 @@ fn large(number: usize) -> Release {
 fn older_ones_lose_details_before_any_is_forgotten() {
     let all: Vec<Release> = (0..20).map(large).collect();
     let bytes = |releases: &[Release]| serde_json::to_string(releases).unwrap().len();
-    assert_eq!(fitting(all.clone(), usize::MAX), all);
+    assert_eq!(fit_releases(all.clone(), usize::MAX), all);
     for room in (0..bytes(&all) + 1000).step_by(500) {
-        let kept = fitting(all.clone(), room);
+        let kept = fit_releases(all.clone(), room);
         assert!(kept.len() == 1 || bytes(&kept) <= room + 2, "{room}: {}", bytes(&kept));
         let newest = kept.last().unwrap();
         assert!(newest.version == "1.0.19" && (bytes(&all[19..]) > room || *newest == all[19]), "{room}");
@@ -262,8 +262,8 @@ fn an_end_is_said_once() {
     let before = scene.rollout.status.releases.clone();
     scene.passes(USUAL);
     let after = scene.rollout.status.releases.clone();
-    let said: Vec<String> = ended(&before, &after).map(summary).collect();
+    let said: Vec<String> = newly_ended_releases(&before, &after).map(release_summary).collect();
     let took = after[0].end_time.as_ref().unwrap().0.duration_since(after[0].start_time.0).as_secs();
     assert_eq!(said, [format!("release 2 from 1, which alice requested, ended after {took} s: Current")]);
-    assert_eq!(ended(&after, &after).count() + ended(&[], &before).count(), 0);
+    assert_eq!(newly_ended_releases(&after, &after).count() + newly_ended_releases(&[], &before).count(), 0);
 }

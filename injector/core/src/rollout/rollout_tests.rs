@@ -11,19 +11,21 @@ use nudge_api::{
     BackgroundStatus, ConditionType, ConfigState, Explanation, OnFailure, Pods, Reason, RolloutAnalysisStatus,
     RolloutSpec, RolloutStage, Step, VersionedConfigStatus, condition, set_condition,
 };
+use nudge_protocol::ContainerName;
+use nudge_protocol::hub::PodContainer;
 use serde_json::json;
 
-use super::assignment::of_place;
+use super::assignment::version_of_place;
 use super::invariant_tests::check;
 use super::{
-    Effects, Evidence, Millis, Neighbours, Now, Observation, PublishAttempt, Restarts, Rollout, Subject, Withheld,
-    next, pod_number, recorded, to_publish,
+    Continuation, Effects, Evidence, Millis, Neighbours, Now, Observation, PublishAttempt, PublishFailure, Restarts,
+    Rollout, SteadyTime, Subject, Withheld, next, pod_number, record_release, version_to_publish,
 };
 use crate::event_record::EventRecord;
 use crate::hub_health::HubAway;
 use crate::identity::Identity;
 use crate::keys::PodUid;
-use crate::pods::{PodState, slowest_probe};
+use crate::pods::{PodPhase, PodState, Readiness, slowest_probe};
 use crate::requester::{Requester, Requesters};
 
 /// A rollout that a test moves by hand, and its clock.
@@ -38,9 +40,9 @@ pub(super) struct TestRollout {
     pub(super) evidence: Evidence,
     pub(super) background: Option<BackgroundStatus>,
     pub(super) restart: Restarts,
-    pub(super) line: Millis,
+    pub(super) report_wait: Millis,
     pub(super) hub_away: Option<HubAway>,
-    pub(super) at_once: Option<&'static str>,
+    pub(super) override_reason: Option<&'static str>,
     pub(super) requesters: Requesters,
     /// Why the version can't be published.
     pub(super) unpublished: Option<Explanation>,
@@ -68,7 +70,7 @@ fn ready(status: bool, reason: Reason, now: &Time) -> Condition {
 fn with_ready(mut status: VersionedConfigStatus, rollout: &Rollout, now: &Time) -> VersionedConfigStatus {
     let condition = match rollout {
         Rollout::Current(_) => ready(true, Reason::Current, now),
-        Rollout::Failed(..) => ready(false, Reason::Failed, now),
+        Rollout::Failed { .. } => ready(false, Reason::Failed, now),
         _ => ready(false, Reason::Progressing, now),
     };
     set_condition(&mut status.conditions, condition);
@@ -76,7 +78,8 @@ fn with_ready(mut status: VersionedConfigStatus, rollout: &Rollout, now: &Time) 
 }
 
 impl TestRollout {
-    /// Version 1 is current, so many pods of each of these workloads run it, and everything is at its default: each pod has a readiness probe.
+    /// Version 1 is current, so many pods of each of these workloads run it, and everything is at its default: each pod
+    /// has a readiness probe.
     pub(super) fn new(workloads: &[(&str, usize)]) -> Self {
         let status = VersionedConfigStatus {
             current_version: Some("1".to_owned()),
@@ -95,9 +98,9 @@ impl TestRollout {
             evidence: Evidence::default(),
             background: None,
             restart: Restarts::Done,
-            line: 0,
+            report_wait: 0,
             hub_away: None,
-            at_once: None,
+            override_reason: None,
             requesters: Requesters::default(),
             unpublished: None,
             nodes_unread: false,
@@ -120,20 +123,21 @@ impl TestRollout {
         let mut memory = None;
         for _ in 0..50 {
             let time = Time(Timestamp::from_millisecond(self.millis).unwrap());
-            let now = Now { time: &time, steady: self.millis };
-            let settled = to_publish(&self.status).map(PublishAttempt::settled);
-            let published =
-                settled.map(|attempt| PublishAttempt { failure: self.unpublished.clone(), at: self.millis, ..attempt });
+            let now = Now { time: &time, steady: SteadyTime(self.millis) };
+            let settled = version_to_publish(&self.status).map(PublishAttempt::settled);
+            let failure = self.unpublished.clone().map(|why| PublishFailure { at: now.steady, why });
+            let published = settled.map(|attempt| PublishAttempt { failure, ..attempt });
             if self.nodes_unread {
                 self.evidence.blind_to_nodes();
             }
             let seen = Observation {
+                now,
                 spec: &self.spec,
                 generation: self.generation,
                 requested,
-                named: Some(requested),
+                spec_version: Some(requested),
                 digest: "sha256:0",
-                at_once: self.at_once,
+                override_reason: self.override_reason,
                 requesters: &self.requesters,
                 pods: &self.pods,
                 neighbours: &self.neighbours,
@@ -146,13 +150,13 @@ impl TestRollout {
                 published: published.as_ref(),
                 current_since: None,
                 restart: &self.restart,
-                line: self.line,
+                report_wait: self.report_wait,
                 hub_away: self.hub_away,
             };
             let rollout = memory.take().unwrap_or_else(|| Rollout::from_status(&self.status, &time));
             let from = rollout.clone();
-            let (rollout, mut effects) = next(rollout, &mut self.evidence, &seen, now);
-            let releases = recorded(self.status.releases.clone(), (&from, &rollout), &effects, &seen, &time);
+            let (rollout, mut effects) = next(rollout, &mut self.evidence, &seen);
+            let releases = record_release(self.status.releases.clone(), (&from, &rollout), &effects, &seen);
             self.background = self.evidence.background(self.background.clone(), now);
             let status = rollout.clone().into_status(VersionedConfigStatus { releases, ..self.status.clone() });
             let status = with_ready(status, &rollout, &time);
@@ -166,7 +170,7 @@ impl TestRollout {
             let same = self.status == before;
             self.events.extend(effects.event.take());
             self.suspect = effects.suspect.take().or(self.suspect.take());
-            if !effects.more && same {
+            if effects.continuation != Continuation::AtOnce && same {
                 return effects;
             }
         }
@@ -181,7 +185,7 @@ impl TestRollout {
             if self.millis >= end {
                 return effects;
             }
-            let next = effects.look_again.unwrap_or(i64::MAX).max(self.millis + 1);
+            let next = effects.reconcile_at.map_or(i64::MAX, |at| at.0).max(self.millis + 1);
             self.millis = next.min(self.millis + 1000).min(end);
         }
     }
@@ -196,7 +200,7 @@ impl TestRollout {
     }
 
     pub(super) fn version_of(&self, pod: &Subject) -> Option<&str> {
-        of_place(&self.status, pod.place())
+        version_of_place(&self.status, pod.place())
     }
 
     /// Every pod takes what is assigned to it.
@@ -238,16 +242,17 @@ impl TestRollout {
 pub(super) fn pod(workload: &str, number: usize) -> Subject {
     let uid = format!("{workload}-{number}");
     let spec: PodSpec = serde_json::from_value(json!({"containers": [{"name": "app", "readinessProbe": {}}]})).unwrap();
+    let container = PodContainer { name: ContainerName::new("app").unwrap(), id: String::new(), ended: false };
     let state = PodState {
         name: uid.clone(),
         uid: PodUid::new(&uid).unwrap(),
         workload: workload.to_owned(),
         template: "a".to_owned(),
         node: format!("node-{number}"),
-        ready: true,
-        was_ready: true,
+        readiness: Readiness::Ready,
         containers_ready: true,
-        running: true,
+        containers: vec![container],
+        phase: PodPhase::Running,
         slowest_probe: slowest_probe(&spec),
         notices_after: 20,
         start_seconds: 300,
@@ -273,11 +278,24 @@ impl DerefMut for Subject {
 impl Subject {
     /// Its probe fails, as of now.
     pub(super) fn fall(&mut self) {
-        (self.ready, self.containers_ready) = (false, false);
+        self.containers_ready = false;
+        self.lose_readiness(0);
     }
 
     pub(super) fn recover(&mut self) {
-        (self.ready, self.containers_ready) = (true, true);
+        (self.readiness, self.containers_ready) = (Readiness::Ready, true);
+    }
+
+    /// It is not Ready since this second, if it was.
+    pub(super) fn lose_readiness(&mut self, since: i64) {
+        if self.was_ready() {
+            self.readiness = Readiness::Lost { since };
+        }
+    }
+
+    /// One of its containers has done its work, or has not.
+    pub(super) fn end(&mut self, ended: bool) {
+        self.containers.iter_mut().for_each(|container| container.ended = ended);
     }
 
     /// It crashes, and is started again.
@@ -289,7 +307,7 @@ impl Subject {
 
 /// What the rollout waits for.
 pub(super) fn reason(effects: &Effects) -> Option<Reason> {
-    effects.waits_for.as_ref().map(|explanation| explanation.reason)
+    effects.continuation.explanation().map(|explanation| explanation.reason)
 }
 
 /// Why the version failed.
@@ -363,7 +381,7 @@ fn a_step_is_watched_until_the_probes_of_its_pods_notice_and_then_holds_as_it_sa
     rollout.spec.steps[1].pause_seconds = 600;
     rollout.rest("2");
     rollout.take();
-    let watched = rollout.rest("2").waits_for.unwrap().message;
+    let watched = rollout.rest("2").continuation.explanation().unwrap().message.clone();
     let because = "because the readiness probe of container app needs 3 x 10 s + 1 s to notice a change";
     assert_eq!(watched, format!("1 of 8 pods run version 2 and are watched for 37 s, {because}"));
     rollout.watch("2", 36);
@@ -372,7 +390,7 @@ fn a_step_is_watched_until_the_probes_of_its_pods_notice_and_then_holds_as_it_sa
     assert_eq!(rollout.assigned("2"), 2);
     rollout.take();
     let held = rollout.watch("2", 40);
-    assert!(held.waits_for.unwrap().message.contains("step 2 pauses for 600 s"));
+    assert!(held.continuation.explanation().unwrap().message.clone().contains("step 2 pauses for 600 s"));
     rollout.watch("2", 590);
     assert_eq!(rollout.assigned("2"), 2);
     rollout.watch("2", 10);
@@ -406,7 +424,7 @@ fn the_first_pod_is_a_healthy_one() {
     rollout.pods[..3].iter_mut().for_each(Subject::fall);
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 4, "those before it in the order go with it");
-    assert_eq!(rollout.with("2").iter().filter(|pod| pod.ready).count(), 1);
+    assert_eq!(rollout.with("2").iter().filter(|pod| pod.is_ready()).count(), 1);
 }
 
 #[test]
@@ -426,7 +444,7 @@ fn pods_that_were_unhealthy_or_never_started_hold_nothing_up() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.pods[..3].iter_mut().for_each(Subject::fall);
     for pod in &mut rollout.pods[3..6] {
-        (pod.running, pod.in_contact, pod.was_ready) = (false, false, false);
+        (pod.phase, pod.in_contact, pod.readiness) = (PodPhase::Pending, false, Readiness::Never);
         pod.fall();
     }
     assert_eq!(rollout.walk("2").last(), Some(&8));
@@ -438,8 +456,11 @@ fn where_no_pod_is_healthy_the_first_step_goes_out_and_those_that_recover_speak_
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.pods.iter_mut().for_each(Subject::fall);
     let held = rollout.watch("2", 60);
-    assert_eq!((reason(&held), held.held, rollout.assigned("2")), (Some(Reason::NobodyToJudge), true, 1));
-    let message = held.waits_for.unwrap().message;
+    assert_eq!(
+        (reason(&held), held.continuation.is_held(), rollout.assigned("2")),
+        (Some(Reason::NobodyToJudge), true, 1)
+    );
+    let message = held.continuation.explanation().unwrap().message.clone();
     assert!(message.contains("kubectl nudge rollback") && message.contains("--now"), "{message}");
     rollout.take();
     rollout.watch("2", 3600);
@@ -499,14 +520,17 @@ fn a_neighbour_holds_the_beginning_and_what_has_begun() {
     let mut rollout = TestRollout::new(&[("web", 2)]);
     rollout.neighbour = Some("keys");
     let waits = rollout.rest("2");
-    assert!(reason(&waits) == Some(Reason::WaitingFor) && waits.look_again.is_none(), "its end is observed: {waits:?}");
+    assert!(
+        reason(&waits) == Some(Reason::WaitingFor) && waits.reconcile_at.is_none(),
+        "its end is observed: {waits:?}"
+    );
     rollout.neighbour = None;
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 1);
     rollout.take();
     rollout.neighbour = Some("keys");
     let waits = rollout.watch("2", 3600);
-    assert!(reason(&waits) == Some(Reason::WaitingFor) && waits.yields(), "{waits:?}");
+    assert!(reason(&waits) == Some(Reason::WaitingFor) && waits.continuation.yields(), "{waits:?}");
     rollout.neighbour = None;
     rollout.watch("2", 36);
     assert_eq!(rollout.assigned("2"), 1, "it is watched anew");
@@ -544,9 +568,12 @@ fn on_failure_hold_stands_still_whatever_the_pod_does_next_until_somebody_retrie
     let millis = rollout.millis;
     rollout.with("2").into_iter().for_each(|pod| pod.crash(millis));
     let held = rollout.rest("2");
-    assert!(held.held && reason(&held) == Some(Reason::Failed), "{held:?}");
+    assert!(held.continuation.is_held() && reason(&held) == Some(Reason::Failed), "{held:?}");
     let held = rollout.watch("2", 1200);
-    assert!(held.held && reason(&held) == Some(Reason::Failed) && rollout.assigned("2") == 1, "{held:?}");
+    assert!(
+        held.continuation.is_held() && reason(&held) == Some(Reason::Failed) && rollout.assigned("2") == 1,
+        "{held:?}"
+    );
     rollout.generation += 1;
     rollout.watch("2", 120);
     assert_eq!(rollout.assigned("2"), 1, "a change of anything else is no request");
@@ -565,7 +592,8 @@ fn workloads_that_come_during_the_bake_do_not_begin_it_anew() {
     // One every five seconds, as a CronJob or previews of changes make them.
     for number in 0..12 {
         rollout.pods.push(pod(&format!("preview-{number}"), 0));
-        rollout.pods.last_mut().unwrap().was_ready = false;
+        let new = rollout.pods.last_mut().unwrap();
+        new.readiness = Readiness::Never;
         rollout.watch("2", 5);
         rollout.take();
         assert_eq!(rollout.assigned("2"), rollout.pods.len(), "they have it from the beginning");

@@ -2,9 +2,9 @@
 
 use nudge_api::VersionedConfigStatus;
 
-/// Returns whether a process that started with one of these versions has what it would have with the other. For versions with a Secret part that is
-/// not known: seals show nothing equal.
-pub fn is_same(status: &VersionedConfigStatus, one: &str, other: &str) -> bool {
+/// Returns whether a process that started with one of these versions has what it would have with the other. Versions
+/// with a Secret part never seem equal, because their seals differ.
+pub fn is_same_content(status: &VersionedConfigStatus, one: &str, other: &str) -> bool {
     let digests = |version: &str| {
         let parts = &status.version(version)?.parts;
         Some(parts.iter().map(|part| (part.kind, part.digest.as_str())).collect::<Vec<_>>())
@@ -31,8 +31,8 @@ mod tests {
             version("4", "Secret", "seal:a"),
         ];
         let status: VersionedConfigStatus = serde_json::from_value(json!({"versions": versions})).unwrap();
-        let same = ["1", "2", "3", "4", "gone"].map(|other| is_same(&status, "1", other));
+        let same = ["1", "2", "3", "4", "gone"].map(|other| is_same_content(&status, "1", other));
         assert_eq!(same, [true, true, false, false, false]);
-        assert!(is_same(&status, "gone", "gone") && !is_same(&status, "gone", "away"));
+        assert!(is_same_content(&status, "gone", "gone") && !is_same_content(&status, "gone", "away"));
     }
 }

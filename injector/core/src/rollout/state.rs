@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::{EvidenceStatus, RolloutFailure, Watch};
 
+use super::Now;
 use super::thresholds::Thresholds;
 
 /// A config's rollout.
@@ -25,12 +26,18 @@ pub enum Rollout {
         /// The version that pods would be moved to.
         target: String,
     },
-    /// The requested version failed. It is tried again when something else was requested meanwhile, or when somebody asks for it again.
-    Failed(Base, RolloutFailure),
+    /// The requested version failed. It is tried again when something else was requested meanwhile, or when somebody
+    /// asks for it again.
+    Failed {
+        /// The current version.
+        base: Base,
+        /// The failure of the requested version.
+        failure: RolloutFailure,
+    },
     /// Pods are moved to the target.
-    Forward(Move, Stage),
+    Forward(Transfer),
     /// Pods return to the current version.
-    Back(Return, Cause),
+    Back(Return),
 }
 
 /// The fields of every state that has a current version.
@@ -53,16 +60,18 @@ pub struct Idle {
     pub failure: Option<RolloutFailure>,
 }
 
-/// A move to a target.
+/// The move of pods to a target.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Move {
+pub struct Transfer {
     /// The current version, which pods return to if the target fails.
     pub base: Base,
     /// The version that pods are moved to.
     pub target: String,
+    /// How far the move is.
+    pub stage: Stage,
     /// When the move began.
     pub began_at: Time,
-    /// When the move last made progress.
+    /// When the target was last assigned to pods, or the stage began.
     pub progressed_at: MicroTime,
     /// The thresholds, which say to which pods the target is assigned.
     pub thresholds: Thresholds,
@@ -70,32 +79,38 @@ pub struct Move {
     pub step: u32,
     /// The name of the last step.
     pub step_name: Option<String>,
-    /// When the target was last assigned to more pods.
-    pub stepped_at: Time,
+    /// When the last step went out; `None` while the target is assigned to no pod.
+    pub stepped_at: Option<Time>,
     /// How long a step is watched.
     pub watch: Option<Watch>,
     /// What was last known for and against the target.
     pub evidence: Option<EvidenceStatus>,
-    /// Why the target failed, where `onFailure: Hold` holds the move.
-    pub failure: Option<RolloutFailure>,
+    /// The failure of the target that stops the move (`onFailure: Hold`).
+    pub stopped_by: Option<RolloutFailure>,
 }
 
-impl Move {
+impl Transfer {
     /// Returns a move that begins.
-    pub(super) fn begun(base: Base, target: &str, now: &Time) -> Self {
+    pub(super) fn new(base: Base, target: &str, now: &Time) -> Self {
         Self {
             base,
             target: target.to_owned(),
+            stage: Stage::Moving,
             began_at: now.clone(),
             progressed_at: MicroTime(now.0),
             thresholds: Thresholds::default(),
             step: 0,
             step_name: None,
-            stepped_at: now.clone(),
+            stepped_at: None,
             watch: None,
             evidence: None,
-            failure: None,
+            stopped_by: None,
         }
+    }
+
+    /// Returns the move in the stage that begins now.
+    pub(super) fn with_stage(self, stage: Stage, now: Now<'_>) -> Self {
+        Self { stage, progressed_at: MicroTime(now.time.0), ..self }
     }
 }
 
@@ -110,13 +125,15 @@ pub enum Stage {
     Restarting,
 }
 
-/// Pods return to the current version.
+/// The return of pods to the current version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Return {
     /// The version that they return to.
     pub base: Base,
     /// The version that they leave.
     pub target: String,
+    /// Why they return.
+    pub cause: Cause,
     /// When the move, or the return to the previous version, began.
     pub began_at: Time,
     /// When the return last made progress.
@@ -142,9 +159,9 @@ impl Rollout {
         match self {
             Self::Initial { .. } => None,
             Self::Current(idle) | Self::Waiting(idle) | Self::Held { idle, .. } => Some(&idle.base),
-            Self::Failed(base, _) => Some(base),
-            Self::Forward(moved, _) => Some(&moved.base),
-            Self::Back(back, _) => Some(&back.base),
+            Self::Failed { base, .. } => Some(base),
+            Self::Forward(transfer) => Some(&transfer.base),
+            Self::Back(back) => Some(&back.base),
         }
     }
 
@@ -153,7 +170,7 @@ impl Rollout {
     pub fn waiting(self) -> Self {
         match self {
             Self::Current(idle) | Self::Held { idle, .. } => Self::Waiting(idle),
-            Self::Failed(base, failure) => Self::Waiting(Idle { base, failure: Some(failure) }),
+            Self::Failed { base, failure } => Self::Waiting(Idle { base, failure: Some(failure) }),
             other => other,
         }
     }
@@ -166,8 +183,8 @@ impl Base {
     }
 }
 
-/// Returns the revision after this one. Revisions start from the time, so that they grow even where the status was lost: an agent never takes a lower
-/// one.
+/// Returns the revision after this one. Revisions start from the time, so that they grow even where the status was
+/// lost: an agent never takes a lower revision.
 pub(super) fn next_revision(revision: u64, now: &Time) -> u64 {
     let millis = u64::try_from(now.0.as_millisecond()).unwrap_or(0);
     millis.max(revision + 1)

@@ -1,15 +1,15 @@
-//! The rollout as the status of a config stores it: read in one function and written in one.
+//! The rollout as the status of a config stores it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::{ConfigState, InternalStatus, RolloutStage, RolloutStatus, VersionState, VersionedConfigStatus};
 
 use super::Rollout;
-use super::state::{Base, Cause, Idle, Move, Return, Stage};
+use super::state::{Base, Cause, Idle, Return, Stage, Transfer};
 use super::thresholds::Thresholds;
 
 impl Rollout {
-    /// Reads the rollout of a status, which somebody may have edited: a field that its state does not have is ignored, and a time that is missing is
-    /// `now`.
+    /// Reads the rollout of a status, which somebody may have edited: a field that its state does not have is ignored,
+    /// and a time that is missing is `now`.
     pub fn from_status(status: &VersionedConfigStatus, now: &Time) -> Self {
         let revision = status.internal.revision;
         let Some(current) = status.current_version.clone() else { return Self::Initial { revision } };
@@ -25,8 +25,8 @@ impl Rollout {
         }
     }
 
-    /// Returns the status with this rollout: its current, previous and target version, the states of its versions, and how far pods are moved follow
-    /// from the rollout alone.
+    /// Returns the status with this rollout: its current, previous and target version, the states of its versions, and
+    /// how far pods are moved follow from the rollout alone.
     pub fn into_status(self, mut status: VersionedConfigStatus) -> VersionedConfigStatus {
         let InternalStatus { identity, background, retired, rehearsed, .. } = std::mem::take(&mut status.internal);
         status.internal = InternalStatus { identity, background, retired, rehearsed, ..InternalStatus::default() };
@@ -40,14 +40,14 @@ impl Rollout {
                 (Some(base), None, still(failure))
             }
             Self::Held { idle: Idle { base, failure }, target } => (Some(base), Some(target), still(failure)),
-            Self::Failed(base, failure) => (Some(base), None, still(Some(failure))),
-            Self::Forward(moved, stage) => {
-                let (base, target) = (moved.base.clone(), moved.target.clone());
-                (Some(base), Some(target), stored_move(moved, stage, &mut status.internal))
+            Self::Failed { base, failure } => (Some(base), None, still(Some(failure))),
+            Self::Forward(transfer) => {
+                let (base, target) = (transfer.base.clone(), transfer.target.clone());
+                (Some(base), Some(target), stored_transfer(transfer, &mut status.internal))
             }
-            Self::Back(back, cause) => {
+            Self::Back(back) => {
                 let (base, target) = (back.base.clone(), back.target.clone());
-                (Some(base), Some(target), stored_return(back, cause, &mut status.internal))
+                (Some(base), Some(target), stored_return(back, &mut status.internal))
             }
         };
         status.rollout = rollout;
@@ -66,7 +66,7 @@ fn idle(base: Base, target: Option<String>, status: &VersionedConfigStatus) -> R
     let failure = status.rollout.failure.clone();
     let base = without_thresholds(base, &status.internal);
     match (status.state(), target, failure) {
-        (ConfigState::Failed, _, Some(failure)) => Rollout::Failed(base, failure),
+        (ConfigState::Failed, _, Some(failure)) => Rollout::Failed { base, failure },
         (_, Some(target), failure) => Rollout::Held { idle: Idle { base, failure }, target },
         (ConfigState::Current, None, failure) => Rollout::Current(Idle { base, failure }),
         (_, None, failure) => Rollout::Waiting(Idle { base, failure }),
@@ -76,20 +76,21 @@ fn idle(base: Base, target: Option<String>, status: &VersionedConfigStatus) -> R
 fn forward(base: Base, target: String, status: &VersionedConfigStatus, now: &Time, stage: Stage) -> Rollout {
     let stored = &status.rollout;
     let failure = stored.failure.clone().filter(|failure| failure.version == target);
-    let moved = Move {
+    let has_stepped = stored.step > 0 || status.internal.threshold > 0;
+    Rollout::Forward(Transfer {
         base,
         target,
+        stage,
         began_at: stored.start_time.clone().unwrap_or_else(|| now.clone()),
         progressed_at: stored.progress_time.clone().unwrap_or(MicroTime(now.0)),
-        thresholds: Thresholds::stored(&status.internal),
+        thresholds: Thresholds::from_status(&status.internal),
         step: stored.step,
         step_name: stored.step_name.clone(),
-        stepped_at: stored.step_time.clone().unwrap_or_else(|| now.clone()),
+        stepped_at: has_stepped.then(|| stored.step_time.as_ref().unwrap_or(now).clone()),
         watch: stored.watch.clone(),
         evidence: stored.evidence.clone(),
-        failure,
-    };
-    Rollout::Forward(moved, stage)
+        stopped_by: failure,
+    })
 }
 
 fn back(base: Base, target: String, status: &VersionedConfigStatus, stage: RolloutStage, now: &Time) -> Rollout {
@@ -99,40 +100,40 @@ fn back(base: Base, target: String, status: &VersionedConfigStatus, stage: Rollo
         (RolloutStage::Returning, _) => Cause::Returning,
         (_, failure) => Cause::Leaving(failure),
     };
-    let back = Return {
+    Rollout::Back(Return {
         base: without_thresholds(base, &status.internal),
         target,
+        cause,
         began_at: stored.start_time.clone().unwrap_or_else(|| now.clone()),
         progressed_at: stored.progress_time.clone().unwrap_or(MicroTime(now.0)),
         workloads_restarted_at: status.internal.workloads_restart_time.clone(),
-    };
-    Rollout::Back(back, cause)
+    })
 }
 
-fn stored_move(moved: Move, stage: Stage, internal: &mut InternalStatus) -> RolloutStatus {
-    let stage = match stage {
+fn stored_transfer(transfer: Transfer, internal: &mut InternalStatus) -> RolloutStatus {
+    let stage = match transfer.stage {
         Stage::Moving => RolloutStage::Moving,
         Stage::Baking => RolloutStage::Baking,
         Stage::Restarting => RolloutStage::Restarting,
     };
-    let Thresholds { config, workloads, selectors } = moved.thresholds;
+    let Thresholds { config, workloads, selectors } = transfer.thresholds;
     (internal.threshold, internal.workloads, internal.selectors) = (config, workloads, selectors);
     RolloutStatus {
-        step: moved.step,
-        step_name: moved.step_name,
-        step_time: (moved.step > 0 || config > 0).then_some(moved.stepped_at),
+        step: transfer.step,
+        step_name: transfer.step_name,
+        step_time: transfer.stepped_at,
         stage: Some(stage),
-        start_time: Some(moved.began_at),
-        progress_time: Some(moved.progressed_at),
-        watch: moved.watch,
-        evidence: moved.evidence,
-        failure: moved.failure,
+        start_time: Some(transfer.began_at),
+        progress_time: Some(transfer.progressed_at),
+        watch: transfer.watch,
+        evidence: transfer.evidence,
+        failure: transfer.stopped_by,
         ..RolloutStatus::default()
     }
 }
 
-fn stored_return(back: Return, cause: Cause, internal: &mut InternalStatus) -> RolloutStatus {
-    let (stage, failure) = match cause {
+fn stored_return(back: Return, internal: &mut InternalStatus) -> RolloutStatus {
+    let (stage, failure) = match back.cause {
         Cause::Leaving(failure) => (RolloutStage::Leaving, failure),
         Cause::Returning => (RolloutStage::Returning, None),
         Cause::RollingBack(failure) => (RolloutStage::RollingBack, Some(failure)),
@@ -147,7 +148,8 @@ fn stored_return(back: Return, cause: Cause, internal: &mut InternalStatus) -> R
     }
 }
 
-/// Returns the base of a rollout that assigns the target to no pod: a pod that the status assigns it to gets another version from now on.
+/// Returns the base of a rollout that assigns the target to no pod: a pod that the status assigns it to gets another
+/// version from now on.
 fn without_thresholds(base: Base, stored: &InternalStatus) -> Base {
     let any = stored.threshold > 0 || !stored.workloads.is_empty() || !stored.selectors.is_empty();
     Base { revision: base.revision + u64::from(any), ..base }

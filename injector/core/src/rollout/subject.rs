@@ -7,25 +7,26 @@ use nudge_api::{Explanation, Reason};
 use ring::digest::{SHA256, digest};
 
 use crate::identity::Identity;
-use crate::pods::{PodState, ReportState};
+use crate::pods::{PodPhase, PodState, Removal, ReportState};
 
-/// How long after a restart a pod may still be in a loop of restarts, in seconds: the kubelet waits for up to five minutes between two.
-const CRASH_LOOP_SECONDS: i64 = 600;
+/// The time after a restart in which a pod may still be in a loop of restarts, in seconds: the kubelet waits for up to
+/// five minutes between two restarts.
+const CRASH_LOOP_WINDOW_SECONDS: i64 = 600;
 
 /// The workload that stands for all Jobs of a namespace: their pods may end before anything is observed of them.
 pub const JOBS: &str = "Job";
 
 /// Reasons for which an agent does not serve the version that is assigned to it.
-const REFUSED: [Reason; 4] = [Reason::TooLarge, Reason::CheckRefused, Reason::CantApply, Reason::Failed];
+const REFUSAL_REASONS: [Reason; 4] = [Reason::TooLarge, Reason::CheckRefused, Reason::CantApply, Reason::Failed];
 
-/// Returns the pod's position in the order in which pods are moved: the first 32 bits of SHA-256(identity of the config ‖ pod uid), where the
-/// identity is written like a uid.
+/// Returns the pod's position in the order in which pods are moved: the first 32 bits of SHA-256(identity of the config
+/// ‖ pod uid), where the identity is written like a uid.
 pub fn pod_number(identity: Identity, pod_uid: &str) -> u32 {
     let hash = digest(&SHA256, [&identity.uuid(), pod_uid].concat().as_bytes());
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
-/// A pod as the rollout of one of its configs sees it.
+/// A pod from the view of the rollout of one of its configs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The pod.
@@ -53,9 +54,10 @@ impl Deref for Subject {
 }
 
 impl Subject {
-    /// Returns the pod, as the config sees it; `None` for a pod that is terminating or has finished, which no longer counts.
+    /// Returns the pod, as the config sees it; `None` for a pod that is terminating or has finished, which no longer
+    /// counts.
     pub fn of(pod: Arc<PodState>, config: &str, identity: Identity, node_ready: bool) -> Option<Self> {
-        if pod.terminating || pod.finished {
+        if !pod.is_live() {
             return None;
         }
         let state = pod.report.as_ref().map(|report| report.state_of(config));
@@ -72,17 +74,18 @@ impl Subject {
 
     /// Returns whether the pod can do what is assigned to it: it runs, and its node and its agent are there.
     pub(super) fn is_reachable(&self) -> bool {
-        self.node_ready && self.running && !self.ending && self.in_contact && !self.disrupted
+        let serves = self.phase == PodPhase::Running && !self.is_ending() && self.removal == Removal::None;
+        serves && self.node_ready && self.in_contact
     }
 
-    /// Returns whether the pod is healthy at `now` (seconds since 1970), so that harm to it counts: a pod that restarted a short time ago may be in a
-    /// loop of restarts.
+    /// Returns whether the pod is healthy at `now` (seconds since 1970), so that harm to it counts: a pod that
+    /// restarted a short time ago may be in a loop of restarts.
     pub(super) fn is_healthy(&self, now: i64) -> bool {
         self.is_reachable()
-            && self.ready
+            && self.is_ready()
             && self.failure.is_none()
             && self.workload != JOBS
-            && self.last_restart.is_none_or(|restart| now - restart >= CRASH_LOOP_SECONDS)
+            && self.last_restart.is_none_or(|restart| now - restart >= CRASH_LOOP_WINDOW_SECONDS)
     }
 
     /// Returns whether the pod belongs to a Job.
@@ -95,10 +98,10 @@ impl Subject {
         self.acknowledged && self.runs.as_deref() == Some(version)
     }
 
-    /// Returns what the pod reported against `version`, which is assigned to it. A report may be about the version before; a refusal is about this
-    /// one although the pod still runs the one before.
-    pub(super) fn reported(&self, version: &str) -> Option<&Explanation> {
-        let about = |reason: Reason| self.runs.as_deref() == Some(version) || REFUSED.contains(&reason);
+    /// Returns what the pod reported against `version`, which is assigned to it. A report may be about the version
+    /// before; a refusal is about this one although the pod still runs the one before.
+    pub(super) fn report_against(&self, version: &str) -> Option<&Explanation> {
+        let about = |reason: Reason| self.runs.as_deref() == Some(version) || REFUSAL_REASONS.contains(&reason);
         self.failure.as_ref().filter(|failure| about(failure.reason))
     }
 }
@@ -130,7 +133,7 @@ mod tests {
         let of = |config| seen(config, "TooLarge", message);
         let shop = of("shop");
         assert!(shop.has_taken("2") && shop.failure.is_none() && shop.in_contact);
-        let reported = ["keys", "menu"].map(|config| of(config).reported("8").map(|why| why.reason));
+        let reported = ["keys", "menu"].map(|config| of(config).report_against("8").map(|why| why.reason));
         assert_eq!(reported, [Some(Reason::TooLarge), Some(Reason::CheckRefused)]);
         assert!(!of("keys").acknowledged);
         let waits = seen("shop", "TooLarge", "keys=7,shop=2 (Pending); config keys: it is too large");

@@ -1,4 +1,4 @@
-//! The pods of a config as its rollout sees them, kept from one look to the next: a look costs what has changed.
+//! The pods of a config as its rollout sees them, kept from one pass to the next: a pass costs what has changed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct Subjects {
     /// The config and the identity that the pods belong to.
     config: Option<(Box<str>, Identity)>,
     /// The pods that steps move.
-    moved: Vec<Subject>,
+    by_steps: Vec<Subject>,
     /// The pods that take a version only by a restart: steps can't move them, and they prove nothing.
     by_restart: Vec<Arc<PodState>>,
 }
@@ -28,51 +28,51 @@ impl Subjects {
 
     /// Takes these pods in place of the last ones. Pods that were there before must be in the same order.
     pub fn update(&mut self, pods: &[Arc<PodState>], config: &str, identity: Identity, nodes_away: &BTreeSet<String>) {
-        if self.config.as_ref().is_none_or(|(known_config, known)| &**known_config != config || *known != identity) {
+        if self.config.as_ref().is_none_or(|(name, before)| &**name != config || *before != identity) {
             *self = Self { config: Some((config.into(), identity)), ..Self::default() };
         }
         self.by_restart.clear();
         let mut at = 0;
-        // Those after the first pod that is new or gone, by their pods.
-        let mut rest: Option<HashMap<*const PodState, Subject>> = None;
+        // The subjects after the first pod that is new or gone, by their pods.
+        let mut remaining: Option<HashMap<*const PodState, Subject>> = None;
         for pod in pods {
-            if pod.by_restart {
+            if pod.is_by_restart() {
                 self.by_restart.push(Arc::clone(pod));
                 continue;
             }
             let node_ready = nodes_away.is_empty() || !nodes_away.contains(&pod.node);
-            if rest.is_none()
-                && let Some(known) = self.moved.get_mut(at).filter(|known| known.uid == pod.uid)
+            if remaining.is_none()
+                && let Some(kept) = self.by_steps.get_mut(at).filter(|kept| kept.uid == pod.uid)
             {
-                if Arc::ptr_eq(&known.pod, pod) {
-                    known.node_ready = node_ready;
+                if Arc::ptr_eq(&kept.pod, pod) {
+                    kept.node_ready = node_ready;
                     at += 1;
                     continue;
                 }
                 if let Some(subject) = Subject::of(Arc::clone(pod), config, identity, node_ready) {
-                    *known = subject;
+                    *kept = subject;
                     at += 1;
                     continue;
                 }
             }
-            let rest = rest
-                .get_or_insert_with(|| self.moved.drain(at..).map(|known| (Arc::as_ptr(&known.pod), known)).collect());
-            let known = rest.remove(&Arc::as_ptr(pod)).map(|known| Subject { node_ready, ..known });
-            self.moved.extend(known.or_else(|| Subject::of(Arc::clone(pod), config, identity, node_ready)));
+            let remaining = remaining
+                .get_or_insert_with(|| self.by_steps.drain(at..).map(|kept| (Arc::as_ptr(&kept.pod), kept)).collect());
+            let kept = remaining.remove(&Arc::as_ptr(pod)).map(|kept| Subject { node_ready, ..kept });
+            self.by_steps.extend(kept.or_else(|| Subject::of(Arc::clone(pod), config, identity, node_ready)));
         }
-        if rest.is_none() {
-            self.moved.truncate(at);
+        if remaining.is_none() {
+            self.by_steps.truncate(at);
         }
     }
 
     /// Returns the pods that steps move.
-    pub fn moved(&self) -> &[Subject] {
-        &self.moved
+    pub fn by_steps(&self) -> &[Subject] {
+        &self.by_steps
     }
 
     /// Returns the pods that take a version only by a restart and are neither terminating nor finished.
     pub fn by_restart(&self) -> impl Iterator<Item = &PodState> {
-        self.by_restart.iter().map(|pod| &**pod).filter(|pod| !pod.terminating && !pod.finished)
+        self.by_restart.iter().map(|pod| &**pod).filter(|pod| pod.is_live())
     }
 }
 
@@ -82,6 +82,7 @@ mod tests {
 
     use super::*;
     use crate::keys::PodUid;
+    use crate::pods::{PodPhase, PodState, UpdateMode};
 
     /// A pod of this number, which is changed so often, takes versions by restarts, and has finished.
     fn pod((number, changed, by_restart, finished): (u8, u8, bool, bool)) -> Arc<PodState> {
@@ -90,8 +91,8 @@ mod tests {
             uid: PodUid::new(&format!("uid-{number}")).unwrap(),
             node: format!("node-{}", number % 3),
             restarts: changed.into(),
-            by_restart,
-            finished,
+            update_mode: if by_restart { UpdateMode::ByRestart } else { UpdateMode::Live },
+            phase: if finished { PodPhase::Finished } else { PodPhase::Pending },
             ..PodState::default()
         })
     }
@@ -100,14 +101,14 @@ mod tests {
         /// However pods come, change and go, what is kept is what is made of them anew.
         #[test]
         fn what_is_kept_is_what_is_made_anew(
-            looks in proptest::collection::vec(
+            passes in proptest::collection::vec(
                 (proptest::collection::btree_map(0_u8..20, (0_u8..3, proptest::bool::weighted(0.1), proptest::bool::weighted(0.1)), 0..20), 0_usize..3),
                 1..8,
             ),
         ) {
             let mut kept = Subjects::default();
             let mut known: HashMap<_, Arc<PodState>> = HashMap::new();
-            for (pods, away) in looks {
+            for (pods, away) in passes {
                 let mut arc = |(number, (changed, by_restart, finished))| {
                     let is = (number, changed, by_restart, finished);
                     Arc::clone(known.entry(is).or_insert_with(|| pod(is)))
@@ -116,7 +117,7 @@ mod tests {
                 let away = (0..away).map(|number| format!("node-{number}")).collect();
                 kept.update(&pods, "shop", Identity::of_uid("one"), &away);
                 let anew = Subjects::of(&pods, "shop", Identity::of_uid("one"), &away);
-                prop_assert_eq!(kept.moved(), anew.moved());
+                prop_assert_eq!(kept.by_steps(), anew.by_steps());
                 prop_assert!(kept.by_restart().eq(anew.by_restart()));
             }
         }
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn another_identity_gives_other_numbers() {
         let pods = [pod((1, 0, false, false))];
-        let number = |kept: &Subjects| kept.moved()[0].number;
+        let number = |kept: &Subjects| kept.by_steps()[0].number;
         let mut kept = Subjects::of(&pods, "shop", Identity::of_uid("one"), &BTreeSet::new());
         let before = number(&kept);
         kept.update(&pods, "shop", Identity::of_uid("two"), &BTreeSet::new());

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use nudge_api::{ConfigState, Reason};
 
 use super::tests::{TestRollout, failure, pod, reason};
-use super::{Effects, Subject};
+use super::{Continuation, Effects, Subject};
 use crate::keys::PodUid;
+use crate::pods::{PodPhase, Readiness};
 
 /// What version 2 does to the pods that run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,8 @@ pub(super) enum Nature {
 
 pub(super) const BAD: [Nature; 2] = [Nature::Unready, Nature::Crashes];
 
-/// With nothing in the way, a version with default probes is current after so many seconds: three steps of 37 s, and the bake.
+/// With nothing in the way, a version with default probes is current after so many seconds: three steps of 37 s, and
+/// the bake.
 pub(super) const USUAL: i64 = 190;
 
 /// What a good version does here, and two bad ones.
@@ -99,10 +101,9 @@ impl Scene {
             if pod.is_reachable() {
                 pod.runs = version;
             }
-            if self.starts.get(&pod.uid).is_some_and(|&at| now >= at) && pod.running {
+            if self.starts.get(&pod.uid).is_some_and(|&at| now >= at) && pod.phase == PodPhase::Running {
                 self.starts.remove(&pod.uid);
                 pod.recover();
-                pod.was_ready = true;
             }
             if pod.runs.as_deref() != Some("2") {
                 self.took.remove(&pod.uid);
@@ -127,7 +128,9 @@ impl Scene {
             pod.fall();
         }
         for pod in &mut self.rollout.pods {
-            pod.unready_since = if pod.ready { None } else { pod.unready_since.or(Some(now / 1000)) };
+            if pod.readiness == (Readiness::Lost { since: 0 }) {
+                pod.lose_readiness(now / 1000);
+            }
         }
         let present: HashSet<&PodUid> = self.rollout.pods.iter().map(|pod| &pod.uid).collect();
         self.took.retain(|uid, _| present.contains(uid));
@@ -136,7 +139,7 @@ impl Scene {
     /// A pod is created, and Ready so many seconds later.
     pub(super) fn bear(&mut self, workload: &str, number: usize, ready_after: i64) -> &mut Subject {
         let mut new = pod(workload, number);
-        (new.runs, new.was_ready) = (None, false);
+        (new.runs, new.readiness) = (None, Readiness::Never);
         new.fall();
         self.starts.insert(new.uid.clone(), self.rollout.millis + ready_after * 1000);
         self.rollout.pods.push(new);
@@ -192,7 +195,7 @@ impl Scene {
                 return failure(&self.rollout).unwrap().0;
             }
         }
-        let held = reason(&effects).filter(|_| effects.held);
+        let held = reason(&effects).filter(|_| !matches!(effects.continuation, Continuation::Waiting(_)));
         held.unwrap_or_else(|| panic!("not stopped: {effects:?} {:?}", self.rollout.status.rollout))
     }
 }

@@ -1,7 +1,7 @@
-//! Which pods the target is assigned to: those whose number is below a threshold.
+//! The thresholds of a move: the target is assigned to the pods whose number is below a threshold.
 //!
-//! One threshold decides for the config. Workloads with many pods have their own, so that a step has its share of each of them. Pods that a
-//! selector matches have the target also where they are below its threshold.
+//! One threshold decides for the config. Workloads with many pods have their own, so that a step has its share of each
+//! of them. Pods that a selector matches have the target also where they are below its threshold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,12 +18,13 @@ const LARGE_WORKLOAD_PODS: usize = 20;
 const IN_PLACE_DIVISOR: usize = 4;
 /// The maximum of large workloads.
 const MAX_LARGE_WORKLOADS: usize = 100;
-/// The maximum of thresholds that are kept, with those of workloads that have shrunk or are gone; the latter are forgotten first.
+/// The maximum of thresholds that are kept, with those of workloads that have shrunk or are gone; the latter are
+/// forgotten first.
 pub(super) const MAX_WORKLOAD_THRESHOLDS: usize = 2 * MAX_LARGE_WORKLOADS;
 /// The maximum of bytes of their thresholds in the status. Fewer workloads have a threshold where names are long.
-const LARGE_BYTES: usize = 6 * 1024;
+const MAX_LARGE_WORKLOADS_BYTES: usize = 6 * 1024;
 /// Bytes of a threshold beside the name.
-const THRESHOLD_BYTES: usize = 40;
+const THRESHOLD_OVERHEAD_BYTES: usize = 40;
 
 /// The thresholds of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,14 +69,14 @@ fn is_whole(count: &Pods) -> bool {
 
 /// Returns whether the target of this rollout is assigned to the pod.
 pub(super) fn is_below(status: &InternalStatus, pod: Place<'_>) -> bool {
-    let own = status.workloads.iter().find(|own| own.workload == pod.workload);
-    below(own.map_or(status.threshold, |own| own.threshold), &status.selectors, pod)
+    let entry = status.workloads.iter().find(|entry| entry.workload == pod.workload);
+    below(entry.map_or(status.threshold, |entry| entry.threshold), &status.selectors, pod)
 }
 
 /// Returns whether the pod's number is below the threshold of its workload, or of a selector.
-fn below(own: u64, selectors: &[SelectorThreshold], pod: Place<'_>) -> bool {
+fn below(threshold: u64, selectors: &[SelectorThreshold], pod: Place<'_>) -> bool {
     let number = u64::from(pod.number);
-    number < own || selectors.iter().any(|other| number < other.threshold && matches(&other.selector, pod.labels))
+    number < threshold || selectors.iter().any(|other| number < other.threshold && matches(&other.selector, pod.labels))
 }
 
 impl Thresholds {
@@ -90,70 +91,74 @@ impl Thresholds {
     }
 
     /// Returns the thresholds of a status.
-    pub(crate) fn stored(status: &InternalStatus) -> Self {
+    pub(crate) fn from_status(status: &InternalStatus) -> Self {
         let mut workloads = status.workloads.clone();
-        // As they are written; somebody may have edited them.
+        // The status may have been edited, so the order is not certain.
         workloads.sort_by(|one, other| one.workload.cmp(&other.workload));
         Self { config: status.threshold, workloads, selectors: status.selectors.clone() }
     }
 
     /// Returns whether the target is assigned to the pod.
     pub(crate) fn is_assigned(&self, pod: &Subject) -> bool {
-        let own = self.workloads.binary_search_by(|own| own.workload.as_str().cmp(&pod.workload));
-        let own = own.ok().map(|at| &self.workloads[at]);
-        below(own.map_or(self.config, |own| own.threshold), &self.selectors, pod.place())
+        let entry = self.workloads.binary_search_by(|entry| entry.workload.as_str().cmp(&pod.workload));
+        let entry = entry.ok().map(|at| &self.workloads[at]);
+        below(entry.map_or(self.config, |entry| entry.threshold), &self.selectors, pod.place())
     }
 
-    /// Returns the thresholds at which so many pods have the target: of those that the selector matches, or of the config. No threshold sinks.
-    pub(crate) fn raised(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
+    /// Returns the thresholds at which `count` pods have the target: of the pods that the selector matches, or of the
+    /// config. No threshold sinks.
+    pub(crate) fn raise(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
         match selector {
-            Some(selector) => self.raised_selector(pods, count, selector),
-            None => self.raised_config(pods, count),
+            Some(selector) => self.raise_selector(pods, count, selector),
+            None => self.raise_config(pods, count),
         }
     }
 
-    /// Returns the raised thresholds, but with no more pods that are Ready and restart in place than may be away at the same time.
-    pub(super) fn raised_in_part(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
-        let whole = self.raised(pods, count, selector);
-        let most = (pods.iter().filter(|pod| pod.in_place).count() / IN_PLACE_DIVISOR).max(1);
-        let ends = |pod: &&Subject| pod.in_place && pod.ready && whole.is_assigned(pod) && !self.is_assigned(pod);
-        if pods.iter().filter(ends).count() <= most {
+    /// Returns the raised thresholds, but with no more pods that are Ready and restart in place than may be away at the
+    /// same time.
+    pub(super) fn raise_in_part(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
+        let whole = self.raise(pods, count, selector);
+        let max_away = (pods.iter().filter(|pod| pod.is_in_place()).count() / IN_PLACE_DIVISOR).max(1);
+        let ends =
+            |pod: &&Subject| pod.is_in_place() && pod.is_ready() && whole.is_assigned(pod) && !self.is_assigned(pod);
+        if pods.iter().filter(ends).count() <= max_away {
             return whole;
         }
         let matched = pods.iter().filter(|pod| selector.is_none_or(|selector| selects(selector, pod)));
         let has = matched.filter(|pod| self.is_assigned(pod)).count();
-        self.raised(pods, &Pods::Count(u32::try_from(has + most).unwrap_or(u32::MAX)), selector)
+        self.raise(pods, &Pods::Count(u32::try_from(has + max_away).unwrap_or(u32::MAX)), selector)
     }
 
-    fn raised_selector(&self, pods: &[Subject], count: &Pods, selector: &StepSelector) -> Self {
+    fn raise_selector(&self, pods: &[Subject], count: &Pods, selector: &StepSelector) -> Self {
         let matched: Vec<&Subject> = pods.iter().filter(|pod| selects(selector, pod)).collect();
-        let threshold = if is_whole(count) { ALL } else { self.reaching(&matched, count.count_of(matched.len())) };
+        let threshold = if is_whole(count) { ALL } else { self.threshold_for(&matched, count.count_of(matched.len())) };
         self.with_selector(selector, threshold)
     }
 
-    /// The thresholds where that of this selector is at least so high. One that a step had before it was edited stays beside it, and pods that no
-    /// selector matches get nothing by it.
+    /// Returns the thresholds with at least this one for the selector. The selector of a step before it was edited
+    /// keeps its threshold, and pods that no selector matches get nothing by it.
     fn with_selector(&self, selector: &StepSelector, threshold: u64) -> Self {
         let mut next = self.clone();
         match next.selectors.iter().position(|other| other.selector == *selector) {
             Some(at) => next.selectors[at].threshold = next.selectors[at].threshold.max(threshold),
-            // A spec has no more, but an edit may have left others behind. Pods of this one get the target with a later step.
+            // A spec has no more selectors, but edits may have left others behind. Pods of this selector get the target
+            // with a later step.
             None if next.selectors.len() >= StepSelector::MAX_SELECTORS => {}
             None => next.selectors.push(SelectorThreshold { selector: selector.clone(), threshold }),
         }
         next
     }
 
-    /// The threshold at which so many of these pods have the target; pods that are born above it have not.
-    fn reaching(&self, pods: &[&Subject], wanted: usize) -> u64 {
+    /// Returns the threshold at which `wanted` of these pods have the target; new pods above it do not get it.
+    fn threshold_for(&self, pods: &[&Subject], wanted: usize) -> u64 {
         let assigned = pods.iter().filter(|pod| self.is_assigned(pod)).count();
         let mut open: Vec<u32> = pods.iter().filter(|pod| !self.is_assigned(pod)).map(|pod| pod.number).collect();
         open.sort_unstable();
-        let more = wanted.saturating_sub(assigned);
-        more.checked_sub(1).and_then(|last| open.get(last)).map_or(0, |number| u64::from(*number) + 1)
+        let missing = wanted.saturating_sub(assigned);
+        missing.checked_sub(1).and_then(|last| open.get(last)).map_or(0, |number| u64::from(*number) + 1)
     }
 
-    fn raised_config(&self, pods: &[Subject], count: &Pods) -> Self {
+    fn raise_config(&self, pods: &[Subject], count: &Pods) -> Self {
         let wanted = count.count_of(pods.len());
         if is_whole(count) {
             return Self::all();
@@ -162,11 +167,12 @@ impl Thresholds {
         for pod in pods {
             groups.entry(&pod.workload).or_default().push(pod);
         }
-        let large = large(&groups, &self.workloads);
+        let large = large_workloads(&groups, &self.workloads);
         let small: Vec<&Subject> = pods.iter().filter(|pod| !large.contains(pod.workload.as_str())).collect();
-        // The rest of those that were large keeps what it has: no pod goes back.
+        // Workloads that are not large any more keep their thresholds: no pod goes back.
         let mut next = Self { workloads: Vec::new(), ..self.clone() };
-        next.workloads.extend(self.workloads.iter().filter(|own| !groups.contains_key(own.workload.as_str())).cloned());
+        next.workloads
+            .extend(self.workloads.iter().filter(|entry| !groups.contains_key(entry.workload.as_str())).cloned());
         let mut lists: Vec<(Option<&str>, Vec<&Subject>)> =
             large.iter().map(|&workload| (Some(workload), groups.remove(workload).unwrap_or_default())).collect();
         if !small.is_empty() {
@@ -174,34 +180,36 @@ impl Thresholds {
         }
         let have = |list: &[&Subject]| list.iter().filter(|pod| self.is_assigned(pod)).count();
         let counts: Vec<(usize, usize)> = lists.iter().map(|(_, list)| (list.len(), have(list))).collect();
-        for ((workload, list), wanted) in lists.iter().zip(shares(&counts, wanted)) {
-            let threshold = self.reaching(list, wanted);
+        for ((workload, list), wanted) in lists.iter().zip(share_out(&counts, wanted)) {
+            let threshold = self.threshold_for(list, wanted);
             match workload {
                 None => next.config = next.config.max(threshold),
                 Some(workload) => {
-                    let known = self.workloads.iter().find(|own| own.workload == *workload);
-                    let threshold = threshold.max(known.map_or(self.config, |own| own.threshold));
+                    let known = self.workloads.iter().find(|entry| entry.workload == *workload);
+                    let threshold = threshold.max(known.map_or(self.config, |entry| entry.threshold));
                     next.workloads.push(WorkloadThreshold { workload: (*workload).to_owned(), threshold });
                 }
             }
         }
-        // One that has shrunk keeps its own threshold, unless it is the config's.
-        let listed: BTreeSet<String> = next.workloads.iter().map(|own| own.workload.clone()).collect();
-        let shrunk = self.workloads.iter().filter(|own| !listed.contains(&own.workload) && own.threshold > next.config);
+        // A workload that has shrunk keeps its own threshold, unless it is the config's.
+        let listed: BTreeSet<String> = next.workloads.iter().map(|entry| entry.workload.clone()).collect();
+        let shrunk =
+            self.workloads.iter().filter(|entry| !listed.contains(&entry.workload) && entry.threshold > next.config);
         next.workloads.extend(shrunk.cloned().collect::<Vec<_>>());
-        next.workloads.retain(|own| own.threshold != next.config);
+        next.workloads.retain(|entry| entry.threshold != next.config);
         if next.workloads.len() > MAX_WORKLOAD_THRESHOLDS {
             let there: BTreeSet<&str> = pods.iter().map(|pod| pod.workload.as_str()).collect();
-            next.workloads.sort_by_key(|own| !there.contains(own.workload.as_str()));
+            next.workloads.sort_by_key(|entry| !there.contains(entry.workload.as_str()));
             next.workloads.truncate(MAX_WORKLOAD_THRESHOLDS);
         }
         next.workloads.sort_by(|one, other| one.workload.cmp(&other.workload));
         next
     }
 
-    /// The thresholds with one more pod: one that `judges`, of those that the selector matches. Pods that come before it in the order can't
-    /// judge, and go with it. The one is chosen for which the fewest of these are Ready.
-    pub(super) fn with_one(
+    /// Returns the thresholds with one more pod that `judges`, of the pods that the selector matches. Pods that come
+    /// before it in the order can't judge, and get the target with it. The pod is chosen for which the fewest of these
+    /// are Ready.
+    pub(super) fn with_judge(
         &self,
         pods: &[Subject],
         selector: Option<&StepSelector>,
@@ -212,20 +220,20 @@ impl Thresholds {
             let lowest = of_step.map(|pod| u64::from(pod.number) + 1).min();
             return self.with_selector(selector, lowest.unwrap_or(0));
         }
-        let own = |pod: &Subject| self.workloads.iter().any(|own| own.workload == pod.workload);
+        let has_own = |pod: &Subject| self.workloads.iter().any(|entry| entry.workload == pod.workload);
         let mut groups: BTreeMap<Option<&str>, Vec<&Subject>> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| !self.is_assigned(pod)) {
-            groups.entry(own(pod).then_some(pod.workload.as_str())).or_default().push(pod);
+            groups.entry(has_own(pod).then_some(pod.workload.as_str())).or_default().push(pod);
         }
         let judge = |open: &mut Vec<&Subject>| {
             open.sort_by_key(|pod| pod.number);
             let at = open.iter().position(|pod| judges(pod))?;
-            Some((open[..at].iter().filter(|pod| pod.ready).count(), open[at].number))
+            Some((open[..at].iter().filter(|pod| pod.is_ready()).count(), open[at].number))
         };
         let best = groups.iter_mut().filter_map(|(group, open)| Some((judge(open)?, *group))).min();
         let lowest = || {
             let open = pods.iter().filter(|pod| !self.is_assigned(pod));
-            open.map(|pod| ((0, pod.number), own(pod).then_some(pod.workload.as_str()))).min()
+            open.map(|pod| ((0, pod.number), has_own(pod).then_some(pod.workload.as_str()))).min()
         };
         let mut next = self.clone();
         let Some(((_, number), group)) = best.or_else(lowest) else { return next };
@@ -235,34 +243,34 @@ impl Thresholds {
             Some(workload) => {
                 next.workloads
                     .iter_mut()
-                    .filter(|own| own.workload == workload)
-                    .for_each(|own| own.threshold = threshold);
+                    .filter(|entry| entry.workload == workload)
+                    .for_each(|entry| entry.threshold = threshold);
             }
         }
         next
     }
 }
 
-/// The workloads that have their own threshold. Of those that have none yet, no more than there is room for beside the others with pods: these
-/// keep theirs, or their pods would go back.
-fn large<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>, known: &[WorkloadThreshold]) -> BTreeSet<&'a str> {
+/// Returns the workloads that have their own threshold. Workloads with pods that have one already keep it, or their
+/// pods would go back; others get one while there is room.
+fn large_workloads<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>, known: &[WorkloadThreshold]) -> BTreeSet<&'a str> {
     let mut large: Vec<(usize, &str)> = groups
         .iter()
         .filter(|(_, pods)| pods.len() >= LARGE_WORKLOAD_PODS)
         .map(|(workload, pods)| (pods.len(), *workload))
         .collect();
-    // With one group there is nothing to share.
+    // One group has nothing to share.
     if large.len() == 1 && groups.len() == 1 {
         return BTreeSet::new();
     }
     large.sort_by(|one, other| other.cmp(one));
     let mut bytes = 0;
     let fits = |(_, workload): &(usize, &str)| {
-        bytes += workload.len() + THRESHOLD_BYTES;
-        bytes <= LARGE_BYTES
+        bytes += workload.len() + THRESHOLD_OVERHEAD_BYTES;
+        bytes <= MAX_LARGE_WORKLOADS_BYTES
     };
-    let is_known = |workload: &str| known.iter().any(|own| own.workload == workload);
-    let kept = known.iter().filter(|own| groups.contains_key(own.workload.as_str())).count();
+    let is_known = |workload: &str| known.iter().any(|entry| entry.workload == workload);
+    let kept = known.iter().filter(|entry| groups.contains_key(entry.workload.as_str())).count();
     let mut room = MAX_WORKLOAD_THRESHOLDS.saturating_sub(kept);
     let has_room = |workload: &&str| {
         let listed = is_known(workload) || room > 0;
@@ -278,8 +286,9 @@ fn large<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>, known: &[WorkloadThresho
         .collect()
 }
 
-/// How many of `wanted` pods each group has, by its size; none has less than it has already. Those with the largest remainders get one more.
-fn shares(groups: &[(usize, usize)], wanted: usize) -> Vec<usize> {
+/// Returns how many of `wanted` pods each group gets, by its size; no group gets less than it has already. The groups
+/// with the largest remainders get one more.
+fn share_out(groups: &[(usize, usize)], wanted: usize) -> Vec<usize> {
     let all: usize = groups.iter().map(|(size, _)| size).sum();
     if all == 0 {
         return vec![0; groups.len()];

@@ -31,7 +31,7 @@ fn thresholds_of_workloads_that_are_gone_are_forgotten_first() {
     let mut thresholds = Thresholds::default();
     for (name, share) in ('a'..='d').zip(["30%", "40%", "50%", "60%"]) {
         let pods = workloads(name, 20);
-        thresholds = thresholds.raised(&pods, &Pods::Share(share.to_owned()), None);
+        thresholds = thresholds.raise(&pods, &Pods::Share(share.to_owned()), None);
         assert!(thresholds.workloads.len() <= MAX_WORKLOAD_THRESHOLDS, "{}", thresholds.workloads.len());
         let half = assigned(&thresholds, &pods).len();
         let wanted = Pods::Share(share.to_owned()).count_of(pods.len());
@@ -51,7 +51,7 @@ fn no_pod_goes_back_when_more_workloads_are_large_than_can_be_listed() {
         // Those that were large are small now.
         let pods: Vec<Subject> = old.iter().cloned().chain(workloads(name, 20)).collect();
         let before = assigned(&thresholds, &pods);
-        thresholds = thresholds.raised(&pods, &Pods::Share(share.to_owned()), None);
+        thresholds = thresholds.raise(&pods, &Pods::Share(share.to_owned()), None);
         let after = assigned(&thresholds, &pods);
         let sunk = before.iter().filter(|pod| !after.contains(pod)).count();
         assert_eq!(sunk, 0, "{name}: pods that lose the version");
@@ -70,15 +70,15 @@ fn a_ninth_selector_gives_nobody_the_version_and_takes_it_from_nobody() {
     // A step that was edited leaves its selector behind, so a valid spec can come to a ninth.
     let mut thresholds = Thresholds::default();
     for zone in 0..StepSelector::MAX_SELECTORS {
-        let next = thresholds.raised(&pods, &half, Some(&selector(zone)));
+        let next = thresholds.raise(&pods, &half, Some(&selector(zone)));
         assert!(assigned(&next, &pods).len() > assigned(&thresholds, &pods).len(), "{zone}");
         thresholds = next;
     }
-    let full = thresholds.raised(&pods, &half, Some(&selector(StepSelector::MAX_SELECTORS)));
+    let full = thresholds.raise(&pods, &half, Some(&selector(StepSelector::MAX_SELECTORS)));
     assert_eq!(full, thresholds);
-    assert_eq!(full.with_one(&pods, Some(&selector(StepSelector::MAX_SELECTORS)), |_| true), thresholds);
-    let more = full.raised(&pods, &Pods::Share("100%".to_owned()), Some(&selector(0)));
+    assert_eq!(full.with_judge(&pods, Some(&selector(StepSelector::MAX_SELECTORS)), |_| true), thresholds);
+    let more = full.raise(&pods, &Pods::Share("100%".to_owned()), Some(&selector(0)));
     assert!(assigned(&more, &pods).len() > assigned(&full, &pods).len(), "one that is listed still rises");
-    let all = full.raised(&pods, &Pods::Share("100%".to_owned()), None);
+    let all = full.raise(&pods, &Pods::Share("100%".to_owned()), None);
     assert_eq!(assigned(&all, &pods).len(), pods.len());
 }

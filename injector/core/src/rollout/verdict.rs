@@ -1,29 +1,30 @@
 //! The verdict whether the target is bad, by the numbers.
 //!
-//! Harm to pods with the target is weighed twice. Against chance: the probability that at least k pods are harmed without any cause is below 0.001 ×
-//! 2⁻ᵏ. That they were watched for E pod-seconds and k of them were harmed is a Poisson process; since the probabilities of all k add up to 0.001,
-//! a look after each harm errs in one rollout of a thousand. Against the environment: where pods without the target were harmed too, the probability
-//! that at least this many of the harmed pods have the target by chance is below 0.001. Each harm counts with the share of pods that had the target
-//! then (the log-rank test; Mantel 1966), and how many of them have it has a Poisson binomial distribution.
+//! Harm to pods with the target is weighed twice. Against chance: the probability that at least k pods are harmed
+//! without any cause is below 0.001 × 2⁻ᵏ. That they were watched for E pod-seconds and k of them were harmed is a
+//! Poisson process; since the probabilities of all k add up to 0.001, a look after each harm errs in one rollout of a
+//! thousand. Against the environment: where pods without the target were harmed too, the probability that at least this
+//! many of the harmed pods have the target by chance is below 0.001. Each harm counts with the share of pods that had
+//! the target then (the log-rank test; Mantel 1966), and how many of them have it has a Poisson binomial distribution.
 
 use std::collections::{HashMap, HashSet};
 
 use nudge_api::{BackgroundStatus, EvidenceStatus, Explanation, Reason};
 
 use super::Observation;
-use super::clock::{Millis, seconds};
-use super::evidence::Evidence;
+use super::clock::{Millis, SteadyTime, seconds};
+use super::evidence::{AtRisk, Evidence};
 use super::harm::{Harm, HarmKind};
 use super::probability::{poisson_binomial_tail, poisson_tail};
 
-/// The share of rollouts that may go back by chance.
-const ERROR: f64 = 0.001;
-/// Seconds of a week.
-const WEEK: u64 = 604_800;
+/// The maximum share of rollouts that go back by chance.
+const MAX_ERROR_RATE: f64 = 0.001;
+/// The seconds of a week.
+const WEEK_SECONDS: u64 = 604_800;
 /// The minimum rate at which pods are harmed by chance: one a pod and week.
 const MIN_HARM_RATE: f64 = 1.0 / 604_800.0;
-/// Harm that is less probable by chance holds the rollout.
-const SURPRISE: f64 = 0.05;
+/// The minimum probability of harm by chance at which the rollout is not held.
+const MIN_EXPECTED_PROBABILITY: f64 = 0.05;
 
 /// The verdict of the numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,8 +35,8 @@ pub(super) enum Verdict {
     Inconclusive {
         message: String,
         /// When the numbers may say more although nothing changes.
-        look_again: Option<Millis>,
-        /// Whether so much harm is to be expected: the healthy pods are watched meanwhile.
+        reconcile_at: Option<SteadyTime>,
+        /// Whether this much harm is to be expected by chance: the healthy pods are watched meanwhile.
         expected: bool,
     },
     /// The target is bad.
@@ -44,36 +45,36 @@ pub(super) enum Verdict {
 
 /// The names of both versions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Names<'a> {
+pub(super) struct VersionNames<'a> {
     pub(super) target: &'a str,
     pub(super) current: &'a str,
 }
 
 /// Returns how often a pod is harmed by chance, in a second.
-fn rate(seen: &Observation<'_>) -> f64 {
+fn harm_rate(observation: &Observation<'_>) -> f64 {
     // Less than a pod and week is not enough for a rate: a bad first hour would excuse every version.
     #[allow(clippy::cast_precision_loss)] // numbers of harm and of pod-seconds in two weeks
-    let own_rate = |known: &BackgroundStatus| known.harmed as f64 / known.pod_seconds.max(WEEK) as f64;
-    seen.background.map_or(0.0, own_rate).max(MIN_HARM_RATE)
+    let own_rate = |status: &BackgroundStatus| status.harmed as f64 / status.pod_seconds.max(WEEK_SECONDS) as f64;
+    observation.background.map_or(0.0, own_rate).max(MIN_HARM_RATE)
 }
 
-/// Returns how much of the error may be spent in this part of the evidence: most of it in the first 15 minutes, and all parts together spend no more
-/// than the error.
-pub(super) fn spend(epoch: u32) -> f64 {
-    if epoch <= 1 { 0.9 * ERROR } else { 0.1 * ERROR / f64::from(epoch) / f64::from(epoch - 1) }
+/// Returns how much of the error may be spent in this part of the evidence: most of it in the first 15 minutes, and all
+/// parts together spend no more than the error.
+pub(super) fn error_share(epoch: u32) -> f64 {
+    if epoch <= 1 { 0.9 * MAX_ERROR_RATE } else { 0.1 * MAX_ERROR_RATE / f64::from(epoch) / f64::from(epoch - 1) }
 }
 
-/// Returns the verdict. `window` is how long a step is watched, in seconds.
-pub(super) fn verdict(
+/// Reaches the verdict. `window` is the time for which a step is watched, in seconds.
+pub(super) fn reach_verdict(
     evidence: &Evidence,
-    seen: &Observation<'_>,
-    names: Names<'_>,
+    observation: &Observation<'_>,
+    names: VersionNames<'_>,
     window: u32,
-    now: Millis,
 ) -> Verdict {
+    let now = observation.now.steady;
     let harmed: Vec<&Harm> = evidence.harms().filter(|harm| harm.assigned).collect();
-    let numbers = numbers(evidence);
-    if seen.spec.max_harmed.is_none()
+    let numbers = evidence_status(evidence);
+    if observation.spec.max_harmed.is_none()
         && let Some((harm, why)) = harmed.iter().find_map(|harm| match &harm.kind {
             HarmKind::Reported(why) => Some((harm, why)),
             _ => None,
@@ -82,79 +83,87 @@ pub(super) fn verdict(
         let message = format!("pod {} reported about version {}: {}", harm.name, names.target, why.message);
         return Verdict::Bad(why.reason.explained(message));
     }
-    let Some(first) = harmed.first() else { return newborns(evidence, seen, names) };
+    let Some(first) = harmed.first() else { return judge_newborns(evidence, observation, names) };
     let compares = numbers.unassigned > numbers.unassigned_harmed;
     let patience = 2 * seconds(window);
     let due_at = |harm: &Harm| match compares {
-        _ if harm.is_at_once() => harm.at,
-        true => harm.compared_at(),
+        _ if harm.is_immediate() => harm.at,
+        true => harm.comparison_time(),
         false => harm.at + patience,
     };
-    // Without others to compare with, a pod that was unready and is well again is no evidence. One that restarted is.
+    // Without others to compare with, a pod that was unready and is well again is not evidence. A pod that restarted
+    // is.
     let stays = |harm: &Harm| compares || harm.kind != HarmKind::Unready || !evidence.is_well(&harm.uid);
-    // Until when harm may have begun before the last step.
-    let sudden = if compares { None } else { sudden(evidence, window) };
+    // Harm before this time may have begun before the last step.
+    let sudden = if compares { None } else { sudden_harm_end(evidence, window) };
     let is_due = |harm: &&&Harm| {
-        now >= due_at(harm) && (harm.is_at_once() || stays(harm)) && sudden.is_none_or(|until| harm.at >= until)
+        now >= due_at(harm) && (harm.is_immediate() || stays(harm)) && sudden.is_none_or(|until| harm.at >= until)
     };
     let due: Vec<&Harm> = harmed.iter().filter(is_due).copied().collect();
-    let said = describe_evidence(&numbers, names.target, names.current);
-    let too_many = |harmed: usize| is_too_many(evidence, seen, &numbers, u32::try_from(harmed).unwrap_or(u32::MAX));
+    let description = describe_evidence(&numbers, names.target, names.current);
+    let too_many =
+        |harmed: usize| is_too_many(evidence, observation, &numbers, u32::try_from(harmed).unwrap_or(u32::MAX));
     if too_many(due.len()) && rule_out_environment(evidence, &due, patience, too_many) {
-        return Verdict::Bad(first.kind.reason().explained(said));
+        return Verdict::Bad(first.kind.reason().explained(description));
     }
     let unwell = harmed.iter().filter(|harm| !evidence.is_well(&harm.uid)).count();
     let pending = harmed.iter().any(|harm| now < due_at(harm) && stays(harm));
-    let holds = match seen.spec.max_harmed {
+    let holds = match observation.spec.max_harmed {
         Some(_) => false,
-        None => sudden.is_some() || numbers.unassigned_harmed > 0 || chance(evidence, seen, numbers.harmed) < SURPRISE,
+        None => {
+            sudden.is_some()
+                || numbers.unassigned_harmed > 0
+                || harm_probability(evidence, observation, numbers.harmed) < MIN_EXPECTED_PROBABILITY
+        }
     };
     let late = first.at + patience;
     if pending || (unwell > 0 && (holds || now < late)) {
         let message = format!(
-            "{said}: the version may not be the cause. No more pods get version {} until these are Ready again",
+            "{description}: the version may not be the cause. No more pods get version {} until these are Ready again",
             names.target
         );
         let times = harmed.iter().map(|harm| due_at(harm)).chain([late]).filter(|time| *time > now);
-        return Verdict::Inconclusive { message, look_again: times.min(), expected: !holds };
+        return Verdict::Inconclusive { message, reconcile_at: times.min(), expected: !holds };
     }
-    newborns(evidence, seen, names)
+    judge_newborns(evidence, observation, names)
 }
 
 /// Returns how many pods with the target are harmed by chance, on average.
-fn expected(evidence: &Evidence, seen: &Observation<'_>) -> f64 {
+fn expected_harms(evidence: &Evidence, observation: &Observation<'_>) -> f64 {
     #[allow(clippy::cast_precision_loss)] // pod-seconds of 15 minutes
     let exposure = evidence.exposure_seconds() as f64;
-    exposure * rate(seen)
+    exposure * harm_rate(observation)
 }
 
 /// Returns the probability that at least `harmed` pods with the target are harmed by chance.
-fn chance(evidence: &Evidence, seen: &Observation<'_>, harmed: u32) -> f64 {
-    poisson_tail(expected(evidence, seen), harmed)
+fn harm_probability(evidence: &Evidence, observation: &Observation<'_>, harmed: u32) -> f64 {
+    poisson_tail(expected_harms(evidence, observation), harmed)
 }
 
 /// Returns whether `harmed` pods are too many where `expected` are expected, in this part of the evidence.
 pub(super) fn too_many_by_chance(expected: f64, harmed: u32, epoch: u32) -> bool {
-    poisson_tail(expected, harmed) < spend(epoch) * 0.5_f64.powi(harmed.min(1000).cast_signed())
+    poisson_tail(expected, harmed) < error_share(epoch) * 0.5_f64.powi(harmed.min(1000).cast_signed())
 }
 
-/// Returns whether so many pods may well be harmed by chance.
-pub(super) fn is_expected(evidence: &Evidence, seen: &Observation<'_>, harmed: usize) -> bool {
-    seen.spec.max_harmed.is_none() && chance(evidence, seen, u32::try_from(harmed).unwrap_or(u32::MAX)) >= SURPRISE
+/// Returns whether it is likely enough that `harmed` pods are harmed by chance.
+pub(super) fn is_expected(evidence: &Evidence, observation: &Observation<'_>, harmed: usize) -> bool {
+    observation.spec.max_harmed.is_none()
+        && harm_probability(evidence, observation, u32::try_from(harmed).unwrap_or(u32::MAX))
+            >= MIN_EXPECTED_PROBABILITY
 }
 
-fn is_too_many(evidence: &Evidence, seen: &Observation<'_>, numbers: &EvidenceStatus, harmed: u32) -> bool {
+fn is_too_many(evidence: &Evidence, observation: &Observation<'_>, numbers: &EvidenceStatus, harmed: u32) -> bool {
     if harmed == 0 {
         return false;
     }
-    match &seen.spec.max_harmed {
+    match &observation.spec.max_harmed {
         Some(max) => u64::from(harmed) > max.limit_of(u64::from(numbers.assigned)),
-        None => too_many_by_chance(expected(evidence, seen), harmed, evidence.epoch()),
+        None => too_many_by_chance(expected_harms(evidence, observation), harmed, evidence.epoch()),
     }
 }
 
-/// Returns whether the harm has nothing to do with that of pods without the target: more of the harmed pods have the target than by chance, or enough
-/// of them were harmed long after.
+/// Returns whether the harm has nothing to do with that of pods without the target: more of the harmed pods have the
+/// target than by chance, or enough of them were harmed long after.
 fn rule_out_environment(
     evidence: &Evidence,
     due: &[&Harm],
@@ -169,17 +178,17 @@ fn rule_out_environment(
     let compared = |harm: &Harm| harm.share < 1.0;
     let shares: Vec<f64> = evidence.harms().filter(|harm| compared(harm)).map(|harm| harm.share).collect();
     let count = due.iter().filter(|harm| compared(harm)).count();
-    count > 0 && poisson_binomial_tail(&shares, u32::try_from(count).unwrap_or(u32::MAX)) < ERROR
+    count > 0 && poisson_binomial_tail(&shares, u32::try_from(count).unwrap_or(u32::MAX)) < MAX_ERROR_RATE
 }
 
-/// What harms all pods after a step may have begun while some did not have the target: probes need a while to notice it. Then those that had it
-/// for longer were harmed in at least half the share of those that had just got it; a version that harms them would have done so before. Harm
-/// counts again that begins after the time that is returned.
-fn sudden(evidence: &Evidence, window: u32) -> Option<Millis> {
-    let stepped = evidence.stepped()?;
+/// Returns the time after which harm counts again, if all pods seem to be harmed by something that began before the
+/// last step: probes need a while to notice it. Then the pods that had the target for longer were harmed in at least
+/// half the share of the pods that had just got it; a version that harms them would have done so before.
+fn sudden_harm_end(evidence: &Evidence, window: u32) -> Option<SteadyTime> {
+    let stepped = evidence.trial.as_ref()?.stepped_at?;
     let until = stepped + 2 * seconds(window);
     let first = evidence.harms().find(|harm| harm.assigned && harm.at >= stepped)?;
-    if first.is_at_once() || first.at >= stepped + seconds(window) {
+    if first.is_immediate() || first.at >= stepped + seconds(window) {
         return None;
     }
     let [(longer, longer_harmed), (fresh, fresh_harmed)] = evidence.by_age(stepped, until);
@@ -189,13 +198,13 @@ fn sudden(evidence: &Evidence, window: u32) -> Option<Millis> {
 }
 
 /// Returns the numbers of the evidence.
-pub(super) fn numbers(evidence: &Evidence) -> EvidenceStatus {
+pub(super) fn evidence_status(evidence: &Evidence) -> EvidenceStatus {
     let count = |assigned: bool| {
         let harms = evidence.harms().filter(|harm| harm.assigned == assigned).count();
         u32::try_from(harms).unwrap_or(u32::MAX)
     };
     let (harmed, unassigned_harmed) = (count(true), count(false));
-    let (assigned, unassigned) = evidence.at_risk();
+    let AtRisk { assigned, unassigned } = evidence.at_risk();
     let reasons = || evidence.harms().filter(|harm| harm.assigned).map(|harm| harm.kind.reason());
     EvidenceStatus {
         assigned: assigned + harmed,
@@ -209,7 +218,8 @@ pub(super) fn numbers(evidence: &Evidence) -> EvidenceStatus {
     }
 }
 
-/// Returns the numbers in words, such as: 3 of 40 pods on 1.0.2 became unready (first: web-7d, 12 s after its notification); of 120 on 1.0.1 none.
+/// Returns the numbers in words, such as: 3 of 40 pods on 1.0.2 became unready (first: web-7d, 12 s after its
+/// notification); of 120 on 1.0.1 none.
 pub fn describe_evidence(numbers: &EvidenceStatus, target: &str, current: &str) -> String {
     let verb = match numbers.reason {
         Some(Reason::PodNotReady) => "became unready",
@@ -217,7 +227,7 @@ pub fn describe_evidence(numbers: &EvidenceStatus, target: &str, current: &str) 
         _ if numbers.harmed == 1 => "was harmed",
         _ => "were harmed",
     };
-    let of = |count: u32, all: u32| format!("{count} of {all} {}", if all == 1 { "pod" } else { "pods" });
+    let count_of = |count: u32, all: u32| format!("{count} of {all} {}", if all == 1 { "pod" } else { "pods" });
     let first = numbers.first.as_ref().map_or_else(String::new, |first| {
         let after = match first.after_seconds {
             Some(..0) => ", before its notification was seen".to_owned(),
@@ -231,18 +241,18 @@ pub fn describe_evidence(numbers: &EvidenceStatus, target: &str, current: &str) 
         (all, 0) => format!("of {all} on {current} none"),
         (all, harmed) => format!("of {all} on {current} {harmed}"),
     };
-    format!("{} on {target} {verb}{first}; {others}", of(numbers.harmed, numbers.assigned))
+    format!("{} on {target} {verb}{first}; {others}", count_of(numbers.harmed, numbers.assigned))
 }
 
-/// Returns whether new pods fail with the target.
-fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Verdict {
-    let born = evidence.newborns(seen.pods);
+/// Judges the target by the new pods that fail with it.
+fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>, names: VersionNames<'_>) -> Verdict {
+    let born = evidence.newborns(observation.pods);
     let mut verdict = Verdict::Clear;
     if born.is_empty() {
         return verdict;
     }
     let mut workloads: HashMap<&str, (u32, HashSet<&str>)> = HashMap::new();
-    for pod in seen.pods {
+    for pod in observation.pods {
         let (sisters, templates) = workloads.entry(&pod.workload).or_default();
         *sisters += 1;
         templates.insert(&pod.template);
@@ -254,7 +264,7 @@ fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Ve
         let another = templates.len() > 1;
         let Some(pod) = new.first else { continue };
         if !enough {
-            alone.extend((new.failing_before == 0 && (new.known || !another)).then_some(&pod.name));
+            alone.extend((new.failing_before == 0 && (new.is_template_known || !another)).then_some(&pod.name));
             continue;
         }
         let message = format!(
@@ -265,7 +275,7 @@ fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Ve
             names.target,
             pod.name
         );
-        if new.failing_before == 0 && (new.known || !another) {
+        if new.failing_before == 0 && (new.is_template_known || !another) {
             return Verdict::Bad(Reason::NewPodsFailing.explained(message));
         }
         let message = if new.failing_before > 0 {
@@ -273,9 +283,9 @@ fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Ve
         } else {
             format!("{message}; their template is new, too")
         };
-        verdict = Verdict::Inconclusive { message, look_again: None, expected: false };
+        verdict = Verdict::Inconclusive { message, reconcile_at: None, expected: false };
     }
-    // One of a workload says little, one of each of several as much as several of one.
+    // One new pod of a workload says little; one of each of several workloads says as much as several of one workload.
     if alone.len() < 2 || verdict != Verdict::Clear || born.values().any(|new| new.failing_before > 0) {
         return verdict;
     }

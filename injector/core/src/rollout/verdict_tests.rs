@@ -6,9 +6,10 @@ use nudge_api::{BackgroundStatus, ConfigState, MaxHarmed, Reason, RolloutStage};
 
 use super::probability::poisson_binomial_tail;
 use super::tests::{TestRollout, failure, on_hold, pod, reason, steps};
-use super::verdict::{spend, too_many_by_chance};
-use super::{Evidence, Neighbours, Subject};
+use super::verdict::{error_share, too_many_by_chance};
+use super::{Continuation, Evidence, Neighbours, SteadyTime, Subject};
 use crate::keys::PodUid;
+use crate::pods::{Readiness, Removal};
 
 /// So many of these pods have the version, have taken it, and are watched.
 pub(super) fn at_step(workload: &str, count: usize, step: usize) -> TestRollout {
@@ -78,8 +79,11 @@ fn what_befalls_others_too_is_the_environment() {
         rollout.watch("2", i64::from(at % 4 == 0));
     }
     let held = rollout.watch("2", 120);
-    assert_eq!((reason(&held), held.inconclusive, rollout.assigned("2")), (Some(Reason::Inconclusive), true, 10));
-    let message = held.waits_for.unwrap().message;
+    assert_eq!(
+        (reason(&held), matches!(held.continuation, Continuation::Inconclusive(_)), rollout.assigned("2")),
+        (Some(Reason::Inconclusive), true, 10)
+    );
+    let message = held.continuation.explanation().unwrap().message.clone();
     assert!(message.starts_with("10 of 10 pods on 2 became unready (first: "), "{message}");
     assert!(message.contains("; of 30 on 1 30: the version may not be the cause"), "{message}");
     rollout.pods.iter_mut().for_each(Subject::recover);
@@ -141,8 +145,8 @@ fn without_others_to_compare_with_it_is_held_for_two_windows() {
     }
 }
 
-/// In the last two steps of 40 pods, so many seconds after the last one, pods crash that have the version for longer. Before, or soon after
-/// that step, one did, too.
+/// In the last two steps of 40 pods, so many seconds after the last one, pods crash that have the version for longer.
+/// Before, or soon after that step, one did, too.
 #[test]
 fn what_begins_soon_after_the_last_step_excuses_nothing_that_comes_much_later() {
     for (one_before, after, fails) in [(false, 20, false), (false, 200, true), (true, 200, true)] {
@@ -177,19 +181,22 @@ fn what_begins_soon_after_the_last_step_excuses_nothing_that_comes_much_later() 
 fn what_happens_to_pods_that_are_taken_away_is_no_harm() {
     type Change = fn(&mut Subject);
     let cases: [(&str, Change); 5] = [
-        ("node", |pod| (pod.node_ready, pod.ready, pod.containers_ready) = (false, false, false)),
+        ("node", |pod| {
+            pod.node_ready = false;
+            pod.fall();
+        }),
         ("disrupted", |pod| {
             pod.fall();
-            pod.disrupted = true;
+            pod.removal = Removal::Disrupted;
         }),
         ("reboot", |pod| {
             pod.restarts += 1;
             pod.agent_restarts += 1;
         }),
-        ("gate", |pod| pod.ready = false),
+        ("gate", |pod| pod.lose_readiness(0)),
         ("ended", |pod| {
             pod.fall();
-            pod.ending = true;
+            pod.end(true);
         }),
     ];
     for (name, harm) in cases {
@@ -199,7 +206,8 @@ fn what_happens_to_pods_that_are_taken_away_is_no_harm() {
         assert_eq!(failure(&rollout), None, "{name}");
         rollout.pods.iter_mut().for_each(|pod| {
             pod.recover();
-            (pod.node_ready, pod.disrupted, pod.ending) = (true, false, false);
+            (pod.node_ready, pod.removal) = (true, Removal::None);
+            pod.end(false);
         });
         assert_eq!(rollout.walk("2").last(), Some(&8), "{name}");
     }
@@ -214,7 +222,7 @@ fn what_happens_to_pods_that_are_taken_away_is_no_harm() {
 fn a_broken_pod_that_somebody_deletes_was_harmed() {
     let deletions: [fn(&mut TestRollout, &str); 2] = [
         |rollout, name| rollout.pods.retain(|pod| pod.name != name),
-        |rollout, name| rollout.pods.iter_mut().filter(|pod| pod.name == name).for_each(|pod| pod.ending = true),
+        |rollout, name| rollout.pods.iter_mut().filter(|pod| pod.name == name).for_each(|pod| pod.end(true)),
     ];
     for (delete, after, fails) in [(0, 7, false), (0, 12, true), (1, 7, false), (1, 12, true)] {
         let mut rollout = at_step("web", 8, 2);
@@ -280,7 +288,7 @@ fn where_others_on_the_node_flap_in_the_same_share_the_node_is_blamed() {
     for (others, harmed, blames) in [(4, 4, false), (4, 3, true), (4, 0, true)] {
         let mut rollout = at_step("web", 8, 1);
         let node = rollout.with("2")[0].node.clone();
-        let at = rollout.millis + 20_000;
+        let at = SteadyTime(rollout.millis + 20_000);
         let own = (0..others).map(|other| (other < harmed).then_some(at)).collect();
         rollout.neighbours.insert(node, Neighbours { own, others: Vec::new() });
         one_harmed(&mut rollout, 20, |pod, _| pod.fall());
@@ -299,7 +307,7 @@ fn what_others_on_the_node_do_much_later_excuses_nothing() {
     rollout.watch("2", 2);
     let harmed = |rollout: &TestRollout| rollout.status.rollout.evidence.as_ref().map(|evidence| evidence.harmed);
     assert_eq!(harmed(&rollout), Some(1));
-    let at = rollout.millis + 20_000;
+    let at = SteadyTime(rollout.millis + 20_000);
     let nodes: Vec<String> = rollout.pods.iter().map(|pod| pod.node.clone()).collect();
     for node in nodes {
         rollout.neighbours.insert(node, Neighbours { own: vec![Some(at); 4], others: Vec::new() });
@@ -315,7 +323,7 @@ fn what_happened_while_nobody_looked_is_no_harm_but_holds() {
     let now = rollout.millis / 1000;
     rollout.with("2").into_iter().for_each(|pod| {
         pod.fall();
-        pod.unready_since = Some(now + 5);
+        pod.lose_readiness(now + 5);
     });
     rollout.evidence = Evidence::default();
     let held = rollout.watch("2", 500);
@@ -345,7 +353,7 @@ fn max_harmed_replaces_chance_and_not_the_comparison() {
 /// A new pod of this template, which is not Ready yet.
 fn newborn(number: usize, template: &str) -> Subject {
     let mut new = pod("web", number);
-    (new.was_ready, new.template) = (false, template.to_owned());
+    (new.readiness, new.template) = (Readiness::Never, template.to_owned());
     new.fall();
     new
 }
@@ -360,7 +368,7 @@ fn new_pods_that_do_not_start_are_evidence_if_there_are_two_or_older_ones_starte
         rollout.take();
         rollout.pods.extend((100..100 + count).map(|number| newborn(number, "a")));
         rollout.watch("2", 1);
-        rollout.pods.iter_mut().filter(|pod| !pod.ready).for_each(|pod| pod.restarts = 2);
+        rollout.pods.iter_mut().filter(|pod| !pod.is_ready()).for_each(|pod| pod.restarts = 2);
         rollout.watch("2", 5);
         assert_eq!(failure(&rollout).map(|failure| failure.0), blames.then_some(Reason::NewPodsFailing), "{count}");
     }
@@ -382,7 +390,7 @@ fn one_new_pod_of_each_of_two_workloads_is_as_much_as_two_of_one() {
             for workload in workloads {
                 let new = |number| {
                     let mut new = pod(workload, number);
-                    new.was_ready = false;
+                    new.readiness = Readiness::Never;
                     new.fall();
                     new
                 };
@@ -391,7 +399,7 @@ fn one_new_pod_of_each_of_two_workloads_is_as_much_as_two_of_one() {
             }
         }
         rollout.watch("2", 1);
-        rollout.pods.iter_mut().filter(|pod| !pod.ready).for_each(|pod| pod.restarts = 2);
+        rollout.pods.iter_mut().filter(|pod| !pod.is_ready()).for_each(|pod| pod.restarts = 2);
         rollout.watch("2", 5);
         let failed = failure(&rollout).map(|failure| failure.0);
         assert_eq!(failed, blames.then_some(Reason::NewPodsFailing), "{target:?} {current:?}");
@@ -406,7 +414,7 @@ fn new_pods_of_a_new_template_are_not_the_versions_fault_alone() {
     rollout.take();
     rollout.pods.extend((100..103).map(|number| newborn(number, "b")));
     rollout.watch("2", 1);
-    rollout.pods.iter_mut().filter(|pod| !pod.ready).for_each(|pod| pod.restarts = 2);
+    rollout.pods.iter_mut().filter(|pod| !pod.is_ready()).for_each(|pod| pod.restarts = 2);
     let held = rollout.watch("2", 5);
     assert_eq!((reason(&held), failure(&rollout)), (Some(Reason::Inconclusive), None));
 }
@@ -521,9 +529,10 @@ fn the_page_has_the_numbers_of_the_rule() {
     assert!(suffice(2, 1) - (3 * 3600 + 35 * 60) < 60 && 40 * 300 < suffice(2, 1) && 100 * 540 < suffice(3, 1));
     // All looks together err in one rollout of a thousand.
     says("less than 0.001 × 2⁻ᵏ");
-    let spent: f64 = (1..10_000).map(spend).sum();
+    let spent: f64 = (1..10_000).map(error_share).sum();
     assert!(spent < 0.001 && spent > 0.000_999, "{spent}");
-    // The example of the comparison: 10 of 40 pods have the version, so many of them are harmed, and then one without it.
+    // The example of the comparison: 10 of 40 pods have the version, so many of them are harmed, and then one without
+    // it.
     for (harmed, probability, text) in
         [(5_u32, 0.0014, "the probability is 0.0014"), (6, 0.0002, "the probability is 0.0002")]
     {
@@ -540,17 +549,17 @@ fn a_version_is_assigned_to_all_pods_at_once_where_that_is_asked_for_even_on_hol
     rollout.pods.iter_mut().for_each(Subject::fall);
     rollout.withheld = Some(on_hold());
     rollout.neighbour = Some("keys");
-    rollout.at_once = Some("a key leaked");
+    rollout.override_reason = Some("a key leaked");
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 8);
-    let said = "version 2 is assigned to 8 more pods at once: a key leaked";
-    assert!(rollout.events.iter().any(|event| event.explanation.message == said), "{:?}", rollout.events);
+    let description = "version 2 is assigned to 8 more pods at once: a key leaked";
+    assert!(rollout.events.iter().any(|event| event.explanation.message == description), "{:?}", rollout.events);
 }
 
 #[test]
 fn a_version_that_failed_at_once_waits_for_another_reason_or_a_retry() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
-    rollout.at_once = Some("a key leaked");
+    rollout.override_reason = Some("a key leaked");
     rollout.rest("2");
     rollout.take();
     rollout.watch("2", 10);
@@ -562,20 +571,20 @@ fn a_version_that_failed_at_once_waits_for_another_reason_or_a_retry() {
     rollout.rest("2");
     assert_eq!((rollout.status.state(), rollout.assigned("2")), (ConfigState::Failed, 0));
     rollout.generation += 1;
-    let held = rollout.rest("2").waits_for.unwrap();
+    let held = rollout.rest("2").continuation.explanation().unwrap().clone();
     assert_eq!((rollout.status.state(), rollout.assigned("2")), (ConfigState::Failed, 0), "another change of spec");
     assert!(held.message.ends_with("kubectl nudge retry tries 2 again"), "{}", held.message);
     let failed = rollout.status.clone();
-    rollout.at_once = None;
+    rollout.override_reason = None;
     rollout.rest("2");
     assert_eq!((rollout.status.state(), rollout.assigned("2")), (ConfigState::Failed, 0), "the end of an override");
     rollout.retry();
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 1, "in steps");
-    (rollout.status, rollout.at_once) = (failed, Some("a key leaked"));
+    (rollout.status, rollout.override_reason) = (failed, Some("a key leaked"));
     rollout.rest("2");
     assert_eq!((rollout.status.state(), rollout.assigned("2")), (ConfigState::Failed, 0), "a retry goes out in steps");
-    rollout.at_once = Some("no, really");
+    rollout.override_reason = Some("no, really");
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 8);
 }

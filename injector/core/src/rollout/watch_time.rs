@@ -7,17 +7,17 @@ use nudge_api::Watch;
 use super::Subject;
 use crate::pods::SlowestProbe;
 
-/// The longest time for which a step is watched because of a probe, in seconds. The first one has no such limit.
+/// The maximum time for which a step is watched because of a probe, in seconds. The first step has no such limit.
 const MAX_WATCH_SECONDS: u32 = 300;
 
 /// Returns how long the step is watched that has these pods.
-pub(super) fn watch<'a>(pods: impl Iterator<Item = &'a Subject>, first: bool, min_ready_seconds: u32) -> Watch {
+pub(super) fn watch_time<'a>(pods: impl Iterator<Item = &'a Subject>, first: bool, min_ready_seconds: u32) -> Watch {
     let (mut slowest, mut without): (Option<&SlowestProbe>, Option<&Subject>) = (None, None);
     for pod in pods {
         match &pod.slowest_probe {
             None => without = without.or(Some(pod)),
             Some(probe) => {
-                // Most pods have the same one.
+                // Most pods have the same probe, whose text is costly.
                 let longer = |known: &SlowestProbe| match probe.seconds().cmp(&known.seconds()) {
                     Ordering::Equal => probe != known && probe.to_string() > known.to_string(),
                     order => order == Ordering::Greater,

@@ -6,7 +6,7 @@ use nudge_api::{ConfigState, Day, Hold, Reason, RolloutSpec, Window};
 
 use super::test_scene::{Nature, Scene, USUAL};
 use super::tests::{TestRollout, failure, reason};
-use super::{Effects, Now};
+use super::{Effects, Now, SteadyTime};
 use crate::governance::{Effective, Policies, withheld};
 
 fn millis(time: &str) -> i64 {
@@ -31,7 +31,7 @@ fn sunday(from: &str, to: &str, time: &str) -> Scene {
 /// What its spec says at this moment.
 fn ruled(scene: &mut Scene) {
     let time = Time(Timestamp::from_millisecond(scene.rollout.millis).unwrap());
-    let now = Now { time: &time, steady: scene.rollout.millis };
+    let now = Now { time: &time, steady: SteadyTime(scene.rollout.millis) };
     scene.rollout.withheld = withheld(&Effective::of(&scene.rollout.spec, &Policies::default()), now);
 }
 
@@ -56,7 +56,7 @@ fn a_window_that_closes_in_the_middle_stops_it_and_the_hour_that_comes_again_goe
     let mut scene = sunday("02:20", "02:30", "2026-10-25T00:00:00Z");
     let effects = until(&mut scene, "2026-10-25T00:20:00Z");
     assert_eq!((reason(&effects), scene.exposed), (Some(Reason::OutsideWindow), 0));
-    let message = effects.waits_for.unwrap().message;
+    let message = effects.continuation.explanation().unwrap().message.clone();
     assert!(message.ends_with("2026-10-25 02:20 Europe/Berlin (00:20 UTC)"), "{message}");
     until(&mut scene, "2026-10-25T00:21:00Z");
     assert!(scene.exposed > 0, "it began with the window");
@@ -67,7 +67,7 @@ fn a_window_that_closes_in_the_middle_stops_it_and_the_hour_that_comes_again_goe
     assert!((1..8).contains(&assigned), "{assigned}");
     let effects = until(&mut scene, "2026-10-25T01:20:00Z");
     assert_eq!((scene.rollout.assigned("2"), reason(&effects)), (assigned, Some(Reason::OutsideWindow)));
-    let message = effects.waits_for.unwrap().message;
+    let message = effects.continuation.explanation().unwrap().message.clone();
     assert!(message.ends_with("2026-10-25 02:20 Europe/Berlin (01:20 UTC)"), "{message}");
     while !scene.is_current() {
         second(&mut scene);
@@ -80,7 +80,7 @@ fn what_begins_in_the_hour_that_does_not_exist_begins_when_clocks_have_changed()
     let mut scene = sunday("02:30", "05:00", "2026-03-29T00:50:00Z");
     let effects = until(&mut scene, "2026-03-29T01:00:00Z");
     assert_eq!((reason(&effects), scene.exposed), (Some(Reason::OutsideWindow), 0));
-    let message = effects.waits_for.unwrap().message;
+    let message = effects.continuation.explanation().unwrap().message.clone();
     assert!(message.ends_with("2026-03-29 03:00 Europe/Berlin (01:00 UTC)"), "{message}");
     second(&mut scene);
     assert_eq!(scene.exposed, 1);
@@ -93,7 +93,10 @@ fn a_window_that_does_not_exist_this_time_is_waited_for_a_week_with_a_look_an_ho
     loop {
         ruled(&mut scene);
         let effects = scene.rollout.rest(scene.requested);
-        let Some(next) = effects.look_again.filter(|_| reason(&effects) == Some(Reason::OutsideWindow)) else { break };
+        let Some(SteadyTime(next)) = effects.reconcile_at.filter(|_| reason(&effects) == Some(Reason::OutsideWindow))
+        else {
+            break;
+        };
         assert!(next > scene.rollout.millis && next <= opens);
         scene.rollout.millis = next;
         looks += 1;
@@ -127,7 +130,7 @@ fn outside_of_a_window_it_goes_back_and_takes_an_override() {
     assert_eq!(scene.rollout.assigned("2"), 0);
     // Somebody cannot wait.
     let mut scene = start(Nature::Good);
-    scene.rollout.at_once = Some("outage");
+    scene.rollout.override_reason = Some("outage");
     second(&mut scene);
     assert_eq!(scene.rollout.assigned("2"), 8);
 }
@@ -138,7 +141,7 @@ fn a_hold_ends_by_itself_at_its_second() {
     let until_ = Time("2026-10-25T12:30:00Z".parse().unwrap());
     scene.rollout.spec.hold = Some(Hold { until_time: Some(until_), reason: "audit".to_owned(), protected: false });
     let effects = until(&mut scene, "2026-10-25T12:30:00Z");
-    assert_eq!((reason(&effects), scene.exposed, effects.yields()), (Some(Reason::OnHold), 0, true));
+    assert_eq!((reason(&effects), scene.exposed, effects.continuation.yields()), (Some(Reason::OnHold), 0, true));
     second(&mut scene);
     assert_eq!(scene.exposed, 1);
 }

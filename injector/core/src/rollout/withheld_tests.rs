@@ -17,7 +17,7 @@ fn nothing_begins_and_it_begins_when_it_may() {
         scene.rollout.withheld = Some(withheld(reason_));
         for _ in 0..2_000 {
             let effects = scene.second();
-            assert_eq!((reason(&effects), effects.yields()), (Some(reason_), true));
+            assert_eq!((reason(&effects), effects.continuation.yields()), (Some(reason_), true));
         }
         assert_eq!((scene.exposed, failure(&scene.rollout)), (0, None));
         assert_eq!(scene.rollout.status.target_version.as_deref(), Some("2"), "it is visible");
@@ -69,7 +69,7 @@ fn the_way_back_and_an_override_do_not_wait() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);
     scene.rollout.withheld = Some(withheld(Reason::AwaitingApproval));
     scene.watch(30);
-    scene.rollout.at_once = Some("outage");
+    scene.rollout.override_reason = Some("outage");
     scene.second();
     assert_eq!(scene.rollout.assigned("2"), 8);
     scene.passes(USUAL);
@@ -109,7 +109,7 @@ fn a_config_that_is_deleted_and_made_again_has_no_first_version_for_its_pods() {
         rollout.pods[0].runs = Some("1".to_owned());
         rollout.withheld = Some(withheld(why));
         assert_eq!((reason(&rollout.rest("2")), rollout.assigned("2")), (Some(why), 0), "{why}");
-        rollout.at_once = Some("outage");
+        rollout.override_reason = Some("outage");
         rollout.rest("2");
         assert_eq!(rollout.status.current_version.as_deref(), Some("2"), "{why}");
     }

@@ -1,4 +1,5 @@
-//! The first version of a config whose ConfigMap existed before. The control plane and `kubectl nudge baseline` make the same version.
+//! The first version of a config whose ConfigMap existed before. The control plane and `kubectl nudge baseline` make
+//! the same version.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
@@ -51,7 +52,8 @@ pub fn first_version(plain: ConfigMap, config: &str, name: &str) -> ConfigMap {
     version
 }
 
-/// Returns names for the object, to be tried in this order: where something else has the first, the second is made of the content's digest.
+/// Returns names for the object, to be tried in this order: where something else has the first, the second is made of
+/// the content's digest.
 pub fn first_names(plain: &ConfigMap, config: &str) -> [String; 2] {
     let name = format!("{config}-{FIRST_VERSION}");
     let digest = part_digest(&contents_of(plain.data.clone(), plain.binary_data.clone()), None);

@@ -23,7 +23,7 @@ use crate::analysis::rehearsal;
 use crate::identity::Identity;
 use crate::keys::{PartMeta, PodUid};
 use crate::pods::PodState;
-use crate::rollout::{MAX_RELEASES_BYTES, Subject, Thresholds, fitting};
+use crate::rollout::{MAX_RELEASES_BYTES, Subject, Thresholds, fit_releases};
 
 const MOST: usize = 64 * 1024;
 
@@ -99,7 +99,7 @@ fn thresholds(name: &str) -> Thresholds {
             Subject::of(Arc::new(pod), "shop", Identity::of_uid("uid"), true)
         })
         .collect();
-    Thresholds::default().raised(&pods, &Pods::Share("50%".to_owned()), None)
+    Thresholds::default().raise(&pods, &Pods::Share("50%".to_owned()), None)
 }
 
 /// The largest status with these parts of each version.
@@ -198,7 +198,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
             content: "0".repeat(24),
         })
         .collect();
-    status.releases = fitting((0..Release::MAX_RELEASES).map(release).collect(), MAX_RELEASES_BYTES);
+    status.releases = fit_releases((0..Release::MAX_RELEASES).map(release).collect(), MAX_RELEASES_BYTES);
     status
 }
 
@@ -228,7 +228,7 @@ fn usual_release(number: usize) -> Release {
 #[test]
 fn twenty_releases_as_most_are_fit() {
     let releases: Vec<Release> = (1..=Release::MAX_RELEASES).map(usual_release).collect();
-    assert_eq!(fitting(releases.clone(), MAX_RELEASES_BYTES), releases);
+    assert_eq!(fit_releases(releases.clone(), MAX_RELEASES_BYTES), releases);
 }
 
 /// The bytes of each field of the status as JSON, of `internal` field by field.

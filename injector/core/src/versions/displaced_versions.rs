@@ -54,7 +54,8 @@ pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
     10 * taken.versions >= 9 * MAX_VERSIONS || !taken.and(Room::ONE).and(Room::ONE).is_within(Room::WHOLE)
 }
 
-/// Returns the version that the config is to have: what `spec.version` names, or the current one, or the first that needs no consent.
+/// Returns the version that the config is to have: what `spec.version` names, or the current one, or the first that
+/// needs no consent.
 pub(crate) fn wish<'a>(
     named: Option<&'a str>,
     current: Option<&'a str>,
@@ -64,7 +65,8 @@ pub(crate) fn wish<'a>(
     named.or(current).or_else(first)
 }
 
-/// Returns what the status remembers of a version that was sealed; `None` for one of a source, whose name is the digest of its content.
+/// Returns what the status remembers of a version that was sealed; `None` for one of a source, whose name is the digest
+/// of its content.
 pub(super) fn record(sealed: &VersionStatus) -> Option<RetiredVersion> {
     let version = sealed.version.clone();
     let digests = sealed.parts.iter().map(|part| part.digest.clone()).collect();
@@ -134,8 +136,8 @@ impl Occupancy {
         first(true).or_else(|| first(false).filter(|_| !only_unmarked))
     }
 
-    /// Takes out those that have to give way, so that all others and what is remembered of those fit, and returns them. Each would be
-    /// refused if it was to be sealed again.
+    /// Takes out those that have to give way, so that all others and what is remembered of those fit, and returns them.
+    /// Each would be refused if it was to be sealed again.
     pub(super) fn displace(&mut self) -> Vec<Occupant> {
         let (mut displaced, before) = (Vec::<Occupant>::new(), self.occupants.clone());
         loop {

@@ -1,5 +1,6 @@
-//! The versions that the history limit deletes: only those that `kubectl nudge` and sources created, and none that may still be needed. Secret
-//! versions of a source whose Secret is gone for long go without a limit, and so do those that were never sealed.
+//! The versions that the history limit deletes: only those that `kubectl nudge` and sources created, and none that may
+//! still be needed. Secret versions of a source whose Secret is gone for long go without a limit, and so do those that
+//! were never sealed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,12 +12,12 @@ use super::source_name::is_of_source;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
 
-/// By how much a version of a source must be older than another one until it counts as one that nobody will seal: far longer than a version
-/// takes from its first object to its seal.
+/// By how much a version of a source must be older than another one until it counts as one that nobody will seal: far
+/// longer than a version takes from its first object to its seal.
 const SUPERSEDED: i64 = 600;
 
-/// Returns the versions to delete, oldest first, with their objects. `last` is the last version of a source whose Secret is gone for long. `named`
-/// are the objects that workloads' templates name.
+/// Returns the versions to delete, oldest first, with their objects. `last` is the last version of a source whose
+/// Secret is gone for long. `named` are the objects that workloads' templates name.
 pub fn to_prune(
     config: &VersionedConfig,
     parts: &[Arc<PartMeta>],
@@ -43,7 +44,8 @@ pub fn to_prune(
     surplus.map(|sealed| (sealed.version.clone(), sealed.parts.clone())).collect()
 }
 
-/// Returns the versions of which newer ones of the same maker fill the limit. Versions of sources have a limit of their own.
+/// Returns the versions of which newer ones of the same maker fill the limit. Versions of sources have a limit of their
+/// own.
 fn surplus<'a>(
     config: &VersionedConfig,
     parts: &[Arc<PartMeta>],
@@ -73,8 +75,8 @@ pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>], last: 
     !surplus(config, parts, last, &may_prune(config, parts, last)).is_empty() || !never_sealed(config, parts).is_empty()
 }
 
-/// Versions of sources that are not sealed, and will not be: because they break a rule, but for the newest of these, which is not made again
-/// while it is known; and because newer ones stand while nobody can judge them.
+/// Versions of sources that are not sealed, and will not be: because they break a rule, but for the newest of these,
+/// which is not made again while it is known; and because newer ones stand while nobody can judge them.
 fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<VersionStatus> {
     let invalid = config.status.iter().flat_map(|status| &status.invalid);
     let mut names: Vec<&str> =
@@ -104,7 +106,8 @@ fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<Versio
     names.into_iter().map(version).filter(|refused| !refused.parts.is_empty()).collect()
 }
 
-/// Versions of sources that are neither sealed nor refused, where a newer one like them was made long after them, oldest first.
+/// Versions of sources that are neither sealed nor refused, where a newer one like them was made long after them,
+/// oldest first.
 fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&'a str> {
     let Some(status) = &config.status else { return Vec::new() };
     let mut made: BTreeMap<&str, i64> = BTreeMap::new();

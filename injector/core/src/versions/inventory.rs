@@ -1,5 +1,5 @@
-//! The versions of a config together: what became complete is sealed, what is sealed stays so while there is room, what is gone is retired, and
-//! objects that do not belong to a version are named.
+//! The versions of a config together: what became complete is sealed, what is sealed stays so while there is room, what
+//! is gone is retired, and objects that do not belong to a version are named.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -53,8 +53,8 @@ pub struct Inventory {
     pub invalid: Vec<InvalidVersion>,
 }
 
-/// Surveys `parts`, the objects with the config's label. Nothing is concluded from the absence of an object of a kind that is `unseen`.
-/// `named` is what `spec.version` names.
+/// Surveys `parts`, the objects with the config's label. Nothing is concluded from the absence of an object of a kind
+/// that is `unseen`. `named` is what `spec.version` names.
 #[allow(clippy::too_many_arguments)] // all that is known of one config
 pub fn inventory(
     status: &VersionedConfigStatus,
@@ -83,7 +83,7 @@ pub fn inventory(
         let taken = sealed.parts.iter().any(is_taken);
         inventory.review(sealed, &objects, facts, unseen, taken, seals);
     }
-    // What has come first is sealed first; the name decides between those of one second.
+    // The versions that came first are sealed first; the name decides between versions of the same second.
     let mut candidates: Vec<Candidate<'_>> =
         by_version.into_iter().map(|(version, objects)| Candidate { version, objects }).collect();
     candidates.sort_by(|one, other| (one.created(), one.version).cmp(&(other.created(), other.version)));
@@ -98,7 +98,7 @@ pub fn inventory(
     inventory.give_way(&displaced);
     no_room.extend(displaced);
     no_room.extend(sealing.seal_all(&others, false, &mut inventory, &mut occupancy));
-    // By what is sealed in the end, so that the next look says the same.
+    // This follows from what is sealed in the end, so that the next pass says the same.
     if let Some(version) = wish(named, current, &inventory.sealed) {
         occupancy.need(version);
     }
@@ -127,7 +127,7 @@ impl Candidate<'_> {
     }
 }
 
-/// The conditions under which candidates are sealed at one look.
+/// The conditions under which candidates are sealed in one pass.
 struct Sealing<'a> {
     status: &'a VersionedConfigStatus,
     facts: &'a Facts,
@@ -197,7 +197,8 @@ impl Sealing<'_> {
         retired.is_some() && self.status.current_version.as_deref() == Some(version)
     }
 
-    /// Returns what makes a version current whose creator may not do that. To name such a version is consent where its content was known before.
+    /// Returns what makes a version current whose creator may not do that. To name such a version is consent where its
+    /// content was known before.
     fn consent(&self, version: &str, retired: Option<&RetiredVersion>) -> Consent {
         let was_named = self.status.desired_version.as_deref() == Some(version);
         if self.named == Some(version) && (was_named || retired.is_none()) {
@@ -207,7 +208,8 @@ impl Sealing<'_> {
         }
     }
 
-    /// Returns whether the version follows the rules of `spec.validation`. A version that was sealed before has passed the rules of that time.
+    /// Returns whether the version follows the rules of `spec.validation`. A version that was sealed before has passed
+    /// the rules of that time.
     fn passes(&self, sealed: &VersionStatus, inventory: &mut Inventory) -> bool {
         let version = sealed.version.as_str();
         if inventory.retired(version).is_some() {
@@ -225,7 +227,8 @@ impl Sealing<'_> {
 /// The versions that objects are part of, by kind and name of the object.
 type ObjectNames = HashMap<(PartKind, String), String>;
 
-/// Returns why none of these objects can be sealed as this version: a name stays with its version, because nodes may hold the old bytes under it.
+/// Returns why none of these objects can be sealed as this version: a name stays with its version, because nodes may
+/// hold the old bytes under it.
 fn foreign(names: &ObjectNames, version: &str, objects: &[Arc<PartMeta>]) -> Option<String> {
     objects.iter().find_map(|object| {
         let other = names.get(&(object.kind, object.name.clone()))?;
@@ -266,7 +269,7 @@ impl Inventory {
         self.others.insert(version.to_owned(), seal_check);
     }
 
-    /// Takes these out of the sealed versions. They are remembered like deleted ones.
+    /// Takes these versions out of the sealed ones. They are remembered like deleted versions.
     fn give_way(&mut self, displaced: &[Occupant]) {
         for occupant in displaced {
             let place = self.sealed.iter().position(|sealed| sealed.version == occupant.version);
@@ -283,7 +286,8 @@ impl Inventory {
         self.retired.extend(record(sealed));
     }
 
-    /// Looks at a sealed version again. `taken`: an object with a name of it has the labels of another version.
+    /// Checks a sealed version again. `taken` is whether an object with the name of one of its parts has the labels of
+    /// another version.
     fn review(
         &mut self,
         sealed: &VersionStatus,
@@ -309,7 +313,7 @@ impl Inventory {
             if object.uid == part.uid {
                 continue;
             }
-            // It was deleted and put back. With the same content it is the same version.
+            // The object was deleted and put back. With the same content it is the same version.
             let Some(facts) = facts_of(facts, object) else {
                 self.unread.push((object.kind, object.name.clone()));
                 continue;
@@ -333,7 +337,8 @@ impl Inventory {
             ));
         }
         for object in objects.iter().filter(|object| !own.contains(&(object.kind, object.name.clone()))) {
-            // A single-object version that is put back under another name is judged anew below, once the old one is retired.
+            // A single-object version that is put back under another name is judged anew below, once the old one is
+            // retired.
             if missing < count {
                 let name = object_name(object.kind, &object.name);
                 self.conflicts.push(format!(
@@ -342,7 +347,8 @@ impl Inventory {
                 ));
             }
         }
-        // While one of its names is taken it is remembered: otherwise the one who took it would only have to wait.
+        // While one of its names is taken the version is remembered: otherwise the user who took it would only have to
+        // wait.
         if missing == count && !taken {
             self.retire(&sealed);
             return;

@@ -1,8 +1,9 @@
-//! The mark of a part whose maker may update the ConfigMap of the config's name: only such a part becomes current without anybody
-//! setting `spec.version` to it.
+//! The mark of a part whose maker may update the ConfigMap of the config's name: only such a part becomes current
+//! without anybody setting `spec.version` to it.
 //!
-//! The webhook makes it, and the controller believes no other: a [note](crate::signed_notes) about all that the part is. On another part, with other
-//! content, it is worth nothing. Its time says nothing: versions become current with a clock that is off, too.
+//! The webhook makes it, and the controller believes no other: a [note](crate::signed_notes) about all that the part
+//! is. On another part, with other content, it is worth nothing. Its time says nothing: versions become current with a
+//! clock that is off, too.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ use super::digest::part_digest;
 use crate::derived_keys::NoteKey;
 use crate::signed_notes::{self, Clock};
 
-/// Returns the mark of a part that is created now. `None` where its name is not known yet, because the API server is to generate it.
+/// Returns the mark of a part that is created now. `None` where its name is not known yet, because the API server is to
+/// generate it.
 pub fn mark<V: AsRef<[u8]>>(
     key: &NoteKey,
     (kind, namespace): (PartKind, &str),

@@ -1,8 +1,9 @@
-//! Who created a part of a version, as admission saw it: a [note](crate::signed_notes) about all that the part is, and about who set the spec of the
-//! source that made it, where it says so.
+//! Who created a part of a version, as admission saw it: a [note](crate::signed_notes) about all that the part is, and
+//! about who set the spec of the source that made it, where it says so.
 //!
-//! The webhook writes it and removes what users wrote there. On another part, or with other content, it is worth nothing. A part whose webhook
-//! was away has none, or one that somebody else has got for it before: it must be as old as the part.
+//! The webhook writes it and removes what users wrote there. On another part, or with other content, it is worth
+//! nothing. A part whose webhook was away has none, or one that somebody else has got for it before: it must be as old
+//! as the part.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,8 @@ use crate::signed_notes::{self, Clock};
 /// The maximum length of a user's name. A name that is longer, or can't be shown in one line, counts as unknown.
 pub const AUTHOR_BYTES: usize = 512;
 
-/// Returns the annotation that says that this user creates the part now. `None` where the part's name, or the user, can't be said.
+/// Returns the annotation that says that this user creates the part now. `None` where the part's name, or the user,
+/// can't be said.
 pub fn made_by<V: AsRef<[u8]>>(
     key: &NoteKey,
     (kind, namespace): (PartKind, &str),

@@ -1,4 +1,5 @@
-//! The facts about a part's content that are needed to seal its version: taken from the whole object once, without keeping a value.
+//! The facts about a part's content that are needed to seal its version: taken from the whole object once, without
+//! keeping a value.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -68,7 +69,8 @@ impl PartFacts {
         Self::new(PartKind::Secret, &object.metadata, object.immutable, &content, keys)
     }
 
-    /// Returns what the status holds of the object as part `number` of the version: the bare digest of a ConfigMap, the seal of a Secret.
+    /// Returns what the status holds of the object as part `number` of the version: the bare digest of a ConfigMap, the
+    /// seal of a Secret.
     pub(super) fn digest(&self, seals: &Seals, version: &str, number: usize) -> String {
         self.plain.clone().unwrap_or_else(|| seals.seal(version, number, &self.keyed))
     }

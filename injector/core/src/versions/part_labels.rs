@@ -1,6 +1,7 @@
 //! The labels and annotations of a part: its config, its version, and its number among the parts of the version.
 //!
-//! Admission and sealing read them here, so that both judge an object alike. A number has one spelling: `1`, not `01` or `+1`.
+//! Admission and sealing read them here, so that both judge an object alike. A number has one spelling: `1`, not `01`
+//! or `+1`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_protocol::{ConfigName, NameError, VersionName, labels};
@@ -10,7 +11,8 @@ pub const MAX_PARTS: usize = 16;
 /// The maximum of characters of a value that an error repeats.
 const MAX_QUOTED: usize = 40;
 
-/// The reason why an object can't be part of a version. The message names the label or annotation; the caller names the object and the way out.
+/// The reason why an object can't be part of a version. The message names the label or annotation; the caller names the
+/// object and the way out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartLabelsError {
     /// The config's name breaks its rule.
@@ -101,8 +103,8 @@ impl PartLabels {
 }
 
 /// Returns a number from 1 to `most`, without a sign, blanks or leading zeros.
-fn number(text: &str, most: usize) -> Option<usize> {
-    let number = text.parse().ok().filter(|number| (1..=most).contains(number))?;
+fn number(text: &str, max: usize) -> Option<usize> {
+    let number = text.parse().ok().filter(|number| (1..=max).contains(number))?;
     (number.to_string() == text).then_some(number)
 }
 

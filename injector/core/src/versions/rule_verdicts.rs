@@ -1,4 +1,5 @@
-//! The verdicts about contents by `spec.validation`: each is made once, for one content and one set of rules, before the version is sealed.
+//! The verdicts about contents by `spec.validation`: each is made once, for one content and one set of rules, before
+//! the version is sealed.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +46,7 @@ pub struct Judging<'a> {
 }
 
 impl Judging<'_> {
-    /// As without any rules.
+    /// The judging of a config without rules.
     pub const NONE: Judging<'static> = Judging { rules: RulesState::None, verdicts: &Verdicts::new() };
 
     /// Returns the digest of the rules, if the version was judged by them and follows them.
@@ -98,8 +99,8 @@ pub(super) fn judge(
             None => None,
         },
     };
-    // What was said of it stays until it is judged anew.
-    let invalid = status.invalid.iter().find(|known| known.version == version).cloned();
+    // The record of the version stays until the version is judged anew.
+    let invalid = status.invalid.iter().find(|record| record.version == version).cloned();
     let objects = parts.iter().map(|part| (part.kind, part.name.clone())).collect();
     let unjudged = Some(Unjudged { version: version.to_owned(), objects, content });
     Some(Judgement { held: SealCheck::Unjudged(why), invalid, unjudged })
@@ -107,8 +108,8 @@ pub(super) fn judge(
 
 /// Returns the digest of the content of these parts.
 fn content_of(parts: &[PartStatus]) -> String {
-    let all: Vec<&str> = parts.iter().map(|part| part.digest.as_str()).collect();
-    hex(&digest(&SHA256, all.join("\n").as_bytes()).as_ref()[..DIGEST_BYTES / 2])
+    let digests: Vec<&str> = parts.iter().map(|part| part.digest.as_str()).collect();
+    hex(&digest(&SHA256, digests.join("\n").as_bytes()).as_ref()[..DIGEST_BYTES / 2])
 }
 
 /// Returns the verdict about this content by these rules, if there is one.
@@ -117,11 +118,12 @@ fn verdict<'a>(
     status: &'a VersionedConfigStatus,
     (version, content, rules): (&str, &str, &str),
 ) -> Option<Result<(), &'a str>> {
-    let made = judging.verdicts.get(version);
-    let made = made.filter(|made| made.content == content && made.rules == rules);
-    let made = made.map(|made| made.message.as_deref().map_or(Ok(()), Err));
-    let is_it = |known: &&InvalidVersion| known.version == version && known.content == content && known.rules == rules;
-    made.or_else(|| status.invalid.iter().find(is_it).map(|known| Err(known.message.as_str())))
+    let verdict = judging.verdicts.get(version);
+    let verdict = verdict.filter(|verdict| verdict.content == content && verdict.rules == rules);
+    let verdict = verdict.map(|verdict| verdict.message.as_deref().map_or(Ok(()), Err));
+    let is_about_this =
+        |record: &&InvalidVersion| record.version == version && record.content == content && record.rules == rules;
+    verdict.or_else(|| status.invalid.iter().find(is_about_this).map(|record| Err(record.message.as_str())))
 }
 
 /// Returns the record of a version that breaks a rule.
@@ -135,18 +137,20 @@ fn record(version: &str, content: &str, rules: &str, message: &str) -> InvalidVe
     }
 }
 
-/// Returns the records that the status keeps: the newest, and that of the version that `spec.version` names. Earlier records are older.
+/// Returns the records that the status keeps: the newest, and that of the version that `spec.version` names. Earlier
+/// records are older.
 pub(super) fn bounded(
-    mut all: Vec<InvalidVersion>,
+    mut records: Vec<InvalidVersion>,
     before: &[InvalidVersion],
     named: Option<&str>,
 ) -> Vec<InvalidVersion> {
-    all.sort_by_key(|one| before.iter().position(|known| known.version == one.version).unwrap_or(before.len()));
-    while all.len() > InvalidVersion::MAX_INVALID {
-        let oldest = all.iter().position(|one| named != Some(one.version.as_str())).unwrap_or_default();
-        all.remove(oldest);
+    let place = |version: &str| before.iter().position(|old| old.version == version).unwrap_or(before.len());
+    records.sort_by_key(|record| place(&record.version));
+    while records.len() > InvalidVersion::MAX_INVALID {
+        let oldest = records.iter().position(|record| named != Some(record.version.as_str())).unwrap_or_default();
+        records.remove(oldest);
     }
-    all
+    records
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The seals of a config, which its status holds in place of the contents of Secret parts.
 //!
-//! A seal is an HMAC under a key of this one config, over the version, the part's number and the content. Equal contents in two configs, two versions
-//! or two parts have seals that have nothing in common, so without the key a seal says nothing about a content. The key follows from the content key
-//! by HKDF (RFC 5869) with the namespace, the name and the identity of the config, so a copied identity gives no other config the same key.
+//! A seal is an HMAC under a key of this one config, over the version, the part's number and the content. Equal
+//! contents in two configs, two versions or two parts have seals that have nothing in common, so without the key a seal
+//! says nothing about a content. The key follows from the content key by HKDF (RFC 5869) with the namespace, the name
+//! and the identity of the config, so a copied identity gives no other config the same key.
 
 use std::collections::BTreeMap;
 
@@ -43,13 +44,14 @@ impl Seals {
         &self.content_key
     }
 
-    /// Returns the key of notices about this config by holders of the content key. No seal has a message like the one that this key is derived by,
-    /// which has a zero byte.
+    /// Returns the key of notices about this config by holders of the content key. No seal has a message like the one
+    /// that this key is derived by, which has a zero byte.
     pub(super) fn notice_key(&self) -> &hmac::Key {
         &self.own
     }
 
-    /// Returns a tag of this config. The second field of the message is a digest, and in that of a seal a number, so none is the other.
+    /// Returns a tag of this config. The second field of the message is a digest, and in that of a seal a number, so
+    /// none is the other.
     pub(super) fn tag(&self, message: &[u8]) -> Vec<u8> {
         hmac::sign(&self.own, message).as_ref().to_vec()
     }

@@ -1,5 +1,5 @@
-//! Names of versions that a source makes: digests of their contents. Sealing checks them, so such a name never stands for anything else,
-//! and nothing need be remembered of a deleted one.
+//! Names of versions that a source makes: digests of their contents. Sealing checks them, so such a name never stands
+//! for anything else, and nothing need be remembered of a deleted one.
 
 use nudge_api::PartKind;
 use nudge_protocol::hex::hex;
@@ -11,8 +11,8 @@ use super::seal::Seals;
 
 /// The beginning of the names of versions that a source makes. No other version can be sealed under such a name.
 pub const SOURCE_PREFIX: &str = "src-";
-/// Bytes of a digest in a name: enough that nobody finds two contents with one name, whatever content is made for that. A name has 63 characters
-/// at most, so no more than 29 have room beside the prefixes.
+/// Bytes of a digest in a name: enough that nobody finds two contents with one name, whatever content is made for that.
+/// A name has 63 characters at most, so no more than 29 have room beside the prefixes.
 const NAME_BYTES: usize = 20;
 
 /// Returns whether a source makes versions of this name.

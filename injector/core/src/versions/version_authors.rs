@@ -1,4 +1,5 @@
-//! Who made a sealed version: the creators of its parts, and who set the spec of the source that made it, as what was read of them says.
+//! The authors of a sealed version: the creators of its parts, and the user who set the spec of the source that made
+//! it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) fn authors(
             unread.push((part.kind, part.name.clone()));
             continue;
         };
-        // Of the content that was sealed, and no other.
+        // The author of another content is not an author of the version.
         let author = facts.author.clone().filter(|_| facts.is_sealed(&sealed.digest, seals, &version.version, number));
         // The author's note is about the setter's, too. In a version that no source has made, it is a copy.
         let setter = facts.setter.clone().filter(|_| author.is_some() && of_source);

@@ -129,7 +129,7 @@ impl Authentication {
             return Err(NOT_LISTED);
         }
         match self.index.pod(&PodKey::new(&**namespace, &**name)).filter(|entry| entry.state.uid == *uid) {
-            Some(entry) if entry.state.finished => Err(Refusal::Unauthorized("the pod has finished")),
+            Some(entry) if entry.state.is_finished() => Err(Refusal::Unauthorized("the pod has finished")),
             Some(_) if !self.index.has_account(namespace, service_account, account_uid) => Err(NO_ACCOUNT),
             entry => entry.ok_or(GONE),
         }

@@ -1,5 +1,6 @@
 //! Pods and service accounts that the index does not have, or no more.
 
+use nudge_core::pods::{PodPhase, PodState};
 use nudge_server::slots::Peer;
 
 use super::claims::Claims;
@@ -34,7 +35,7 @@ async fn a_pod_that_is_not_there_is_waited_for_and_one_that_is_gone_is_refused()
     assert!(found.as_mut().now_or_never().is_none());
     fixture.index.put_pod(pod("new", &["shop"]));
     assert_eq!(found.await.unwrap().state.uid.as_str(), "new");
-    fixture.index.put_pod(PodState { finished: true, ..pod("new", &["shop"]) });
+    fixture.index.put_pod(PodState { phase: PodPhase::Finished, ..pod("new", &["shop"]) });
     assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(Refusal::Unauthorized(_))));
     fixture.index.set_enabled([].into());
     assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(Refusal::NotEnabled(_))));

@@ -1,5 +1,6 @@
 //! Pods whose service account a config does not list.
 
+use nudge_core::pods::{PodState, UpdateMode};
 use nudge_protocol::hub::HubReason;
 
 use crate::fixtures::*;
@@ -36,7 +37,7 @@ async fn a_pod_of_another_service_account_gets_nothing_but_the_reason() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_keeps_what_it_was_born_with_is_not_admitted_by_that() {
     let mut fixture = Fixture::with_one();
-    fixture.index.put_pod(PodState { by_restart: true, ..pod("u", &["shop"]) });
+    fixture.index.put_pod(PodState { update_mode: UpdateMode::ByRestart, ..pod("u", &["shop"]) });
     let head = fixture.head(PollRequest::default()).await;
     fixture.admit("shop", &["worker"]);
     let head = fixture.head(after(&head)).await;

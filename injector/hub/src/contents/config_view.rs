@@ -11,7 +11,7 @@ use nudge_core::config::is_importing;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
-use nudge_core::rollout::{assigned_version, is_same};
+use nudge_core::rollout::{assigned_version, is_same_content};
 use nudge_protocol::hub::{HubProblem, HubReason, PollRequest, ReportRequest};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use nudge_protocol::{ConfigName, VersionName};
@@ -153,10 +153,10 @@ fn view_until_restart(
     config: &VersionedConfig,
     copy: Option<AgentCopy<'_>>,
 ) -> Option<ConfigView> {
-    let (status, copy) = (config.status.as_ref()?, copy.filter(|_| pod.by_restart)?);
+    let (status, copy) = (config.status.as_ref()?, copy.filter(|_| pod.is_by_restart())?);
     let version = assigned_version(status, Identity::of(config), pod)?;
     let is_of_other_config = !copy.uid.is_empty() && copy.uid != config.metadata.uid.as_deref().unwrap_or_default();
-    if is_of_other_config || is_same(status, copy.version.as_str(), version) {
+    if is_of_other_config || is_same_content(status, copy.version.as_str(), version) {
         return None;
     }
     let content = Content { block: Bytes::new(), sha256: copy.sha256.to_owned(), secrets: Vec::new() };

@@ -22,10 +22,10 @@ pub(super) fn remaining_delay(config: &VersionedConfig, pod: &PodState, elapsed:
     );
     let period = match config.spec.rollout.rollback_spread_seconds {
         Some(seconds) => Duration::from_secs(seconds.into()),
-        None if pod.in_place => (DEFAULT_PERIOD_PER_POD * status.pods.total).min(MAX_DEFAULT_PERIOD),
+        None if pod.is_in_place() => (DEFAULT_PERIOD_PER_POD * status.pods.total).min(MAX_DEFAULT_PERIOD),
         None => Duration::ZERO,
     };
-    if !is_return || period.is_zero() || !pod.ready || !pod.containers_ready {
+    if !is_return || period.is_zero() || !pod.is_ready() || !pod.containers_ready {
         return None;
     }
     let share = f64::from(pod_number(Identity::of(config), pod.uid.as_str())) / f64::from(u32::MAX);
@@ -36,6 +36,7 @@ pub(super) fn remaining_delay(config: &VersionedConfig, pod: &PodState, elapsed:
 mod tests {
     use nudge_api::{VersionedConfigSpec, VersionedConfigStatus};
     use nudge_core::keys::PodUid;
+    use nudge_core::pods::{Readiness, UpdateMode};
 
     use super::*;
 
@@ -49,7 +50,7 @@ mod tests {
         config.spec.rollout.rollback_spread_seconds = Some(10);
         let pod = |number: u32| PodState {
             uid: PodUid::new(&format!("pod-{number}")).unwrap(),
-            ready: true,
+            readiness: Readiness::Ready,
             containers_ready: true,
             ..PodState::default()
         };
@@ -77,9 +78,9 @@ mod tests {
         let longest = |config: &VersionedConfig, in_place| {
             let pod = |number: u32| PodState {
                 uid: PodUid::new(&format!("pod-{number}")).unwrap(),
-                ready: true,
+                readiness: Readiness::Ready,
                 containers_ready: true,
-                in_place,
+                update_mode: if in_place { UpdateMode::InPlace } else { UpdateMode::Live },
                 ..PodState::default()
             };
             (0..100).filter_map(|number| remaining_delay(config, &pod(number), Duration::ZERO)).max()

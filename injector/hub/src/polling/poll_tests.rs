@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use nudge_api::RolloutStage;
+use nudge_core::pods::{PodState, Readiness, UpdateMode};
 
 use crate::fixtures::*;
 
@@ -110,7 +111,7 @@ async fn agents_are_sent_away_one_after_the_other() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_takes_versions_by_restarts_keeps_what_it_was_born_with() {
     let mut fixture = Fixture::with_one();
-    fixture.index.put_pod(PodState { by_restart: true, ..pod("u", &["shop"]) });
+    fixture.index.put_pod(PodState { update_mode: UpdateMode::ByRestart, ..pod("u", &["shop"]) });
     let born = after(&fixture.head(PollRequest::default()).await);
     let two = fixture.stored.add("2", b"y");
     fixture.put("shop", 2, Some(&two));
@@ -126,14 +127,14 @@ async fn a_pod_that_takes_versions_by_restarts_keeps_what_it_was_born_with() {
     }
     let new = fixture.head(PollRequest::default()).await;
     assert_eq!((version(&new).as_str(), new.configs[0].length.is_some()), ("2", true), "another pod has nothing yet");
-    fixture.index.put_pod(PodState { by_restart: false, ..pod("u", &["shop"]) });
+    fixture.index.put_pod(PodState { update_mode: UpdateMode::Live, ..pod("u", &["shop"]) });
     assert_eq!(version(&fixture.head(born).await), "2", "the annotation was taken away");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_return_is_spread_by_the_clock_of_this_replica() {
     let mut fixture = Fixture::with_one();
-    let healthy = PodState { ready: true, containers_ready: true, ..pod("u", &["shop", "keys"]) };
+    let healthy = PodState { readiness: Readiness::Ready, containers_ready: true, ..pod("u", &["shop", "keys"]) };
     fixture.index.put_pod(healthy);
     let one = fixture.stored.add("1", b"x");
     fixture.put("keys", 1, Some(&one));

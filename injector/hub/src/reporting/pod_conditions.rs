@@ -103,7 +103,7 @@ impl PodConditions {
         let now = jiff::Timestamp::now().as_second();
         let age = Duration::from_secs(u64::try_from(now.saturating_sub(pod.created)).unwrap_or(0));
         let has_poll = self.poll_slots.has_poll(pod.uid.as_str());
-        pod.report.is_none() && !pod.finished && !pod.terminating && !has_poll && age > self.settings.contact_timeout
+        pod.report.is_none() && pod.is_live() && !has_poll && age > self.settings.contact_timeout
     }
 
     /// Plans the condition `NoContact` for pods whose agent has not reported for a while. Only the leader does so,

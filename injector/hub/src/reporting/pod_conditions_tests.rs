@@ -1,7 +1,7 @@
 //! Which replica's condition stands when an agent goes from one to another.
 
 use nudge_api::Reason;
-use nudge_core::pods::ReportState;
+use nudge_core::pods::{PodState, ReportState, UpdateMode};
 use nudge_protocol::VersionName;
 use nudge_protocol::hub::ReportedConfig;
 use tokio::time::timeout;
@@ -95,7 +95,7 @@ async fn a_condition_of_what_was_assigned_for_a_moment_only_does_not_stay() {
 #[tokio::test(start_paused = true)]
 async fn what_only_a_restart_brings_shows_in_the_condition_without_a_report() {
     let (mut fixture, _) = reported().await;
-    fixture.index.put_pod(PodState { by_restart: true, ..pod("u", &["shop"]) });
+    fixture.index.put_pod(PodState { update_mode: UpdateMode::ByRestart, ..pod("u", &["shop"]) });
     assert_eq!(fixture.writes().await, [Reason::Applied]);
     let held = after(&head_of(fixture.poll(PollRequest::default()).await.0));
     let hub = Arc::clone(&fixture.hub);

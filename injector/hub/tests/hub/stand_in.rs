@@ -11,7 +11,7 @@ use nudge_api::{
 };
 use nudge_cluster::index::Index;
 use nudge_core::keys::{ConfigKey, PodUid};
-use nudge_core::pods::{PodState, Report};
+use nudge_core::pods::{PodState, Readiness, Report};
 use nudge_core::versions::{contents_of, part_digest};
 use nudge_hub::{
     Caller, Cluster, ConditionWriter, ConfigError, ConfigSource, Hub, Part, PartError, PartSource, ReviewError,
@@ -76,7 +76,7 @@ pub(crate) fn pod(number: usize) -> PodState {
         service_account: crowd::SERVICE_ACCOUNT.to_owned(),
         configs: ConfigName::new(CONFIG).into_iter().collect(),
         workload: "Deployment/web".to_owned(),
-        ready: true,
+        readiness: Readiness::Ready,
         ..PodState::default()
     }
 }

@@ -120,7 +120,7 @@ async fn pod_sources(session: &Session, pod: &PodState, show_secrets: bool) -> R
             assigned_version(config.status.as_ref()?, Identity::of(config), pod).map(str::to_owned)
         };
         // A pod that takes versions by a restart keeps the one that it started with.
-        let started_with = pod.runs(name.as_str()).filter(|_| pod.by_restart);
+        let started_with = pod.runs(name.as_str()).filter(|_| pod.is_by_restart());
         let version = started_with.map(ToString::to_string).or_else(|| config.as_ref().and_then(assigned));
         match (&config, version) {
             (Some(config), Some(version)) => {

@@ -43,7 +43,7 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
         None => configs.list(&ListParams::default()).await.map_err(doing("listing configs"))?.items,
     };
     let pods = match pods.list(&ListParams::default().labels(labels::AGENT)).await {
-        Ok(pods) => pods.items.iter().filter_map(pod_state).filter(|pod| !pod.terminating).collect(),
+        Ok(pods) => pods.items.iter().filter_map(pod_state).filter(|pod| !pod.is_terminating()).collect(),
         Err(kube::Error::Api(status)) if status.code == 403 => {
             let why = status.message.trim_end_matches('.');
             session

@@ -69,7 +69,7 @@ impl Plan {
     fn update(&mut self, config: &VersionedConfig, name: &str, identity: Identity, pods: &[&PodState]) {
         let target = config.status.as_ref().and_then(|status| status.target_version.clone());
         let made_for = target.map(|target| (config.spec.rollout.clone(), target));
-        let movable: Vec<&&PodState> = pods.iter().filter(|pod| !pod.by_restart).collect();
+        let movable: Vec<&&PodState> = pods.iter().filter(|pod| !pod.is_by_restart()).collect();
         let is_same = movable.len() == self.steps.len() && movable.iter().all(|pod| self.steps.contains_key(&pod.uid));
         if self.made_for == made_for && (is_same || made_for.is_none()) {
             return;
@@ -97,7 +97,7 @@ fn state(
     let has_target = status.target_version.is_some() && assigned == status.target_version.as_deref();
     if pod.failure(config).is_some() || has_target && first.is_some_and(|first| first.name == pod.name) {
         CellState::Harmed
-    } else if !pod.ready {
+    } else if !pod.is_ready() {
         CellState::Unhealthy
     } else if !runs {
         CellState::Assigned
@@ -115,10 +115,7 @@ pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a
     let (none, identity) = (VersionedConfigStatus::default(), Identity::of(config));
     let status = config.status.as_ref().unwrap_or(&none);
     let has_config = |pod: &&PodState| {
-        !pod.finished
-            && !pod.terminating
-            && pod.namespace == namespace
-            && pod.configs.iter().any(|config| config.as_str() == name)
+        pod.is_live() && pod.namespace == namespace && pod.configs.iter().any(|config| config.as_str() == name)
     };
     let mut pods: Vec<&PodState> = pods.filter(has_config).collect();
     pods.sort_unstable_by_key(|pod| (&pod.workload, &pod.name));
@@ -148,7 +145,7 @@ pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::PodCondition;
-    use nudge_core::pods::Report;
+    use nudge_core::pods::{Readiness, Removal, Report, UpdateMode};
     use nudge_protocol::ConfigName;
     use serde_json::{Value, json};
 
@@ -177,7 +174,7 @@ mod tests {
             uid: PodUid::new(name).unwrap(),
             workload: "Deployment/web".to_owned(),
             configs: vec![ConfigName::new("shop").unwrap()],
-            ready,
+            readiness: if ready { Readiness::Ready } else { Readiness::Never },
             report: Report::read(&condition),
             ..PodState::default()
         }
@@ -223,7 +220,7 @@ mod tests {
         let mut pods: Vec<PodState> = ["a", "b"].map(|name| pod(name, true, "True", "Applied", "shop=1")).into();
         let mut plan = Plan::default();
         cells(&config, pods.iter(), &mut plan);
-        pods.push(PodState { by_restart: true, ..pod("c", true, "True", "Applied", "shop=1") });
+        pods.push(PodState { update_mode: UpdateMode::ByRestart, ..pod("c", true, "True", "Applied", "shop=1") });
         pods.push(pod("d", true, "True", "Applied", "shop=1"));
         let shown = cells(&config, pods.iter(), &mut plan).shown;
         assert_eq!(shown.iter().map(|cell| cell.step.is_some()).collect::<Vec<_>>(), [true, true, false, true]);
@@ -234,7 +231,7 @@ mod tests {
         let mut pods: Vec<PodState> =
             (0..=MAX_CELLS).map(|at| pod(&format!("p{at:05}"), true, "True", "Applied", "shop=1")).collect();
         pods.push(PodState { namespace: "other".to_owned(), ..pod("x", true, "True", "Applied", "shop=1") });
-        pods.push(PodState { terminating: true, ..pod("y", true, "True", "Applied", "shop=1") });
+        pods.push(PodState { removal: Removal::Terminating, ..pod("y", true, "True", "Applied", "shop=1") });
         let cells = cells(&config(&json!({"currentVersion": "1"})), pods.iter(), &mut Plan::default());
         assert_eq!((cells.count.total, cells.shown.len()), (MAX_CELLS + 1, MAX_CELLS));
     }

@@ -66,7 +66,7 @@ impl Pods {
         let mut count = PodCount::default();
         for pod in self.pods.as_ref()?.values() {
             let has_config = pod.configs.iter().any(|config| config.as_str() == name);
-            if pod.terminating || pod.finished || !has_config || !config.spec.admits(&pod.service_account) {
+            if !pod.is_live() || !has_config || !config.spec.admits(&pod.service_account) {
                 continue;
             }
             let assigned = assigned_version(status, identity, pod);

@@ -7,12 +7,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConditionType, ConfigState, Reason, RolloutSpec, VersionedConfigStatus, condition, set_condition};
 use nudge_core::keys::PodUid;
-use nudge_core::pods::{PodState, SlowestProbe, notices_after, slowest_probe, start_seconds};
+use nudge_core::pods::{
+    PodPhase, PodState, Readiness, Removal, SlowestProbe, notices_after, slowest_probe, start_seconds,
+};
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::{
-    Cause, Evidence, JOBS, Neighbours, Now, Observation, PublishAttempt, Restarts, Rollout, Subject, Withheld, next,
-    to_publish,
+    Cause, Continuation, Evidence, JOBS, Neighbours, Now, Observation, PublishAttempt, Restarts, Return, Rollout,
+    SteadyTime, Subject, Withheld, next, version_to_publish,
 };
+use nudge_protocol::ContainerName;
+use nudge_protocol::hub::PodContainer;
 
 use super::judge::{Judge, Look, Millis, Progress, SeenPod, Version, View};
 
@@ -127,14 +131,14 @@ impl Engine {
 
     /// Returns when pods without the target fell on the nodes of those that are not ready, as the controller finds it.
     fn neighbours(&self, view: &View) -> HashMap<String, Neighbours> {
-        let serves = |pod: &&Subject| !(pod.ending || pod.disrupted || pod.workload == JOBS);
+        let serves = |pod: &&Subject| !(pod.is_ending() || pod.removal != Removal::None || pod.workload == JOBS);
         let unready = self.subjects.iter().filter(|pod| !pod.containers_ready).filter(serves);
         let nodes: BTreeSet<&str> = unready.map(|pod| pod.node.as_str()).collect();
         let mut all: HashMap<String, Neighbours> = HashMap::new();
         for (subject, &pod) in self.subjects.iter().zip(&self.pods) {
             let there = nodes.contains(subject.node.as_str()) && serves(&subject);
             if there && self.assigned(view, pod) == Version::Current {
-                let fell = self.fell[pod].and_then(|fell| i64::try_from(fell).ok());
+                let fell = self.fell[pod].and_then(|fell| i64::try_from(fell).ok()).map(SteadyTime);
                 all.entry(subject.node.clone()).or_default().own.push(fell);
             }
         }
@@ -158,19 +162,20 @@ impl Judge for Engine {
     fn look(&mut self, now: Millis, view: &View) -> Look {
         self.observe(now, view);
         let neighbours = if self.status.target_version.is_some() { self.neighbours(view) } else { HashMap::new() };
-        let steady = i64::try_from(now).unwrap_or(i64::MAX);
+        let steady = SteadyTime(i64::try_from(now).unwrap_or(i64::MAX));
         let now = time(now);
         let before = self.status.internal.revision;
         let mut rollout = Rollout::from_status(&self.status, &now);
         let (mut again, mut held, mut inconclusive, mut message) = (Some(steady), None, false, String::new());
         for _ in 0..MAX_TRANSITIONS {
             let seen = Observation {
+                now: Now { time: &now, steady },
                 spec: &self.spec,
                 generation: self.generation,
                 requested: if self.rests { CURRENT } else { TARGET },
-                named: Some(if self.rests { CURRENT } else { TARGET }),
+                spec_version: Some(if self.rests { CURRENT } else { TARGET }),
                 digest: "sha256:0",
-                at_once: None,
+                override_reason: None,
                 requesters: &Requesters::default(),
                 pods: &self.subjects,
                 neighbours: &neighbours,
@@ -183,10 +188,10 @@ impl Judge for Engine {
                 published: Some(&PublishAttempt::settled(&self.published)),
                 current_since: None,
                 restart: &Restarts::Done,
-                line: 0,
+                report_wait: 0,
                 hub_away: None,
             };
-            let (after, effects) = next(rollout, &mut self.evidence, &seen, Now { time: &now, steady });
+            let (after, effects) = next(rollout, &mut self.evidence, &seen);
             rollout = after;
             if let Some(failure) = failure(&rollout) {
                 message = failure;
@@ -195,10 +200,13 @@ impl Judge for Engine {
             if std::mem::take(&mut self.rests) {
                 continue;
             }
-            if !effects.more {
-                again = effects.look_again;
-                inconclusive = effects.inconclusive;
-                held = effects.waits_for.filter(|_| effects.held);
+            if effects.continuation != Continuation::AtOnce {
+                again = effects.reconcile_at;
+                inconclusive = matches!(effects.continuation, Continuation::Inconclusive(_));
+                held = match effects.continuation {
+                    Continuation::Inconclusive(why) | Continuation::Held { why, .. } => Some(why),
+                    _ => None,
+                };
                 break;
             }
         }
@@ -207,7 +215,7 @@ impl Judge for Engine {
         let ready = condition(ConditionType::Ready, ready, reason, "", None, &now);
         set_condition(&mut self.status.conditions, ready);
         // The published ConfigMap is written at once, and that is seen.
-        if let Some(publish) = to_publish(&self.status).filter(|publish| *publish != self.published) {
+        if let Some(publish) = version_to_publish(&self.status).filter(|publish| *publish != self.published) {
             self.published = publish.to_owned();
             again = Some(steady);
         }
@@ -226,7 +234,7 @@ impl Judge for Engine {
         if let Some(held) = held {
             message = held.message;
         }
-        Look { progress, reassigned, again: again.and_then(|at| Millis::try_from(at).ok()), message }
+        Look { progress, reassigned, again: again.and_then(|at| Millis::try_from(at.0).ok()), message }
     }
 
     fn assigned(&self, view: &View, pod: usize) -> Version {
@@ -251,14 +259,14 @@ fn on_hold() -> Withheld {
 fn ready(rollout: &Rollout) -> (bool, Reason) {
     match rollout {
         Rollout::Current(_) => (true, Reason::Current),
-        Rollout::Failed(..) => (false, Reason::Failed),
+        Rollout::Failed { .. } => (false, Reason::Failed),
         _ => (false, Reason::Pending),
     }
 }
 
 fn failure(rollout: &Rollout) -> Option<String> {
     match rollout {
-        Rollout::Back(_, Cause::RollingBack(failure)) => Some(failure.message.clone()),
+        Rollout::Back(Return { cause: Cause::RollingBack(failure), .. }) => Some(failure.message.clone()),
         _ => None,
     }
 }
@@ -295,6 +303,11 @@ fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject
     }
 }
 
+/// Returns the only container, which has done its work or has not.
+fn container(ended: bool) -> Option<PodContainer> {
+    Some(PodContainer { name: ContainerName::new("app").ok()?, id: String::new(), ended })
+}
+
 /// Brings up to date what changes of a pod.
 fn brought_up(subject: &mut Subject, seen: &SeenPod, view: &View) {
     let runs = seen.runs.map(|version| if version == Version::Target { TARGET } else { CURRENT });
@@ -306,16 +319,18 @@ fn brought_up(subject: &mut Subject, seen: &SeenPod, view: &View) {
     subject.in_contact = seen.runs.is_some();
     subject.failure = seen.refused.then(|| Reason::Failed.explained("it can't take it"));
     let pod = Arc::make_mut(&mut subject.pod);
-    pod.ready = seen.ready;
-    pod.was_ready = seen.was_ready;
-    pod.unready_since = seen.unready_since.map(|second| BEGIN + second);
+    pod.readiness = match seen.unready_since {
+        _ if seen.ready => Readiness::Ready,
+        since if seen.was_ready => Readiness::Lost { since: since.map_or(0, |second| BEGIN + second) },
+        _ => Readiness::Never,
+    };
     pod.containers_ready = seen.app_ready;
-    pod.disrupted = seen.disrupted;
+    pod.removal = if seen.disrupted { Removal::Disrupted } else { Removal::None };
     if let (Some(node), true) = (seen.node, pod.node.is_empty()) {
         pod.node = format!("node-{node}");
     }
-    pod.ending = seen.ending;
-    pod.running = seen.running;
+    pod.containers = container(seen.ending).into_iter().collect();
+    pod.phase = if seen.running { PodPhase::Running } else { PodPhase::Pending };
     pod.restarts = seen.restarts;
     pod.last_restart = seen.last_restart.map(|second| BEGIN + second);
     pod.agent_restarts = seen.agent_restarts;

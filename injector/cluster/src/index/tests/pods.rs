@@ -1,6 +1,6 @@
 //! Who is woken by changes of pods.
 
-use nudge_core::pods::{Report, ReportState};
+use nudge_core::pods::{PodState, Readiness, Report, ReportState};
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn pods_are_woken_by_their_configs_and_by_themselves() {
     woken.mark_unchanged();
     index.put_pod(pod("u", &["shop"]));
     assert!(!woken.has_changed().unwrap(), "nothing has changed");
-    index.put_pod(PodState { ready: true, ..pod("u", &["shop"]) });
+    index.put_pod(PodState { readiness: Readiness::Ready, ..pod("u", &["shop"]) });
     assert!(woken.has_changed().unwrap());
     index.remove_pod(&key);
     assert!(index.subscribers(&config_key("shop")).is_empty());
@@ -39,7 +39,7 @@ fn another_version_of_a_pod_that_is_the_same_wakes_nobody_and_is_known() {
 fn that_the_report_of_a_pod_changes_is_noted() {
     let index = enabled();
     let of = |ready: bool, state: &ReportState| PodState {
-        ready,
+        readiness: if ready { Readiness::Ready } else { Readiness::Never },
         report: Some(Report { versions: Vec::new(), state: state.clone(), reasons: Vec::new(), at: None }),
         ..pod("u", &["shop"])
     };
@@ -122,13 +122,13 @@ fn harm_is_reported_with_the_change_and_those_who_use_a_config_are_known_as_they
     let well = || PodState { containers_ready: true, ..pod("u", &["shop"]) };
     let all = [
         (well(), false),
-        (PodState { ready: true, ..well() }, false),
+        (PodState { readiness: Readiness::Ready, ..well() }, false),
         (pod("u", &["shop"]), true),
         (well(), false),
         (PodState { restarts: 1, ..well() }, true),
         (PodState { restarts: 1, report: fails("a"), ..well() }, true),
-        (PodState { restarts: 1, report: fails("a"), ready: true, ..well() }, false),
-        (PodState { restarts: 1, report: fails("b"), ready: true, ..well() }, true),
+        (PodState { restarts: 1, report: fails("a"), readiness: Readiness::Ready, ..well() }, false),
+        (PodState { restarts: 1, report: fails("b"), readiness: Readiness::Ready, ..well() }, true),
         (PodState { report: fails("c"), ..pod("v", &["shop"]) }, false),
     ];
     for (state, harmed) in all {

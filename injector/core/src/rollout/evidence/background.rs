@@ -4,21 +4,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use nudge_api::BackgroundStatus;
 
-use super::super::clock::Now;
-use super::Evidence;
+use super::super::clock::{Millis, Now};
+use super::{Background, Evidence};
 
-const HOUR: super::super::clock::Millis = 3_600_000;
+const HOUR: Millis = 3_600_000;
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl Evidence {
     /// Returns what the status says of harm without a new version, which is updated once in an hour.
     pub(crate) fn background(&mut self, known: Option<BackgroundStatus>, now: Now<'_>) -> Option<BackgroundStatus> {
-        let since = *self.background_since.get_or_insert(now.steady);
-        if now.steady - since < HOUR || self.background.0 < 1000 {
+        let since = *self.background.since.get_or_insert(now.steady);
+        if now.steady - since < HOUR || self.background.watched < 1000 {
             return known;
         }
-        let (watched, harmed) = std::mem::take(&mut self.background);
-        self.background_since = Some(now.steady);
+        let fresh = Background { since: Some(now.steady), ..Background::default() };
+        let Background { watched, harmed, .. } = std::mem::replace(&mut self.background, fresh);
         let began = now.time.0.checked_sub(SignedDuration::from_millis(now.steady - since));
         let fresh = BackgroundStatus { start_time: Time(began.unwrap_or(now.time.0)), pod_seconds: 0, harmed: 0 };
         let known = known.unwrap_or(fresh);

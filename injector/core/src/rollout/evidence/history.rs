@@ -3,49 +3,52 @@
 use std::sync::Arc;
 
 use super::super::Subject;
-use super::super::clock::{Millis, seconds};
-use crate::pods::PodState;
+use super::super::clock::{Millis, SteadyTime, seconds};
+use crate::pods::{LastCommand, PodPhase, PodState};
 
-/// How soon before the assignment of the target a pod must have been unready for its next unreadiness not to be the target's fault.
+/// How soon before the assignment of the target a pod must have been unready for its next unreadiness not to be the
+/// target's fault.
 const FLAP_WINDOW: Millis = 60_000;
 /// Restarts of a new pod after which it counts as failing.
-const NEWBORN_RESTARTS: i32 = 2;
+const MIN_FAILING_RESTARTS: i32 = 2;
 
 /// The history of one pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodHistory {
-    /// The number of the last look that found the pod.
-    pub(super) look: u64,
+    /// The number of the last observation that found the pod.
+    pub(super) observation: u64,
     pod: Arc<PodState>,
     pub(super) role: Role,
     /// The assignment of the target to the pod.
     pub(super) assignment: Option<Assignment>,
     /// When the pod became healthy.
-    pub(super) healthy: Option<Millis>,
+    pub(super) healthy_since: Option<SteadyTime>,
     /// When the pod's containers became unready.
-    pub(super) unready: Option<Millis>,
+    pub(super) unready_since: Option<SteadyTime>,
     /// When the pod was last unready without the target.
-    pub(super) unwell_before: Option<Millis>,
+    pub(super) last_unready_before: Option<SteadyTime>,
     /// Whether a short unreadiness of the pod was forgiven.
     pub(super) forgiven: bool,
     /// When the pod's harm began, if it was excused.
-    pub(super) excused: Option<Millis>,
+    pub(super) excused_at: Option<SteadyTime>,
     /// Until when the pod's containers may be unready, because the API ordered their restart.
-    pub(super) starts_until: Option<Millis>,
+    pub(super) starts_until: Option<SteadyTime>,
     /// When the pod's agent was last observed to have restarted.
-    pub(super) agent_restarted: Option<Millis>,
+    pub(super) agent_restarted_at: Option<SteadyTime>,
     pub(super) birth: Option<Birth>,
 }
 
 /// The role of a pod in the judgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The pod does not count: it was not healthy when the target was assigned to it, and has not been for as long as a step is watched.
+    /// The pod does not count: it was not healthy when the target was assigned to it, and has not been for as long as a
+    /// step is watched.
     #[default]
     Bystander,
     /// The pod counts.
     Judge,
-    /// The pod counts, but its unreadiness is no harm until it has been healthy again, because it began while nobody looked.
+    /// The pod counts, but its unreadiness is no harm until it has been healthy again, because it began while nobody
+    /// looked.
     FellUnseen,
     /// The pod was harmed.
     Harmed { judges: bool },
@@ -54,19 +57,19 @@ pub(super) enum Role {
 /// The assignment of the target to a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Assignment {
-    /// The pod had the target at the first look of this leader.
-    Inherited { since: Millis },
+    /// The pod had the target when this leader observed it first.
+    Inherited { since: SteadyTime },
     /// This leader observed the assignment.
-    Watched { since: Millis, notified: Option<Millis> },
+    Watched { since: SteadyTime, notified: Option<SteadyTime> },
 }
 
-/// A pod that was not Ready at its first look.
+/// A pod that was not Ready when it was first observed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Birth {
     /// Whether the target was assigned to the pod then.
     pub(super) on_target: bool,
     /// When the pod must be Ready, since its containers run.
-    pub(super) due: Option<Millis>,
+    pub(super) due: Option<SteadyTime>,
     pub(super) growth: Growth,
 }
 
@@ -95,7 +98,7 @@ impl Role {
     }
 
     /// Returns the role of a pod to which the target is assigned now.
-    pub(super) fn assigned(self, judges: bool) -> Self {
+    pub(super) fn on_assignment(self, judges: bool) -> Self {
         match self {
             Self::Harmed { .. } => Self::Harmed { judges },
             Self::FellUnseen if judges => self,
@@ -104,20 +107,21 @@ impl Role {
     }
 
     /// Returns the role without earlier harm.
-    pub(super) fn mended(self) -> Self {
+    pub(super) fn without_harm(self) -> Self {
         if let Self::Harmed { judges } = self { Self::of(judges) } else { self }
     }
 }
 
 impl Assignment {
-    pub(super) fn since(self) -> Millis {
+    pub(super) fn since(self) -> SteadyTime {
         match self {
             Self::Inherited { since } | Self::Watched { since, .. } => since,
         }
     }
 
-    /// Returns when the pod said that it runs the target, or else got it; `None` where this leader did not observe that.
-    pub(super) fn notified(self) -> Option<Millis> {
+    /// Returns when the pod said that it runs the target, or else got it; `None` where this leader did not observe
+    /// that.
+    pub(super) fn notified_at(self) -> Option<SteadyTime> {
         match self {
             Self::Inherited { .. } => None,
             Self::Watched { since, notified } => notified.or(Some(since)),
@@ -126,33 +130,36 @@ impl Assignment {
 }
 
 impl PodHistory {
-    /// Returns the history of a pod at its first look, which is the first one of this leader or a later one.
+    /// Returns the history of a pod that is observed for the first time. `first`: this leader observes all pods for the
+    /// first time.
     pub(super) fn new(pod: &Subject, healthy: bool, first: bool) -> Self {
-        let is_new = !first || !pod.was_ready;
+        let is_new = !first || !pod.was_ready();
         let birth = Birth { on_target: false, due: None, growth: Growth::Starting };
         Self {
             pod: Arc::clone(&pod.pod),
             role: Role::of(healthy && first),
-            // Of one that is in a loop of restarts already, nobody knows with what it began.
-            birth: (is_new && pod.restarts < NEWBORN_RESTARTS).then_some(birth),
+            // Nobody knows with which version a pod began that is in a loop of restarts already.
+            birth: (is_new && pod.restarts < MIN_FAILING_RESTARTS).then_some(birth),
             ..Self::default()
         }
     }
 
-    /// Returns the history for another target. A pod that is unready already counts once it has been healthy for as long as a step is watched.
+    /// Returns the history for another target. A pod that is unready already counts once it has been healthy for as
+    /// long as a step is watched.
     pub(super) fn for_another_target(self) -> Self {
-        let role = Role::of(self.role.judges() && self.healthy.is_some());
-        Self { role, assignment: None, forgiven: false, excused: None, birth: None, ..self }
+        let role = Role::of(self.role.judges() && self.healthy_since.is_some());
+        Self { role, assignment: None, forgiven: false, excused_at: None, birth: None, ..self }
     }
 
-    /// Returns whether a container of the pod crashed since the last look. Where the agent restarted too without a command, the whole pod restarted,
-    /// as after a reboot of its node.
-    pub(super) fn count_restarts(&mut self, pod: &Subject, now: Millis) -> bool {
+    /// Returns whether a container of the pod crashed since the last observation. Where the agent restarted too without
+    /// a command, the whole pod restarted, as after a reboot of its node.
+    pub(super) fn count_restarts(&mut self, pod: &Subject, now: SteadyTime) -> bool {
         let before = std::mem::replace(&mut self.pod, Arc::clone(&pod.pod));
         let ordered = pod.is_resizing() || pod.ordered_restarts > before.ordered_restarts;
         let agent = pod.agent_restarts > before.agent_restarts;
+        let commanded = pod.last_command != LastCommand::None;
         let until = now + seconds(pod.start_seconds);
-        if pod.restarting || (pod.commanded && agent) {
+        if pod.last_command == LastCommand::Restarting || (commanded && agent) {
             self.starts_until = Some(until);
             if let Some(birth) = self.birth.as_mut().filter(|birth| birth.growth != Growth::Grown) {
                 birth.due = None;
@@ -160,34 +167,35 @@ impl PodHistory {
         } else if ordered {
             // An application that ends with the code of a rule again and again has this time once, until it is ready.
             self.starts_until.get_or_insert(until);
-        } else if pod.ready && pod.containers_ready {
+        } else if pod.is_ready() && pod.containers_ready {
             self.starts_until = None;
         }
-        if agent && !pod.commanded {
-            self.agent_restarted = Some(now);
+        if agent && !commanded {
+            self.agent_restarted_at = Some(now);
         }
         pod.restarts > before.restarts
     }
 
     /// Returns whether the pod's containers restart because the API ordered it, and have time left for that.
-    pub(super) fn starts(&self, now: Millis) -> bool {
+    pub(super) fn starts(&self, now: SteadyTime) -> bool {
         self.starts_until.is_some_and(|until| now < until)
     }
 
     /// Returns whether the pod was unready a short time before the target was assigned to it, so that it may flap.
     pub(super) fn was_unwell(&self) -> bool {
         let assigned = self.assignment.map(Assignment::since);
-        self.unwell_before.zip(assigned).is_some_and(|(unwell, assigned)| assigned - unwell < FLAP_WINDOW)
+        self.last_unready_before.zip(assigned).is_some_and(|(unwell, assigned)| assigned - unwell < FLAP_WINDOW)
     }
 
-    /// Follows a pod that has not been healthy for long since its creation. Returns whether the pod is new, has the target, and fails.
-    pub(super) fn grow(&mut self, pod: &Subject, assigned: bool, long: bool, now: Millis) -> bool {
+    /// Follows a pod that has not been healthy for long since its creation. Returns whether the pod is new, has the
+    /// target, and fails.
+    pub(super) fn grow(&mut self, pod: &Subject, assigned: bool, long: bool, now: SteadyTime) -> bool {
         let Some(birth) = &mut self.birth else { return false };
         if birth.due.is_none() {
             birth.on_target = assigned;
-            birth.due = pod.running.then_some(now + seconds(pod.start_seconds));
+            birth.due = (pod.phase == PodPhase::Running).then_some(now + seconds(pod.start_seconds));
         }
-        let late = birth.due.is_some_and(|due| now >= due && !pod.ready) || pod.restarts >= NEWBORN_RESTARTS;
+        let late = birth.due.is_some_and(|due| now >= due && !pod.is_ready()) || pod.restarts >= MIN_FAILING_RESTARTS;
         if long {
             birth.growth = Growth::Grown;
         } else if birth.growth == Growth::Starting && pod.is_reachable() && late {

@@ -1,185 +1,242 @@
-//! The evidence of one leader about a config's pods: since when each is healthy, which were harmed, and for how long they were watched.
+//! The evidence of one leader about a config's pods: since when each is healthy, which were harmed, and for how long
+//! they were watched.
 //!
-//! Evidence is kept in memory, and measured with a clock that never jumps. A new leader begins without any: what happened while nobody looked is not
-//! evidence. Evidence about pods that are gone is dropped.
+//! Evidence is kept in memory, and measured with a clock that never jumps. A new leader begins without any: what no
+//! leader observed is not evidence. Evidence about pods that are gone is dropped.
 
 mod background;
 mod excuse;
 mod history;
-mod look;
 mod newborns;
+mod observe;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use self::history::{Assignment, Growth, PodHistory};
 use super::Subject;
-use super::clock::{Millis, seconds};
+use super::clock::{Millis, SteadyTime, seconds};
 use super::harm::Harm;
 use crate::analysis::Memory;
 
-/// How long containers must be unready until that counts as harm.
+/// The time for which containers must be unready until that counts as harm.
 pub(super) const UNREADY_TOLERANCE: Millis = 3_000;
-/// How long evidence is added up before the sums begin again.
+/// The time for which evidence is added up before the sums begin again.
 const EPOCH: Millis = 900_000;
 
 /// The evidence of one leader.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    look: u64,
-    looked: Option<Millis>,
-    /// Whether nobody has looked yet since the trial of a version began.
+    /// The number of observations.
+    observations: u64,
+    /// The time of the last observation; `None` before the first one and after a gap.
+    observed_at: Option<SteadyTime>,
+    /// Whether a trial began or ended since the last observation.
     begins: bool,
     pods: HashMap<Arc<str>, PodHistory>,
-    /// The number of new pods with the target that fail.
-    failing: usize,
-    /// The version that assignments, `harms` and the numbers below are about.
-    target: Option<String>,
-    epoch_began: Option<Millis>,
-    epoch: u32,
+    /// The pods that could have been harmed at the last observation.
+    at_risk: AtRisk,
+    epoch: Epoch,
+    background: Background,
+    /// When pods began to return, or when this leader first observed that they do.
+    returning_since: Option<SteadyTime>,
+    /// The evidence about the version on trial.
+    pub(super) trial: Option<Trial>,
+}
+
+/// The evidence about a version on trial.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trial {
+    /// The version that assignments and harms are about.
+    target: String,
+    /// The harms of this epoch.
     harms: Vec<Harm>,
     /// Milliseconds for which healthy pods with the target were watched in this epoch, added up.
     exposure: u64,
-    /// The numbers of these pods at the last look, with the target and without it.
-    at_risk: (u32, u32),
-    /// Not written into the status yet: milliseconds for which healthy pods without the target were watched, and harm to them.
-    background: (u64, u64),
-    background_since: Option<Millis>,
+    /// The number of new pods with the target that fail.
+    failing: usize,
     /// When the last step went out.
-    stepped: Option<Millis>,
+    pub(super) stepped_at: Option<SteadyTime>,
     /// Since when all pods that are waited for have proven the target.
-    pub(super) proven: Option<Millis>,
+    pub(super) proven_since: Option<SteadyTime>,
     /// When answers of spec.rollout.analysis came.
     pub(super) analysis: Memory,
-    /// Until when harm is looked for after the version became current.
-    pub(super) suspected_until: Option<Millis>,
-    /// The most pods that had proven the target so far, and since when.
-    pub(super) progress: Option<(usize, Millis)>,
+    /// The time until which harm is looked for after the version became current.
+    suspected_until: Option<SteadyTime>,
+    progress: Option<Progress>,
     /// Since when the target can't be published.
-    pub(super) unpublished: Option<Millis>,
+    pub(super) unpublished_since: Option<SteadyTime>,
     /// Since when nothing is waited for but time.
-    pub(super) quiet: Option<Millis>,
-    /// Whether the hub was away at the last look.
+    quiet_since: Option<SteadyTime>,
+    /// Whether the hub was away at the last observation.
     hub_away: bool,
     /// Since when the hub is back, if it was away.
-    hub_back: Option<Millis>,
-    /// When a pod with the target was last there of which it counts what becomes of it.
-    pub(super) judged: Option<Millis>,
+    hub_back_since: Option<SteadyTime>,
+    /// When a pod with the target last counted.
+    pub(super) judged_at: Option<SteadyTime>,
+}
+
+/// The maximum of pods that had proven the target so far, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    proven: usize,
+    since: SteadyTime,
+}
+
+/// The numbers of healthy pods that were not harmed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AtRisk {
+    /// The number of pods with the target.
+    pub(super) assigned: u32,
+    /// The number of pods without it.
+    pub(super) unassigned: u32,
+}
+
+impl AtRisk {
+    /// Returns the number of pods with the target, or of those without it.
+    fn of(&mut self, assigned: bool) -> &mut u32 {
+        if assigned { &mut self.assigned } else { &mut self.unassigned }
+    }
+}
+
+/// The 15 minutes whose evidence is added up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epoch {
+    began: Option<SteadyTime>,
+    number: u32,
+}
+
+/// The evidence about pods without the target that is not written into the status yet.
+#[derive(Clone, Debug, Default)]
+struct Background {
+    since: Option<SteadyTime>,
+    /// Milliseconds for which healthy pods were watched, added up.
+    watched: u64,
+    harmed: u64,
 }
 
 impl Evidence {
     /// Begins to collect evidence about this target, unless that has begun.
     pub(super) fn collect_about(&mut self, target: &str) {
-        if self.target.as_deref() == Some(target) {
-            return;
+        if self.trial.as_ref().is_none_or(|trial| trial.target != target) {
+            self.change_trial(Some(Trial { target: target.to_owned(), ..Trial::default() }));
         }
+    }
+
+    /// Ends the trial: no version is on trial any more.
+    pub(super) fn stop_collecting(&mut self) {
+        if self.trial.is_some() {
+            self.change_trial(None);
+        }
+    }
+
+    fn change_trial(&mut self, trial: Option<Trial>) {
         let pods = std::mem::take(&mut self.pods);
         *self = Self {
-            target: Some(target.to_owned()),
+            observations: self.observations,
+            observed_at: self.observed_at,
             begins: true,
             pods: pods.into_iter().map(|(uid, history)| (uid, history.for_another_target())).collect(),
-            look: self.look,
-            looked: self.looked,
-            background: self.background,
-            background_since: self.background_since,
+            background: std::mem::take(&mut self.background),
+            trial,
             ..Self::default()
         };
     }
 
-    /// Forgets the target: no version is on trial.
-    pub(super) fn stop_collecting(&mut self) {
-        if self.target.is_some() {
-            self.collect_about("");
-            self.target = None;
-        }
-    }
-
-    /// Notes that nobody looked since the last look: pods must prove the target again, and what happened meanwhile is not harm.
+    /// Notes that nothing was observed for a while: pods must prove the target again, and what happened meanwhile is
+    /// not harm.
     pub fn reset_after_gap(&mut self) {
-        self.looked = None;
-        self.proven = None;
-        self.progress = None;
-        self.quiet = None;
-        // The evidence begins anew, with what it may err.
-        self.epoch = self.epoch.saturating_sub(u32::from(self.epoch_began.take().is_some()));
-        self.exposure = 0;
-        self.harms.clear();
-        self.at_risk = (0, 0);
-        for history in self.pods.values_mut() {
-            // Of one that is harmed still, this is seen at the next look, and it holds.
-            (history.healthy, history.unready, history.role) = (None, None, history.role.mended());
+        self.blind_to_nodes();
+        if let Some(trial) = &mut self.trial {
+            (trial.progress, trial.quiet_since) = (None, None);
         }
     }
 
-    /// Notes that nodes could not be read, and nobody saw what they may have caused. Waits go on, up to their deadline.
+    /// Notes that nodes could not be read, so that what they may have caused was not observed. Waits go on, up to their
+    /// deadline.
     pub fn blind_to_nodes(&mut self) {
-        let (progress, quiet) = (self.progress, self.quiet);
-        self.reset_after_gap();
-        (self.progress, self.quiet) = (progress, quiet);
+        self.observed_at = None;
+        // The evidence begins anew, with what it may err.
+        self.epoch.number = self.epoch.number.saturating_sub(u32::from(self.epoch.began.take().is_some()));
+        self.at_risk = AtRisk::default();
+        if let Some(trial) = &mut self.trial {
+            (trial.proven_since, trial.exposure) = (None, 0);
+            trial.harms.clear();
+        }
+        for history in self.pods.values_mut() {
+            // A pod that is harmed still shows this at the next observation, and holds the move.
+            (history.healthy_since, history.unready_since, history.role) = (None, None, history.role.without_harm());
+        }
     }
 
     /// Notes that another step went out, or that another stage began.
-    pub(super) fn step(&mut self, now: Millis) {
-        self.proven = None;
-        self.stepped = Some(now);
-        self.progress = Some((0, now));
+    pub(super) fn step(&mut self, now: SteadyTime) {
+        if let Some(trial) = &mut self.trial {
+            (trial.proven_since, trial.stepped_at) = (None, Some(now));
+            trial.progress = Some(Progress { proven: 0, since: now });
+        }
     }
 
-    /// Notes that the target is assigned to these pods now. Healthy pods judge the target, whatever happens to them before the next look.
-    pub(super) fn assign<'a>(&mut self, pods: impl Iterator<Item = &'a Subject>, now: Millis, now_seconds: i64) {
+    /// Notes that the target is assigned to these pods now. Healthy pods judge the target, whatever happens to them
+    /// before the next observation.
+    pub(super) fn assign<'a>(&mut self, pods: impl Iterator<Item = &'a Subject>, now: SteadyTime, now_seconds: i64) {
         for pod in pods {
             if let Some(history) = self.pods.get_mut(pod.uid.as_str()) {
                 history.assignment = Some(Assignment::Watched { since: now, notified: None });
-                history.role = history.role.assigned(pod.is_healthy(now_seconds));
+                history.role = history.role.on_assignment(pod.is_healthy(now_seconds));
             }
         }
     }
 
-    /// Begins the sums again after each 15 minutes, unless something that happened is not decided yet. Where nobody has looked for longer, all that
-    /// time was quiet, as if there had been looks: what this look finds is weighed with what was watched since the last turn.
-    fn turn_epoch(&mut self, window: u32, passed: u64, now: Millis) {
+    /// Begins the sums again after each 15 minutes, unless something that happened is not decided yet. Where nothing
+    /// was observed for longer, all that time was quiet, as if pods had been observed: what is found now is weighed
+    /// with what was watched since the last turn.
+    fn turn_epoch(&mut self, window: u32, passed: u64, now: SteadyTime) {
         let is_undecided = |harm: &Harm| {
             let unwell = !self.is_well(&harm.uid);
-            harm.assigned && !harm.excused && (unwell || now < harm.compared_at().max(harm.at + 2 * seconds(window)))
+            harm.assigned && (unwell || now < harm.comparison_time().max(harm.at + 2 * seconds(window)))
         };
-        if self.epoch_began.is_some_and(|began| now - began < EPOCH) || self.harms.iter().any(is_undecided) {
+        let Epoch { began, number } = self.epoch;
+        if began.is_some_and(|began| now - began < EPOCH) || self.harms().any(is_undecided) {
             return;
         }
-        let turns = self.epoch_began.map_or(1, |began| (now - began) / EPOCH);
-        let began = self.epoch_began.map_or(now, |began| began + turns * EPOCH);
-        self.epoch = self.epoch.saturating_add(u32::try_from(turns).unwrap_or(u32::MAX));
-        self.epoch_began = Some(began);
-        let watched = u64::try_from(now - began).unwrap_or(0).min(passed);
-        self.exposure = watched.saturating_mul(u64::from(self.at_risk.0));
-        self.harms.clear();
-        for history in self.pods.values_mut().filter(|history| history.healthy.is_some()) {
-            history.role = history.role.mended();
+        let turns = began.map_or(1, |began| (now - began) / EPOCH);
+        let began = began.map_or(now, |began| began + turns * EPOCH);
+        let number = number.saturating_add(u32::try_from(turns).unwrap_or(u32::MAX));
+        self.epoch = Epoch { began: Some(began), number };
+        if let Some(trial) = &mut self.trial {
+            let watched = u64::try_from(now - began).unwrap_or(0).min(passed);
+            trial.exposure = watched.saturating_mul(u64::from(self.at_risk.assigned));
+            trial.harms.clear();
+        }
+        for history in self.pods.values_mut().filter(|history| history.healthy_since.is_some()) {
+            history.role = history.role.without_harm();
         }
     }
 
     /// Returns how many times 15 minutes of evidence have begun.
     pub(super) fn epoch(&self) -> u32 {
-        self.epoch.max(1)
+        self.epoch.number.max(1)
     }
 
     /// Returns the pod-seconds for which healthy pods with the target were watched in this epoch.
     pub(super) fn exposure_seconds(&self) -> u64 {
-        self.exposure / 1000
+        self.trial.as_ref().map_or(0, |trial| trial.exposure / 1000)
     }
 
     /// Returns the harms of this epoch that are not excused.
     pub(super) fn harms(&self) -> impl Iterator<Item = &Harm> {
-        self.harms.iter().filter(|harm| !harm.excused)
+        self.trial.iter().flat_map(|trial| &trial.harms).filter(|harm| !harm.excused)
     }
 
     /// Returns the numbers of healthy pods with the target, and without it, that were not harmed.
-    pub(super) fn at_risk(&self) -> (u32, u32) {
+    pub(super) fn at_risk(&self) -> AtRisk {
         self.at_risk
     }
 
-    /// Returns two pairs of numbers, for pods that had the target before this step and for pods that got it then: how many judge, and how many of
-    /// these were harmed between both times.
-    pub(super) fn by_age(&self, stepped: Millis, until: Millis) -> [(u32, u32); 2] {
+    /// Returns two pairs of numbers, for pods that had the target before this step and for pods that got it then: how
+    /// many judge, and how many of these were harmed between both times.
+    pub(super) fn by_age(&self, stepped: SteadyTime, until: SteadyTime) -> [(u32, u32); 2] {
         let harmed = |harm: &&Harm| harm.assigned && (stepped..until).contains(&harm.at);
         let harmed: HashSet<&str> = self.harms().filter(harmed).map(|harm| harm.uid.as_str()).collect();
         let mut counts = [(0, 0); 2];
@@ -191,14 +248,64 @@ impl Evidence {
         counts
     }
 
-    /// Returns when the last step went out.
-    pub(super) fn stepped(&self) -> Option<Millis> {
-        self.stepped
+    /// Ends the trial, because pods return to another version.
+    pub(super) fn begin_return(&mut self, now: SteadyTime) {
+        self.stop_collecting();
+        self.returning_since = Some(now);
     }
 
-    /// Returns when pods began to return, or when this leader first saw that they do.
-    pub(super) fn began_to_return(&mut self, now: Millis) -> Millis {
-        *self.stepped.get_or_insert(now)
+    /// Returns when pods began to return, or when this leader first observed that they do.
+    pub(super) fn returning_since(&mut self, now: SteadyTime) -> SteadyTime {
+        *self.returning_since.get_or_insert(now)
+    }
+
+    /// Returns since when all pods that are waited for have proven the target, which they have now.
+    pub(super) fn proven_since(&mut self, now: SteadyTime) -> SteadyTime {
+        self.trial.as_mut().map_or(now, |trial| *trial.proven_since.get_or_insert(now))
+    }
+
+    /// Notes that pods do not prove the target any more, unless that is to be expected.
+    pub(super) fn unprove_unless(&mut self, expected: bool) {
+        if let Some(trial) = self.trial.as_mut().filter(|_| !expected) {
+            trial.proven_since = None;
+        }
+    }
+
+    /// Notes that nothing is waited for but time.
+    pub(super) fn note_quiet(&mut self, now: SteadyTime) {
+        if let Some(trial) = &mut self.trial {
+            trial.quiet_since.get_or_insert(now);
+        }
+    }
+
+    /// Returns when the move is overdue, unless it makes progress. Time in which the move was only watched does not
+    /// count; and once that time is as long as the move may wait, earlier waits do not count either.
+    pub(super) fn deadline(&mut self, proven: usize, max_wait: Millis, now: SteadyTime) -> SteadyTime {
+        let Some(trial) = &mut self.trial else { return now + max_wait };
+        let before = trial.progress.unwrap_or(Progress { proven: 0, since: now });
+        let watched = trial.quiet_since.take().map_or(0, |quiet| now - quiet.max(before.since));
+        let since = if proven > before.proven || watched >= max_wait { now } else { before.since + watched };
+        trial.progress = Some(Progress { proven: proven.max(before.proven), since });
+        since + max_wait
+    }
+
+    /// Notes whether the target can't be published. Returns since when that is so.
+    pub(super) fn unpublished_since(&mut self, fails: bool, now: SteadyTime) -> Option<SteadyTime> {
+        let trial = self.trial.as_mut()?;
+        trial.unpublished_since = fails.then(|| trial.unpublished_since.unwrap_or(now));
+        trial.unpublished_since
+    }
+
+    /// Looks for harm up to this time after the version became current.
+    pub(super) fn suspect_until(&mut self, time: SteadyTime) {
+        if let Some(trial) = &mut self.trial {
+            trial.suspected_until = Some(time);
+        }
+    }
+
+    /// Returns until when harm is looked for after the version became current.
+    pub(super) fn suspected_until(&self) -> Option<SteadyTime> {
+        self.trial.as_ref()?.suspected_until
     }
 
     /// Returns whether harm to the pod counts.
@@ -206,38 +313,43 @@ impl Evidence {
         self.pods.get(pod.uid.as_str()).is_some_and(|history| history.role.judges())
     }
 
-    /// Returns whether the pod may show more about the target: it was not harmed, is healthy again, or was harmed for another reason a short time
-    /// ago.
-    pub(super) fn is_waited_for(&self, pod: &str, patience: Millis, now: Millis) -> bool {
+    /// Returns whether the pod may show more about the target: it was not harmed, is healthy again, or was harmed for
+    /// another reason a short time ago.
+    pub(super) fn is_waited_for(&self, pod: &str, patience: Millis, now: SteadyTime) -> bool {
         let Some(history) = self.pods.get(pod) else { return false };
-        !history.role.is_harmed() || history.healthy.is_some() || history.excused.is_some_and(|at| now < at + patience)
+        !history.role.is_harmed()
+            || history.healthy_since.is_some()
+            || history.excused_at.is_some_and(|at| now < at + patience)
     }
 
     /// Notes whether the hub is away: pods have all their time to acknowledge the target again when it is back.
-    pub(super) fn note_hub(&mut self, away: bool, now: Millis) {
-        if std::mem::replace(&mut self.hub_away, away) || away {
-            self.hub_back = Some(now);
+    pub(super) fn note_hub(&mut self, away: bool, now: SteadyTime) {
+        if let Some(trial) = &mut self.trial
+            && (std::mem::replace(&mut trial.hub_away, away) || away)
+        {
+            trial.hub_back_since = Some(now);
         }
     }
 
     /// Returns whether the pod is healthy now, or gone.
     pub(super) fn is_well(&self, pod: &str) -> bool {
-        self.pods.get(pod).is_none_or(|history| history.healthy.is_some())
+        self.pods.get(pod).is_none_or(|history| history.healthy_since.is_some())
     }
 
     /// Returns since when the pod can acknowledge the target that is assigned to it.
-    pub(super) fn assigned_since(&self, pod: &Subject) -> Option<Millis> {
+    pub(super) fn assigned_since(&self, pod: &Subject) -> Option<SteadyTime> {
         let assignment = self.pods.get(pod.uid.as_str()).and_then(|history| history.assignment);
-        assignment.map(Assignment::since).max(self.hub_back)
+        assignment.map(Assignment::since).max(self.trial.as_ref().and_then(|trial| trial.hub_back_since))
     }
 
-    /// Returns when harm will have lasted for long enough, or a pod will count again: the next look although nothing changes.
-    pub(super) fn ripens(&self, window: u32, now: Millis) -> Option<Millis> {
+    /// Returns when harm will have lasted for long enough, or a pod will count again: the time of the next observation
+    /// although nothing changes.
+    pub(super) fn ripens(&self, window: u32, now: SteadyTime) -> Option<SteadyTime> {
         let pods = self.pods.values().filter(|history| !history.role.is_harmed());
         let times = pods.flat_map(|history| {
             let judges = history.role.judges();
-            let harm = history.unready.filter(|_| judges).map(|since| since + UNREADY_TOLERANCE);
-            let counts = history.healthy.filter(|_| !judges).map(|since| since + seconds(window));
+            let harm = history.unready_since.filter(|_| judges).map(|since| since + UNREADY_TOLERANCE);
+            let counts = history.healthy_since.filter(|_| !judges).map(|since| since + seconds(window));
             let starts = history.birth.filter(|birth| birth.growth == Growth::Starting).and_then(|birth| birth.due);
             [harm, counts, starts]
         });

@@ -6,28 +6,29 @@ use super::super::Subject;
 use super::Evidence;
 use super::history::Growth;
 
-/// New pods of one template.
+/// The new pods of one template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::rollout) struct Newborns<'a> {
-    /// New pods with the target that fail, and one of them.
+    /// The number of new pods with the target that fail.
     pub(in crate::rollout) failing: u32,
+    /// The first new pod with the target that fails.
     pub(in crate::rollout) first: Option<&'a Subject>,
-    /// New pods with the current version that fail too.
+    /// The number of new pods with the current version that fail too.
     pub(in crate::rollout) failing_before: u32,
-    /// New pods with the current version that became healthy.
+    /// The number of new pods with the current version that became healthy.
     pub(in crate::rollout) well_before: u32,
-    /// Whether pods of this template were healthy that did not start while this leader looked.
-    pub(in crate::rollout) known: bool,
+    /// Whether pods of this template were healthy that started before this leader observed them.
+    pub(in crate::rollout) is_template_known: bool,
 }
 
 impl Evidence {
     /// Returns new pods by workload and template, or none where no new pod with the target fails.
     pub(in crate::rollout) fn newborns<'a>(&self, pods: &'a [Subject]) -> HashMap<(&'a str, &'a str), Newborns<'a>> {
         let mut templates: HashMap<_, Newborns<'_>> = HashMap::new();
-        if self.failing == 0 {
+        if self.trial.as_ref().is_none_or(|trial| trial.failing == 0) {
             return templates;
         }
-        // Those of Jobs end by themselves.
+        // Pods of Jobs end by themselves.
         for pod in pods.iter().filter(|pod| !pod.is_of_job()) {
             let Some(history) = self.pods.get(pod.uid.as_str()) else { continue };
             let newborns = templates.entry((pod.workload.as_str(), pod.template.as_str())).or_default();
@@ -39,7 +40,7 @@ impl Evidence {
                 Some((false, Growth::Failing)) => newborns.failing_before += 1,
                 Some((false, Growth::Grown)) => newborns.well_before += 1,
                 Some(_) => {}
-                None => newborns.known |= history.role.judges(),
+                None => newborns.is_template_known |= history.role.judges(),
             }
         }
         templates

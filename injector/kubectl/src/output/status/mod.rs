@@ -107,7 +107,7 @@ impl Report {
             |pod: &&PodState| pod.namespace == namespace && pod.configs.iter().any(|config| config.as_str() == name);
         let pods: Vec<&PodState> = pods.iter().filter(has_config).collect();
         let mut count = TargetCount::default();
-        for pod in pods.iter().filter(|pod| !pod.finished && !pod.terminating) {
+        for pod in pods.iter().filter(|pod| pod.is_live()) {
             count.add(&status, assigned_version(&status, identity, pod));
         }
         let mut reports: Vec<PodReport> = pods.iter().map(|pod| PodReport::new(pod, name, identity, &status)).collect();

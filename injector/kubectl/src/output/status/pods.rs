@@ -41,7 +41,7 @@ pub(crate) fn explain_difference(
     let why = state.as_ref().map(ReportState::explanation);
     let is_current = version == assigned && assigned.is_some() && why.is_none_or(|why| why.is_none());
     (!is_current).then(|| {
-        if pod.finished {
+        if pod.is_finished() {
             "the pod has ended".to_owned()
         } else if pod.lacks_port {
             "no node has the pod's port free: for its Deployment set maxSurge 0 and maxUnavailable 1, or free the port"
@@ -51,7 +51,7 @@ pub(crate) fn explain_difference(
         } else {
             match why {
                 None => "the agent has not reported yet".to_owned(),
-                Some(None) if pod.by_restart => {
+                Some(None) if pod.is_by_restart() => {
                     "the pod takes versions by a restart, and was not restarted yet".to_owned()
                 }
                 Some(None) => Reason::Applied.to_string(),
@@ -70,7 +70,7 @@ impl PodReport {
             pod: pod.name.clone(),
             workload: pod.workload.clone(),
             agent: pod.agent.clone(),
-            ready: pod.ready,
+            ready: pod.is_ready(),
             message: explain_difference(pod, config, assigned.as_deref(), version.as_deref()),
             assigned,
             version,

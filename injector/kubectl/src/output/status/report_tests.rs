@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::PodCondition;
 use nudge_api::ConfigSource;
 use nudge_core::keys::PodUid;
-use nudge_core::pods::Report as CoreReport;
+use nudge_core::pods::{PodPhase, Readiness, Removal, Report as CoreReport};
 use nudge_protocol::ConfigName;
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn pod(condition: Option<(&str, &str, &str)>) -> PodState {
         uid: PodUid::new("u1").unwrap(),
         agent: "0.1.0".into(),
         configs: vec![ConfigName::new("shop").unwrap()],
-        ready: true,
+        readiness: Readiness::Ready,
         report,
         ..PodState::default()
     }
@@ -97,7 +97,7 @@ fn the_message_explains_why_a_pod_does_not_run_the_assigned_version() {
     );
     assert_eq!(message(Some(("True", "Applied", "shop=1")), current()), "Applied");
     assert_eq!(message(None, json!({})), "the config has no current version yet");
-    let waits = PodState { lacks_port: true, ready: false, ..pod(None) };
+    let waits = PodState { lacks_port: true, readiness: Readiness::Never, ..pod(None) };
     for status in [current(), json!({})] {
         let message = Report::new(&config(&status), std::slice::from_ref(&waits)).pods.remove(0).message.unwrap();
         assert!(message.contains("port free") && message.contains("maxSurge 0"), "{message}");
@@ -169,8 +169,8 @@ fn the_text_and_the_document_say_how_the_target_is_judged() {
             "reason": "ContainerRestarted", "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12},
             "analysis": [{"name": "errors", "verdict": "Pending", "target": "0.25", "control": "0.002", "measureTime": "2026-11-25T08:00:00Z"},
                 {"name": "latency", "verdict": "Inconclusive"}]}}});
-    let ended = PodState { name: "web-0".into(), finished: true, ..pod(None) };
-    let terminating = PodState { name: "web-2".into(), terminating: true, ..pod(None) };
+    let ended = PodState { name: "web-0".into(), phase: PodPhase::Finished, ..pod(None) };
+    let terminating = PodState { name: "web-2".into(), removal: Removal::Terminating, ..pod(None) };
     let report = Report::new(&config(&status), &[pod(None), ended, terminating]);
     let text = report.text();
     let lines: Vec<&str> = text

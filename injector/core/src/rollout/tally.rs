@@ -2,7 +2,7 @@
 
 use super::clock::seconds;
 use super::evidence::Evidence;
-use super::state::Move;
+use super::state::Transfer;
 use super::{Now, Observation, Subject, Thresholds};
 
 /// The number of pods with the target in each state.
@@ -24,23 +24,23 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Counts the pods of a move.
-    pub(super) fn count(moved: &Move, evidence: &Evidence, seen: &Observation<'_>, now: Now<'_>) -> Self {
-        let mut tally = Self::default();
-        let patience = 2 * seconds(moved.watch.as_ref().map_or(0, |watch| watch.seconds));
-        for pod in seen.pods.iter().filter(|pod| moved.thresholds.is_assigned(pod)) {
-            let waited_for = evidence.judges(pod) && evidence.is_waited_for(pod.uid.as_str(), patience, now.steady);
+    pub(super) fn count(transfer: &Transfer, evidence: &Evidence, observation: &Observation<'_>) -> Self {
+        let (mut tally, now) = (Self::default(), observation.now.steady);
+        let patience = 2 * seconds(transfer.watch.as_ref().map_or(0, |watch| watch.seconds));
+        for pod in observation.pods.iter().filter(|pod| transfer.thresholds.is_assigned(pod)) {
+            let waited_for = evidence.judges(pod) && evidence.is_waited_for(pod.uid.as_str(), patience, now);
             if !waited_for || !pod.is_reachable() {
                 tally.not_waited_for += 1;
                 continue;
             }
             tally.judges += 1;
-            let has_taken = pod.has_taken(&moved.target);
-            let is_late = || evidence.assigned_since(pod).is_none_or(|since| now.steady - since >= seen.ack_patience());
-            if has_taken && pod.ready {
+            let has_taken = pod.has_taken(&transfer.target);
+            let is_late = || evidence.assigned_since(pod).is_none_or(|since| now - since >= observation.ack_timeout());
+            if has_taken && pod.is_ready() {
                 tally.proven += 1;
             } else if has_taken {
                 tally.fallen += 1;
-            } else if pod.ready && is_late() {
+            } else if pod.is_ready() && is_late() {
                 tally.silent += 1;
                 tally.first_silent.get_or_insert_with(|| pod.name.clone());
             }
@@ -49,7 +49,7 @@ impl Tally {
     }
 
     /// Returns the number of pods that have not reported the target yet.
-    pub(super) fn owed(&self) -> usize {
+    pub(super) fn unreported(&self) -> usize {
         self.judges - self.proven - self.fallen
     }
 
@@ -58,13 +58,14 @@ impl Tally {
         self.judges - self.proven - self.silent
     }
 
-    /// Returns whether too many pods are silent: more than one and more than a quarter, or one while no pod has proven the target.
+    /// Returns whether too many pods are silent: more than one and more than a quarter, or one while no pod has proven
+    /// the target.
     pub(super) fn is_silent(&self) -> bool {
         self.silent > (self.judges / 4).max(1) || (self.silent > 0 && self.proven == 0)
     }
 
     /// Returns the end of a message about the pods that are not silent, which names the silent ones.
-    pub(super) fn without_silent(&self) -> String {
+    pub(super) fn silent_phrase(&self) -> String {
         match (&self.first_silent, self.silent) {
             (None, _) => String::new(),
             (Some(name), 1) => format!("; pod {name} has not acknowledged the version in time and is not waited for"),
@@ -78,7 +79,7 @@ impl Tally {
 }
 
 /// Returns whether a pod without the target could judge it.
-pub(super) fn could_judge(thresholds: &Thresholds, now: Now<'_>) -> impl Fn(&Subject) -> bool {
+pub(super) fn judge_filter(thresholds: &Thresholds, now: Now<'_>) -> impl Fn(&Subject) -> bool {
     let seconds = now.time.0.as_second();
     move |pod| !thresholds.is_assigned(pod) && pod.is_healthy(seconds)
 }

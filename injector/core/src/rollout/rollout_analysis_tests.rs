@@ -14,7 +14,8 @@ use super::tests::{failure, reason};
 /// The numbers of pods with the version, and of the others.
 type Numbers = (Result<f64, &'static str>, f64);
 
-/// A rollout whose numbers are asked for as the role `analysis` does: every minute, and first a minute after a round began.
+/// A rollout whose numbers are asked for as the role `analysis` does: every minute, and first a minute after a round
+/// began.
 struct Measured {
     scene: Scene,
     numbers: Numbers,
@@ -103,7 +104,7 @@ fn numbers_that_rise_with_the_version_alone_end_it_at_the_first_step() {
 fn numbers_that_rise_everywhere_hold_until_they_fall() {
     let mut measured = Measured::new(8, (Ok(0.25), 0.2));
     let effects = measured.watch(7_200);
-    assert_eq!((reason(&effects), effects.held), (Some(Reason::AnalysisInconclusive), true));
+    assert_eq!((reason(&effects), effects.continuation.is_held()), (Some(Reason::AnalysisInconclusive), true));
     assert_eq!((measured.scene.exposed, failure(&measured.scene.rollout)), (1, None));
     measured.numbers = (Ok(0.001), 0.001);
     measured.passes(420);
@@ -163,7 +164,7 @@ fn a_new_leader_and_a_new_spec_begin_anew() {
 fn what_can_not_wait_is_not_asked_about() {
     let mut measured = Measured::new(8, (Err("away"), 0.0));
     measured.watch(100);
-    measured.scene.rollout.at_once = Some("outage");
+    measured.scene.rollout.override_reason = Some("outage");
     measured.passes(190);
     let mut measured = Measured::new(8, (Err("away"), 0.0));
     measured.watch(200);

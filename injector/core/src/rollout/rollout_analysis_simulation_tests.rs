@@ -1,8 +1,10 @@
-//! Whole rollouts that are judged by numbers with noise, by default steps and settings: how often a good version is blamed, and how soon a bad
-//! one is found. The table of injector/README.md is printed by `cargo test -p nudge-core --lib measured_simulation -- --nocapture`.
+//! Whole rollouts that are judged by numbers with noise, by default steps and settings: how often a good version is
+//! blamed, and how soon a bad one is found. The table of injector/README.md is printed by `cargo test -p nudge-core
+//! --lib measured_simulation -- --nocapture`.
 //!
-//! Requests come at a fixed rate, and which of them fail is chance (a Poisson distribution of the failures of a minute). The clock goes from
-//! one thing that happens to the next: a look that the rollout asks for, a pod that has taken the version, an answer.
+//! Requests come at a fixed rate, and which of them fail is chance (a Poisson distribution of the failures of a
+//! minute). The clock goes from one thing that happens to the next: a look that the rollout asks for, a pod that has
+//! taken the version, an answer.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -21,7 +23,8 @@ const MINUTE: Millis = 60_000;
 const ROLLOUTS: u32 = 200;
 /// A rollout that is held has ended by then: no disturbance lasts.
 const LONGEST: Millis = 6 * 60 * MINUTE;
-/// The level of the assertions: a correct judge breaks one of them with this probability at most, by the seed that is chosen.
+/// The level of the assertions: a correct judge breaks one of them with this probability at most, by the seed that is
+/// chosen.
 const LEVEL: f64 = 1e-3;
 
 /// A service whose numbers are noisy.
@@ -74,22 +77,24 @@ impl Service {
         (1.0 - rate) * tail(failing) + rate * tail(failing * times)
     }
 
-    /// An upper bound of the probability that a rollout with no change is blamed. All answers above `max` count as too high here, also where the
-    /// others have them too. The first step is blamed if two in a row are too high before two in a row are good; each of two other steps, the last
-    /// one and the bake, if their first two answers are.
+    /// An upper bound of the probability that a rollout with no change is blamed. All answers above `max` count as too
+    /// high here, also where the others have them too. The first step is blamed if two in a row are too high before two
+    /// in a row are good; each of two other steps, the last one and the bake, if their first two answers are.
     fn blamed_by_chance(&self) -> f64 {
         let one = (1..=self.pods as usize).map(|pods| self.is_above(pods, self.failing)).fold(0.0, f64::max);
         (two_high_first(one) + 4.0 * one * one).min(1.0)
     }
 
-    /// A lower bound of the probability that the first step, of one pod, finds the new version: an answer that is too high for all counts as good.
+    /// A lower bound of the probability that the first step, of one pod, finds the new version: an answer that is too
+    /// high for all counts as good.
     fn found_at_first(&self) -> f64 {
         let others = self.is_above(self.pods as usize - 1, self.failing);
         two_high_first(self.is_above(1, self.new) * (1.0 - others))
     }
 }
 
-/// The probability that two answers in a row are too high before two in a row are good, where each is too high with this probability.
+/// The probability that two answers in a row are too high before two in a row are good, where each is too high with
+/// this probability.
 fn two_high_first(high: f64) -> f64 {
     let good = 1.0 - high;
     high * (1.0 - good * good) / (1.0 - high * good)
@@ -222,17 +227,17 @@ fn happens(rollout: &mut TestRollout, prometheus: &mut Prometheus, effects: &Eff
     if rollout.pods.iter().zip(&runs).any(|(pod, runs)| pod.runs != *runs) {
         return now + 1000;
     }
-    let Some(question) = &effects.question else { return effects.look_again.unwrap_or(now + 1000) };
+    let Some(question) = &effects.question else { return effects.reconcile_at.map_or(now + 1000, |at| at.0) };
     let known = rollout.measured.take();
     let status = prometheus.see(question, now);
     let is_new = known.as_ref() != Some(&status);
     rollout.measured = Some(status);
-    // What is answered is looked at soon. Between two answers the rollout looks every few seconds whether there is one; but the end of the bake
-    // may come, too.
+    // What is answered is looked at soon. Between two answers the rollout looks every few seconds whether there is one;
+    // but the end of the bake may come, too.
     if is_new {
         now + 1000
     } else {
-        effects.look_again.map_or(prometheus.due, |at| at.max(now + 20_000).min(prometheus.due))
+        effects.reconcile_at.map_or(prometheus.due, |at| at.0.max(now + 20_000).min(prometheus.due))
     }
 }
 

@@ -1,162 +1,28 @@
-//! The few fields of an injected pod that Nudge needs, taken from the whole object.
+//! The facts about an injected pod, read from the whole object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use nudge_api::{Explanation, PartKind};
 use nudge_protocol::bounded_text::clip;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::limits::MAX_CONFIGS;
-use nudge_protocol::{ConfigName, ContainerName, VersionName, labels, pod};
+use nudge_protocol::{ConfigName, ContainerName, labels, pod};
 
 use super::commands::{LastCommand, commands, restarts_in_place};
 use super::hash::hash;
-use super::probe::{SlowestProbe, is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
+use super::pod_state::{ObjectVersion, PodPhase, PodState, Readiness, Removal, UpdateMode};
+use super::probe::{is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
 use super::references::references;
-use super::report::{Report, ReportState};
-use super::restarts::{RestartHistory, follow, is_by_rule, sums};
+use super::report::Report;
+use super::restarts::{RestartHistory, is_by_rule, sums};
 use crate::injection::by_rollout;
-use crate::keys::{PodKey, PodUid};
+use crate::keys::PodUid;
 use crate::owners::workload;
 
 /// The maximum length of injection's warnings that is kept.
 const MAX_WARNINGS_BYTES: usize = 1024;
-
-/// The facts about an injected pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // each is one fact that a decision asks for, even where two come from one condition
-pub struct PodState {
-    /// The namespace of the pod.
-    pub namespace: String,
-    /// The name of the pod.
-    pub name: String,
-    /// The uid of the pod.
-    pub uid: PodUid,
-    /// The service account of the pod.
-    pub service_account: String,
-    /// The version of the agent that was injected.
-    pub agent: String,
-    /// The configs that the pod may read, in the order of merging: fixed in the agent container's environment.
-    pub configs: Vec<ConfigName>,
-    /// The workload that the pod belongs to, such as `Deployment/web`; empty for a bare pod.
-    pub workload: String,
-    /// The containers other than the agent: those that the user wrote, native sidecars included.
-    pub containers: Vec<PodContainer>,
-    /// The digest of the containers; empty only for no containers.
-    pub containers_hash: String,
-    /// The node, once it has one.
-    pub node: String,
-    /// Whether the pod has no node, because a port that it declares is taken on those that it could have.
-    pub lacks_port: bool,
-    /// Whether the pod is Ready.
-    pub ready: bool,
-    /// Whether the containers that get the configuration are ready.
-    pub containers_ready: bool,
-    /// When the pod became unready, in seconds since 1970 by the clock of its node; absent while it is Ready.
-    pub unready_since: Option<i64>,
-    /// Whether the pod is being evicted, preempted, or removed with its node (condition DisruptionTarget).
-    pub disrupted: bool,
-    /// Whether the pod is Ready or has been: by the kubelet's own clock, a pod that never was is not Ready since before it was initialized.
-    pub was_ready: bool,
-    /// Whether the agent's container is not ready while all others are.
-    pub agent_away: bool,
-    /// Whether the containers were started.
-    pub running: bool,
-    /// Whether a container of the pod has done its work and is not started again.
-    pub ending: bool,
-    /// Whether the pod has succeeded or failed.
-    pub finished: bool,
-    /// Whether the pod is being deleted.
-    pub terminating: bool,
-    /// The probe that takes longest to notice that its application got worse.
-    pub slowest_probe: Option<SlowestProbe>,
-    /// The time that the readiness probes take at least to notice that the pod got worse, in seconds.
-    pub notices_after: u32,
-    /// The time that the pod may take from its start until it is ready, in seconds.
-    pub start_seconds: u32,
-    /// The template of the workload that the pod was made from.
-    pub template: String,
-    /// The labels that the pod was created with, or has now where those are not known.
-    pub labels: Arc<BTreeMap<String, String>>,
-    /// Whether the processes take another version only by a restart (`notify: rollout`): the agent keeps what they were born with.
-    pub by_restart: bool,
-    /// The time of the pod's creation, in seconds since 1970.
-    pub created: i64,
-    /// The restarts of each container that gets the configuration and is started again whatever it ends with.
-    pub container_histories: Vec<RestartHistory>,
-    /// The number of restarts that the API did not order: crashes.
-    pub restarts: i32,
-    /// The time at which one of the containers last crashed before it was started again, in seconds since 1970.
-    pub last_restart: Option<i64>,
-    /// The number of restarts that the API ordered.
-    pub ordered_restarts: i32,
-    /// Whether the kubelet says that it resizes the pod in place.
-    pub resizing: bool,
-    /// The number of restarts of the agent's container.
-    pub agent_restarts: i32,
-    /// Whether the agent has all containers restarted in place for another version.
-    pub in_place: bool,
-    /// Whether the agent ended last to have all containers of the pod restarted in place with another version.
-    pub commanded: bool,
-    /// Whether the agent has done so, and the containers are not started again yet.
-    pub restarting: bool,
-    /// The warnings of injection, a line for each.
-    pub warnings: Option<String>,
-    /// The report about what the pod runs, from the condition that the hub wrote.
-    pub report: Option<Report>,
-    /// The ConfigMaps and Secrets that the pod's volumes and variables name.
-    pub references: BTreeSet<(PartKind, String)>,
-    /// The version of the object that this was read from.
-    pub version: ObjectVersion,
-}
-
-/// The resource version of an object. All are equal, since an object may get another one by changes that do not matter here.
-#[derive(Clone, Debug, Default, Eq)]
-pub struct ObjectVersion(pub Option<Box<str>>);
-
-impl PartialEq for ObjectVersion {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl PodState {
-    /// Returns the identity of the pod in the index.
-    pub fn key(&self) -> PodKey {
-        PodKey::new(&*self.namespace, &*self.name)
-    }
-
-    /// Distinguishes restarts since `before`, an earlier state of the same pod: crashes, and those that the API ordered.
-    #[must_use]
-    pub fn after(mut self, before: &Self) -> Self {
-        if !self.container_histories.is_empty() {
-            follow(&mut self.container_histories, &before.container_histories, self.resizing || before.resizing);
-            (self.restarts, self.ordered_restarts, self.last_restart) = sums(&self.container_histories);
-        }
-        self
-    }
-
-    /// Returns whether the pod is being resized in place, so that a container may be restarted.
-    pub fn is_resizing(&self) -> bool {
-        self.resizing || self.container_histories.iter().any(|container| container.resized)
-    }
-
-    /// Returns the version of this config that the pod runs.
-    pub fn runs(&self, config: &str) -> Option<&VersionName> {
-        let versions = &self.report.as_ref()?.versions;
-        versions.iter().find(|(name, _)| name.as_str() == config)?.1.as_ref()
-    }
-
-    /// Returns why an assigned version of this config failed in the pod.
-    pub fn failure(&self, config: &str) -> Option<Explanation> {
-        match self.report.as_ref()?.state_of(config) {
-            ReportState::Failed(why) => Some(why),
-            _ => None,
-        }
-    }
-}
 
 /// Returns the condition of this type.
 pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
@@ -171,23 +37,22 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let meta = &object.metadata;
     let status = object.status.as_ref();
     let condition = |kind: &str| condition(object, kind);
-    let all = status.into_iter().flat_map(statuses);
-    let containers = containers(spec, &all.clone().collect::<Vec<_>>());
+    let all_statuses = status.into_iter().flat_map(statuses);
+    let containers = containers(spec, &all_statuses.clone().collect::<Vec<_>>());
     let others = |status: &&ContainerStatus| status.name != pod::AGENT_CONTAINER;
     let users = |status: &&ContainerStatus| containers.iter().any(|container| container.name.as_str() == status.name);
-    let users: Vec<&ContainerStatus> = all.clone().filter(others).filter(users).collect();
+    let users: Vec<&ContainerStatus> = all_statuses.clone().filter(others).filter(users).collect();
     let subscribed = subscribed(spec);
     let status_of = |container: &&Container| users.iter().copied().find(|status| status.name == container.name);
     let restarts_always = spec.restart_policy.as_deref().unwrap_or("Always") == "Always";
     let counted = subscribed.iter().copied().filter(|container| restarts_always || is_sidecar(container));
-    let agent_status = all.clone().find(|status| status.name == pod::AGENT_CONTAINER);
-    let agent_ready = agent_status.is_none_or(|status| status.ready);
+    let agent_status = all_statuses.clone().find(|status| status.name == pod::AGENT_CONTAINER);
     let commands = commands(agent, agent_status);
     let history = |container| Some(RestartHistory::new(container, status_of(&container)?, &commands));
     let container_histories: Vec<RestartHistory> = counted.filter_map(history).collect();
     let (restarts, ordered_restarts, last_restart) = sums(&container_histories);
-    let phase = status.and_then(|status| status.phase.as_deref());
-    // While all containers are started again, it is Pending until its agent and its init containers have done their work, if ever.
+    // While all containers are started again, it is Pending until its agent and its init containers have done their
+    // work, if ever.
     let main = status.and_then(|status| status.container_statuses.as_ref());
     let in_place = restarts_in_place(agent);
     let is_restarting_in_place = in_place && main.into_iter().flatten().any(|status| status.restart_count > 0);
@@ -201,27 +66,32 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         configs: configs(agent),
         workload: workload(meta),
         containers_hash: if containers.is_empty() { String::new() } else { hash(&containers) },
-        ending: containers.iter().any(|container| container.ended),
         containers,
         node: spec.node_name.clone().unwrap_or_default(),
         lacks_port: condition("PodScheduled").is_some_and(lacks_port),
-        ready: condition("Ready").is_some_and(|ready| ready.status == "True"),
+        readiness: readiness(condition("Ready"), condition("Initialized")),
         containers_ready: subscribed.iter().all(|container| status_of(container).is_some_and(|status| status.ready)),
-        unready_since: condition("Ready")
-            .filter(|ready| ready.status != "True")
-            .and_then(|ready| Some(ready.last_transition_time.as_ref()?.0.as_second())),
-        disrupted: condition("DisruptionTarget").is_some_and(|target| target.status == "True"),
-        was_ready: was_ready(condition("Ready"), condition("Initialized")),
-        agent_away: !agent_ready && users.iter().all(|status| status.ready),
-        running: phase == Some("Running") || (phase == Some("Pending") && is_restarting_in_place),
-        finished: matches!(phase, Some("Succeeded" | "Failed")),
-        terminating: meta.deletion_timestamp.is_some(),
+        phase: match status.and_then(|status| status.phase.as_deref()) {
+            Some("Succeeded" | "Failed") => PodPhase::Finished,
+            Some("Running") => PodPhase::Running,
+            Some("Pending") if is_restarting_in_place => PodPhase::Running,
+            _ => PodPhase::Pending,
+        },
+        removal: match condition("DisruptionTarget") {
+            _ if meta.deletion_timestamp.is_some() => Removal::Terminating,
+            Some(target) if target.status == "True" => Removal::Disrupted,
+            _ => Removal::None,
+        },
         slowest_probe: slowest_probe(spec),
         notices_after: notices_after(spec),
         start_seconds: start_seconds(spec),
         template: template(meta),
         labels: Arc::new(birth_labels(meta)),
-        by_restart: by_restart(meta),
+        update_mode: match in_place {
+            _ if by_rollout(meta) => UpdateMode::ByRestart,
+            true => UpdateMode::InPlace,
+            false => UpdateMode::Live,
+        },
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
         container_histories,
         restarts,
@@ -229,9 +99,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         last_restart,
         resizing: condition("PodResizeInProgress").is_some_and(|resize| resize.status == "True"),
         agent_restarts: agent_status.map_or(0, |status| status.restart_count),
-        in_place,
-        commanded: commands != LastCommand::None,
-        restarting: matches!(commands, LastCommand::Restarting),
+        last_command: commands,
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
         report: condition(pod::CONDITION).and_then(Report::read),
         references: references(spec),
@@ -239,34 +107,35 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     })
 }
 
-/// What the scheduler says of a node (`pkg/scheduler/framework/plugins/nodeports`).
+/// The words of the scheduler about a node without a free port (`pkg/scheduler/framework/plugins/nodeports`).
 const NO_FREE_PORTS: &str = "didn't have free ports";
 
 fn lacks_port(scheduled: &PodCondition) -> bool {
     scheduled.status == "False" && scheduled.message.as_deref().is_some_and(|message| message.contains(NO_FREE_PORTS))
 }
 
-/// Returns the warnings in one bounded text. Everybody who may write pods may write them, and they are shown on terminals.
+/// Returns the warnings in one bounded text. Users who may write pods may write them, and they are shown on terminals.
 fn bounded(mut warnings: String) -> String {
     warnings.retain(|letter| letter == '\n' || !letter.is_control());
     clip(warnings, MAX_WARNINGS_BYTES)
 }
 
-/// Returns whether processes of this pod take another version only by a restart.
-pub fn by_restart(meta: &ObjectMeta) -> bool {
-    by_rollout(meta)
-}
-
-/// Returns whether the pod is Ready or has been.
-fn was_ready(ready: Option<&PodCondition>, initialized: Option<&PodCondition>) -> bool {
+/// Returns whether the pod is Ready or has been: by the kubelet's own clock, a pod that never was is not Ready since
+/// before it was initialized.
+fn readiness(ready: Option<&PodCondition>, initialized: Option<&PodCondition>) -> Readiness {
     let time = |condition: &PodCondition| condition.last_transition_time.clone().map(|time| time.0);
-    let Some(ready) = ready else { return false };
+    if ready.is_some_and(|ready| ready.status == "True") {
+        return Readiness::Ready;
+    }
     let initialized = initialized.filter(|initialized| initialized.status == "True").and_then(time);
-    ready.status == "True"
-        || initialized.is_some_and(|initialized| time(ready).is_some_and(|ready| ready > initialized))
+    match ready.and_then(time).zip(initialized) {
+        Some((unready, initialized)) if unready > initialized => Readiness::Lost { since: unready.as_second() },
+        _ => Readiness::Never,
+    }
 }
 
-/// Returns the configs in the agent's environment. A text that is not a name can only come from a hand-made pod; it is left out.
+/// Returns the configs in the agent's environment. A text that is not a name can only come from a hand-made pod; it is
+/// left out.
 fn configs(agent: &Container) -> Vec<ConfigName> {
     let variable = agent.env.iter().flatten().find(|variable| variable.name == pod::env::CONFIGS);
     let list = variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default();
@@ -285,12 +154,12 @@ fn template(meta: &ObjectMeta) -> String {
     label("pod-template-hash").or_else(|| label("controller-revision-hash")).unwrap_or_default()
 }
 
-/// Returns the labels that selectors of steps are compared with. Injection notes those that the pod is created with: later labels, such as the role
-/// that an operator gives it, move no pod to another version.
+/// Returns the labels that selectors of steps are compared with. Injection notes those that the pod is created with:
+/// later labels, such as the role that an operator gives it, move no pod to another version.
 fn birth_labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
-    let noted = meta.annotations.as_ref().and_then(|map| map.get(labels::BIRTH_LABELS));
-    let noted = noted.and_then(|text| serde_json::from_str(text).ok());
-    noted.or_else(|| meta.labels.clone()).unwrap_or_default()
+    let annotation = meta.annotations.as_ref().and_then(|map| map.get(labels::BIRTH_LABELS));
+    let annotation = annotation.and_then(|text| serde_json::from_str(text).ok());
+    annotation.or_else(|| meta.labels.clone()).unwrap_or_default()
 }
 
 /// Returns the statuses of all containers. The names of a pod's containers differ, those of init containers included.
@@ -372,25 +241,12 @@ mod tests {
         let state = pod_state(&pod(sample())).unwrap();
         assert_eq!(state.configs.iter().map(ConfigName::as_str).collect::<Vec<_>>(), ["shop", "keys"]);
         assert_eq!((state.workload.as_str(), state.service_account.as_str()), ("Deployment/web", "app"));
-        assert_eq!((state.ready, state.finished, state.terminating, state.restarts), (true, false, false, 2));
+        assert_eq!((state.readiness, state.phase, state.removal), (Readiness::Ready, PodPhase::Running, Removal::None));
+        assert_eq!(state.restarts, 2);
         assert_eq!(state.containers.len(), 2);
         assert_eq!((state.containers[0].id.len(), state.containers[1].id.as_str()), (64, ""));
         let names: Vec<&str> = state.references.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["plain", "shop-1", "keys-7"]);
-    }
-
-    #[test]
-    fn an_agent_is_away_only_where_all_others_are_well() {
-        let state = |app: bool, agent: bool| {
-            let mut changed = sample();
-            changed["status"]["containerStatuses"][0]["ready"] = json!(app);
-            changed["status"]["containerStatuses"][1]["ready"] = json!(agent);
-            pod_state(&pod(changed)).unwrap().agent_away
-        };
-        assert_eq!([state(true, false), state(false, false), state(true, true)], [true, false, false]);
-        let mut unknown = sample();
-        unknown["status"]["containerStatuses"] = json!([]);
-        assert!(!pod_state(&pod(unknown)).unwrap().agent_away);
     }
 
     /// What a kubelet of 1.36 writes, one after the other.
@@ -431,15 +287,20 @@ mod tests {
             (seen("Running", [&runs(6), &removed], [&runs(7), &crashed], [1, 2]), ((true, false), (1, 1), true)),
         ] {
             let state = state.after(&before);
-            assert!(state.running);
+            assert_eq!(state.phase, PodPhase::Running);
             let restarts = (state.restarts, state.ordered_restarts);
-            assert_eq!(((state.commanded, state.restarting), restarts, state.last_restart.is_some()), expected);
+            let command = match &state.last_command {
+                LastCommand::None => (false, false),
+                LastCommand::Restarting => (true, true),
+                LastCommand::RunningSince(_) => (true, false),
+            };
+            assert_eq!((command, restarts, state.last_restart.is_some()), expected);
             before = state;
         }
         // It has restarts, and is not restarted in place.
         let mut other = sample();
         other["status"]["phase"] = json!("Pending");
-        assert!(!pod_state(&pod(other)).unwrap().running);
+        assert_eq!(pod_state(&pod(other)).unwrap().phase, PodPhase::Pending);
     }
 
     #[test]

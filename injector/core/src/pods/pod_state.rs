@@ -1,0 +1,224 @@
+//! The few facts about an injected pod that Nudge needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use nudge_api::{Explanation, PartKind};
+use nudge_protocol::hub::PodContainer;
+use nudge_protocol::{ConfigName, VersionName};
+
+use super::commands::LastCommand;
+use super::probe::SlowestProbe;
+use super::report::{Report, ReportState};
+use super::restarts::{RestartHistory, follow, sums};
+use crate::keys::{PodKey, PodUid};
+
+/// The facts about an injected pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodState {
+    /// The namespace of the pod.
+    pub namespace: String,
+    /// The name of the pod.
+    pub name: String,
+    /// The uid of the pod.
+    pub uid: PodUid,
+    /// The service account of the pod.
+    pub service_account: String,
+    /// The version of the agent that was injected.
+    pub agent: String,
+    /// The configs that the pod may read, in the order of merging: fixed in the agent container's environment.
+    pub configs: Vec<ConfigName>,
+    /// The workload that the pod belongs to, such as `Deployment/web`; empty for a bare pod.
+    pub workload: String,
+    /// The containers other than the agent: those that the user wrote, native sidecars included.
+    pub containers: Vec<PodContainer>,
+    /// The digest of the containers; empty only for no containers.
+    pub containers_hash: String,
+    /// The node, once it has one.
+    pub node: String,
+    /// Whether the pod has no node, because a port that it declares is taken on those that it could have.
+    pub lacks_port: bool,
+    /// Whether the pod is Ready, and was.
+    pub readiness: Readiness,
+    /// Whether the containers that get the configuration are ready.
+    pub containers_ready: bool,
+    /// How far the pod has come.
+    pub phase: PodPhase,
+    /// Whether the pod is being removed.
+    pub removal: Removal,
+    /// The probe that takes longest to notice that its application got worse.
+    pub slowest_probe: Option<SlowestProbe>,
+    /// The time that the readiness probes take at least to notice that the pod got worse, in seconds.
+    pub notices_after: u32,
+    /// The time that the pod may take from its start until it is ready, in seconds.
+    pub start_seconds: u32,
+    /// The template of the workload that the pod was made from.
+    pub template: String,
+    /// The labels that the pod was created with, or has now where those are not known.
+    pub labels: Arc<BTreeMap<String, String>>,
+    /// How the pod's processes take another version.
+    pub update_mode: UpdateMode,
+    /// The time of the pod's creation, in seconds since 1970.
+    pub created: i64,
+    /// The restarts of each container that gets the configuration and is started again whatever it ends with.
+    pub container_histories: Vec<RestartHistory>,
+    /// The number of restarts that the API did not order: crashes.
+    pub restarts: i32,
+    /// The time at which one of the containers last crashed before it was started again, in seconds since 1970.
+    pub last_restart: Option<i64>,
+    /// The number of restarts that the API ordered.
+    pub ordered_restarts: i32,
+    /// Whether the kubelet says that it resizes the pod in place.
+    pub resizing: bool,
+    /// The number of restarts of the agent's container.
+    pub agent_restarts: i32,
+    /// The agent's last command to restart all containers in place.
+    pub last_command: LastCommand,
+    /// The warnings of injection, a line for each.
+    pub warnings: Option<String>,
+    /// The report about what the pod runs, from the condition that the hub wrote.
+    pub report: Option<Report>,
+    /// The ConfigMaps and Secrets that the pod's volumes and variables name.
+    pub references: BTreeSet<(PartKind, String)>,
+    /// The version of the object that this was read from.
+    pub version: ObjectVersion,
+}
+
+/// Whether a pod is Ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readiness {
+    /// The pod has never been Ready.
+    #[default]
+    Never,
+    /// The pod is Ready.
+    Ready,
+    /// The pod was Ready before this time, in seconds since 1970 by the clock of its node.
+    Lost {
+        /// When the pod became unready.
+        since: i64,
+    },
+}
+
+/// How far a pod has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodPhase {
+    /// The containers were not started yet.
+    #[default]
+    Pending,
+    /// The containers were started.
+    Running,
+    /// The pod has succeeded or failed.
+    Finished,
+}
+
+/// Whether a pod is being removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Removal {
+    /// Nothing removes the pod.
+    #[default]
+    None,
+    /// The pod is to be evicted, preempted, or removed with its node (condition DisruptionTarget).
+    Disrupted,
+    /// The pod is being deleted.
+    Terminating,
+}
+
+/// How the processes of a pod take another version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpdateMode {
+    /// The agent delivers the version to running processes.
+    #[default]
+    Live,
+    /// The agent has all containers restarted in place (`notify: in-place`).
+    InPlace,
+    /// Only a new pod brings the version (`notify: rollout`): the agent keeps what the processes were born with.
+    ByRestart,
+}
+
+/// The resource version of an object. All are equal, since an object may get another one by changes that do not matter
+/// here.
+#[derive(Clone, Debug, Default, Eq)]
+pub struct ObjectVersion(pub Option<Box<str>>);
+
+impl PartialEq for ObjectVersion {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl PodState {
+    /// Returns the identity of the pod in the index.
+    pub fn key(&self) -> PodKey {
+        PodKey::new(&*self.namespace, &*self.name)
+    }
+
+    /// Returns whether the pod is Ready.
+    pub fn is_ready(&self) -> bool {
+        self.readiness == Readiness::Ready
+    }
+
+    /// Returns whether the pod is Ready or has been.
+    pub fn was_ready(&self) -> bool {
+        self.readiness != Readiness::Never
+    }
+
+    /// Returns whether a container of the pod has done its work and is not started again.
+    pub fn is_ending(&self) -> bool {
+        self.containers.iter().any(|container| container.ended)
+    }
+
+    /// Returns whether the pod has succeeded or failed.
+    pub fn is_finished(&self) -> bool {
+        self.phase == PodPhase::Finished
+    }
+
+    /// Returns whether the pod is being deleted.
+    pub fn is_terminating(&self) -> bool {
+        self.removal == Removal::Terminating
+    }
+
+    /// Returns whether the pod has not finished, and is not being deleted.
+    pub fn is_live(&self) -> bool {
+        !self.is_terminating() && !self.is_finished()
+    }
+
+    /// Returns whether the pod's processes take another version only by a new pod.
+    pub fn is_by_restart(&self) -> bool {
+        self.update_mode == UpdateMode::ByRestart
+    }
+
+    /// Returns whether the agent has all containers restarted in place for another version.
+    pub fn is_in_place(&self) -> bool {
+        self.update_mode == UpdateMode::InPlace
+    }
+
+    /// Distinguishes restarts since `before`, an earlier state of the same pod: crashes, and those that the API
+    /// ordered.
+    #[must_use]
+    pub fn after(mut self, before: &Self) -> Self {
+        if !self.container_histories.is_empty() {
+            follow(&mut self.container_histories, &before.container_histories, self.resizing || before.resizing);
+            (self.restarts, self.ordered_restarts, self.last_restart) = sums(&self.container_histories);
+        }
+        self
+    }
+
+    /// Returns whether the pod is being resized in place, so that a container may be restarted.
+    pub fn is_resizing(&self) -> bool {
+        self.resizing || self.container_histories.iter().any(|container| container.resized)
+    }
+
+    /// Returns the version of this config that the pod runs.
+    pub fn runs(&self, config: &str) -> Option<&VersionName> {
+        let versions = &self.report.as_ref()?.versions;
+        versions.iter().find(|(name, _)| name.as_str() == config)?.1.as_ref()
+    }
+
+    /// Returns why an assigned version of this config failed in the pod.
+    pub fn failure(&self, config: &str) -> Option<Explanation> {
+        match self.report.as_ref()?.state_of(config) {
+            ReportState::Failed(why) => Some(why),
+            _ => None,
+        }
+    }
+}

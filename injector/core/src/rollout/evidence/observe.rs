@@ -1,0 +1,263 @@
+//! An observation of the pods, which finds what happened to each since the last one.
+
+use std::collections::HashSet;
+
+use super::super::clock::{Millis, SteadyTime, seconds};
+use super::super::harm::{Harm, HarmKind};
+use super::super::{Observation, Subject};
+use super::history::{Assignment, PodHistory, Role};
+use super::{AtRisk, Evidence, UNREADY_TOLERANCE};
+use crate::pods::{Readiness, SlowestProbe};
+
+/// The maximum difference between the clocks of two nodes, in seconds.
+const MAX_CLOCK_SKEW_SECONDS: i64 = 60;
+
+/// The time and the bounds of one observation.
+struct Pass<'a> {
+    number: u64,
+    /// Whether this leader has not observed the pods before, or not for a while.
+    first: bool,
+    /// Whether the trial of the target begins.
+    begins: bool,
+    target: Option<&'a str>,
+    /// When the target was last assigned to more pods, in seconds since 1970.
+    stepped_at: i64,
+    /// For how long a pod must be healthy to count again.
+    window: Millis,
+    now: SteadyTime,
+    now_seconds: i64,
+}
+
+/// What happened to a pod since the last observation.
+enum Fate {
+    /// The pod does not count, was harmed before, or restarts by order.
+    Unknown,
+    /// The pod is not harmed.
+    Unharmed,
+    /// The pod is harmed since that time.
+    Harmed(HarmKind, SteadyTime),
+}
+
+/// The findings of one observation.
+#[derive(Default)]
+struct Findings<'a> {
+    harms: Vec<Harm>,
+    /// Pods that were harmed before, and crashed since the last observation.
+    crashed: HashSet<&'a str>,
+    at_risk: AtRisk,
+    /// New pods with the target that fail.
+    failing: usize,
+}
+
+impl Evidence {
+    /// Observes the pods. `window` is for how many seconds a pod must be healthy to count again, and `stepped_at` is
+    /// when the target was last assigned to more pods, in seconds since 1970.
+    pub(in crate::rollout) fn observe(
+        &mut self,
+        observation: &Observation<'_>,
+        is_assigned: impl Fn(&Subject) -> bool,
+        window: u32,
+        stepped_at: i64,
+    ) {
+        let now = observation.now;
+        let target = self.trial.as_ref().map(|trial| trial.target.clone());
+        self.observations += 1;
+        let pass = Pass {
+            number: self.observations,
+            first: self.observed_at.is_none(),
+            begins: std::mem::take(&mut self.begins),
+            target: target.as_deref(),
+            stepped_at,
+            window: seconds(window),
+            now: now.steady,
+            now_seconds: now.time.0.as_second(),
+        };
+        self.add_time(window, now.steady);
+        let mut findings = Findings::default();
+        for pod in observation.pods {
+            self.observe_pod(pod, target.is_some() && is_assigned(pod), &pass, &mut findings);
+        }
+        if let Some(trial) = &mut self.trial {
+            trial.failing = findings.failing;
+        }
+        self.turn_into_crashes(&findings.crashed, now.steady);
+        self.forgive(now.steady);
+        self.forget_gone(observation.pods.len());
+        self.at_risk = findings.at_risk;
+        self.record_harms(findings.harms);
+        self.excuse(observation, now.steady);
+        self.note_excuses();
+    }
+
+    /// Adds the time since the last observation to what was watched.
+    fn add_time(&mut self, window: u32, now: SteadyTime) {
+        let passed = self.observed_at.replace(now).map_or(0, |before| u64::try_from(now - before).unwrap_or(0));
+        if let Some(trial) = &mut self.trial {
+            trial.exposure += passed * u64::from(self.at_risk.assigned);
+        }
+        self.background.watched += passed * u64::from(self.at_risk.unassigned);
+        self.turn_epoch(window, passed, now);
+    }
+
+    fn observe_pod<'a>(&mut self, pod: &'a Subject, assigned: bool, pass: &Pass<'_>, findings: &mut Findings<'a>) {
+        let uid = pod.uid.as_str();
+        // A pod that was observed to appear is new: it counts when it was healthy for as long as a step is watched.
+        let new = !self.pods.contains_key(uid);
+        if new {
+            self.pods.insert(uid.into(), PodHistory::new(pod, pod.is_healthy(pass.now_seconds), pass.first));
+        }
+        let Some(history) = self.pods.get_mut(uid) else { return };
+        history.observation = pass.number;
+        let crashed = history.count_restarts(pod, pass.now);
+        history.note_assignment(pod, assigned, new, pass);
+        history.note_readiness(pod, assigned, pass.now);
+        if let Some(trial) = self.trial.as_mut().filter(|_| assigned && history.role.judges()) {
+            trial.judged_at = Some(pass.now);
+        }
+        let long = history.note_health(pod, crashed, pass);
+        findings.failing += usize::from(history.grow(pod, assigned, long, pass.now));
+        let crashed = crashed && !pass.first;
+        if crashed && history.role.is_harmed() {
+            findings.crashed.insert(uid);
+        }
+        match history.fate(pod, assigned, crashed, pass) {
+            Fate::Unknown => {}
+            Fate::Unharmed => *findings.at_risk.of(assigned) += 1,
+            Fate::Harmed(kind, since) => {
+                history.role = Role::Harmed { judges: true };
+                findings.harms.push(history.harm(pod, assigned, kind, since));
+            }
+        }
+    }
+
+    /// Turns unreadiness that probes noticed too soon into crashes: what has crashed since did not become unready
+    /// because of what was before.
+    fn turn_into_crashes(&mut self, crashed: &HashSet<&str>, now: SteadyTime) {
+        let turns = |harm: &&mut Harm| harm.began_before_notification() && crashed.contains(harm.uid.as_str());
+        for harm in self.trial.iter_mut().flat_map(|trial| &mut trial.harms).filter(turns) {
+            (harm.kind, harm.at, harm.excused) = (HarmKind::Restarted, now, false);
+        }
+    }
+
+    /// Forgets the pods that were not found now, if there are more than `present`.
+    fn forget_gone(&mut self, present: usize) {
+        if self.pods.len() > present {
+            self.pods.retain(|_, history| history.observation == self.observations);
+        }
+    }
+
+    /// Records harm, one after the other: each with the share of pods with the target among those that were not harmed
+    /// then.
+    fn record_harms(&mut self, mut harms: Vec<Harm>) {
+        let mut left = self.at_risk;
+        for harm in &harms {
+            *left.of(harm.assigned) += 1;
+        }
+        for harm in &mut harms {
+            harm.share = f64::from(left.assigned) / f64::from(left.assigned + left.unassigned);
+            *left.of(harm.assigned) -= 1;
+            self.background.harmed += u64::from(!harm.assigned);
+        }
+        if let Some(trial) = &mut self.trial {
+            trial.harms.extend(harms);
+        }
+    }
+
+    fn note_excuses(&mut self) {
+        for harm in self.trial.iter().flat_map(|trial| &trial.harms) {
+            if let Some(history) = self.pods.get_mut(harm.uid.as_str()) {
+                history.excused_at = harm.excused.then_some(harm.at);
+            }
+        }
+    }
+}
+
+impl PodHistory {
+    /// Notes whether the target is assigned to the pod, whether the pod judges it, and when it says that it runs it.
+    fn note_assignment(&mut self, pod: &Subject, assigned: bool, new: bool, pass: &Pass<'_>) {
+        if !assigned {
+            self.assignment = None;
+        } else if self.assignment.is_none() {
+            let since = pass.now;
+            let watched = Assignment::Watched { since, notified: None };
+            self.assignment = Some(if pass.first { Assignment::Inherited { since } } else { watched });
+            let changed = match pod.readiness {
+                Readiness::Never => None,
+                Readiness::Ready => pod.last_restart,
+                Readiness::Lost { since } => Some(since),
+            };
+            let fell = changed.is_some_and(|changed| changed + MAX_CLOCK_SKEW_SECONDS > pass.stepped_at);
+            let well = pod.is_healthy(pass.now_seconds) && (pass.first || !new);
+            self.role = self.role.on_assignment(well || (pass.first && fell && pod.is_reachable()));
+        }
+        if pass.first && self.role == Role::Judge && !pod.is_ready() {
+            self.role = Role::FellUnseen;
+        }
+        if let Some(Assignment::Watched { notified, .. }) = &mut self.assignment
+            && pod.runs.as_deref() == pass.target
+        {
+            notified.get_or_insert(pass.now);
+        }
+    }
+
+    /// Notes since when the containers are not ready although they should be.
+    fn note_readiness(&mut self, pod: &Subject, assigned: bool, now: SteadyTime) {
+        let is_no_harm = pod.containers_ready || !pod.is_reachable() || self.starts(now);
+        self.unready_since = if is_no_harm { None } else { self.unready_since.or(Some(now)) };
+        // A pod that starts does not flap.
+        if !assigned && self.unready_since.is_some() && pod.was_ready() {
+            self.last_unready_before = Some(now);
+        }
+    }
+
+    /// Notes since when the pod is healthy, and that it counts again. Returns whether it is healthy for as long as a
+    /// step is watched.
+    fn note_health(&mut self, pod: &Subject, crashed: bool, pass: &Pass<'_>) -> bool {
+        let healthy = pod.is_ready() && pod.containers_ready && pod.is_reachable() && !crashed;
+        self.healthy_since = if healthy { self.healthy_since.or(Some(pass.now)) } else { None };
+        let long = self.healthy_since.is_some_and(|since| pass.now - since >= pass.window);
+        // The pods that are healthy when a version comes on trial are what it is compared with.
+        let counts = (long || (pass.begins && pod.is_healthy(pass.now_seconds))) && !pod.is_of_job();
+        self.role = match self.role {
+            Role::Bystander if counts => Role::Judge,
+            Role::FellUnseen if healthy => Role::Judge,
+            harmed if long && pass.target.is_none() => harmed.without_harm(),
+            role => role,
+        };
+        long
+    }
+
+    /// Returns what happened to the pod. A report says more than a crash, and a crash more than unreadiness.
+    fn fate(&self, pod: &Subject, assigned: bool, crashed: bool, pass: &Pass<'_>) -> Fate {
+        if !self.role.judges() || self.role.is_harmed() {
+            return Fate::Unknown;
+        }
+        let reported = pass.target.filter(|_| assigned).and_then(|target| pod.report_against(target));
+        let unready = self.unready_since.filter(|&since| pass.now - since >= UNREADY_TOLERANCE);
+        match (reported, unready) {
+            (Some(why), _) => Fate::Harmed(HarmKind::Reported(why.clone()), pass.now),
+            _ if crashed && pod.is_reachable() => Fate::Harmed(HarmKind::Restarted, pass.now),
+            (_, Some(since)) if self.role != Role::FellUnseen => Fate::Harmed(HarmKind::Unready, since),
+            _ if self.starts(pass.now) => Fate::Unknown,
+            _ => Fate::Unharmed,
+        }
+    }
+
+    /// Returns the harm to the pod, before it is known how many others could have been harmed.
+    fn harm(&self, pod: &Subject, assigned: bool, kind: HarmKind, at: SteadyTime) -> Harm {
+        let notified = self.assignment.and_then(Assignment::notified_at);
+        Harm {
+            name: pod.name.clone(),
+            uid: pod.uid.to_string(),
+            node: pod.node.clone(),
+            kind,
+            at,
+            after_notification: notified.map(|notified| at - notified),
+            assigned,
+            share: 0.0,
+            excused: false,
+            notices_after: pod.notices_after,
+            probe_interval: pod.slowest_probe.as_ref().map_or(0, SlowestProbe::interval),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The judgement of a step or of the bake by the numbers of `spec.rollout.analysis`, and the pods whose numbers are
+//! asked for.
+
+use std::collections::HashSet;
+
+use nudge_api::{AnalysisStatus, Reason, RolloutAnalysisSpec};
+
+use super::evidence::Evidence;
+use super::state::{Rollout, Stage, Transfer};
+use super::tally::Tally;
+use super::{Effects, Observation, Subject};
+use crate::analysis::{Judgement, Names, Verdict, judge, sample};
+
+/// Returns whether numbers judge versions now. A version that can't wait does not wait for them.
+fn is_analyzed(observation: &Observation<'_>) -> bool {
+    !observation.spec.analysis.is_empty() && observation.override_reason.is_none()
+}
+
+/// Judges the numbers since the pods of this step have proven the target; `None` before that.
+pub(super) fn judge_analyses(
+    transfer: &Transfer,
+    evidence: &mut Evidence,
+    observation: &Observation<'_>,
+) -> Option<Judgement> {
+    if !is_analyzed(observation) {
+        return None;
+    }
+    begin_round(evidence, observation)?;
+    let (memory, now) = (&mut evidence.trial.as_mut()?.analysis, observation.now.steady.0);
+    let names = Names { target: &transfer.target, current: &transfer.base.current };
+    Some(judge(&observation.spec.analysis, observation.measured, memory, names, transfer.step <= 1, now))
+}
+
+/// Returns the name of the round of answers that count.
+fn begin_round<'a>(evidence: &'a mut Evidence, observation: &Observation<'_>) -> Option<&'a str> {
+    let trial = evidence.trial.as_mut()?;
+    let (proven, generation) = (trial.proven_since?, observation.generation);
+    // By the time of day: another leader has another steady clock.
+    let name = || format!("{generation}-{}", observation.now.time.0.as_microsecond());
+    Some(trial.analysis.round((proven.0, generation), name))
+}
+
+/// Returns the numbers for the status: the last numbers stay while there are no others.
+pub(super) fn analysis_statuses(
+    transfer: &Transfer,
+    measured: Option<&Judgement>,
+    observation: &Observation<'_>,
+) -> Vec<AnalysisStatus> {
+    match measured {
+        Some(measured) => measured.numbers.clone(),
+        None if is_analyzed(observation) => {
+            transfer.evidence.as_ref().map(|evidence| evidence.analysis.clone()).unwrap_or_default()
+        }
+        None => Vec::new(),
+    }
+}
+
+/// Returns why the numbers hold the move, or nothing where they are good. The progress deadline does not end that: that
+/// numbers can't be measured is not a fault of the version.
+pub(super) fn analysis_wait(
+    measured: Option<&Judgement>,
+    tally: &Tally,
+    observation: &Observation<'_>,
+) -> Option<Effects> {
+    if !is_analyzed(observation) || tally.judges == 0 {
+        return None;
+    }
+    // The pods have proven the target a moment ago.
+    let Some(Judgement { verdict, again, .. }) = measured else {
+        let message = "the numbers of spec.rollout.analysis are not known yet".to_owned();
+        return Some(Effects::wait(Reason::Progressing, message, Some(observation.now.steady)));
+    };
+    let again = Some(observation.now.steady + *again);
+    match verdict {
+        Verdict::Clear | Verdict::Bad(_) => None,
+        Verdict::Pending(message) => Some(Effects::wait(Reason::Progressing, message.clone(), again)),
+        Verdict::Inconclusive(message) => {
+            Some(Effects { reconcile_at: again, ..Effects::hold(Reason::AnalysisInconclusive, message.clone()) })
+        }
+    }
+}
+
+/// Returns the pods whose numbers are to be asked for.
+pub(super) fn question(
+    rollout: &Rollout,
+    evidence: &mut Evidence,
+    observation: &Observation<'_>,
+) -> Option<RolloutAnalysisSpec> {
+    let Rollout::Forward(transfer) = rollout else { return None };
+    if !is_analyzed(observation) || transfer.stopped_by.is_some() || transfer.stage == Stage::Restarting {
+        return None;
+    }
+    let round = begin_round(evidence, observation)?.to_owned();
+    let has = |pod: &&Subject| transfer.thresholds.is_assigned(pod);
+    let pods: Vec<&Subject> =
+        observation.pods.iter().filter(has).filter(|pod| pod.has_taken(&transfer.target)).collect();
+    let runs = |pod: &&Subject| pod.is_reachable() && pod.runs.as_ref() == Some(&transfer.base.current);
+    let others: Vec<&Subject> = observation.pods.iter().filter(|pod| !has(pod)).filter(runs).collect();
+    // Other workloads have other numbers.
+    let workloads: HashSet<&str> = pods.iter().map(|pod| pod.workload.as_str()).collect();
+    let alike: Vec<&Subject> = others.iter().copied().filter(|pod| workloads.contains(&*pod.workload)).collect();
+    let control = if alike.is_empty() { others } else { alike };
+    // The order differs from that in which pods are moved, or the sample would be the first step alone.
+    let names = |pods: &[&Subject]| sample(pods.iter().map(|pod| (pod.number.reverse_bits(), pod.name.as_str())));
+    Some(RolloutAnalysisSpec {
+        target_version: Some(transfer.target.clone()),
+        generation: observation.generation,
+        round,
+        pods: names(&pods),
+        control: names(&control),
+    })
+}
