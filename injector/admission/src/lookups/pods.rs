@@ -193,7 +193,7 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
 /// the mounted ones for all.
 fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let selects = config.spec.rollout.steps.iter().any(|step| step.selector.is_some());
-    let none = ResolvedConfig { selects, ..ResolvedConfig::default() };
+    let none = ResolvedConfig { selects, objects: config.spec.objects.clone(), ..ResolvedConfig::default() };
     let Some(status) = &config.status else { return none };
     let Some(version) = version_for_new_pod(status, Identity::of(config), pod) else { return none };
     let sealed = status.version(version);

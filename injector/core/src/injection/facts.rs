@@ -69,6 +69,8 @@ pub struct ResolvedConfig {
     pub keys: u32,
     /// The size of its values together, in bytes.
     pub bytes: u64,
+    /// The kinds of the objects of the config's own name that belong to it.
+    pub objects: Vec<PartKind>,
     /// Whether the pod's service account is not among the config's allowed service accounts.
     pub closed: bool,
     /// Whether a step of its rollout has a selector.

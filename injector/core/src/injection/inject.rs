@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::facts::Facts;
 use super::gate::Gate;
 use super::mountpoints;
+use super::moved_mounts::MovedMounts;
 use super::patch::{AgentContainer, ContainerPatch, Plan, Volumes, agent_container, apply, port};
 use super::preflight;
 use super::refusal::Refusal;
@@ -59,12 +60,14 @@ pub fn inject(
     let run_as_user = RunAsUser::of(&user, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());
     let files = files_room(request, &configs, facts);
-    let (resources, more) = agent_resources(&user, request, &settings.agent_defaults, files, &facts.limits)?;
+    let moved = MovedMounts::of(&user, &targets.members, &configs, facts, run_as_user.uid);
+    let (resources, more) =
+        agent_resources(&user, request, &settings.agent_defaults, files, moved.room(), &facts.limits)?;
     warnings.extend(more);
-    warnings.extend(stale::warnings(&user, request, &targets, &configs));
+    warnings.extend(stale::warnings(&user, request, &targets, &configs, &moved));
     let mount_path = request.mount_path.as_deref();
     warnings.extend(mountpoints::check(&user, &targets.members, mount_path)?);
-    let volumes = Volumes::of(&configs, files, !request.variables.is_empty(), facts);
+    let volumes = Volumes::of(&configs, files, &moved, !request.variables.is_empty(), facts);
     warnings.extend(volumes.warnings.iter().cloned());
     let mut container_patches = BTreeMap::new();
     for member in &targets.members {
@@ -82,6 +85,7 @@ pub fn inject(
         request,
         targets: &targets,
         run_as_user: &run_as_user,
+        moved: &moved,
         resources,
         volumes: &volumes,
         facts,
@@ -94,6 +98,7 @@ pub fn inject(
         agent,
         list: if sidecar { "initContainers" } else { "containers" },
         volumes: &volumes.list,
+        moved: &moved,
         container_patches,
         share_processes: targets.signalled().next().is_some() && user.spec.host_pid != Some(true),
         pull_secrets: &settings.image_pull_secrets,

@@ -13,6 +13,7 @@ mod facts;
 mod gate;
 mod inject;
 mod mountpoints;
+mod moved_mounts;
 mod never_mounted;
 mod patch;
 mod preflight;

@@ -1,8 +1,9 @@
 //! Containers that are notified of a version while what they read of it is still that of the version before.
 
-use k8s_openapi::api::core::v1::{Container, Volume};
+use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 use nudge_protocol::{Ack, ConfigName, env};
 
+use super::moved_mounts::MovedMounts;
 use super::refusal::shown;
 use super::request::PodRequest;
 use super::request::annotations::MOUNT_PATH;
@@ -16,12 +17,13 @@ pub(super) fn warnings(
     request: &PodRequest,
     targets: &Targets<'_>,
     configs: &[ConfigName],
+    moved: &MovedMounts,
 ) -> Vec<String> {
     if request.mount_path.is_some() || request.ack == Some(Ack::Fetched) {
         return Vec::new();
     }
     let warning = |container: &Container, config: &ConfigName| {
-        let reads = published(user, container, config.as_str())?;
+        let reads = published(user, container, config.as_str(), moved)?;
         Some(format!(
             "container {} is notified of config {}, but reads its ConfigMap {reads}; let it read {}, or files by {MOUNT_PATH}",
             shown(&container.name),
@@ -36,19 +38,23 @@ pub(super) fn warnings(
 }
 
 /// How a container reads the ConfigMap of this name, and when that changes.
-fn published(user: &UserPod, container: &Container, name: &str) -> Option<String> {
+fn published(user: &UserPod, container: &Container, name: &str, moved: &MovedMounts) -> Option<String> {
     if has_variables(container, name) {
         return Some("by variables, which never change while the container runs".to_owned());
     }
     let mut mounts = container.volume_mounts.iter().flatten();
-    let is_of_it = |volume: &str| user.spec.volumes.iter().flatten().any(|one| one.name == volume && holds(one, name));
-    let mount = mounts.find(|mount| is_of_it(&mount.name))?;
+    let has_it = |volume: &str| user.spec.volumes.iter().flatten().any(|held| held.name == volume && holds(held, name));
+    let is_part = |mount: &VolumeMount| {
+        [&mount.sub_path, &mount.sub_path_expr].into_iter().flatten().any(|part| !part.is_empty())
+    };
+    let mount = mounts.find(|mount| has_it(&mount.name) && (is_part(mount) || moved.target(&mount.name).is_none()))?;
     let path = shown(&mount.mount_path);
-    let mut parts = [&mount.sub_path, &mount.sub_path_expr].into_iter().flatten();
-    Some(if parts.any(|part| !part.is_empty()) {
+    Some(if is_part(mount) {
         format!("at {path} by subPath, where the file never changes while the container runs")
     } else {
-        format!("at {path}, whose files the kubelet changes up to a minute after the rollout")
+        let obstacle = moved.kept_back.iter().find(|(volume, _)| *volume == mount.name);
+        let why = obstacle.map(|(_, obstacle)| format!(" ({obstacle})")).unwrap_or_default();
+        format!("at {path}, whose files the kubelet changes up to a minute after the rollout{why}")
     })
 }
 

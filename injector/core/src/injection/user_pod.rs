@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use nudge_protocol::{env, labels, pod as names};
+use nudge_protocol::{env, labels, pod as names, volumes};
 use serde_json::Value;
 
 use super::refusal::{Refusal, shown};
@@ -15,6 +15,8 @@ pub(super) const STATE: &str = "nudge-state";
 pub(super) const SHARE: &str = "nudge-share";
 /// The volume with the values as files.
 pub(super) const FILES: &str = "nudge-files";
+/// Names of volumes that the agent keeps in place of the pod's own begin with this.
+pub(super) const KEPT: &str = "nudge-files-";
 /// The volume with containers' variables, which the kubelet reads.
 pub(super) const VARIABLES: &str = "nudge-variables";
 /// The volume with the agent's token for the hub and the hub's authority.
@@ -140,7 +142,7 @@ pub(super) fn is_our_volume(volume: &Value) -> bool {
 }
 
 fn is_reserved(name: &str) -> bool {
-    matches!(name, STATE | SHARE | FILES | VARIABLES | HUB) || name.starts_with(BOOTSTRAP)
+    matches!(name, STATE | SHARE | FILES | VARIABLES | HUB) || name.starts_with(BOOTSTRAP) || name.starts_with(KEPT)
 }
 
 /// Returns whether a mount of a container other than the agent is one that injection adds.
@@ -192,6 +194,7 @@ pub(super) fn certificate_file() -> String {
 pub(super) fn strip(pod: &mut Value) -> Result<(), Refusal> {
     let labelled = pod["metadata"]["labels"][labels::AGENT].is_string();
     let Some(spec) = pod.get_mut("spec") else { return Ok(()) };
+    let originals = originals(spec);
     let mut injected = false;
     for list in LISTS {
         if let Some((_, agent)) = items(spec, list).find(|(_, container)| is_agent(container)) {
@@ -217,13 +220,25 @@ pub(super) fn strip(pod: &mut Value) -> Result<(), Refusal> {
         let Some(containers) = items_mut(spec, list) else { continue };
         containers.retain(|container| !is_agent(container));
         for container in containers {
-            strip_container(container)?;
+            strip_container(container, &originals)?;
         }
     }
     Ok(())
 }
 
-fn strip_container(container: &mut Value) -> Result<(), Refusal> {
+/// Returns the pod's own volumes by the names of the volumes that the agent keeps in place of them, as an earlier injection has set.
+pub(super) fn originals(spec: &Value) -> BTreeMap<String, String> {
+    let agents = LISTS.into_iter().flat_map(|list| items(spec, list)).filter(|(_, container)| is_agent(container));
+    let variables = agents.flat_map(|(_, agent)| items(agent, "env"));
+    let setting = variables.map(|(_, variable)| variable).find(|variable| variable["name"] == names::env::VOLUMES);
+    // Kubernetes reads `$$` as `$`.
+    let text = setting.and_then(|setting| setting["value"].as_str()).unwrap_or_default().replace("$$", "$");
+    let kept = volumes::read(&text).unwrap_or_default();
+    (1..).zip(kept).map(|(number, kept)| (format!("{KEPT}{number}"), kept.volume)).collect()
+}
+
+/// Removes what an earlier injection added to a container. Mounts that it moved are of the pod's own volumes again.
+fn strip_container(container: &mut Value, originals: &BTreeMap<String, String>) -> Result<(), Refusal> {
     let name = container["name"].as_str().unwrap_or_default().to_owned();
     for at in our_variables(container).into_iter().rev() {
         if let Some(variables) = items_mut(container, "env") {
@@ -232,6 +247,11 @@ fn strip_container(container: &mut Value) -> Result<(), Refusal> {
     }
     if let Some(mounts) = items_mut(container, "volumeMounts") {
         mounts.retain(|mount| !is_our_mount(mount));
+        for mount in mounts.iter_mut() {
+            if let Some(original) = mount["name"].as_str().and_then(|name| originals.get(name)) {
+                mount["name"] = Value::String(original.clone());
+            }
+        }
         if let Some(volume) = mounts.iter().filter_map(|mount| mount["name"].as_str()).find(|name| is_reserved(name)) {
             let (container, volume) = (shown(&name), shown(volume));
             return Err(Refusal::Pod(format!(
@@ -253,6 +273,7 @@ fn looks_like_the_agent(container: &Value) -> bool {
 fn looks_like_ours(volume: &Value) -> bool {
     match volume["name"].as_str().unwrap_or_default() {
         STATE | SHARE | FILES | VARIABLES => volume["emptyDir"]["medium"] == "Memory",
+        name if name.starts_with(KEPT) => volume["emptyDir"]["medium"] == "Memory",
         HUB => items(&volume["projected"], "sources")
             .any(|(_, source)| source["serviceAccountToken"]["audience"] == names::TOKEN_AUDIENCE),
         _ => volume["configMap"]["optional"] == true || volume["secret"]["optional"] == true,

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::volumes::{BOOTSTRAP_DIR, FILES_DIR, SHARE_DIR, STATE_DIR, VARIABLES_DIR, Volumes};
 use crate::injection::facts::Facts;
 use crate::injection::gate::Gate;
+use crate::injection::moved_mounts::MovedMounts;
 use crate::injection::request::PodRequest;
 use crate::injection::resources::AgentResources;
 use crate::injection::settings::InjectionSettings;
@@ -19,6 +20,7 @@ pub(in crate::injection) struct AgentContainer<'a> {
     pub(in crate::injection) request: &'a PodRequest,
     pub(in crate::injection) targets: &'a Targets<'a>,
     pub(in crate::injection) run_as_user: &'a RunAsUser,
+    pub(in crate::injection) moved: &'a MovedMounts,
     pub(in crate::injection) resources: Option<AgentResources>,
     pub(in crate::injection) volumes: &'a Volumes,
     pub(in crate::injection) facts: &'a Facts,
@@ -54,7 +56,7 @@ pub(in crate::injection) fn agent_container(of: &AgentContainer<'_>) -> Value {
             "capabilities": capabilities,
             "readOnlyRootFilesystem": true,
             "runAsNonRoot": true,
-            "runAsUser": run_as_user.uid,
+            "runAsUser": of.moved.agent_user.unwrap_or(NOBODY),
             // The default is the group of the pod or the image, which may be root.
             "runAsGroup": NOBODY,
             "seccompProfile": {"type": "RuntimeDefault"},
@@ -109,6 +111,7 @@ fn environment(of: &AgentContainer<'_>) -> Vec<Value> {
         (pod::env::WEBHOOK_ALLOW, write_list(&request.webhook_allow)),
         (pod::env::PORT, port(request, of.settings).to_string()),
         (pod::env::MOUNT_PATH, only_if(request.mount_path.is_some(), FILES_DIR)),
+        (pod::env::VOLUMES, of.moved.setting()),
         (pod::env::HUB, of.settings.hub.clone()),
         (pod::env::HUB_CA, of.facts.hub_ca.clone()),
         (pod::env::HUB_TOKEN_FILE, format!("{}/token", pod::HUB_PATH)),

@@ -11,7 +11,10 @@ use super::container_patch::ContainerPatch;
 use super::covers::covers;
 use super::edit::{Edit, Step, steps};
 use super::warnings;
-use crate::injection::user_pod::{LISTS, POD_IP, is_agent, is_our_mount, is_our_volume, items, our_variables};
+use crate::injection::moved_mounts::MovedMounts;
+use crate::injection::user_pod::{
+    LISTS, POD_IP, is_agent, is_our_mount, is_our_volume, items, originals, our_variables,
+};
 
 /// The agent's version, the value of the pod's label.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -22,6 +25,8 @@ pub(in crate::injection) struct Plan<'a> {
     /// The list in which the agent comes first.
     pub(in crate::injection) list: &'static str,
     pub(in crate::injection) volumes: &'a [Value],
+    /// The volumes that mounts of the containers with patches move to.
+    pub(in crate::injection) moved: &'a MovedMounts,
     /// The patches of containers, by name.
     pub(in crate::injection) container_patches: BTreeMap<String, ContainerPatch>,
     pub(in crate::injection) share_processes: bool,
@@ -34,11 +39,13 @@ pub(in crate::injection) struct Plan<'a> {
 /// The patch that makes `pod` match the plan.
 pub(in crate::injection) fn apply(pod: &Value, plan: &Plan<'_>) -> Result<Patch, PatchError> {
     let mut edit = Edit::new(pod);
+    let originals = originals(&pod["spec"]);
     volumes(&mut edit, plan.volumes)?;
     agent(&mut edit, plan)?;
     for list in LISTS {
         let count = items(&edit.object()["spec"], list).count();
         for at in 0..count {
+            move_mounts(&mut edit, list, at, plan, &originals)?;
             container(&mut edit, list, at, plan)?;
         }
     }
@@ -133,6 +140,35 @@ fn has_obsolete(present: &Value, required: &Value) -> bool {
         || rules(present) > rules(required)
         || obsolete("volumeMounts", is_our_volume)
         || capabilities(present) != capabilities(required)
+}
+
+/// Lets the mounts of a container be of the volumes that the agent keeps, or of the pod's own again where they do not move any more.
+fn move_mounts(
+    edit: &mut Edit,
+    list: &'static str,
+    at: usize,
+    plan: &Plan<'_>,
+    originals: &BTreeMap<String, String>,
+) -> Result<(), PatchError> {
+    let container = &edit.object()["spec"][list][at];
+    if is_agent(container) {
+        return Ok(());
+    }
+    let is_member = container["name"].as_str().is_some_and(|name| plan.container_patches.contains_key(name));
+    let mounts: Vec<Value> = items(container, "volumeMounts").map(|(_, mount)| mount.clone()).collect();
+    for (index, mount) in mounts.iter().enumerate() {
+        let present = mount["name"].as_str().unwrap_or_default();
+        let original = originals.get(present).map_or(present, String::as_str);
+        let target = is_member.then(|| plan.moved.target(original)).flatten();
+        let name = target.unwrap_or(original);
+        if name != present {
+            edit.replace(steps!["spec", list, at, "volumeMounts", index, "name"], json!(name))?;
+        }
+        if target.is_some() && mount["readOnly"] != true {
+            edit.add(steps!["spec", list, at, "volumeMounts", index, "readOnly"], json!(true))?;
+        }
+    }
+    Ok(())
 }
 
 fn container(edit: &mut Edit, list: &'static str, at: usize, plan: &Plan<'_>) -> Result<(), PatchError> {

@@ -5,6 +5,7 @@ use nudge_protocol::{ConfigName, VersionName, pod};
 use serde_json::{Value, json};
 
 use crate::injection::facts::Facts;
+use crate::injection::moved_mounts::{MovedMounts, MovedVolume};
 use crate::injection::quantity::Quantity;
 use crate::injection::user_pod::{BOOTSTRAP, FILES, HUB, SHARE, STATE, VARIABLES};
 
@@ -36,6 +37,7 @@ impl Volumes {
     pub(in crate::injection) fn of(
         configs: &[ConfigName],
         files: Option<Quantity>,
+        moved: &MovedMounts,
         variables: bool,
         facts: &Facts,
     ) -> Self {
@@ -44,6 +46,9 @@ impl Volumes {
         all.memory(SHARE, "1Mi", SHARE_DIR);
         if let Some(room) = files {
             all.memory(FILES, &room.memory(), FILES_DIR);
+        }
+        for MovedVolume { name, kept, room } in &moved.volumes {
+            all.memory(name, &room.memory(), &kept.folder);
         }
         if variables {
             // Each file twice, while one replaces another.
@@ -78,7 +83,8 @@ impl Volumes {
             for part in &config.parts {
                 count += 1;
                 let volume = format!("{BOOTSTRAP}{count}");
-                let path = format!("{BOOTSTRAP_DIR}/{name}/{version}/{}", part.part);
+                let suffix = if part.kind == PartKind::Secret { pod::SECRET_SUFFIX } else { "" };
+                let path = format!("{BOOTSTRAP_DIR}/{name}/{version}/{}{suffix}", part.part);
                 self.mounts.push(json!({"name": volume, "mountPath": path, "readOnly": true}));
                 self.list.push(match part.kind {
                     PartKind::ConfigMap => {

@@ -28,6 +28,7 @@ pub(in crate::injection) fn agent_resources(
     request: &PodRequest,
     defaults: &AgentDefaults,
     files: Option<Quantity>,
+    moved: Option<Quantity>,
     ranges: &[LimitRangeItem],
 ) -> Result<(Option<AgentResources>, Vec<String>), Refusal> {
     // The pod's own resources include the agent.
@@ -64,6 +65,7 @@ pub(in crate::injection) fn agent_resources(
         Some(room) => memory.plus(room),
         None => memory,
     };
+    let memory = moved.map_or(memory, |room| memory.plus(room));
     // Both judge a version while another is served.
     let judges = !request.checks.is_empty() || !request.variables.is_empty();
     let memory = if judges { memory.plus(MEMORY_FOR_CANDIDATE) } else { memory };

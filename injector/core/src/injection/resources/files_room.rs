@@ -3,7 +3,7 @@
 use nudge_protocol::ConfigName;
 use nudge_protocol::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS};
 
-use crate::injection::facts::Facts;
+use crate::injection::facts::{Facts, ResolvedConfig};
 use crate::injection::quantity::Quantity;
 use crate::injection::request::PodRequest;
 
@@ -21,14 +21,18 @@ pub(in crate::injection) fn files_room(
     facts: &Facts,
 ) -> Option<Quantity> {
     request.mount_path.as_ref()?;
-    let known = configs.iter().filter_map(|name| facts.configs.get(name));
-    let (keys, bytes) = known.fold((0_u64, 0_u64), |(keys, bytes), config| {
-        (keys.saturating_add(config.keys.into()), bytes.saturating_add(config.bytes))
-    });
     // Those that are served, those that replace them, and those that containers are asked about.
     let copies = if request.checks.is_empty() { 2 } else { 3 };
+    Some(room_of(configs.iter().filter_map(|name| facts.configs.get(name)), copies).max(LEAST_ROOM))
+}
+
+/// Returns the room for so many copies of the files of these configs, and of versions twice as large, in whole mebibytes.
+pub(in crate::injection) fn room_of<'a>(configs: impl Iterator<Item = &'a ResolvedConfig>, copies: u64) -> Quantity {
+    let (keys, bytes) = configs.fold((0_u64, 0_u64), |(keys, bytes), config| {
+        (keys.saturating_add(config.keys.into()), bytes.saturating_add(config.bytes))
+    });
     let keys = keys.saturating_mul(GROWTH).min(MAX_KEYS as u64);
     let bytes = bytes.saturating_mul(GROWTH).min(MAX_DICTIONARY_BYTES as u64);
     let kib = (keys * FILE_KIB + bytes.div_ceil(1024)) * copies;
-    Some(Quantity::mebi(kib.div_ceil(1024).into()).max(LEAST_ROOM))
+    Quantity::mebi(kib.div_ceil(1024).into())
 }

@@ -167,7 +167,8 @@ mod tests {
         let request = read(&pod).map_err(|refusal| refusal.to_string())?.unwrap();
         let ranges: Vec<LimitRangeItem> = serde_json::from_value(ranges.clone()).unwrap();
         let files = request.mount_path.as_ref().map(|_| LEAST_ROOM);
-        let fitted = agent_resources(&UserPod::of(&pod).unwrap(), &request, &AgentDefaults::default(), files, &ranges);
+        let fitted =
+            agent_resources(&UserPod::of(&pod).unwrap(), &request, &AgentDefaults::default(), files, None, &ranges);
         fitted.map(|(resources, _)| resources).map_err(|refusal| refusal.to_string())
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use nudge_protocol::Notify;
 
-pub(super) use self::run_as_user::{NOBODY, RunAsUser};
+pub(super) use self::run_as_user::{NOBODY, RunAsUser, reader_of};
 use super::refusal::{Refusal, shown};
 use super::request::PodRequest;
 use super::request::annotations::{CHECK, CONTAINERS, NOTIFY, VARIABLES};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Targets;
 use crate::injection::request::PodRequest;
 use crate::injection::request::annotations::AGENT_RUN_AS_USER;
-use crate::injection::user_pod::UserPod;
+use crate::injection::user_pod::{Member, UserPod};
 
 /// The user of an agent that signals no process; the images have it too.
 pub(in crate::injection) const NOBODY: i64 = 65532;
@@ -15,7 +15,8 @@ pub(in crate::injection) const NOBODY: i64 = 65532;
 pub(in crate::injection) struct RunAsUser {
     /// Use the image with the capability to signal any process.
     pub(in crate::injection) kill: bool,
-    pub(in crate::injection) uid: i64,
+    /// The user that signals need; `None` where any user will do.
+    pub(in crate::injection) uid: Option<i64>,
     pub(in crate::injection) warnings: Vec<String>,
 }
 
@@ -24,21 +25,44 @@ impl RunAsUser {
         let targets: Vec<(&str, Option<i64>)> = targets.signalled().map(|name| (name, uid(user, name))).collect();
         let without_kill = |uid, warnings| Self { kill: false, uid, warnings };
         if let Some(own) = request.run_as_user {
-            return without_kill(own, targets.iter().filter_map(|target| not_signalled(own, *target)).collect());
+            return without_kill(Some(own), targets.iter().filter_map(|target| not_signalled(own, *target)).collect());
         }
         let uids: BTreeSet<Option<i64>> = targets.iter().map(|(_, uid)| *uid).collect();
         match Vec::from_iter(uids)[..] {
-            [] => without_kill(NOBODY, Vec::new()),
-            [Some(uid)] if uid != 0 => without_kill(uid, Vec::new()),
-            _ => Self { kill: true, uid: NOBODY, warnings: vec![needs_kill(&targets)] },
+            [] => without_kill(None, Vec::new()),
+            [Some(uid)] if uid != 0 => without_kill(Some(uid), Vec::new()),
+            _ => Self { kill: true, uid: None, warnings: vec![needs_kill(&targets)] },
         }
     }
 }
 
 /// The user of a container's processes, where the pod sets it.
 fn uid(user: &UserPod, name: &str) -> Option<i64> {
-    let own = user.member(name)?.container.security_context.as_ref().and_then(|context| context.run_as_user);
-    own.or_else(|| user.spec.security_context.as_ref()?.run_as_user)
+    reader_of(user, user.member(name)?).uid
+}
+
+/// The processes of a container, as readers of files.
+pub(in crate::injection) struct Reader {
+    /// Their user, where the pod sets it.
+    pub(in crate::injection) uid: Option<i64>,
+    /// Whether they read files of every user.
+    pub(in crate::injection) reads_all: bool,
+}
+
+/// Returns who reads the files of a container.
+pub(in crate::injection) fn reader_of(user: &UserPod, member: &Member) -> Reader {
+    let context = member.container.security_context.as_ref();
+    let own = context.and_then(|context| context.run_as_user);
+    let uid = own.or_else(|| user.spec.security_context.as_ref()?.run_as_user);
+    let is_privileged = context.and_then(|context| context.privileged) == Some(true);
+    let capabilities = context.and_then(|context| context.capabilities.as_ref());
+    let lists = |list: Option<&Vec<String>>| {
+        let mut names = list.into_iter().flatten().map(|name| name.trim_start_matches("CAP_"));
+        names.any(|name| matches!(name, "ALL" | "DAC_OVERRIDE" | "DAC_READ_SEARCH"))
+    };
+    let is_dropped = capabilities.is_some_and(|capabilities| lists(capabilities.drop.as_ref()));
+    let is_added = capabilities.is_some_and(|capabilities| lists(capabilities.add.as_ref()));
+    Reader { uid, reads_all: uid == Some(0) && (is_privileged || is_added || !is_dropped) }
 }
 
 fn not_signalled(own: i64, (name, uid): (&str, Option<i64>)) -> Option<String> {

@@ -8,6 +8,7 @@ mod gate;
 mod in_place;
 mod kept;
 mod mountpoints;
+mod moved_mounts;
 mod pod_request;
 mod runtimes;
 mod stale;

@@ -1,0 +1,289 @@
+//! Mounts of a config's ConfigMaps and Secrets that move to volumes that the agent keeps: the same files at the same paths, of the version that is
+//! assigned to this pod.
+//!
+//! The pod's own volumes stay. The kubelet ignores a volume that no container mounts, and another injection finds all that it needs.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{KeyToPath, Volume};
+use nudge_api::PartKind;
+use nudge_protocol::volumes::{self, KeptVolume, KeyFile, MAX_VOLUMES, ObjectFiles, ObjectKind, is_relative};
+use nudge_protocol::{ConfigName, Key};
+
+use super::facts::Facts;
+use super::never_mounted::{is_within, real};
+use super::quantity::Quantity;
+use super::resources::room_of;
+use super::targets::reader_of;
+use super::user_pod::{KEPT, Member, UserPod};
+
+/// The agent's folder with the volumes that it keeps.
+const FOLDER: &str = "/run/nudge/volumes";
+/// The permission bits of files where a volume does not set them.
+const DEFAULT_MODE: u32 = 0o644;
+/// The bits that a file has for its group where the pod has an `fsGroup`, as the kubelet sets them.
+const GROUP_BITS: u32 = 0o440;
+/// The bits of a file's owner.
+const OWNER_BITS: u32 = 0o700;
+/// The bit by which everybody may read a file.
+const PUBLIC_BIT: u32 = 0o004;
+/// The minimum size of a volume.
+const MIN_ROOM: Quantity = Quantity::mebi(4);
+
+/// A volume that the agent keeps in place of one of the pod's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MovedVolume {
+    /// The name of the agent's volume.
+    pub(super) name: String,
+    /// What the agent is told of it.
+    pub(super) kept: KeptVolume,
+    /// The size limit of the volume.
+    pub(super) room: Quantity,
+}
+
+/// The volumes of a pod whose mounts move, and those whose mounts stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct MovedMounts {
+    pub(super) volumes: Vec<MovedVolume>,
+    /// Volumes with objects of the pod's configs whose mounts stay, by name.
+    pub(super) kept_back: Vec<(String, Obstacle)>,
+    /// The user that the agent must run as, for signals or for files that not everybody may read; `None` where any user will do.
+    pub(super) agent_user: Option<i64>,
+}
+
+/// The reason why mounts of a volume stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// Containers may start before the agent.
+    NoNativeSidecars,
+    /// The pod has no owner that makes it again.
+    BarePod,
+    /// The volume has something else too.
+    Mixed,
+    /// The object can't change.
+    Immutable,
+    /// A key or path can't be a file of the agent's.
+    BadItem,
+    /// The containers that mount it could not read what the agent writes.
+    Unreadable,
+    /// There are too many.
+    TooMany,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::NoNativeSidecars => "this cluster has no native sidecars (Kubernetes 1.29)",
+            Self::BarePod => "no workload owns this pod",
+            Self::Mixed => "the volume has more than objects of the pod's configs",
+            Self::Immutable => "the object is immutable",
+            Self::BadItem => "one of its items has a key or path that Nudge does not take",
+            Self::Unreadable => {
+                "not every container that mounts it could read the agent's files; set one runAsUser for them, or fsGroup"
+            }
+            Self::TooMany => "the agent keeps at most 32 volumes",
+        })
+    }
+}
+
+impl MovedMounts {
+    /// Decides which mounts of `members`, the containers that use the agent, move. `signalling_user` is the user that signals need.
+    pub(super) fn of(
+        user: &UserPod,
+        members: &[&Member],
+        configs: &[ConfigName],
+        facts: &Facts,
+        signalling_user: Option<i64>,
+    ) -> Self {
+        let mut moved = Self { agent_user: signalling_user, ..Self::default() };
+        for volume in user.spec.volumes.iter().flatten() {
+            let readers: Vec<&Member> = members.iter().copied().filter(|member| mounts(member, &volume.name)).collect();
+            if readers.is_empty() {
+                continue;
+            }
+            let Some(sources) = objects_of(volume, configs, facts) else { continue };
+            let placed = sources
+                .and_then(|sources| moved.check(user, facts).map(|()| sources))
+                .and_then(|sources| with_readable_modes(sources, user, &readers, &mut moved.agent_user));
+            match placed {
+                Ok(sources) => {
+                    let number = moved.volumes.len() + 1;
+                    let names = sources.iter().map(|source| &source.config).collect::<BTreeSet<_>>();
+                    let room = room_of(names.into_iter().filter_map(|name| facts.configs.get(name)), 2).max(MIN_ROOM);
+                    let kept = KeptVolume {
+                        volume: volume.name.clone(),
+                        folder: format!("{FOLDER}/{number}"),
+                        sources,
+                        mountpoints: mountpoints(&readers, &volume.name),
+                    };
+                    moved.volumes.push(MovedVolume { name: format!("{KEPT}{number}"), kept, room });
+                }
+                Err(obstacle) => moved.kept_back.push((volume.name.clone(), obstacle)),
+            }
+        }
+        moved
+    }
+
+    /// The agent's volume to which mounts of the pod's volume of this name move.
+    pub(super) fn target(&self, volume: &str) -> Option<&str> {
+        self.volumes.iter().find(|moved| moved.kept.volume == volume).map(|moved| moved.name.as_str())
+    }
+
+    /// The agent's setting; empty where nothing moves.
+    pub(super) fn setting(&self) -> String {
+        let kept: Vec<KeptVolume> = self.volumes.iter().map(|moved| moved.kept.clone()).collect();
+        if kept.is_empty() { String::new() } else { volumes::write(&kept) }
+    }
+
+    /// The memory that the volumes may take together; `None` where there are none.
+    pub(super) fn room(&self) -> Option<Quantity> {
+        self.volumes.iter().map(|moved| moved.room).reduce(Quantity::plus)
+    }
+
+    /// Checks whether mounts of this pod can move, and whether there is a place for another volume.
+    fn check(&self, user: &UserPod, facts: &Facts) -> Result<(), Obstacle> {
+        if !facts.features.native_sidecars {
+            return Err(Obstacle::NoNativeSidecars);
+        }
+        if user.owners.is_empty() {
+            return Err(Obstacle::BarePod);
+        }
+        if self.volumes.len() == MAX_VOLUMES { Err(Obstacle::TooMany) } else { Ok(()) }
+    }
+}
+
+fn mounts(member: &Member, volume: &str) -> bool {
+    member.container.volume_mounts.iter().flatten().any(|mount| mount.name == volume)
+}
+
+/// Returns the objects of the pod's configs that a volume has, or why they can't move; `None` where it has none of them.
+fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<Result<Vec<ObjectFiles>, Obstacle>> {
+    let find =
+        |name: &str, kind: PartKind| configs.iter().find(|config| config.as_str() == name && owns(config, kind, facts));
+    let source =
+        |name: &str, kind: PartKind, optional: Option<bool>, mode: Option<i32>, items: Option<&Vec<KeyToPath>>| {
+            let config = find(name, kind)?;
+            let is_immutable =
+                kind == PartKind::ConfigMap && facts.config_maps.get(name).is_some_and(|map| map.immutable);
+            Some(if is_immutable { Err(Obstacle::Immutable) } else { files(config, kind, optional, mode, items) })
+        };
+    if let Some(map) = &volume.config_map {
+        return source(&map.name, PartKind::ConfigMap, map.optional, map.default_mode, map.items.as_ref())
+            .map(|source| source.map(|source| vec![source]));
+    }
+    if let Some(secret) = &volume.secret {
+        let name = secret.secret_name.as_deref().unwrap_or_default();
+        return source(name, PartKind::Secret, secret.optional, secret.default_mode, secret.items.as_ref())
+            .map(|source| source.map(|source| vec![source]));
+    }
+    let projected = volume.projected.as_ref()?;
+    let sources = projected.sources.iter().flatten().map(|projection| {
+        if let Some(map) = &projection.config_map {
+            source(&map.name, PartKind::ConfigMap, map.optional, projected.default_mode, map.items.as_ref())
+        } else {
+            let secret = projection.secret.as_ref()?;
+            source(&secret.name, PartKind::Secret, secret.optional, projected.default_mode, secret.items.as_ref())
+        }
+    });
+    let sources: Vec<_> = sources.collect();
+    if sources.iter().all(Option::is_none) {
+        return None;
+    }
+    Some(sources.into_iter().map(|source| source.unwrap_or(Err(Obstacle::Mixed))).collect())
+}
+
+/// Returns whether the object of the config's name and of this kind belongs to the config.
+fn owns(config: &ConfigName, kind: PartKind, facts: &Facts) -> bool {
+    match facts.configs.get(config) {
+        Some(resolved) => resolved.objects.contains(&kind),
+        None => {
+            kind == PartKind::ConfigMap
+                && facts.config_maps.get(config.as_str()).is_some_and(|map| map.becomes_config())
+        }
+    }
+}
+
+fn files(
+    config: &ConfigName,
+    kind: PartKind,
+    optional: Option<bool>,
+    mode: Option<i32>,
+    items: Option<&Vec<KeyToPath>>,
+) -> Result<ObjectFiles, Obstacle> {
+    let bits = |mode: i32| u32::try_from(mode).unwrap_or(DEFAULT_MODE) & 0o777;
+    let item = |item: &KeyToPath| {
+        let key = Key::new(&item.key).ok().filter(|_| is_relative(&item.path))?;
+        Some(KeyFile { key, path: item.path.clone(), mode: item.mode.map(bits) })
+    };
+    let items: Option<Vec<KeyFile>> = items.into_iter().flatten().map(item).collect();
+    Ok(ObjectFiles {
+        config: config.clone(),
+        kind: match kind {
+            PartKind::ConfigMap => ObjectKind::ConfigMap,
+            PartKind::Secret => ObjectKind::Secret,
+        },
+        optional: optional == Some(true),
+        mode: mode.map_or(DEFAULT_MODE, bits),
+        items: items.ok_or(Obstacle::BadItem)?,
+    })
+}
+
+/// Sets the modes with which every reader can read the files, and nobody else where not everybody may. Such files need the agent to run as the one
+/// user that reads them, or the pod's `fsGroup`.
+fn with_readable_modes(
+    mut sources: Vec<ObjectFiles>,
+    user: &UserPod,
+    readers: &[&Member],
+    agent_user: &mut Option<i64>,
+) -> Result<Vec<ObjectFiles>, Obstacle> {
+    let group = user.spec.security_context.as_ref().and_then(|context| context.fs_group);
+    let is_public = |source: &ObjectFiles| {
+        let mut modes = source.items.iter().map(|item| item.mode.unwrap_or(source.mode)).chain([source.mode]);
+        source.kind == ObjectKind::ConfigMap && modes.all(|mode| mode & PUBLIC_BIT != 0)
+    };
+    let adapt: fn(u32) -> u32 = if sources.iter().all(is_public) {
+        if group.is_some() { |mode| mode | GROUP_BITS } else { |mode| mode }
+    } else {
+        // Root reads every file.
+        let users: BTreeSet<Option<i64>> = readers
+            .iter()
+            .map(|reader| reader_of(user, reader))
+            .filter(|reader| !reader.reads_all)
+            .map(|reader| reader.uid)
+            .collect();
+        match Vec::from_iter(users)[..] {
+            [] => |mode| mode & OWNER_BITS,
+            [Some(uid)] if uid != 0 && agent_user.is_none_or(|agent| agent == uid) => {
+                *agent_user = Some(uid);
+                |mode| mode & OWNER_BITS
+            }
+            _ if group.is_some() => |mode| (mode & (OWNER_BITS | GROUP_BITS)) | GROUP_BITS,
+            _ => return Err(Obstacle::Unreadable),
+        }
+    };
+    for source in &mut sources {
+        source.mode = adapt(source.mode);
+        for mode in source.items.iter_mut().filter_map(|item| item.mode.as_mut()) {
+            *mode = adapt(*mode);
+        }
+    }
+    Ok(sources)
+}
+
+/// Returns the folders of a volume at which the readers mount other volumes: the kubelet makes them in its volumes, and the agent in these.
+fn mountpoints(readers: &[&Member], volume: &str) -> Vec<String> {
+    let mut folders = BTreeSet::new();
+    for reader in readers {
+        let all = || reader.container.volume_mounts.iter().flatten();
+        let is_part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
+        for mount in
+            all().filter(|mount| mount.name == volume && !is_part(&mount.sub_path) && !is_part(&mount.sub_path_expr))
+        {
+            let at = real(&mount.mount_path);
+            let below = all().map(|other| real(&other.mount_path)).filter(|path| *path != at && is_within(path, &at));
+            folders.extend(below.filter_map(|path| Some(path.strip_prefix(&at)?.trim_start_matches('/').to_owned())));
+        }
+    }
+    folders.into_iter().filter(|path| is_relative(path)).collect()
+}
