@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nudge_protocol::ContainerName;
+use nudge_protocol::volumes::KeptVolume;
 use nudge_server::tls::server_config;
 use rustls::sign::SingleCertAndKey;
 use time::OffsetDateTime;
@@ -13,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::check::{Check, Checks};
 use crate::content::EtagKey;
+use crate::file_folders::FileFolders;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
 use crate::metrics::Metrics;
 use crate::notify::{
@@ -40,6 +42,8 @@ pub struct Settings {
     pub webhook_allow: Vec<SocketAddr>,
     /// The folder for files, if there is one.
     pub mount_path: Option<PathBuf>,
+    /// The volumes that are kept in place of the pod's own.
+    pub volumes: Vec<KeptVolume>,
     /// The addresses that clients may call besides those of this host.
     pub addresses: Vec<IpAddr>,
 }
@@ -119,7 +123,7 @@ impl Assembly {
             metrics: metrics.clone(),
             etags: etags.clone(),
             checks: checks.clone(),
-            mount_path: settings.mount_path.clone(),
+            folders: FileFolders::new(settings.mount_path.clone(), settings.volumes.clone()),
         };
         let app = Arc::new(App {
             limits: Arc::clone(&limits),

@@ -1,7 +1,7 @@
-//! The dictionary's values as files, swapped in one step, for software that reads files and reloads on a signal.
+//! Files that are swapped in one step, for software that reads files and reloads on a signal.
 //!
-//! The layout is the kubelet's (`AtomicWriter` in kubernetes/pkg/volume/util): every key is a link to `..data/<key>`,
-//! and `..data` is a link to a folder that holds one version. Replacing that one link changes all files at once.
+//! The layout and the order of writes are the kubelet's (`AtomicWriter` in kubernetes/pkg/volume/util, 1.36): the first name of every path is a link
+//! into `..data`, which is a link to a folder with the time of its version in its name. Replacing that one link changes all files at once.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions, Permissions};
@@ -10,16 +10,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use nudge_protocol::reserved;
+use bytes::Bytes;
 use tempfile::TempDir;
+use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use crate::content::{Dictionary, Entry};
 use crate::disk_room::Room;
 
 const DATA_LINK: &str = "..data";
 const DRAFT_LINK: &str = "..data_tmp";
-const VERSION_PREFIX: &str = "..nudge-";
 const CANDIDATE_FOLDER: &str = "..next";
 
 /// The reason why the files can't be written. Those of the version before stay complete.
@@ -46,29 +45,51 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
     move |source| ProjectError::Io { path, source }
 }
 
-/// Writes the values into `folder` and makes them visible together. Returns messages about old files that can't be
-/// removed; the new files are in place nevertheless.
-pub fn project(folder: &Path, dictionary: &Dictionary) -> Result<Vec<String>, ProjectError> {
+/// A file to write.
+#[derive(Clone, PartialEq, Eq)]
+pub struct File {
+    /// The path within its folder.
+    pub path: String,
+    /// The bytes.
+    pub content: Bytes,
+    /// The permission bits.
+    pub mode: u32,
+}
+
+impl File {
+    /// The name that is seen in the folder.
+    fn visible_name(&self) -> &str {
+        self.path.split('/').next().unwrap_or_default()
+    }
+}
+
+/// Makes folders within `folder`, for what is mounted there.
+pub fn make_folders(folder: &Path, names: &[String]) -> Result<(), ProjectError> {
+    names.iter().map(|name| folder.join(name)).try_for_each(|path| fs::create_dir_all(&path).map_err(io_error(&path)))
+}
+
+/// Writes the files into `folder` and makes them visible together. Returns messages about old files that can't be removed; the new files are
+/// in place nevertheless.
+pub fn project(folder: &Path, files: &[File]) -> Result<Vec<String>, ProjectError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
-    let entries = file_entries(dictionary);
     // Versions that a killed agent has left take room.
     let visible = fs::read_link(folder.join(DATA_LINK)).unwrap_or_default().into_os_string();
     let removal = remove_old_versions(folder, &visible);
     // There may be no room for the same files twice.
-    if is_in_place(folder, dictionary) {
+    if is_in_place(folder, files) {
         return Ok(error_messages([removal, remove_stale_links(folder)]));
     }
-    for entry in &entries {
-        let path = folder.join(entry.key());
+    for file in files {
+        let path = folder.join(file.visible_name());
         if fs::symlink_metadata(&path).is_ok() && !is_own_link(&path) {
             return Err(ProjectError::InTheWay { path });
         }
     }
 
-    let result = write_version(folder, &entries, dictionary).and_then(|version| {
-        // Links for new keys come before the swap: until then they point to nothing, as in the kubelet's volumes.
-        link_keys(folder, &entries)?;
-        swap(folder, version)
+    let result = write_version(folder, files).and_then(|version| {
+        let visible = swap(folder, version)?;
+        link_files(folder, files)?;
+        Ok(visible)
     });
     let visible = match result {
         Ok(visible) => visible,
@@ -85,30 +106,33 @@ fn error_messages(results: [io::Result<()>; 2]) -> Vec<String> {
     results.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect()
 }
 
-/// Returns the entries that are files. `nudge.binary` matters only in JSON: files hold the raw bytes.
-fn file_entries(dictionary: &Dictionary) -> Vec<&Entry> {
-    dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY).collect()
+/// Returns whether the visible files are these already.
+pub fn is_in_place(folder: &Path, files: &[File]) -> bool {
+    let is_same = |file: &File| {
+        let path = folder.join(&file.path);
+        is_own_link(&folder.join(file.visible_name()))
+            && fs::metadata(&path).is_ok_and(|metadata| metadata.mode() & 0o777 == file.mode)
+            && fs::read(&path).is_ok_and(|present| *Zeroizing::new(present) == *file.content)
+    };
+    count_files(&folder.join(DATA_LINK)) == Some(files.len()) && files.iter().all(is_same)
 }
 
-/// Returns whether the visible files are those of the dictionary already.
-pub fn is_in_place(folder: &Path, dictionary: &Dictionary) -> bool {
-    let entries = file_entries(dictionary);
-    let holds = |entry: &Entry| {
-        let path = folder.join(entry.key());
-        is_own_link(&path) && fs::read(&path).is_ok_and(|bytes| *Zeroizing::new(bytes) == *dictionary.raw(entry))
-    };
-    // The list of configs differs between most versions, so it is compared first.
-    let configs = entries.iter().find(|entry| entry.key() == reserved::CONFIGS);
-    let count = fs::read_dir(folder.join(DATA_LINK)).map_or(0, Iterator::count);
-    count == entries.len() && configs.is_some_and(|entry| holds(entry)) && entries.iter().all(|entry| holds(entry))
+/// Counts the files in a folder and below; `None` where the folder can't be read.
+fn count_files(folder: &Path) -> Option<usize> {
+    fs::read_dir(folder).ok()?.flatten().try_fold(0, |count, entry| {
+        Some(count + if entry.file_type().is_ok_and(|kind| kind.is_dir()) { count_files(&entry.path())? } else { 1 })
+    })
+}
+
+/// Returns whether a name is that of a folder with a version.
+fn is_version(name: &[u8]) -> bool {
+    name.strip_prefix(b"..").and_then(|rest| rest.first()).is_some_and(u8::is_ascii_digit)
 }
 
 /// Returns the room for the files of a version besides the current files; `None` if it is not known.
 pub fn room(folder: &Path) -> Option<Room> {
     let visible = fs::read_link(folder.join(DATA_LINK)).unwrap_or_default().into_os_string();
-    let is_old = |name: &[u8]| {
-        name == CANDIDATE_FOLDER.as_bytes() || name.starts_with(VERSION_PREFIX.as_bytes()) && name != visible.as_bytes()
-    };
+    let is_old = |name: &[u8]| name == CANDIDATE_FOLDER.as_bytes() || is_version(name) && name != visible.as_bytes();
     Room::in_folder(folder, is_old)
 }
 
@@ -121,10 +145,10 @@ pub struct CandidateFiles {
 }
 
 impl CandidateFiles {
-    /// Writes the values into the folder `..next` within `folder`, which appears whole.
-    pub fn write(folder: &Path, dictionary: &Dictionary) -> Result<Self, ProjectError> {
+    /// Writes the files into the folder `..next` within `folder`, which appears whole.
+    pub fn write(folder: &Path, files: &[File]) -> Result<Self, ProjectError> {
         fs::create_dir_all(folder).map_err(io_error(folder))?;
-        let version = write_version(folder, &file_entries(dictionary), dictionary)?;
+        let version = write_version(folder, files)?;
         let inode = fs::symlink_metadata(version.path()).map_err(io_error(version.path()))?.ino();
         let path = folder.join(CANDIDATE_FOLDER);
         Self::remove_old(folder);
@@ -156,15 +180,24 @@ impl Drop for CandidateFiles {
 }
 
 /// Writes a version into a folder of its own, which is removed with the handle.
-fn write_version(folder: &Path, entries: &[&Entry], dictionary: &Dictionary) -> Result<TempDir, ProjectError> {
+fn write_version(folder: &Path, files: &[File]) -> Result<TempDir, ProjectError> {
+    let now = OffsetDateTime::now_utc();
+    let (year, month, day) = now.to_calendar_date();
+    let (hour, minute, second) = now.to_hms();
+    let prefix = format!("..{year:04}_{:02}_{day:02}_{hour:02}_{minute:02}_{second:02}.", u8::from(month));
     let mut draft = tempfile::Builder::new();
-    draft.prefix(VERSION_PREFIX).permissions(Permissions::from_mode(0o755));
+    draft.prefix(&prefix).permissions(Permissions::from_mode(0o755));
     let version = draft.tempdir_in(folder).map_err(io_error(folder))?;
-    for entry in entries {
-        let path = version.path().join(entry.key());
+    for File { path, content, mode } in files {
+        let path = version.path().join(path);
+        if let Some(parent) = path.parent().filter(|parent| *parent != version.path()) {
+            fs::create_dir_all(parent).map_err(io_error(parent))?;
+        }
         let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path).map_err(io_error(&path))?;
-        file.write_all(&dictionary.raw(entry)).map_err(io_error(&path))?;
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(io_error(&path))?;
+        file.write_all(content).map_err(io_error(&path))?;
+        // Whatever the umask is.
+        file.set_permissions(Permissions::from_mode(*mode)).map_err(io_error(&path))?;
     }
     Ok(version)
 }
@@ -180,10 +213,10 @@ fn swap(folder: &Path, version: TempDir) -> Result<OsString, ProjectError> {
     Ok(name)
 }
 
-fn link_keys(folder: &Path, entries: &[&Entry]) -> Result<(), ProjectError> {
-    for entry in entries {
-        let path = folder.join(entry.key());
-        match symlink(Path::new(DATA_LINK).join(entry.key()), &path) {
+fn link_files(folder: &Path, files: &[File]) -> Result<(), ProjectError> {
+    for file in files {
+        let path = folder.join(file.visible_name());
+        match symlink(Path::new(DATA_LINK).join(file.visible_name()), &path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(&path)(error)),
             _ => {}
         }
@@ -212,7 +245,7 @@ fn remove_old_versions(folder: &Path, visible: &OsStr) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        if name != visible && name.as_bytes().starts_with(VERSION_PREFIX.as_bytes()) {
+        if name != visible && is_version(name.as_bytes()) {
             fs::remove_dir_all(entry.path())?;
         }
     }
@@ -221,20 +254,15 @@ fn remove_old_versions(folder: &Path, visible: &OsStr) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
-
-    use nudge_protocol::{ConfigName, Key, VersionName};
-
     use super::*;
-    use crate::content::{EtagKey, Value, VersionContent};
 
-    fn dictionary(pairs: &[(&str, &[u8])]) -> Dictionary {
-        let values: BTreeMap<Key, Value> =
-            pairs.iter().map(|(key, value)| (Key::new(key).unwrap(), Value::from(*value))).collect();
-        let version = VersionName::new("1").unwrap();
-        let content = VersionContent::new(ConfigName::new("c").unwrap(), version, values);
-        Dictionary::merge(&[Arc::new(content)], &EtagKey::new(b"")).unwrap()
+    fn files(pairs: &[(&str, &[u8])]) -> Vec<File> {
+        let file = |(path, content): &(&str, &[u8])| File {
+            path: (*path).to_owned(),
+            content: Bytes::copy_from_slice(content),
+            mode: 0o644,
+        };
+        pairs.iter().map(file).collect()
     }
 
     fn names(folder: &Path) -> Vec<String> {
@@ -248,21 +276,21 @@ mod tests {
     fn keys_are_added_and_removed_and_values_change_together() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("files");
-        project(&folder, &dictionary(&[("a", b"1"), ("old", &[0xff])])).unwrap();
+        project(&folder, &files(&[("a", b"1"), ("old", &[0xff])])).unwrap();
         assert_eq!(fs::read(folder.join("old")).unwrap(), [0xff]);
-        project(&folder, &dictionary(&[("a", b"2"), ("new", b"n")])).unwrap();
+        project(&folder, &files(&[("a", b"2"), ("new", b"n")])).unwrap();
         assert_eq!(fs::read(folder.join("a")).unwrap(), b"2");
-        assert_eq!(fs::read(folder.join("nudge.configs")).unwrap(), b"c=1");
-        assert_eq!(names(&folder)[0], "..data");
-        assert!(names(&folder)[1].starts_with(VERSION_PREFIX));
-        assert_eq!(names(&folder)[2..], ["a", "new", "nudge.config.c.version", "nudge.configs"]);
+        assert_eq!(names(&folder)[1], "..data");
+        let version = &names(&folder)[0];
+        assert!(is_version(version.as_bytes()) && version.len() == "..2026_11_27_22_40_00.123456".len(), "{version}");
+        assert_eq!(names(&folder)[2..], ["a", "new"]);
         assert_eq!(fs::read_link(folder.join("a")).unwrap(), Path::new("..data/a"));
     }
 
     #[test]
     fn files_that_are_in_place_are_not_written_again_and_others_are() {
         let folder = tempfile::tempdir().unwrap();
-        let first = dictionary(&[("a", b"1"), ("b", b"2")]);
+        let first = files(&[("a", b"1"), ("b", b"2")]);
         assert!(!is_in_place(folder.path(), &first));
         project(folder.path(), &first).unwrap();
         let visible = fs::read_link(folder.path().join("..data")).unwrap();
@@ -270,7 +298,7 @@ mod tests {
         project(folder.path(), &first).unwrap();
         assert_eq!(fs::read_link(folder.path().join("..data")).unwrap(), visible);
         for other in [&[("a", &b"1"[..]), ("b", b"3")][..], &[("a", b"1")], &[("a", b"1"), ("b", b"2"), ("c", b"3")]] {
-            assert!(!is_in_place(folder.path(), &dictionary(other)), "{other:?}");
+            assert!(!is_in_place(folder.path(), &files(other)), "{other:?}");
         }
         // A user has removed a link.
         fs::remove_file(folder.path().join("b")).unwrap();
@@ -282,19 +310,19 @@ mod tests {
     #[test]
     fn a_candidate_stands_beside_the_others_until_it_goes() {
         let folder = tempfile::tempdir().unwrap();
-        project(folder.path(), &dictionary(&[("a", b"1")])).unwrap();
+        project(folder.path(), &files(&[("a", b"1")])).unwrap();
         let next = folder.path().join("..next");
-        let first = CandidateFiles::write(folder.path(), &dictionary(&[("a", b"2")])).unwrap();
+        let first = CandidateFiles::write(folder.path(), &files(&[("a", b"2")])).unwrap();
         assert_eq!(fs::read(next.join("a")).unwrap(), b"2");
         assert_eq!(fs::metadata(&next).unwrap().permissions().mode() & 0o777, 0o755);
-        project(folder.path(), &dictionary(&[("a", b"3")])).unwrap();
+        project(folder.path(), &files(&[("a", b"3")])).unwrap();
         assert_eq!(fs::read(next.join("a")).unwrap(), b"2", "files that are written meanwhile leave it");
-        let second = CandidateFiles::write(folder.path(), &dictionary(&[("a", b"4")])).unwrap();
+        let second = CandidateFiles::write(folder.path(), &files(&[("a", b"4")])).unwrap();
         drop(first);
         assert_eq!(fs::read(next.join("a")).unwrap(), b"4", "only its own files go");
         drop(second);
         assert!(!next.exists() && fs::read(folder.path().join("a")).unwrap() == b"3");
-        std::mem::forget(CandidateFiles::write(folder.path(), &dictionary(&[("a", b"5")])).unwrap());
+        std::mem::forget(CandidateFiles::write(folder.path(), &files(&[("a", b"5")])).unwrap());
         CandidateFiles::remove_old(folder.path());
         CandidateFiles::remove_old(folder.path());
         assert!(!names(folder.path()).iter().any(|name| name == "..next"));
@@ -303,13 +331,34 @@ mod tests {
     #[test]
     fn a_file_that_is_not_nudges_is_never_touched() {
         let folder = tempfile::tempdir().unwrap();
-        project(folder.path(), &dictionary(&[("a", b"1")])).unwrap();
+        project(folder.path(), &files(&[("a", b"1")])).unwrap();
         fs::write(folder.path().join("mine"), "m").unwrap();
-        let error = project(folder.path(), &dictionary(&[("a", b"2"), ("mine", b"x")])).unwrap_err();
+        let error = project(folder.path(), &files(&[("a", b"2"), ("mine", b"x")])).unwrap_err();
         assert!(error.to_string().contains("mine is in the way"), "{error}");
         assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"m");
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"1");
-        project(folder.path(), &dictionary(&[("a", b"3")])).unwrap();
+        project(folder.path(), &files(&[("a", b"3")])).unwrap();
         assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"m");
+    }
+
+    #[test]
+    fn files_in_folders_have_their_modes_and_go_with_their_version() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("files");
+        let mut first = files(&[("conf.d/app", b"1"), ("conf.d/sub/more", b"2"), ("top", b"3")]);
+        first[0].mode = 0o400;
+        make_folders(&folder, &["cache/deep".to_owned()]).unwrap();
+        project(&folder, &first).unwrap();
+        assert_eq!(fs::read_link(folder.join("conf.d")).unwrap(), Path::new("..data/conf.d"));
+        let mode = |path: &str| fs::metadata(folder.join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("conf.d/app"), mode("conf.d/sub/more"), mode("conf.d")), (0o400, 0o644, 0o755));
+        assert!(is_in_place(&folder, &first));
+        first[0].mode = 0o440;
+        assert!(!is_in_place(&folder, &first), "another mode is a change");
+        project(&folder, &files(&[("top", b"3")])).unwrap();
+        assert_eq!(names(&folder)[1..], ["..data", "cache", "top"]);
+        assert!(folder.join("cache/deep").is_dir());
+        let error = project(&folder, &files(&[("cache", b"x")])).unwrap_err();
+        assert!(error.to_string().contains("cache is in the way"), "{error}");
     }
 }

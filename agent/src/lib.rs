@@ -26,6 +26,7 @@ pub mod check;
 pub mod cli;
 pub mod content;
 pub mod disk_room;
+pub mod file_folders;
 pub mod files;
 pub mod identity;
 mod map;

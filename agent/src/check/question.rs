@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 use super::answer::{Answer, interpret_status};
 use super::refusal_reason::{MAX_READ_BYTES, displayable_reason};
 use crate::content::{Dictionary, VersionContent, changed_keys};
+use crate::file_folders::dictionary_files;
 use crate::files::CandidateFiles;
 use crate::notify::{Containers, Event, WebhookTarget, post, random_name};
 use crate::source::Fault;
@@ -277,7 +278,7 @@ impl TaskContext {
     async fn write_files(&self) -> Result<Option<CandidateFiles>, String> {
         let Some(folder) = self.shared.folder.clone() else { return Ok(None) };
         let candidate = Arc::clone(&self.candidate);
-        match tokio::task::spawn_blocking(move || CandidateFiles::write(&folder, &candidate.dictionary)).await {
+        match tokio::task::spawn_blocking(move || CandidateFiles::write(&folder, &dictionary_files(&candidate.dictionary))).await {
             Ok(result) => result.map(Some).map_err(|error| error.to_string()),
             Err(error) => Err(format!("the task that writes the files failed: {error}")),
         }

@@ -119,6 +119,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
         notified: NotifiedEtags::default(),
         webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,
+        volumes: Vec::new(),
         addresses: Vec::new(),
     };
     let (assembly, outlets) = Assembly::new(settings, &identity, listener.into(), now)?;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use nix::sys::prctl::set_dumpable;
 use nudge_protocol::settings::parse_pair;
-use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, VariableName, env, pod};
+use nudge_protocol::volumes::KeptVolume;
+use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, VariableName, env, pod, volumes};
 use time::OffsetDateTime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -27,6 +28,10 @@ use crate::source::Store;
 use crate::source::hub::{CredentialFiles, Credentials, HubCa, HubClient, HubUrl, LastGood, LocalVersions, RanFile};
 use crate::status::Container;
 use crate::tasks::Tasks;
+
+/// The volumes of the setting, as one value.
+#[derive(Clone, Debug)]
+struct Volumes(Vec<KeptVolume>);
 
 /// The name of the task that follows the hub.
 const HUB_TASK: &str = "hub";
@@ -85,6 +90,10 @@ pub(super) struct Args {
     /// Also write the values as files into this folder, all swapped in one step
     #[arg(long, env = pod::env::MOUNT_PATH, value_name = "DIR")]
     mount_path: Option<PathBuf>,
+
+    /// Volumes to keep in place of volumes of ConfigMaps and Secrets, as JSON
+    #[arg(long, env = pod::env::VOLUMES, value_name = "JSON", value_parser = |text: &str| volumes::read(text).map(Volumes))]
+    volumes: Option<Volumes>,
 
     /// The hub
     #[arg(long, env = pod::env::HUB, value_name = "URL", default_value = "https://nudge-hub.nudge-system.svc")]
@@ -177,6 +186,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         notified: notified.clone(),
         webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,
+        volumes: args.volumes.map(|Volumes(volumes)| volumes).unwrap_or_default(),
         addresses: args.pod_ips,
     };
     let (assembly, outlets) = Assembly::new(settings, &identity, bindings, now)?;

@@ -1,6 +1,5 @@
 //! The delivery that all sources share: good content goes to the endpoint, then to the files, then to the subscribers.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,8 +10,7 @@ use time::OffsetDateTime;
 use super::retry::Retry;
 use crate::check::Checks;
 use crate::content::{Dictionary, EtagKey, changed_keys};
-use crate::disk_room::Room;
-use crate::files::{is_in_place, project, room};
+use crate::file_folders::{FileFolders, Rooms};
 use crate::metrics::Metrics;
 use crate::notify::Webhooks;
 use crate::publish::{Published, Publisher, publish};
@@ -42,8 +40,8 @@ pub struct Outlets {
     pub etags: EtagKey,
     /// The containers that are asked before another version is served.
     pub checks: Checks,
-    /// The folder for files, if there is one.
-    pub mount_path: Option<PathBuf>,
+    /// The folders that files are kept in.
+    pub folders: FileFolders,
 }
 
 /// The reason why the files are not written, and the next attempt.
@@ -79,14 +77,14 @@ impl Delivery {
         Some(&self.files_fault.as_ref()?.error)
     }
 
-    /// Returns the room for another version's files, if there is a folder for them.
-    pub fn room(&self) -> Option<Room> {
-        room(self.outlets.mount_path.as_ref()?)
+    /// Looks for the room for another version's files; `None` if no files are kept.
+    pub fn rooms(&self) -> Option<Rooms> {
+        (!self.outlets.folders.is_empty()).then(|| self.outlets.folders.rooms())
     }
 
     /// Returns whether the files of this dictionary exist already, from an agent before.
     pub fn has_files(&self, dictionary: &Dictionary) -> bool {
-        self.outlets.mount_path.as_ref().is_some_and(|folder| is_in_place(folder, dictionary))
+        self.outlets.folders.have(dictionary)
     }
 
     /// Waits until it is time to write the files again; for ever if they are in place.
@@ -136,24 +134,24 @@ impl Delivery {
         tracing::info!(configs = %String::from_utf8_lossy(&versions), keys, generation = published.generation, "serving");
     }
 
-    /// Writes the files of the served dictionary, if there is a folder for them, and then notifies the subscribers of
-    /// it.
+    /// Writes the files of the served dictionary, if there are folders for them, and then notifies the subscribers of it.
     pub async fn deliver(&mut self) {
         let Some(published) = self.outlets.current.borrow().clone() else { return };
         let is_notified = self.notified.as_ref().is_some_and(|notified| Arc::ptr_eq(notified, &published.dictionary));
         if is_notified {
             return;
         }
-        if let Some(folder) = self.outlets.mount_path.clone() {
-            let dictionary = Arc::clone(&published.dictionary);
-            let result = write_files(&folder, dictionary).await;
+        if !self.outlets.folders.is_empty() {
+            let folders = self.outlets.folders.clone();
+            let paths = folders.paths();
+            let result = write_files(folders, Arc::clone(&published.dictionary)).await;
             let etag = if result.is_ok() {
                 Some(published.dictionary.etag())
             } else {
                 self.notified.as_ref().map(|notified| notified.etag())
             };
             let files = FilesStatus {
-                path: folder.display().to_string(),
+                path: paths.clone(),
                 etag: etag.map(str::to_owned),
                 message: result.as_ref().err().cloned(),
             };
@@ -163,14 +161,17 @@ impl Delivery {
             if let Err(error) = result {
                 let mut retry = self.files_fault.take().map(|fault| fault.retry).unwrap_or_default();
                 if retry.plan() == 1 {
-                    let folder = folder.display();
-                    tracing::warn!(%folder, error, "files not written; retrying, and subscribers are notified after that");
+                    tracing::warn!(
+                        folder = paths,
+                        error,
+                        "files not written; retrying, and subscribers are notified after that"
+                    );
                 }
                 self.files_fault = Some(FilesFault { retry, error });
                 return;
             }
             if self.files_fault.take().is_some() {
-                tracing::info!(folder = %folder.display(), "files written");
+                tracing::info!(folder = paths, "files written");
             }
         }
         if let Some(notified) = &self.notified {
@@ -186,14 +187,13 @@ impl Delivery {
     }
 }
 
-async fn write_files(folder: &Path, dictionary: Arc<Dictionary>) -> Result<(), String> {
-    let path = folder.to_owned();
-    let leftovers = match tokio::task::spawn_blocking(move || project(&path, &dictionary)).await {
+async fn write_files(folders: FileFolders, dictionary: Arc<Dictionary>) -> Result<(), String> {
+    let leftovers = match tokio::task::spawn_blocking(move || folders.write(&dictionary)).await {
         Ok(written) => written.map_err(|error| error.to_string())?,
         Err(error) => return Err(format!("the task that writes them failed: {error}")),
     };
     for error in leftovers {
-        tracing::warn!(folder = %folder.display(), error, "old files not removed");
+        tracing::warn!(error, "old files not removed");
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Takes in what the hub sends: at once, or when the containers accept it or are restarted with it. Then it is served,
 //! stored and passed on.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +18,7 @@ use super::unfit_contents::find_unfit;
 use super::{Delivery, InPlace, Outlets};
 use crate::check::{Candidate, Checks, Question, Verdict};
 use crate::content::{TooLarge, VersionContent};
-use crate::disk_room::{NoRoom, Room};
+use crate::file_folders::{FileSizes, MissingKey, Rooms};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::restart::Command;
@@ -33,7 +32,7 @@ const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Default)]
 struct UnplacedFiles {
     /// The sizes of all files with each of the contents, by their keys.
-    sizes: Vec<BTreeMap<String, usize>>,
+    sizes: Vec<FileSizes>,
     /// The next check for room.
     retry: Retry,
 }
@@ -276,8 +275,8 @@ impl Intake {
             self.unplaced = UnplacedFiles::default();
             return;
         }
-        let room = self.delivery.room();
-        self.polls_again = room.is_none_or(|room| sizes.iter().any(|files| room.check(files).is_ok()));
+        let rooms = self.delivery.rooms();
+        self.polls_again = rooms.is_none_or(|rooms| sizes.iter().any(|files| rooms.check(files).is_ok()));
         if self.polls_again {
             retry.due = None;
         } else {
@@ -286,12 +285,14 @@ impl Intake {
     }
 
     /// Plans a check for room for those of these contents that have none now.
-    fn plan_room_check(&mut self, room: Option<&Room>, contents: &[Arc<VersionContent>]) {
-        let each = contents.chunks(1).filter(|content| self.check_room(room, content).is_err());
-        let mut sizes: Vec<_> = each.map(|content| self.store.files_with(content)).collect();
+    fn plan_room_check(&mut self, rooms: &Rooms, contents: &[Arc<VersionContent>]) {
+        let without_room = |contents: &[Arc<VersionContent>]| {
+            self.sizes_with(contents).ok().filter(|sizes| rooms.check(sizes).is_err())
+        };
+        let mut sizes: Vec<_> = contents.chunks(1).filter_map(without_room).collect();
         // Each content alone may have room, and all together none.
-        if sizes.is_empty() && self.check_room(room, contents).is_err() {
-            sizes.push(self.store.files_with(contents));
+        if sizes.is_empty() {
+            sizes.extend(without_room(contents));
         }
         if !sizes.is_empty() {
             self.unplaced.sizes = sizes;
@@ -380,9 +381,9 @@ impl Intake {
     /// Refuses those of the contents that are held back that the pod can't take.
     async fn refuse_unfit(&mut self) {
         let contents = self.local_versions.held_back();
-        let room = if contents.is_empty() { None } else { self.delivery.room() };
+        let rooms = if contents.is_empty() { None } else { self.delivery.rooms() };
         let check = |contents: &[Arc<VersionContent>]| {
-            self.check_room(room.as_ref(), contents)?;
+            rooms.as_ref().map_or(Ok(()), |rooms| self.check_files(rooms, contents))?;
             let Some(in_place) = &self.in_place else { return Ok(()) };
             let too_large = |error: TooLarge| Fault { reason: ProblemReason::TooLarge, message: error.to_string() };
             in_place.check(&self.store.preview(contents).map_err(too_large)?)
@@ -391,7 +392,9 @@ impl Intake {
         if unfit.is_empty() {
             return;
         }
-        self.plan_room_check(room.as_ref(), &contents);
+        if let Some(rooms) = &rooms {
+            self.plan_room_check(rooms, &contents);
+        }
         let refuse = |(config, fault)| self.local_versions.refuse_config(&config, &fault);
         let readings = unfit.into_iter().filter_map(refuse).collect();
         self.take_in(readings, Occasion::Event).await;
@@ -402,15 +405,15 @@ impl Intake {
         let is_new = |content: &&Arc<VersionContent>| self.store.good(content.config()) != Some(*content);
         let contents = readings.iter().filter_map(|reading| reading.result.as_ref().ok());
         let contents: Vec<_> = contents.filter(is_new).cloned().collect();
-        let room = if contents.is_empty() { None } else { self.delivery.room() };
-        let Some(room) = room else { return readings };
-        let unfit = find_unfit(&contents, |contents| self.check_room(Some(&room), contents));
+        let rooms = if contents.is_empty() { None } else { self.delivery.rooms() };
+        let Some(rooms) = rooms else { return readings };
+        let unfit = find_unfit(&contents, |contents| self.check_files(&rooms, contents));
         // After a restart of the agent, or if another version could not be written, the files may exist already.
         let files_exist = || self.store.preview(&contents).is_ok_and(|dictionary| self.delivery.has_files(&dictionary));
         if unfit.is_empty() || files_exist() {
             return readings;
         }
-        self.plan_room_check(Some(&room), &contents);
+        self.plan_room_check(&rooms, &contents);
         for (config, fault) in unfit {
             let of_config = readings.iter_mut().filter(|reading| reading.config == config);
             of_config.for_each(|reading| reading.result = Err(fault.clone()));
@@ -418,11 +421,16 @@ impl Intake {
         readings
     }
 
-    /// Checks whether the files that there would be with these contents have room.
-    fn check_room(&self, room: Option<&Room>, contents: &[Arc<VersionContent>]) -> Result<(), Fault> {
-        let Some(room) = room else { return Ok(()) };
-        let fault = |error: NoRoom| Fault { reason: ProblemReason::CantApply, message: error.to_string() };
-        room.check(&self.store.files_with(contents)).map_err(fault)
+    /// Checks whether the files that there would be with these contents have their keys and room.
+    fn check_files(&self, rooms: &Rooms, contents: &[Arc<VersionContent>]) -> Result<(), Fault> {
+        let fault = |message| Fault { reason: ProblemReason::CantApply, message };
+        let sizes = self.sizes_with(contents).map_err(|error| fault(error.to_string()))?;
+        rooms.check(&sizes).map_err(|error| fault(error.to_string()))
+    }
+
+    /// Returns the sizes of the files that there would be with these contents.
+    fn sizes_with(&self, contents: &[Arc<VersionContent>]) -> Result<FileSizes, MissingKey> {
+        self.delivery.outlets().folders.sizes(&self.store.contents_with(contents))
     }
 
     /// Stores the contents that the containers should run, and ends the agent. After its start it serves them before

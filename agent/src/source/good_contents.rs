@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nudge_protocol::status::{Problem, ProblemReason};
-use nudge_protocol::{ConfigName, reserved};
+use nudge_protocol::ConfigName;
 use time::OffsetDateTime;
 
 use super::{Fault, Reading};
@@ -116,20 +116,9 @@ impl Store {
         self.merged_with(&by_config(contents))
     }
 
-    /// Returns the sizes of the files that there would be with these contents, by their keys. JSON alone has
-    /// `nudge.binary`.
-    pub fn files_with(&self, contents: &[Arc<VersionContent>]) -> BTreeMap<String, usize> {
-        let contents = self.ordered_with(&by_config(contents));
-        let (mut sizes, mut list_bytes) = (BTreeMap::new(), contents.len().saturating_sub(1));
-        for content in &contents {
-            let (config, version) = (content.config().as_str(), content.version().as_str());
-            // Later configs win.
-            sizes.extend(content.values().iter().map(|(key, value)| (key.as_str().to_owned(), value.as_bytes().len())));
-            sizes.insert(reserved::version_key(config), version.len());
-            list_bytes += config.len() + 1 + version.len();
-        }
-        sizes.insert(reserved::CONFIGS.to_owned(), list_bytes);
-        sizes
+    /// Returns the last good contents with these in place of theirs, in the order of merging.
+    pub fn contents_with(&self, contents: &[Arc<VersionContent>]) -> Vec<Arc<VersionContent>> {
+        self.ordered_with(&by_config(contents))
     }
 
     /// Adopts all candidates if the dictionary with them is within its bounds, otherwise those that fit one by one.
@@ -272,23 +261,6 @@ mod tests {
         assert_eq!(store.problems().len(), 1);
         let applied = store.apply(vec![good_reading("a", "1", b"x")], START);
         assert_eq!((applied.cleared, store.problems().len()), (vec![name("b")], 0));
-    }
-
-    #[test]
-    fn files_are_those_of_the_dictionary() {
-        let content = |config: &str, values: &[(&str, &[u8])]| {
-            let values = values.iter().map(|(key, value)| (Key::new(key).unwrap(), Value::from(*value)));
-            Arc::new(VersionContent::new(name(config), VersionName::new("1.0").unwrap(), values.collect()))
-        };
-        let mut store = store();
-        let good = content("a", &[("both", b"1"), ("own", b"22")]);
-        store.apply(vec![Reading { config: name("a"), result: Ok(good) }], START);
-        for contents in [vec![], vec![content("b", &[("both", &[0xff; 7])])], vec![content("a", &[("own", b"333")])]] {
-            let dictionary = store.preview(&contents).unwrap();
-            let files = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY);
-            let files = files.map(|entry| (entry.key().to_owned(), dictionary.raw(entry).len())).collect();
-            assert_eq!(store.files_with(&contents), files, "{contents:?}");
-        }
     }
 
     #[test]

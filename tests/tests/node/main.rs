@@ -32,8 +32,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
     attackers, away, certificates, checks, deleted, demo, edits, exposure, failures, fetched, forged, guarded,
-    handlers, in_place, jobs, long_restarts, memory, published_secrets, quick_start, removal, resized, restarts,
-    rollback, rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
+    handlers, in_place, jobs, long_restarts, memory, mounted, published_secrets, quick_start, removal, resized,
+    restarts, rollback, rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Shared, Suite};
 
@@ -54,6 +54,7 @@ const BESIDE: &[Scenario] = &[
     ("certificates", |suite| Box::pin(certificates::run(suite))),
     ("rollback", |suite| Box::pin(rollback::run(suite))),
     ("exposure", |suite| Box::pin(exposure::run(suite))),
+    ("mounted", |suite| Box::pin(mounted::run(suite))),
     ("edits", |suite| Box::pin(edits::run(suite))),
     ("tour", |suite| Box::pin(tour::run(suite))),
     ("in_place", |suite| Box::pin(in_place::run(suite))),

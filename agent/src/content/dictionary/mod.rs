@@ -114,6 +114,7 @@ pub struct Dictionary {
     json: Bytes,
     etag: String,
     entries: Vec<Entry>,
+    contents: Vec<Arc<VersionContent>>,
     configs: Vec<ConfigView>,
     overlaps: Vec<Overlap>,
     env: OnceLock<Result<Bytes, NotExpressible>>,
@@ -158,6 +159,7 @@ impl Dictionary {
             etag: etags.etag(&json),
             json: Bytes::from_owner(json),
             entries,
+            contents: contents.to_vec(),
             configs: contents.iter().map(|content| view(content)).collect(),
             overlaps,
             env: OnceLock::new(),
@@ -182,6 +184,11 @@ impl Dictionary {
     /// Returns the configs in the order in which they were merged.
     pub fn configs(&self) -> &[ConfigView] {
         &self.configs
+    }
+
+    /// Returns the contents that were merged, in their order.
+    pub fn contents(&self) -> &[Arc<VersionContent>] {
+        &self.contents
     }
 
     /// Returns the keys that more than one config has.

@@ -18,6 +18,7 @@ pub(crate) mod jobs;
 pub(crate) mod judged;
 pub(crate) mod long_restarts;
 pub(crate) mod memory;
+pub(crate) mod mounted;
 pub(crate) mod published_secrets;
 pub(crate) mod quick_start;
 pub(crate) mod removal;

@@ -31,7 +31,7 @@ fn the_plain_case() {
     assert_eq!(hub.unwrap()["projected"]["sources"].as_array().unwrap().len(), 1, "{hub:?}");
     let parts = agent["volumeMounts"].as_array().unwrap().iter().map(|mount| mount["mountPath"].as_str().unwrap());
     let parts: Vec<&str> = parts.filter(|path| path.starts_with("/run/nudge/bootstrap")).collect();
-    assert_eq!(parts, ["/run/nudge/bootstrap/shop/1.0.0/1", "/run/nudge/bootstrap/shop/1.0.0/2"]);
+    assert_eq!(parts, ["/run/nudge/bootstrap/shop/1.0.0/1", "/run/nudge/bootstrap/shop/1.0.0/2.secret"]);
     let app = &injected["spec"]["containers"][0];
     assert_eq!(variable(app, "MY_CONFIG_ENDPOINT"), "https://$(NUDGE_POD_IP):9001/config");
     assert_eq!(variable(app, "MY_CONFIG_TOKEN_FILE"), "/run/nudge/token");

@@ -48,7 +48,9 @@ fn moved(pod: &Value, facts: &Facts) -> Value {
 
 /// The mounts of the container `app`, without Nudge's own.
 fn mounts_of(pod: &Value) -> Vec<Value> {
-    let mounts = pod["spec"]["containers"][0]["volumeMounts"].as_array().unwrap().iter();
+    let app =
+        pod["spec"]["containers"].as_array().unwrap().iter().find(|container| container["name"] == "app").unwrap();
+    let mounts = app["volumeMounts"].as_array().unwrap().iter();
     mounts.filter(|mount| mount["name"] != "nudge-share").cloned().collect()
 }
 

@@ -1,0 +1,300 @@
+//! The folders that the agent keeps files in: all of the dictionary, and volumes in place of the pod's volumes of ConfigMaps and Secrets.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nudge_protocol::reserved;
+use nudge_protocol::volumes::{KeptVolume, ObjectKind};
+
+use crate::content::{Dictionary, Entry, Value, VersionContent};
+use crate::disk_room::{NoRoom, Room};
+use crate::files::{self, File, ProjectError};
+
+/// The permission bits of the dictionary's files.
+const DICTIONARY_MODE: u32 = 0o644;
+
+/// The folders that the agent keeps files in.
+#[derive(Clone, Debug, Default)]
+pub struct FileFolders(Vec<FileFolder>);
+
+/// One folder.
+#[derive(Clone, Debug)]
+struct FileFolder {
+    path: PathBuf,
+    layout: Layout,
+}
+
+/// What the files of a folder are.
+#[derive(Clone, Debug)]
+enum Layout {
+    /// The keys of the dictionary.
+    Dictionary,
+    /// The keys of objects, as the kubelet would write them.
+    Objects(Box<KeptVolume>),
+}
+
+/// The sizes of files by their paths, for each folder.
+pub type FileSizes = Vec<BTreeMap<String, usize>>;
+
+/// What the file systems of the folders have left.
+pub struct Rooms(Vec<Option<Room>>);
+
+impl Rooms {
+    /// Checks whether files of these sizes fit.
+    pub fn check(&self, sizes: &FileSizes) -> Result<(), NoRoom> {
+        let known = self.0.iter().zip(sizes).filter_map(|(room, sizes)| Some((room.as_ref()?, sizes)));
+        known.into_iter().try_for_each(|(room, sizes)| room.check(sizes))
+    }
+}
+
+/// The reason why files are not written.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// A version lacks what a volume needs.
+    #[error(transparent)]
+    Missing(#[from] MissingKey),
+    /// The operating system refused.
+    #[error(transparent)]
+    Project(#[from] ProjectError),
+}
+
+/// A version lacks a key that a volume names.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("volume {volume} of this pod needs key {key} of {object}; add the key, or set optional in the volume")]
+pub struct MissingKey {
+    volume: String,
+    key: String,
+    object: String,
+}
+
+impl FileFolders {
+    /// The folder for all of the dictionary, where there is one, and the volumes.
+    pub fn new(dictionary: Option<PathBuf>, volumes: Vec<KeptVolume>) -> Self {
+        let dictionary = dictionary.map(|path| FileFolder { path, layout: Layout::Dictionary });
+        let of_volume = |volume: KeptVolume| FileFolder {
+            path: PathBuf::from(&volume.folder),
+            layout: Layout::Objects(Box::new(volume)),
+        };
+        Self(dictionary.into_iter().chain(volumes.into_iter().map(of_volume)).collect())
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The paths of the folders, for people.
+    pub fn paths(&self) -> String {
+        self.0.iter().map(|folder| folder.path.display().to_string()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Looks for the room that there is for other files beside those of now.
+    pub fn rooms(&self) -> Rooms {
+        Rooms(self.0.iter().map(|folder| files::room(&folder.path)).collect())
+    }
+
+    /// Returns the sizes of the files of a dictionary with these contents. Contents that have not arrived yet count nothing.
+    pub fn sizes(&self, contents: &[Arc<VersionContent>]) -> Result<FileSizes, MissingKey> {
+        let sizes = |folder: &FileFolder| match &folder.layout {
+            Layout::Dictionary => Ok(dictionary_sizes(contents)),
+            Layout::Objects(volume) => {
+                let files = object_files(volume, contents)?;
+                Ok(files.into_iter().map(|(path, (value, _))| (path, value.as_bytes().len())).collect())
+            }
+        };
+        self.0.iter().map(sizes).collect()
+    }
+
+    /// Writes the files of the dictionary, those of each folder together. Returns messages about old files that can't be removed.
+    pub fn write(&self, dictionary: &Dictionary) -> Result<Vec<String>, FilesError> {
+        let mut leftovers = Vec::new();
+        for folder in &self.0 {
+            if let Layout::Objects(volume) = &folder.layout {
+                files::make_folders(&folder.path, &volume.mountpoints)?;
+            }
+            leftovers.extend(files::project(&folder.path, &folder.files(dictionary)?)?);
+        }
+        Ok(leftovers)
+    }
+
+    /// Returns whether the visible files are those of the dictionary already.
+    pub fn have(&self, dictionary: &Dictionary) -> bool {
+        let has = |folder: &FileFolder| {
+            folder.files(dictionary).is_ok_and(|wanted| files::is_in_place(&folder.path, &wanted))
+        };
+        !self.0.is_empty() && self.0.iter().all(has)
+    }
+}
+
+impl FileFolder {
+    fn files(&self, dictionary: &Dictionary) -> Result<Vec<File>, MissingKey> {
+        match &self.layout {
+            Layout::Dictionary => Ok(dictionary_files(dictionary)),
+            Layout::Objects(volume) => {
+                let files = object_files(volume, dictionary.contents())?;
+                let file = |(path, (value, mode)): (String, (&Value, u32))| File { path, content: value.share(), mode };
+                Ok(files.into_iter().map(file).collect())
+            }
+        }
+    }
+}
+
+/// Returns the files of all keys but `nudge.binary`, which matters only in JSON: files hold the raw bytes. The first one names the versions, by
+/// which most dictionaries differ.
+pub fn dictionary_files(dictionary: &Dictionary) -> Vec<File> {
+    let entries = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY);
+    let file =
+        |entry: &Entry| File { path: entry.key().to_owned(), content: dictionary.raw(entry), mode: DICTIONARY_MODE };
+    let mut files: Vec<File> = entries.map(file).collect();
+    files.sort_by_key(|file| file.path != reserved::CONFIGS);
+    files
+}
+
+fn dictionary_sizes(contents: &[Arc<VersionContent>]) -> BTreeMap<String, usize> {
+    let (mut sizes, mut list) = (BTreeMap::new(), contents.len().saturating_sub(1));
+    for content in contents {
+        let (config, version) = (content.config().as_str(), content.version().as_str());
+        // Later ones win.
+        sizes.extend(content.values().iter().map(|(key, value)| (key.as_str().to_owned(), value.as_bytes().len())));
+        sizes.insert(reserved::version_key(config), version.len());
+        list += config.len() + 1 + version.len();
+    }
+    sizes.insert(reserved::CONFIGS.to_owned(), list);
+    sizes
+}
+
+/// Returns the files of a volume, with their values and permission bits, by their paths.
+fn object_files<'a>(
+    volume: &KeptVolume,
+    contents: &'a [Arc<VersionContent>],
+) -> Result<BTreeMap<String, (&'a Value, u32)>, MissingKey> {
+    let mut files = BTreeMap::new();
+    for source in &volume.sources {
+        let Some(content) = contents.iter().find(|content| *content.config() == source.config) else { continue };
+        let mut values = content.values_of(source.kind);
+        if source.items.is_empty() {
+            files.extend(values.map(|(key, value)| (key.as_str().to_owned(), (value, source.mode))));
+            continue;
+        }
+        let values: BTreeMap<_, _> = values.by_ref().collect();
+        for item in &source.items {
+            match values.get(&item.key) {
+                Some(value) => {
+                    files.insert(item.path.clone(), (*value, item.mode.unwrap_or(source.mode)));
+                }
+                None if source.optional => {}
+                None => {
+                    let kind = match source.kind {
+                        ObjectKind::ConfigMap => "ConfigMap",
+                        ObjectKind::Secret => "Secret",
+                    };
+                    return Err(MissingKey {
+                        volume: volume.volume.clone(),
+                        key: item.key.to_string(),
+                        object: format!("{kind} {}", source.config),
+                    });
+                }
+            }
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nudge_protocol::block::Stored;
+    use nudge_protocol::volumes::{KeyFile, ObjectFiles};
+    use nudge_protocol::{ConfigName, Key, VersionName};
+
+    use super::*;
+    use crate::content::EtagKey;
+
+    fn content(config: &str, keys: &[(&str, ObjectKind, &[u8])]) -> Arc<VersionContent> {
+        let stored = |(key, kind, value): &(&str, ObjectKind, &[u8])| {
+            (Key::new(key).unwrap(), Stored { kind: *kind, value: Value::from(*value) })
+        };
+        let (config, version) = (ConfigName::new(config).unwrap(), VersionName::new("1.0").unwrap());
+        Arc::new(VersionContent::of_objects(config, version, keys.iter().map(stored).collect()))
+    }
+
+    fn source(config: &str, kind: ObjectKind, items: &[(&str, &str)]) -> ObjectFiles {
+        let item = |(key, path): &(&str, &str)| KeyFile {
+            key: Key::new(key).unwrap(),
+            path: (*path).to_owned(),
+            mode: Some(0o400),
+        };
+        let config = ConfigName::new(config).unwrap();
+        ObjectFiles { config, kind, optional: false, mode: 0o644, items: items.iter().map(item).collect() }
+    }
+
+    fn volume(sources: Vec<ObjectFiles>) -> KeptVolume {
+        KeptVolume {
+            volume: "conf".to_owned(),
+            folder: "/run/nudge/volumes/1".to_owned(),
+            sources,
+            mountpoints: Vec::new(),
+        }
+    }
+
+    fn paths(volume: &KeptVolume, contents: &[Arc<VersionContent>]) -> Vec<(String, Vec<u8>, u32)> {
+        let files = object_files(volume, contents).unwrap().into_iter();
+        files.map(|(path, (value, mode))| (path, value.as_bytes().to_vec(), mode)).collect()
+    }
+
+    #[test]
+    fn a_volume_has_the_keys_of_its_objects_alone() {
+        use ObjectKind::{ConfigMap, Secret};
+        let contents = [
+            content("web", &[("a", ConfigMap, b"1"), ("b", ConfigMap, b"2"), ("pin", Secret, b"0000")]),
+            content("other", &[("c", ConfigMap, b"3")]),
+        ];
+        let file = |path: &str, value: &[u8], mode| (path.to_owned(), value.to_vec(), mode);
+        let whole = volume(vec![source("web", ConfigMap, &[])]);
+        assert_eq!(paths(&whole, &contents), [file("a", b"1", 0o644), file("b", b"2", 0o644)]);
+        let several =
+            volume(vec![source("web", Secret, &[]), source("web", ConfigMap, &[("b", "conf.d/pin"), ("a", "pin")])]);
+        assert_eq!(paths(&several, &contents), [file("conf.d/pin", b"2", 0o400), file("pin", b"1", 0o400)]);
+        assert_eq!(paths(&whole, &contents[1..]), [], "a content that has not arrived");
+    }
+
+    #[test]
+    fn a_version_without_a_key_that_a_volume_names_is_refused() {
+        let contents = [content("web", &[("a", ObjectKind::Secret, b"1")])];
+        let mut named = volume(vec![source("web", ObjectKind::ConfigMap, &[("a", "a")])]);
+        let folders = FileFolders::new(None, vec![named.clone()]);
+        let error = folders.sizes(&contents).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "volume conf of this pod needs key a of ConfigMap web; add the key, or set optional in the volume"
+        );
+        named.sources[0].optional = true;
+        assert_eq!(FileFolders::new(None, vec![named]).sizes(&contents), Ok(vec![BTreeMap::new()]));
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_files_that_are_written() {
+        let contents = [
+            content("a", &[("both", ObjectKind::ConfigMap, b"1"), ("own", ObjectKind::Secret, b"22")]),
+            content("b", &[("both", ObjectKind::ConfigMap, &[0xff; 7])]),
+        ];
+        let parent = tempfile::tempdir().unwrap();
+        let mut kept = volume(vec![source("a", ObjectKind::ConfigMap, &[]), source("b", ObjectKind::ConfigMap, &[])]);
+        kept.folder = parent.path().join("kept").display().to_string();
+        let folders = FileFolders::new(Some(parent.path().join("all")), vec![kept]);
+        let dictionary = Dictionary::merge(&contents, &EtagKey::new(b"")).unwrap();
+        assert!(!folders.have(&dictionary));
+        assert_eq!(folders.write(&dictionary).unwrap(), [""; 0]);
+        assert!(folders.have(&dictionary));
+        let written = |folder: &str| {
+            let entries = fs::read_dir(parent.path().join(folder).join("..data")).unwrap().flatten();
+            let size = |entry: &fs::DirEntry| usize::try_from(entry.metadata().unwrap().len()).unwrap();
+            entries.map(|entry| (entry.file_name().into_string().unwrap(), size(&entry))).collect::<BTreeMap<_, _>>()
+        };
+        assert_eq!(folders.sizes(&contents), Ok(vec![written("all"), written("kept")]));
+        assert!(folders.rooms().check(&folders.sizes(&contents).unwrap()).is_ok());
+        assert_eq!(fs::read(parent.path().join("kept/both")).unwrap(), [0xff; 7], "the later source wins");
+    }
+}

@@ -1,0 +1,145 @@
+//! A Deployment that mounts the ConfigMap and the Secret of a config, as Deployments do, and says how it is notified, and nothing else. Its
+//! processes read the files of the version that is assigned to their pod when they are notified, before the objects are published. A version
+//! that lacks a key that a volume needs stops at the first pod.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt as _;
+use nudge_tests::{eventually, tools};
+use serde_json::{Value, json};
+
+use super::exposure::{ready, stands};
+use crate::install;
+use crate::objects::{deployment, list, opted_in, shell};
+use crate::space::{Home, LONG, containers};
+use crate::suite::Suite;
+
+const PODS: usize = 3;
+/// The first server with native sidecars (KEP-753).
+const SERVER: u32 = 29;
+
+/// Says what it reads, at its start and when it is notified.
+const APP: &str = r#"
+    says() {
+        echo "has $(cat /etc/app/mode), $(cut -c1-5 /keys/pin), $(cat /etc/parts/conf.d/extra), $(cat /etc/part), \
+$(stat -Lc %a /keys/pin), $(readlink /etc/app/mode), $(ls -d /etc/app/cache)"
+    }
+    trap says HUP; trap 'exit 0' TERM; says
+    while :; do sleep 0.1; done"#;
+
+/// What it says with this version's values. A file that is mounted by `subPath` never changes.
+fn line(mode: &str, pin: &str, extra: &str) -> String {
+    format!("has {mode}, {pin}, {extra}, one, 400, ..data/mode, /etc/app/cache")
+}
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "mounted").await?;
+    let server = install::minor(&home.place.client().await?).await?;
+    if server < SERVER {
+        tools::skipped(&format!("no mounts that move: the server is 1.{server}, and they need 1.{SERVER}"));
+        return Ok(());
+    }
+    for role in ["secrets", "publish-secrets"] {
+        home.kubectl(&["apply", "-k", &format!("deploy/namespace/{role}")])?;
+    }
+    home.apply(&list(objects()))?;
+    home.is_current("mounted", "1").await?;
+    home.apply(&list([deployment(&template(&home), i32::try_from(PODS)?)]))?;
+    let before = ready(&home, "mounted", PODS).await?;
+    for pod in &before {
+        says(&home, pod, &line("one", "first", "more")).await?;
+    }
+
+    home.activate("mounted", "2").await?;
+    let second = line("two", "secon", "other");
+    eventually(LONG, "a pod reads version 2", async || {
+        before.iter().find(|pod| has_said(&home, pod, &second)).map(drop)
+    })
+    .await?;
+    let published = home.space.api::<ConfigMap>().get("mounted").await?;
+    let mode = published.data.as_ref().and_then(|data| data.get("mode")).context("no key mode")?;
+    ensure!(mode == "one", "the ConfigMap was published before all pods had the version: {mode}");
+    home.is_current("mounted", "2").await?;
+    for pod in &before {
+        says(&home, pod, &second).await?;
+    }
+
+    home.activate("mounted", "3").await?;
+    let failed = |status: &nudge_api::VersionedConfigStatus| status.rollout.failure.is_some();
+    let status = stands(&home, "mounted", "version 3 has failed", failed).await?;
+    let message = status.rollout.failure.map(|failure| failure.message).unwrap_or_default();
+    ensure!(message.contains("volume parts of this pod needs key extra of ConfigMap mounted"), "{message}");
+    home.is_current("mounted", "2").await?;
+    let after = ready(&home, "mounted", PODS).await?;
+    let uids = |pods: &[Pod]| pods.iter().filter_map(Pod::uid).collect::<BTreeSet<_>>();
+    ensure!(uids(&before) == uids(&after), "a pod is another one");
+    for pod in &after {
+        says(&home, pod, &second).await?;
+        ensure!(containers(pod).iter().all(|(.., restarts)| *restarts == 0), "a container was started again");
+    }
+    Ok(())
+}
+
+/// The config, and three versions of a ConfigMap and a Secret each. The last one lacks a key.
+fn objects() -> Vec<Value> {
+    let versions = [
+        ("1", json!({"mode": "one", "extra": "more"}), "first-Vq4tW9"),
+        ("2", json!({"mode": "two", "extra": "other"}), "second-Hn2kP7"),
+        ("3", json!({"mode": "three"}), "third-Kd8sB3"),
+    ];
+    let meta = |name: String, version: &str| {
+        let labels = json!({"nudge.dev/config": "mounted", "nudge.dev/version": version});
+        json!({"name": name, "labels": labels})
+    };
+    let parts = versions.iter().flat_map(|(version, data, pin)| {
+        [
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(format!("mounted-{version}"), version),
+                "immutable": true, "data": data}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta(format!("mounted-{version}"), version),
+                "immutable": true, "stringData": {"pin": pin}}),
+        ]
+    });
+    let config = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "mounted"},
+        "spec": {
+            "version": "1", "objects": ["ConfigMap", "Secret"],
+            "rollout": {"steps": [{"pods": 1}, {"pods": "100%"}], "minReadySeconds": 5, "bakeSeconds": 0},
+        },
+    });
+    parts.chain([config]).collect()
+}
+
+fn template(home: &Home<'_>) -> Value {
+    let mut app = shell(home, APP);
+    app["readinessProbe"] = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
+    app["volumeMounts"] = json!([
+        {"name": "conf", "mountPath": "/etc/app"},
+        {"name": "cache", "mountPath": "/etc/app/cache"},
+        {"name": "keys", "mountPath": "/keys"},
+        {"name": "parts", "mountPath": "/etc/parts"},
+        {"name": "conf", "mountPath": "/etc/part", "subPath": "mode"},
+    ]);
+    let mut template = opted_in("mounted", &app, &[("configs", "mounted"), ("notify", "SIGHUP")]);
+    let items = json!([{"key": "extra", "path": "conf.d/extra"}]);
+    template["spec"]["volumes"] = json!([
+        {"name": "conf", "configMap": {"name": "mounted"}},
+        {"name": "parts", "configMap": {"name": "mounted", "items": items}},
+        // The kubelet's file would be root's alone.
+        {"name": "keys", "secret": {"secretName": "mounted", "defaultMode": 0o400}},
+        {"name": "cache", "emptyDir": {}},
+    ]);
+    template
+}
+
+fn has_said(home: &Home<'_>, pod: &Pod, line: &str) -> bool {
+    let log = home.kubectl(&["logs", &pod.name_any(), "-c", "app"]);
+    log.is_ok_and(|log| log.lines().last() == Some(line))
+}
+
+/// Waits until this is the last line of the pod's log.
+async fn says(home: &Home<'_>, pod: &Pod, line: &str) -> Result<()> {
+    eventually(LONG, &format!("pod {} says {line:?}", pod.name_any()), async || has_said(home, pod, line).then_some(()))
+        .await
+}
