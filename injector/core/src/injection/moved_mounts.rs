@@ -47,14 +47,14 @@ pub(super) struct MovedVolume {
 pub(super) struct MovedMounts {
     pub(super) volumes: Vec<MovedVolume>,
     /// Volumes with objects of the pod's configs whose mounts stay, by name.
-    pub(super) kept_back: Vec<(String, Obstacle)>,
+    pub(super) unmoved: Vec<(String, Unmovable)>,
     /// The user that the agent must run as, for signals or for files that not everybody may read; `None` where any user will do.
     pub(super) agent_user: Option<i64>,
 }
 
 /// The reason why mounts of a volume stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Obstacle {
+pub(super) enum Unmovable {
     /// Containers may start before the agent.
     NoNativeSidecars,
     /// The pod has no owner that makes it again.
@@ -71,7 +71,7 @@ pub(super) enum Obstacle {
     TooMany,
 }
 
-impl fmt::Display for Obstacle {
+impl fmt::Display for Unmovable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::NoNativeSidecars => "this cluster has no native sidecars (Kubernetes 1.29)",
@@ -119,7 +119,7 @@ impl MovedMounts {
                     };
                     moved.volumes.push(MovedVolume { name: format!("{KEPT}{number}"), kept, room });
                 }
-                Err(obstacle) => moved.kept_back.push((volume.name.clone(), obstacle)),
+                Err(cause) => moved.unmoved.push((volume.name.clone(), cause)),
             }
         }
         moved
@@ -142,14 +142,14 @@ impl MovedMounts {
     }
 
     /// Checks whether mounts of this pod can move, and whether there is a place for another volume.
-    fn check(&self, user: &UserPod, facts: &Facts) -> Result<(), Obstacle> {
+    fn check(&self, user: &UserPod, facts: &Facts) -> Result<(), Unmovable> {
         if !facts.features.native_sidecars {
-            return Err(Obstacle::NoNativeSidecars);
+            return Err(Unmovable::NoNativeSidecars);
         }
         if user.owners.is_empty() {
-            return Err(Obstacle::BarePod);
+            return Err(Unmovable::BarePod);
         }
-        if self.volumes.len() == MAX_VOLUMES { Err(Obstacle::TooMany) } else { Ok(()) }
+        if self.volumes.len() == MAX_VOLUMES { Err(Unmovable::TooMany) } else { Ok(()) }
     }
 }
 
@@ -158,7 +158,7 @@ fn mounts(member: &Member, volume: &str) -> bool {
 }
 
 /// Returns the objects of the pod's configs that a volume has, or why they can't move; `None` where it has none of them.
-fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<Result<Vec<ObjectFiles>, Obstacle>> {
+fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<Result<Vec<ObjectFiles>, Unmovable>> {
     let find =
         |name: &str, kind: PartKind| configs.iter().find(|config| config.as_str() == name && owns(config, kind, facts));
     let source =
@@ -166,7 +166,7 @@ fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<
             let config = find(name, kind)?;
             let is_immutable =
                 kind == PartKind::ConfigMap && facts.config_maps.get(name).is_some_and(|map| map.immutable);
-            Some(if is_immutable { Err(Obstacle::Immutable) } else { files(config, kind, optional, mode, items) })
+            Some(if is_immutable { Err(Unmovable::Immutable) } else { files(config, kind, optional, mode, items) })
         };
     if let Some(map) = &volume.config_map {
         return source(&map.name, PartKind::ConfigMap, map.optional, map.default_mode, map.items.as_ref())
@@ -190,7 +190,7 @@ fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<
     if sources.iter().all(Option::is_none) {
         return None;
     }
-    Some(sources.into_iter().map(|source| source.unwrap_or(Err(Obstacle::Mixed))).collect())
+    Some(sources.into_iter().map(|source| source.unwrap_or(Err(Unmovable::Mixed))).collect())
 }
 
 /// Returns whether the object of the config's name and of this kind belongs to the config.
@@ -210,7 +210,7 @@ fn files(
     optional: Option<bool>,
     mode: Option<i32>,
     items: Option<&Vec<KeyToPath>>,
-) -> Result<ObjectFiles, Obstacle> {
+) -> Result<ObjectFiles, Unmovable> {
     let bits = |mode: i32| u32::try_from(mode).unwrap_or(DEFAULT_MODE) & 0o777;
     let item = |item: &KeyToPath| {
         let key = Key::new(&item.key).ok().filter(|_| is_relative(&item.path))?;
@@ -225,7 +225,7 @@ fn files(
         },
         optional: optional == Some(true),
         mode: mode.map_or(DEFAULT_MODE, bits),
-        items: items.ok_or(Obstacle::BadItem)?,
+        items: items.ok_or(Unmovable::BadItem)?,
     })
 }
 
@@ -236,7 +236,7 @@ fn with_readable_modes(
     user: &UserPod,
     readers: &[&Member],
     agent_user: &mut Option<i64>,
-) -> Result<Vec<ObjectFiles>, Obstacle> {
+) -> Result<Vec<ObjectFiles>, Unmovable> {
     let group = user.spec.security_context.as_ref().and_then(|context| context.fs_group);
     let is_public = |source: &ObjectFiles| {
         let mut modes = source.items.iter().map(|item| item.mode.unwrap_or(source.mode)).chain([source.mode]);
@@ -259,7 +259,7 @@ fn with_readable_modes(
                 |mode| mode & OWNER_BITS
             }
             _ if group.is_some() => |mode| (mode & (OWNER_BITS | GROUP_BITS)) | GROUP_BITS,
-            _ => return Err(Obstacle::Unreadable),
+            _ => return Err(Unmovable::Unreadable),
         }
     };
     for source in &mut sources {

@@ -52,8 +52,8 @@ fn published(user: &UserPod, container: &Container, name: &str, moved: &MovedMou
     Some(if is_part(mount) {
         format!("at {path} by subPath, where the file never changes while the container runs")
     } else {
-        let obstacle = moved.kept_back.iter().find(|(volume, _)| *volume == mount.name);
-        let why = obstacle.map(|(_, obstacle)| format!(" ({obstacle})")).unwrap_or_default();
+        let cause = moved.unmoved.iter().find(|(volume, _)| *volume == mount.name);
+        let why = cause.map(|(_, cause)| format!(" ({cause})")).unwrap_or_default();
         format!("at {path}, whose files the kubelet changes up to a minute after the rollout{why}")
     })
 }
