@@ -36,7 +36,7 @@ const MIN_ROOM: Quantity = Quantity::mebi(4);
 pub(super) struct MovedVolume {
     /// The name of the agent's volume.
     pub(super) name: String,
-    /// What the agent is told of it.
+    /// The agent's setting for it.
     pub(super) kept: KeptVolume,
     /// The size limit of the volume.
     pub(super) room: Quantity,

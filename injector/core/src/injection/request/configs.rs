@@ -1,12 +1,13 @@
-//! Which configs a pod gets: those that it names, else those of the ConfigMaps that its containers reference.
+//! Which configs a pod gets: those that it names, else those of the ConfigMaps and Secrets that its containers reference.
 
+use nudge_api::PartKind;
 use nudge_protocol::labels::BASELINE;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, VersionName};
 
 use super::annotations::{AGENT_START_TIMEOUT, CONFIGS};
 use super::pod_request::PodRequest;
-use super::references::{Reference, references};
+use super::references::{Reference, mounted_secrets, references};
 use crate::injection::facts::Facts;
 use crate::injection::gate::Gate;
 use crate::injection::refusal::{Refusal, shown};
@@ -114,7 +115,16 @@ fn referenced_configs(
     });
     let unlabelled: Vec<&str> = unlabelled.collect();
     let configs = references.iter().filter_map(|reference| ConfigName::new(&reference.name).ok());
-    let configs: Vec<ConfigName> = configs.filter(is_config).collect();
+    let mut configs: Vec<ConfigName> = configs.filter(is_config).collect();
+    let secrets = mounted_secrets(user, request.containers.as_deref(), foreign);
+    let secrets = secrets.iter().filter_map(|name| ConfigName::new(name).ok());
+    let is_of_config =
+        |name: &ConfigName| facts.configs.get(name).is_some_and(|config| config.objects.contains(&PartKind::Secret));
+    for name in secrets.filter(is_of_config) {
+        if !configs.contains(&name) {
+            configs.push(name);
+        }
+    }
     if let Some(first) = unlabelled.first() {
         let names = shown(&unlabelled.join(", "));
         if configs.is_empty() {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::annotations::{self as names, of_container};
 use super::notify::{ROLLOUT, Way, way};
 use super::opt_in::asks;
-use super::references::{check_count, references};
+use super::references::{check_count, mounted_secrets, references};
 use super::unknown::unknown_keys;
 use super::webhook_url;
 use crate::injection::quantity::Quantity;
@@ -25,6 +25,8 @@ pub struct PodRequest {
     pub(in crate::injection) service_account: String,
     pub(in crate::injection) named: Option<Vec<ConfigName>>,
     pub(in crate::injection) references: Vec<String>,
+    /// The Secrets that the containers mount, which may be of configs.
+    pub(in crate::injection) mounted_secrets: Vec<String>,
     pub(in crate::injection) notify: Option<Notify>,
     pub(in crate::injection) notify_of: BTreeMap<String, Notify>,
     /// The annotation that says that only a rolling update brings another version; then no container is notified.
@@ -48,11 +50,14 @@ pub struct PodRequest {
 }
 
 impl PodRequest {
-    /// The configs to look up: those that the annotation names, else those of the ConfigMaps that the containers reference.
+    /// The configs to look up: those that the annotation names, else those of the ConfigMaps and Secrets that the containers reference.
     pub fn configs(&self) -> Vec<ConfigName> {
         match &self.named {
             Some(named) => named.clone(),
-            None => self.references.iter().filter_map(|name| ConfigName::new(name).ok()).collect(),
+            None => {
+                let secrets = self.mounted_secrets.iter().filter(|name| !self.references.contains(name));
+                self.references.iter().chain(secrets).filter_map(|name| ConfigName::new(name).ok()).collect()
+            }
         }
     }
 
@@ -161,11 +166,17 @@ impl Reader<'_> {
             self.member(names::CONTAINERS, name)?;
         }
         let named = self.get(names::CONFIGS, values::configs)?;
-        let references = if named.is_some() { Vec::new() } else { references(self.user, containers.as_deref(), &[]) };
-        check_count(&references)?;
+        let (references, mounted_secrets) = if named.is_some() {
+            (Vec::new(), Vec::new())
+        } else {
+            let containers = containers.as_deref();
+            (references(self.user, containers, &[]), mounted_secrets(self.user, containers, &[]))
+        };
+        check_count(references.len() + mounted_secrets.len())?;
         let mut request = PodRequest {
             service_account: self.user.service_account().to_owned(),
             references: references.into_iter().map(|reference| reference.name).collect(),
+            mounted_secrets,
             named,
             notify: None,
             notify_of: BTreeMap::new(),

@@ -211,3 +211,16 @@ fn projected_objects_of_configs_move_together() {
     let sources: Vec<_> = kept[0].sources.iter().map(|source| (source.kind, source.optional, source.mode)).collect();
     assert_eq!(sources, [(ObjectKind::ConfigMap, false, 0o600), (ObjectKind::Secret, true, 0o600)]);
 }
+
+#[test]
+fn a_config_whose_secret_alone_is_mounted_is_one_of_the_pods() {
+    let mut pod = pod_of(&json!([secret()]), &json!([mount("keys", "/keys")]));
+    pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
+    pod["spec"]["securityContext"] = json!({"runAsUser": 9});
+    let injected = moved(&pod, &facts_of_web());
+    assert_eq!(variable(&injected["spec"]["initContainers"][0], "NUDGE_CONFIGS"), "web");
+    assert_eq!(modes(&injected), [0o600]);
+    let mut without = facts_of_web();
+    without.configs.get_mut(&ConfigName::new("web").unwrap()).unwrap().objects = vec![PartKind::ConfigMap];
+    assert!(try_with(&pod, &without).unwrap_err().contains("no container of this pod uses a ConfigMap that exists"));
+}
