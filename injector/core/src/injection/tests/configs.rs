@@ -18,14 +18,14 @@ fn configs_are_the_config_maps_that_the_containers_reference() {
         "volumes": [
             {"name": "v", "configMap": {"name": "files"}},
             {"name": "unused", "configMap": {"name": "unused"}},
-            {"name": "p", "projected": {"sources": [{"configMap": {"name": "projected"}}]}},
+            {"name": "p", "projected": {"sources": [{"configMap": {"name": "projected", "optional": true}}]}},
             {"name": "r", "configMap": {"name": "kube-root-ca.crt"}},
         ],
     });
     let mut pod = with_spec(&json!({}), &spec);
     pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
     let request = read(&pod).unwrap().unwrap();
-    assert_eq!(request.config_maps(), ["web", "absent", "shop", "files", "mesh"]);
+    assert_eq!(request.config_maps(), ["web", "absent", "shop", "files", "projected", "mesh"]);
     let configs = |facts: &Facts| {
         let (injected, _) = try_with(&pod, facts)?;
         Ok::<_, String>(variable(&injected["spec"]["initContainers"][0], "NUDGE_CONFIGS").as_str().unwrap().to_owned())
