@@ -278,7 +278,11 @@ impl TaskContext {
     async fn write_files(&self) -> Result<Option<CandidateFiles>, String> {
         let Some(folder) = self.shared.folder.clone() else { return Ok(None) };
         let candidate = Arc::clone(&self.candidate);
-        match tokio::task::spawn_blocking(move || CandidateFiles::write(&folder, &dictionary_files(&candidate.dictionary))).await {
+        match tokio::task::spawn_blocking(move || {
+            CandidateFiles::write(&folder, &dictionary_files(&candidate.dictionary))
+        })
+        .await
+        {
             Ok(result) => result.map(Some).map_err(|error| error.to_string()),
             Err(error) => Err(format!("the task that writes the files failed: {error}")),
         }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nudge_protocol::status::{Problem, ProblemReason};
 use nudge_protocol::ConfigName;
+use nudge_protocol::status::{Problem, ProblemReason};
 use time::OffsetDateTime;
 
 use super::{Fault, Reading};

@@ -10,10 +10,10 @@ use kube::ResourceExt as _;
 use nudge_tests::{eventually, tools};
 use serde_json::{Value, json};
 
-use super::exposure::{ready, stands};
+use super::exposure::{ready, wait_for_status};
 use crate::install;
 use crate::objects::{deployment, list, opted_in, shell};
-use crate::space::{Home, LONG, containers};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, containers};
 use crate::suite::Suite;
 
 const PODS: usize = 3;
@@ -45,7 +45,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         home.kubectl(&["apply", "-k", &format!("deploy/namespace/{role}")])?;
     }
     home.apply(&list(objects()))?;
-    home.is_current("mounted", "1").await?;
+    home.wait_until_current("mounted", "1").await?;
     home.apply(&list([deployment(&template(&home), i32::try_from(PODS)?)]))?;
     let before = ready(&home, "mounted", PODS).await?;
     for pod in &before {
@@ -54,24 +54,24 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
     home.activate("mounted", "2").await?;
     let second = line("two", "secon", "other");
-    eventually(LONG, "a pod reads version 2", async || {
+    eventually(LONG_WAIT_TIMEOUT, "a pod reads version 2", async || {
         before.iter().find(|pod| has_said(&home, pod, &second)).map(drop)
     })
     .await?;
     let published = home.space.api::<ConfigMap>().get("mounted").await?;
     let mode = published.data.as_ref().and_then(|data| data.get("mode")).context("no key mode")?;
     ensure!(mode == "one", "the ConfigMap was published before all pods had the version: {mode}");
-    home.is_current("mounted", "2").await?;
+    home.wait_until_current("mounted", "2").await?;
     for pod in &before {
         says(&home, pod, &second).await?;
     }
 
     home.activate("mounted", "3").await?;
     let failed = |status: &nudge_api::VersionedConfigStatus| status.rollout.failure.is_some();
-    let status = stands(&home, "mounted", "version 3 has failed", failed).await?;
+    let status = wait_for_status(&home, "mounted", "version 3 has failed", failed).await?;
     let message = status.rollout.failure.map(|failure| failure.message).unwrap_or_default();
     ensure!(message.contains("volume parts of this pod needs key extra of ConfigMap mounted"), "{message}");
-    home.is_current("mounted", "2").await?;
+    home.wait_until_current("mounted", "2").await?;
     let after = ready(&home, "mounted", PODS).await?;
     let uids = |pods: &[Pod]| pods.iter().filter_map(Pod::uid).collect::<BTreeSet<_>>();
     ensure!(uids(&before) == uids(&after), "a pod is another one");
@@ -140,6 +140,8 @@ fn has_said(home: &Home<'_>, pod: &Pod, line: &str) -> bool {
 
 /// Waits until this is the last line of the pod's log.
 async fn says(home: &Home<'_>, pod: &Pod, line: &str) -> Result<()> {
-    eventually(LONG, &format!("pod {} says {line:?}", pod.name_any()), async || has_said(home, pod, line).then_some(()))
-        .await
+    eventually(LONG_WAIT_TIMEOUT, &format!("pod {} says {line:?}", pod.name_any()), async || {
+        has_said(home, pod, line).then_some(())
+    })
+    .await
 }
