@@ -1,7 +1,7 @@
 //! The differences between a stored and a new config that need a right, a warning or a line of the audit trail.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{Analysis, Override, VersionedConfigSpec};
 use nudge_core::sources::holder;
@@ -49,7 +49,7 @@ pub(crate) fn deleting_change(old: Option<&DynamicObject>, new: &DynamicObject) 
 }
 
 fn gets_owner(old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
-    let stored = old.map(|old| old.owner_references()).unwrap_or_default();
+    let stored = old.map(ResourceExt::owner_references).unwrap_or_default();
     new.owner_references().iter().any(|owner| !stored.contains(owner))
 }
 
@@ -74,14 +74,9 @@ pub(crate) fn new_analyses<'a>(
     (!is_same).then_some(new)
 }
 
-/// Returns what a request sets `spec.version` to, where it changes it.
-pub(crate) fn chosen_version<'a>(
-    old: Option<&VersionedConfigSpec>,
-    new: &'a VersionedConfigSpec,
-) -> Option<Option<&'a str>> {
-    let stored = old.and_then(|old| old.version.as_deref());
-    let chosen = new.version.as_deref();
-    (stored != chosen).then_some(chosen)
+/// Returns whether a request sets, changes or removes `spec.version`.
+pub(crate) fn chooses_version(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> bool {
+    old.and_then(|old| old.version.as_deref()) != new.version.as_deref()
 }
 
 /// Returns what a request asks for all pods at once, where it sets or changes that.
@@ -195,11 +190,11 @@ mod tests {
     #[test]
     fn only_a_change_of_the_version_counts() {
         let [none, one, two] = [spec(None), spec(Some("1")), spec(Some("2"))];
-        assert_eq!(chosen_version(None, &none), None);
-        assert_eq!(chosen_version(None, &one), Some(Some("1")));
-        assert_eq!(chosen_version(Some(&one), &one), None);
-        assert_eq!(chosen_version(Some(&one), &two), Some(Some("2")));
-        assert_eq!(chosen_version(Some(&one), &none), Some(None));
+        assert!(!chooses_version(None, &none));
+        assert!(chooses_version(None, &one));
+        assert!(!chooses_version(Some(&one), &one));
+        assert!(chooses_version(Some(&one), &two));
+        assert!(chooses_version(Some(&one), &none));
     }
 
     proptest! {

@@ -9,7 +9,7 @@ mod requester_notes;
 mod warnings;
 
 pub(crate) use changes::{
-    chosen_version, content_change, deleting_change, import_change, new_analyses, new_override, setter_change,
+    chooses_version, content_change, deleting_change, import_change, new_analyses, new_override, setter_change,
 };
 pub(crate) use deletion::check_deletion;
 pub(crate) use guards::{mark_guarded, removed_guards, weakening};

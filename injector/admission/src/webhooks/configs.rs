@@ -140,8 +140,11 @@ impl<L: Lookups> ValidateConfigs<L> {
         if let Some(overridden) = configs::new_override(old_spec, &new.spec) {
             audit::override_set(request, name, overridden);
         }
-        let Some(chosen) = configs::chosen_version(old_spec, &new.spec) else { return Ok(Verdict::warn(warnings)) };
-        audit::version_chosen(request, name, old_spec.and_then(|spec| spec.version.as_deref()), chosen);
+        if !configs::chooses_version(old_spec, &new.spec) {
+            return Ok(Verdict::warn(warnings));
+        }
+        let stored_version = old_spec.and_then(|spec| spec.version.as_deref());
+        audit::version_chosen(request, name, stored_version, new.spec.version.as_deref());
         // Only the stored object has a status.
         let status = old.as_ref().and_then(|old| old.status.as_ref());
         warnings.extend(configs::incomplete_version(&new, status));
