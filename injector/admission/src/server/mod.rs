@@ -37,14 +37,14 @@ pub struct AdmissionSettings {
     pub body_timeout: Duration,
     /// The maximum length of a body. An update holds an object twice, and each byte of it can take six in JSON.
     pub max_body_bytes: usize,
-    /// The memory of all bodies longer than [`SMALL_BODY_BYTES`], of which an address has a quarter at most. A body
+    /// The memory of all bodies longer than `SMALL_BODY_BYTES`, of which an address has a quarter at most. A body
     /// waits for it, as long as a review may take.
     pub all_bodies_bytes: usize,
     /// The memory of the objects parsed from all bodies, until their reviews are over. Of what an address may have,
     /// which is a quarter, a namespace has half at most, and a user three quarters. A body that takes more than a
     /// quarter is refused before it is parsed, so no review takes more than four bytes for each that a body may have.
     pub all_objects_bytes: usize,
-    /// The memory of all objects that take less than [`SMALL_OBJECT_BYTES`] each. They don't wait for larger ones.
+    /// The memory of all objects that take less than `SMALL_OBJECT_BYTES` each. They don't wait for larger ones.
     pub all_small_objects_bytes: usize,
     /// The time that a review may take if the API server names no timeout.
     pub review_timeout: Duration,
