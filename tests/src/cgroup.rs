@@ -21,21 +21,21 @@ pub struct Cgroup {
 impl Cgroup {
     /// Makes a group with this name; says why not where that can't be done.
     pub fn new(name: &str) -> Option<Self> {
-        let made = ROOTS.iter().find_map(|root| Self::at(Path::new(root).join(name)));
-        if made.is_none() {
+        let group = ROOTS.iter().find_map(|root| Self::at(Path::new(root).join(name)));
+        if group.is_none() {
             skipped("no control group can be made here");
         }
-        made
+        group
     }
 
     /// Returns the same in the hierarchy of version 2.
     pub fn new_v2(name: &str) -> Option<Self> {
         let roots = ROOTS_V2.iter().map(Path::new).filter(|root| root.join("cgroup.controllers").is_file());
-        let made = roots.into_iter().find_map(|root| Self::at(root.join(name)));
-        if made.is_none() {
+        let group = roots.into_iter().find_map(|root| Self::at(root.join(name)));
+        if group.is_none() {
             skipped("no control group of version 2 can be made here");
         }
-        made
+        group
     }
 
     /// Makes a group below this one.

@@ -51,10 +51,10 @@ mod tests {
 
     #[test]
     fn a_condition_is_asked_until_it_holds() {
-        let mut asked = 0;
+        let mut calls = 0;
         let value = eventually_blocking(Duration::from_secs(5), "three", || {
-            asked += 1;
-            (asked == 3).then_some(asked)
+            calls += 1;
+            (calls == 3).then_some(calls)
         });
         assert_eq!(value.unwrap(), 3);
     }

@@ -135,12 +135,12 @@ impl Recorder {
     pub fn write(&self) -> Result<()> {
         let Some(state) = &self.state else { return Ok(()) };
         let state = state.lock();
-        let mut all: Vec<&Recorded> =
+        let mut matching: Vec<&Recorded> =
             state.all.iter().filter(|(_, known)| *known).map(|(recorded, _)| recorded).collect();
         // Waiting asks again and again.
-        all.dedup_by(|a, b| a.request == b.request && a.denied == b.denied);
+        matching.dedup_by(|a, b| a.request == b.request && a.denied == b.denied);
         // A line each, so that a change shows.
-        let lines = all.into_iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+        let lines = matching.into_iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
         std::fs::write(Recorded::file(self.name), format!("[\n{}\n]\n", lines.join(",\n")))?;
         Ok(())
     }
@@ -174,10 +174,10 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>, admin: &Client
         trim(&mut request[object]);
     }
     // What the cluster's own controllers do meanwhile.
-    let own = request["userInfo"]["username"]
+    let is_own = request["userInfo"]["username"]
         .as_str()
         .is_some_and(|user| user.starts_with("system:serviceaccount:kube-system:"));
-    if own {
+    if is_own {
         return allowed(&uid);
     }
     if before {
@@ -204,7 +204,7 @@ async fn rights(request: &Value, admin: &Client) -> Result<Vec<String>> {
     let object = if request["object"]["metadata"].is_null() { &request["oldObject"] } else { &request["object"] };
     let names = [&request["name"], &object["metadata"]["labels"]["nudge.dev/config"], &object["spec"]["configName"]];
     let names = names.into_iter().filter_map(Value::as_str);
-    let asked = names.flat_map(|name| {
+    let asked_rights = names.flat_map(|name| {
         [
             ("update", "configmaps", name),
             ("update", "secrets", name),
@@ -214,7 +214,7 @@ async fn rights(request: &Value, admin: &Client) -> Result<Vec<String>> {
     });
     let reviews = Api::<SubjectAccessReview>::all(admin.clone());
     let mut may = Vec::new();
-    for (verb, resource, name) in asked.chain([("delete", "configmaps", ""), ("delete", "secrets", "")]) {
+    for (verb, resource, name) in asked_rights.chain([("delete", "configmaps", ""), ("delete", "secrets", "")]) {
         let group = if resource == "versionedconfigs" { "nudge.dev" } else { "" };
         let attributes = json!({
             "namespace": request["namespace"], "verb": verb, "group": group, "resource": resource, "name": name

@@ -63,9 +63,9 @@ pub fn descriptors(pid: i32) -> Result<usize> {
 /// Returns how many sockets the process has.
 pub fn sockets(pid: i32) -> Result<usize> {
     let open = format!("/proc/{pid}/fd");
-    let all = fs::read_dir(&open).with_context(|| format!("can't list {open}"))?;
+    let descriptors = fs::read_dir(&open).with_context(|| format!("can't list {open}"))?;
     // One that was closed meanwhile counts no more.
-    let targets = all.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    let targets = descriptors.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
     Ok(targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count())
 }
 
@@ -103,13 +103,13 @@ pub fn descendants(pid: i32) -> Result<Vec<i32>> {
             children.entry(stat.parent).or_default().push(process);
         }
     }
-    let mut found = children.remove(&pid).unwrap_or_default();
+    let mut descendants_found = children.remove(&pid).unwrap_or_default();
     let mut next = 0;
-    while let Some(&process) = found.get(next) {
-        found.extend(children.remove(&process).unwrap_or_default());
+    while let Some(&process) = descendants_found.get(next) {
+        descendants_found.extend(children.remove(&process).unwrap_or_default());
         next += 1;
     }
-    Ok(found)
+    Ok(descendants_found)
 }
 
 /// What is needed of `/proc/<pid>/stat`.

@@ -16,11 +16,11 @@ pub const SKIPS: &str = "NUDGE_SKIPS";
 /// Returns the path of a tool; without it the reason for skipping is printed, or it is an error where [`REQUIRE`] says
 /// so.
 pub fn find(tool: &str) -> Result<Option<PathBuf>> {
-    let found = look(tool);
-    if found.is_none() {
+    let path = look(tool);
+    if path.is_none() {
         missing(tool)?;
     }
-    Ok(found)
+    Ok(path)
 }
 
 /// Returns the path of a tool that a test can do without.

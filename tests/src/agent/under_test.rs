@@ -85,13 +85,13 @@ impl AgentUnderTest {
 
     /// Waits until a config has a problem whose message holds `part`.
     pub async fn problem(&mut self, config: &str, part: &str) -> Result<Problem> {
-        let of = |status: &Status| {
+        let problem_of = |status: &Status| {
             let config = status.configs.iter().find(|one| one.name.as_str() == config);
             config.and_then(|config| config.problem.clone()).filter(|problem| problem.message.contains(part))
         };
         let description = format!("{config} has a problem with {part:?}");
-        let status = self.status_when(&description, |status| of(status).is_some()).await?;
-        of(&status).ok_or_else(|| anyhow::anyhow!("the problem is gone"))
+        let status = self.status_when(&description, |status| problem_of(status).is_some()).await?;
+        problem_of(&status).ok_or_else(|| anyhow::anyhow!("the problem is gone"))
     }
 
     /// Waits until no config has a problem.
@@ -166,9 +166,12 @@ impl AgentUnderTest {
         what: &str,
         expected: impl Fn(&NotificationStatus) -> bool,
     ) -> Result<NotificationStatus> {
-        let of = |status: &Status| status.hooks.iter().find(|hook| hook.id == id).map(|hook| hook.notified.clone());
-        let status = self.status_when(what, |status| of(status).is_some_and(|notified| expected(&notified))).await?;
-        of(&status).ok_or_else(|| anyhow::anyhow!("the webhook is gone"))
+        let notification_of =
+            |status: &Status| status.hooks.iter().find(|hook| hook.id == id).map(|hook| hook.notified.clone());
+        let status = self
+            .status_when(what, |status| notification_of(status).is_some_and(|notified| expected(&notified)))
+            .await?;
+        notification_of(&status).ok_or_else(|| anyhow::anyhow!("the webhook is gone"))
     }
 }
 

@@ -63,8 +63,8 @@ async fn main() -> Result<()> {
     while let Some(signal) = caught.recv().await {
         tokio::time::sleep(Duration::from_millis(args.slow)).await;
         if let Some(client) = &mut client {
-            let found = client.get(&format!("/config/{}", reserved::CONFIGS)).await?;
-            say(&format!("{signal} {}", String::from_utf8_lossy(&found.body)));
+            let configs_reply = client.get(&format!("/config/{}", reserved::CONFIGS)).await?;
+            say(&format!("{signal} {}", String::from_utf8_lossy(&configs_reply.body)));
         } else if let Some(file) = &args.read {
             say(&format!("{signal} {}", fs::read_to_string(file)?));
         } else {

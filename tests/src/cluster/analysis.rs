@@ -48,6 +48,6 @@ pub async fn may_send(space: &Space, secret: &str) -> Result<()> {
 pub fn own_address() -> Result<Option<Ipv4Addr>> {
     let addresses = getifaddrs().context("the addresses of this machine are not known")?;
     let addresses = addresses.filter_map(|one| Some(IpAddr::from(one.address?.as_sockaddr_in()?.ip())));
-    let own = addresses.filter_map(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None });
-    Ok(own.filter(|ip| !ip.is_loopback() && !ip.is_link_local()).min())
+    let own_addresses = addresses.filter_map(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None });
+    Ok(own_addresses.filter(|ip| !ip.is_loopback() && !ip.is_link_local()).min())
 }

@@ -25,10 +25,12 @@ pub fn assigned<'a>(
     labels: &BTreeMap<String, String>,
 ) -> Option<&'a str> {
     let (internal, number) = (&status.internal, u64::from(pod_number(config_uid, pod_uid)));
-    let own = internal.workloads.iter().find(|own| own.workload == workload);
+    let workload_threshold =
+        internal.workloads.iter().find(|workload_threshold| workload_threshold.workload == workload);
     let selected = internal.selectors.iter().any(|one| {
         number < one.threshold && one.selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
     });
-    let below = selected || number < own.map_or(internal.threshold, |own| own.threshold);
+    let below = selected
+        || number < workload_threshold.map_or(internal.threshold, |workload_threshold| workload_threshold.threshold);
     status.target_version.as_deref().filter(|_| below).or(status.current_version.as_deref())
 }

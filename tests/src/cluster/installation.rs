@@ -130,23 +130,23 @@ impl<'a> Installation<'a> {
     /// themselves.
     pub async fn shared() -> Result<Option<&'static (Installation<'static>, Replica)>> {
         static SHARED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
-        let made = SHARED.get_or_try_init(async || {
+        let shared_installation = SHARED.get_or_try_init(async || {
             let Some(installation) = Self::of_shared_cluster().await? else { return Ok(None) };
             let replica = installation.replica(&ReplicaOptions::default()).await?;
             Ok::<_, anyhow::Error>(Some((installation, replica)))
         });
-        Ok(made.await?.as_ref())
+        Ok(shared_installation.await?.as_ref())
     }
 
     /// Returns the same with its webhooks, at work.
     pub async fn shared_with_webhooks() -> Result<Option<&'static (Installation<'static>, Replica)>> {
         static SHARED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
-        let made = SHARED.get_or_try_init(async || {
+        let shared_installation = SHARED.get_or_try_init(async || {
             let Some(installation) = Self::of_shared_cluster().await? else { return Ok(None) };
             let replica = installation.guarded_replica().await?;
             Ok::<_, anyhow::Error>(Some((installation, replica)))
         });
-        Ok(made.await?.as_ref())
+        Ok(shared_installation.await?.as_ref())
     }
 
     /// Installs Nudge in a shared cluster with the controllers of workloads, which some of the tests need.

@@ -45,8 +45,8 @@ impl ReplicaOptions {
     /// Adds arguments.
     #[must_use]
     pub fn with_more(&self, arguments: &[impl AsRef<str>]) -> Self {
-        let more = arguments.iter().map(|argument| argument.as_ref().to_owned());
-        Self { arguments: self.arguments.iter().cloned().chain(more).collect(), ..self.clone() }
+        let further_arguments = arguments.iter().map(|argument| argument.as_ref().to_owned());
+        Self { arguments: self.arguments.iter().cloned().chain(further_arguments).collect(), ..self.clone() }
     }
 }
 

@@ -196,8 +196,8 @@ impl Space {
         let pods = self.api::<Pod>();
         let before = pods.get(pod).await?.status.and_then(|status| status.container_statuses);
         let mut statuses = serde_json::to_value(before)?;
-        let all = statuses.as_array_mut().context("no containers")?;
-        change(all.iter_mut().find(|status| status["name"] == "app").context("no app")?);
+        let container_statuses = statuses.as_array_mut().context("no containers")?;
+        change(container_statuses.iter_mut().find(|status| status["name"] == "app").context("no app")?);
         let (status, now) = (if ready { "True" } else { "False" }, Timestamp::now().to_string());
         let conditions =
             ["ContainersReady", "Ready"].map(|kind| json!({"type": kind, "status": status, "lastTransitionTime": now}));

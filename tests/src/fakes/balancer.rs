@@ -36,12 +36,12 @@ impl Balancer {
             let mut connections = JoinSet::new();
             while let Ok((mut client, _)) = listener.accept().await {
                 let turn = count.fetch_add(1, Ordering::Relaxed);
-                let all = shared.lock().clone();
+                let backends = shared.lock().clone();
                 while connections.try_join_next().is_some() {}
                 connections.spawn(async move {
                     // As kube-proxy does, but for a backend that refuses the next one is tried at once.
-                    for offset in 0..all.len() {
-                        if let Ok(mut server) = TcpStream::connect(all[(turn + offset) % all.len()]).await {
+                    for offset in 0..backends.len() {
+                        if let Ok(mut server) = TcpStream::connect(backends[(turn + offset) % backends.len()]).await {
                             let _ = client.set_nodelay(true);
                             let _ = server.set_nodelay(true);
                             let _ = copy_bidirectional(&mut client, &mut server).await;

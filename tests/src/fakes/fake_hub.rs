@@ -376,7 +376,7 @@ async fn answer(
     let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     let token = head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let token = token.unwrap_or_default().to_owned();
-    let known = shared.say().tokens.contains(&token);
+    let is_known = shared.say().tokens.contains(&token);
     if head.uri.path() == POLL_PATH {
         let request: PollRequest = match serde_json::from_slice(&body) {
             Ok(request) => request,
@@ -387,7 +387,7 @@ async fn answer(
             say.polls.push(Poll { at: Instant::now(), connection, token, request: request.clone() });
             say.next.pop_front().or_else(|| say.always.clone())
         };
-        if !known {
+        if !is_known {
             return Ok(refusal(401, "the token has expired", None));
         }
         let Some(forced) = forced else {
@@ -400,7 +400,7 @@ async fn answer(
         return Ok(force(forced, broken).await);
     }
     let mut say = shared.say();
-    let refused = if known { say.refuse_reports } else { Some(401) };
+    let refused = if is_known { say.refuse_reports } else { Some(401) };
     let text = String::from_utf8_lossy(&body).into_owned();
     match (refused, serde_json::from_str(&text)) {
         (Some(status), _) => Ok(refusal(status, "no reports now", None)),

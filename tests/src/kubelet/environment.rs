@@ -113,17 +113,17 @@ pub(super) fn field(pod: &Value, path: &str) -> Result<String> {
 
 /// Returns one variable of an env file as the kubelet takes them: lines of `NAME='value'`.
 fn of_file(text: &str, key: &str) -> Result<Option<String>> {
-    let mut found = None;
+    let mut container_field = None;
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (name, value) = line.split_once('=').with_context(|| format!("a line without '=': {line}"))?;
         let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\''));
         let value = value.filter(|value| !value.is_empty() && !value.contains('\''));
         let value = value.with_context(|| format!("{name} does not stand in single quotes"))?;
         if name == key {
-            found = Some(value.to_owned());
+            container_field = Some(value.to_owned());
         }
     }
-    Ok(found)
+    Ok(container_field)
 }
 
 /// Puts `$(NAME)` in, where there is such a variable; `$$` is one dollar sign.

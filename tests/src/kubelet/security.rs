@@ -38,8 +38,8 @@ pub(super) struct Security {
 
 /// Returns the user that a pod's or container's security context names.
 fn named(pod: &Value, container: &Value, field: &str) -> Option<u32> {
-    let of = |context: &Value| context[field].as_u64().and_then(|id| u32::try_from(id).ok());
-    of(&container["securityContext"]).or_else(|| of(&pod["spec"]["securityContext"]))
+    let id_in = |context: &Value| context[field].as_u64().and_then(|id| u32::try_from(id).ok());
+    id_in(&container["securityContext"]).or_else(|| id_in(&pod["spec"]["securityContext"]))
 }
 
 /// Returns the one user of all containers, where there is one: the kubelet gives service-account tokens to it.

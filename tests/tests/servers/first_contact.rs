@@ -55,7 +55,7 @@ async fn certs_is_ready_when_the_api_server_trusts_the_webhooks_and_stays_so() -
     tokio::time::sleep(Duration::from_secs(5)).await;
     let finished = ready(&socket)?;
     ensure!(finished.code == Some(0), "{finished:?}");
-    let own: Api<VersionedConfig> = Api::namespaced(cluster.admin().await?, NAMESPACE);
-    ensure!(own.list(&ListParams::default()).await?.items.is_empty(), "a question is never stored");
+    let own_configs: Api<VersionedConfig> = Api::namespaced(cluster.admin().await?, NAMESPACE);
+    ensure!(own_configs.list(&ListParams::default()).await?.items.is_empty(), "a question is never stored");
     Ok(())
 }

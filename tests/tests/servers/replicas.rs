@@ -77,8 +77,8 @@ async fn wait_for_number(space: &Space, pod: &mut Pod, number: usize) -> Result<
         eventually(WAIT_TIMEOUT, &description, async || (printed_numbers(pod).last() == Some(&number)).then_some(()))
             .await;
     waited.map_err(|error| pod.explain(&error))?;
-    let all = printed_numbers(pod);
-    ensure!(all.windows(2).all(|pair| pair[0] < pair[1]), "it went back: {all:?}");
+    let numbers = printed_numbers(pod);
+    ensure!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "it went back: {numbers:?}");
     wait_until_current(space, number).await
 }
 

@@ -390,12 +390,12 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
     };
     eventually(WAIT_TIMEOUT, "the server has no address", failed).await?;
     let mut given = granted_rights("components/sources")?;
-    let own = given.get_mut(SOURCES_ACCOUNT).context("no rights")?;
-    without_endpoints(&cluster, own);
+    let account_rights = given.get_mut(SOURCES_ACCOUNT).context("no rights")?;
+    without_endpoints(&cluster, account_rights);
     // What admission asks of everybody who makes a version current.
-    ensure!(own.remove("update configmaps"));
+    ensure!(account_rights.remove("update configmaps"));
     // Each object is allowed by its name alone, in the namespace.
-    own.extend(
+    account_rights.extend(
         ["configmaps", "secrets"]
             .iter()
             .flat_map(|resource| ["get", "list", "watch"].map(|verb| right(verb, "", resource))),
@@ -430,8 +430,8 @@ async fn so_it_is_with_the_rights_of_analysis() -> Result<()> {
     waited.with_context(|| format!("its log:\n{}", analysis.log()))?;
     let mut given = granted_rights("components/analysis")?;
     given.retain(|account, _| *account == ANALYSIS_ACCOUNT);
-    let own = given.get_mut(ANALYSIS_ACCOUNT).context("no rights")?;
-    without_endpoints(&cluster, own);
-    own.insert(right("get", "", "secrets"));
+    let account_rights = given.get_mut(ANALYSIS_ACCOUNT).context("no rights")?;
+    without_endpoints(&cluster, account_rights);
+    account_rights.insert(right("get", "", "secrets"));
     agree(&cluster, given).await
 }

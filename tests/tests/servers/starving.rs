@@ -34,12 +34,12 @@ fn pause(count: usize) -> Duration {
 /// Keeps this many connections to each address, from this many addresses in turn, and opens another for each that ends, until it is
 /// dropped. Returns when each was there.
 async fn hostile(addresses: &[SocketAddr], count: usize, sources: u8) -> Result<JoinSet<()>> {
-    let mut all = JoinSet::new();
+    let mut connections = JoinSet::new();
     let opened = Arc::new(AtomicUsize::new(0));
     let sources = (1..=sources).cycle().map(|number| Ipv4Addr::new(127, 0, 1, number));
     for (&address, from) in addresses.iter().flat_map(|address| std::iter::repeat_n(address, count)).zip(sources) {
         let opened = Arc::clone(&opened);
-        all.spawn(async move {
+        connections.spawn(async move {
             loop {
                 if let Ok(mut stream) = connect(address, from).await {
                     opened.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +52,7 @@ async fn hostile(addresses: &[SocketAddr], count: usize, sources: u8) -> Result<
     let expected = count * addresses.len();
     eventually(WAIT_TIMEOUT, "all are connected", async || (opened.load(Ordering::Relaxed) >= expected).then_some(()))
         .await?;
-    Ok(all)
+    Ok(connections)
 }
 
 async fn connect(address: SocketAddr, from: Ipv4Addr) -> Result<TcpStream> {

@@ -147,11 +147,11 @@ async fn a_version_of_three_parts_arrives_whole_or_not_at_all() -> Result<()> {
     // At every moment all three parts are of one version.
     let switched = async || {
         let reply = client.get("/config").await.ok()?;
-        let all: serde_json::Map<String, Value> = serde_json::from_slice(&reply.body).ok()?;
+        let dictionary: serde_json::Map<String, Value> = serde_json::from_slice(&reply.body).ok()?;
         let versions =
-            ["version-1", "version-2", "version-3"].map(|key| all[key].as_str().unwrap_or_default().to_owned());
+            ["version-1", "version-2", "version-3"].map(|key| dictionary[key].as_str().unwrap_or_default().to_owned());
         let length: usize =
-            ["part-1", "part-2", "part-3"].map(|key| all[key].as_str().map_or(0, str::len)).iter().sum();
+            ["part-1", "part-2", "part-3"].map(|key| dictionary[key].as_str().map_or(0, str::len)).iter().sum();
         if versions.windows(2).any(|pair| pair[0] != pair[1]) || length < 2_500_000 {
             return Some(Err(anyhow::anyhow!("{versions:?}, {length} bytes")));
         }

@@ -126,27 +126,27 @@ impl Shop {
 
     /// Returns what every application was notified of, by pod.
     fn notified_versions(&self) -> Vec<Vec<String>> {
-        let of = |pod: &Pod| {
+        let notified_versions_of = |pod: &Pod| {
             let output = pod.app_output();
             output.lines().filter_map(|line| Some(line.rsplit_once("SIGUSR1 ")?.1.to_owned())).collect()
         };
-        self.pods.iter().map(|(_, pod)| of(pod)).collect()
+        self.pods.iter().map(|(_, pod)| notified_versions_of(pod)).collect()
     }
 
     /// Returns the version that the status assigns to each pod.
     fn assigned(&self, status: &VersionedConfigStatus) -> Vec<Option<String>> {
         let identity = status.internal.identity.clone().unwrap_or_default();
         let uuid = [&identity[..8], &identity[8..12], &identity[12..16], &identity[16..20], &identity[20..]].join("-");
-        let of = |uid: &str| assigned(status, &uuid, uid, "", &BTreeMap::new()).map(str::to_owned);
-        self.pods.iter().map(|(uid, _)| of(uid)).collect()
+        let assigned_to = |uid: &str| assigned(status, &uuid, uid, "", &BTreeMap::new()).map(str::to_owned);
+        self.pods.iter().map(|(uid, _)| assigned_to(uid)).collect()
     }
 }
 
 /// Returns a key of age: its file, and its recipient.
 fn age_key(folder: &Path) -> Result<(String, String)> {
     let file = folder.join("key.txt");
-    let made = Finished::of(Command::new("age-keygen").arg("-o").arg(&file))?;
-    ensure!(made.code == Some(0), "{made:?}");
+    let age_keygen = Finished::of(Command::new("age-keygen").arg("-o").arg(&file))?;
+    ensure!(age_keygen.code == Some(0), "{age_keygen:?}");
     let text = std::fs::read_to_string(&file)?;
     let recipient = text.lines().find_map(|line| line.strip_prefix("# public key: ")).context("no recipient")?;
     Ok((file.to_str().context("a path")?.to_owned(), recipient.to_owned()))
@@ -345,8 +345,8 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     let (key, recipient) = age_key(folder.path())?;
     let full = folder.path().join("full.yaml");
     let full = full.to_str().context("a path")?;
-    let all = ["export", "-n", &shop.space.name, "-f", full, "--secrets-to", &recipient, "--content-key"];
-    run_expecting(cluster, 0, &all).await?;
+    let arguments = ["export", "-n", &shop.space.name, "-f", full, "--secrets-to", &recipient, "--content-key"];
+    run_expecting(cluster, 0, &arguments).await?;
     for file in [file, full] {
         let text = std::fs::read_to_string(file)?;
         ensure!(text.contains(&format!("{}/shop-2-2", shop.space.name)), "its name is there: {text}");
@@ -392,8 +392,8 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     let after = shop.until("it is as it was", same).await?;
     ensure!(after.versions.iter().all(|version| version.state != VersionState::Broken), "{after:#?}");
     ensure!(shop.space.api::<Secret>().get("shop-2-2").await?.data == secret.data);
-    let known = run_expecting(cluster, 0, &["import", "-f", full, "--identity", &key, "--content-key"]).await?;
-    ensure!(known.stdout == "the content key is there already\n", "{known:?}");
+    let second_import = run_expecting(cluster, 0, &["import", "-f", full, "--identity", &key, "--content-key"]).await?;
+    ensure!(second_import.stdout == "the content key is there already\n", "{second_import:?}");
     Ok(())
 }
 
@@ -437,14 +437,15 @@ async fn kill_import_at(
     command.args(["import", "-f", file, "--kubeconfig"]).arg(cluster.kubeconfig()).stderr(Stdio::null());
     let mut import = Process::spawn("import", &mut command)?;
     loop {
-        let asked = tokio::time::timeout(WAIT_TIMEOUT, gate.accept()).await.context("it ended without that")??;
+        let first_write =
+            tokio::time::timeout(WAIT_TIMEOUT, gate.accept()).await.context("it ended without that")??;
         if let Some(config) = space.api::<VersionedConfig>().get_opt("shop").await?
             && reached(&config).await
         {
             import.kill()?;
             return Ok(config);
         }
-        drop(asked);
+        drop(first_write);
     }
 }
 

@@ -181,7 +181,7 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     let release = shop.wait_for_release("6", Left).await?;
     ensure!(release.end_time.is_some() && release.reason == Some(Reason::PodNotReady), "{release:?}");
 
-    let all = shop.wait_until_current("4").await?;
+    let all_releases = shop.wait_until_current("4").await?;
     let expected = [
         ("1", None, Some(Current)),
         ("2", Some("1"), Some(Current)),
@@ -192,7 +192,7 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
         ("5", Some("4"), Some(Left)),
         ("6", Some("4"), Some(Left)),
     ];
-    ensure!(outcomes(&all) == expected, "{:#?}", outcomes(&all));
+    ensure!(outcomes(&all_releases) == expected, "{:#?}", outcomes(&all_releases));
     let listed_events = eventually(WAIT_TIMEOUT, "an Event for each end", async || {
         let events = shop.space.api::<Event>().list(&ListParams::default()).await.ok()?;
         let listed_events = events.into_iter().filter(|event| event.reason.as_deref() == Some("Released"));

@@ -40,12 +40,12 @@ fn under(value: &Value, key: &str, into: &mut Vec<String>) {
 
 fn labels(text: &str) -> Vec<(String, Vec<String>)> {
     let mut parts = text.split('"');
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     while let (Some(before), Some(value)) = (parts.next(), parts.next()) {
         let name = before.trim_start_matches([',', ' ']).trim_end_matches(['=', '~', '!']);
-        found.push((name.to_owned(), value.split('|').map(str::to_owned).collect()));
+        names.push((name.to_owned(), value.split('|').map(str::to_owned).collect()));
     }
-    found
+    names
 }
 
 /// Returns the selectors in an expression or a page of metrics.
@@ -65,9 +65,9 @@ fn selectors(text: &str) -> Vec<Selector> {
 fn add(series: &mut Series, page: &str) {
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         for (name, labels) in selectors(line) {
-            let known = series.entry(name).or_default();
+            let known_labels = series.entry(name).or_default();
             for (label, values) in labels {
-                known.entry(label).or_default().extend(values);
+                known_labels.entry(label).or_default().extend(values);
             }
         }
     }
@@ -113,7 +113,7 @@ async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
     let page = agent.client.get("/metrics").await?;
     add(&mut series, std::str::from_utf8(&page.body)?);
     // None of them holds names that users choose, so the number of series is bounded.
-    let known = [
+    let external_series = [
         "condition",
         "kind",
         "reason",
@@ -136,7 +136,7 @@ async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
         "restart_in_place",
     ];
     for (name, labels) in &series {
-        let strange: Vec<_> = labels.keys().filter(|label| !known.contains(&label.as_str())).collect();
+        let strange: Vec<_> = labels.keys().filter(|label| !external_series.contains(&label.as_str())).collect();
         ensure!(strange.is_empty(), "{name} has labels that may be unbounded: {strange:?}");
     }
 

@@ -247,10 +247,10 @@ async fn types_that_stand_for_more_than_content_are_refused() -> Result<()> {
     }
     // Parts of several types make no Secret.
     for (part, type_, data) in [("1", "Opaque", json!({"a": "x"})), ("2", "example.com/own", json!({"b": "x"}))] {
-        let mut all = labels("mixed", "1");
-        all["nudge.dev/part"] = part.into();
+        let mut all_labels = labels("mixed", "1");
+        all_labels["nudge.dev/part"] = part.into();
         let metadata =
-            json!({"name": format!("mixed-1-{part}"), "labels": all, "annotations": {"nudge.dev/parts": "2"}});
+            json!({"name": format!("mixed-1-{part}"), "labels": all_labels, "annotations": {"nudge.dev/parts": "2"}});
         space
             .create_object::<Secret>(
                 json!({"metadata": metadata, "type": type_, "immutable": true, "stringData": data}),

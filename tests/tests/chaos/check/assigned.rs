@@ -88,8 +88,8 @@ fn follow(story: &Story<'_>, pod: &PodStory<'_>, config: &str, files: bool) -> O
 /// Returns when a version at the latest may have been over that is read now, and was not at the reading before. Files
 /// come later than answers, so their connection is not known.
 fn earliest_end(story: &Story<'_>, pod: &PodStory<'_>, before: Time, read: &Read<'_>) -> Time {
-    let known = pod.contacts.iter().take_while(|contact| contact.at <= read.at);
-    let Some(last) = known.clone().last().filter(|_| read.how != How::Files) else {
+    let contacts_so_far = pod.contacts.iter().take_while(|contact| contact.at <= read.at);
+    let Some(last) = contacts_so_far.clone().last().filter(|_| read.how != How::Files) else {
         return story.before(read.at, MAX_HUB_DELAY_MILLIS);
     };
     let mut from = before.saturating_sub(RECORD_DELAY_MILLIS);
@@ -99,12 +99,12 @@ fn earliest_end(story: &Story<'_>, pod: &PodStory<'_>, before: Time, read: &Read
             from = from.min(fault.from);
         }
     }
-    let began = known.filter(|contact| contact.at >= from).map(|contact| contact.since).min();
+    let began = contacts_so_far.filter(|contact| contact.at >= from).map(|contact| contact.since).min();
     began.unwrap_or(last.since).max(story.before(last.at, MAX_HUB_DELAY_MILLIS))
 }
 
 fn list_assignments(assignments: &[Assignment<'_>], pod: &PodStory<'_>) -> String {
     let one = |one: &Assignment<'_>| format!("{} at {}", one.version.unwrap_or("nothing"), one.at);
-    let all: Vec<String> = assignments.iter().map(one).collect();
-    format!("{} (born at {})", all.join(", "), pod.born)
+    let texts: Vec<String> = assignments.iter().map(one).collect();
+    format!("{} (born at {})", texts.join(", "), pod.born)
 }

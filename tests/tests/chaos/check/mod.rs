@@ -100,10 +100,10 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = self.decided + self.undecided.len();
+        let outcomes = self.decided + self.undecided.len();
         let (bad, open) = (self.violations.len(), self.undecided.len());
         let overtaken = self.overtaken;
-        writeln!(out, "{all} outcomes: {bad} violations, {open} can't be decided; {overtaken} were overtaken")?;
+        writeln!(out, "{outcomes} outcomes: {bad} violations, {open} can't be decided; {overtaken} were overtaken")?;
         for (word, findings) in [("VIOLATION", &self.violations), ("undecided", &self.undecided)] {
             for Finding { property, at, what } in findings.iter().take(MAX_PRINTED_FINDINGS) {
                 writeln!(out, "  {word} {property:?} at {at} ms: {what}")?;

@@ -47,17 +47,17 @@ pub(crate) struct Planted {
 impl Planted {
     /// Plants each defect into this history.
     pub(crate) fn of(history: &History) -> Self {
-        let mut all = Self::default();
+        let mut planted_defects = Self::default();
         for (name, property, plant) in PLANTS {
             let Some(planted) = plant(history) else {
-                all.unplanted.push(name);
+                planted_defects.unplanted.push(name);
                 continue;
             };
             if Report::of(&planted).violations.iter().all(|finding| finding.property != property) {
-                all.unfound.push(name);
+                planted_defects.unfound.push(name);
             }
         }
-        all
+        planted_defects
     }
 }
 
@@ -75,11 +75,13 @@ pub(super) fn set_ready(status: &mut VersionedConfigStatus, ready: bool, reason:
 /// Returns the states of each config, with their places in the history.
 fn states<'a>(history: &'a History, config: &str) -> Vec<(usize, Time, Option<&'a Stored>)> {
     let events = history.events.iter().enumerate();
-    let of = events.filter_map(|(index, event)| match &event.what {
-        Occurrence::Stored { config: of, object } if of == config => Some((index, event.at, object.as_deref())),
+    let config_states = events.filter_map(|(index, event)| match &event.what {
+        Occurrence::Stored { config: config_states, object } if config_states == config => {
+            Some((index, event.at, object.as_deref()))
+        }
         _ => None,
     });
-    of.collect()
+    config_states.collect()
 }
 
 fn configs(history: &History) -> BTreeSet<&str> {
@@ -241,10 +243,10 @@ fn stale_assignment(history: &History) -> Option<History> {
     let (config, last) = (pod.pod.configs.first()?, pod.reads.last()?);
     let version = "planted".to_owned();
     let values = with_version(last.values, config, &version);
-    let made = Occurrence::VersionCreated { config: config.clone(), version, bad: false };
+    let creation = Occurrence::VersionCreated { config: config.clone(), version, bad: false };
     let what = Occurrence::Read { pod: pod.pod.name.clone(), life: last.life, how: How::Endpoint, values };
     Some(sorted(
-        [vec![Event { at: 0, what: made }], history.events.clone(), vec![Event { at: last.at + 1, what }]].concat(),
+        [vec![Event { at: 0, what: creation }], history.events.clone(), vec![Event { at: last.at + 1, what }]].concat(),
     ))
 }
 
@@ -291,13 +293,14 @@ fn way_back(history: &History) -> Option<History> {
     story.pods.iter().find_map(|pod| {
         pod.pod.configs.iter().find_map(|config| {
             let reads = pod.reads.iter().filter(|read| read.how == How::Endpoint);
-            let all: Vec<_> = reads.filter_map(|read| Some((read, version_in(read.values, config)?))).collect();
-            let (last, newest) = all.last()?;
+            let versions_read: Vec<_> =
+                reads.filter_map(|read| Some((read, version_in(read.values, config)?))).collect();
+            let (last, newest) = versions_read.last()?;
             let assigned = pod.assigned(config);
             let since = assigned.iter().rposition(|one| one.version == Some(newest) && one.at <= last.at)?;
             // One that was not assigned again.
             let is_over = |version: &str| assigned[since..].iter().all(|one| one.version != Some(version));
-            let (old, _) = all.iter().find(|(_, version)| version != newest && is_over(version))?;
+            let (old, _) = versions_read.iter().find(|(_, version)| version != newest && is_over(version))?;
             let values = old.values.clone();
             let what = Occurrence::Read { pod: pod.pod.name.clone(), life: last.life, how: How::Endpoint, values };
             Some(sorted([history.events.clone(), vec![Event { at: last.at + 1, what }]].concat()))
@@ -385,9 +388,9 @@ fn deleted_for_newborn(history: &History) -> Option<History> {
     let pod = Pod { name: "newborn".to_owned(), uid: "newborn".to_owned(), ..parent.pod.clone() };
     let end = history.end();
     let gone = pod.configs.iter().map(|config| Occurrence::Stored { config: config.clone(), object: None });
-    let seen = Occurrence::Read { pod: pod.name.clone(), life: 1, how: How::Started, values: read.values.clone() };
-    let all = gone.chain([Occurrence::PodCreated(pod.clone()), seen]);
-    let events = all.zip(end + 1..).map(|(what, at)| Event { at, what }).collect();
+    let reading = Occurrence::Read { pod: pod.name.clone(), life: 1, how: How::Started, values: read.values.clone() };
+    let occurrences = gone.chain([Occurrence::PodCreated(pod.clone()), reading]);
+    let events = occurrences.zip(end + 1..).map(|(what, at)| Event { at, what }).collect();
     Some(sorted([history.events.clone(), events].concat()))
 }
 

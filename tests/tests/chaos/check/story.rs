@@ -139,8 +139,8 @@ impl<'a> Story<'a> {
 
     /// Returns what etcd holds of a config at a time.
     pub(super) fn stored(&self, config: &str, at: Time) -> Option<&'a Stored> {
-        let all = self.configs.get(config)?;
-        all.iter().rev().find(|(since, _)| *since <= at)?.1
+        let states = self.configs.get(config)?;
+        states.iter().rev().find(|(since, _)| *since <= at)?.1
     }
 
     /// Returns whether a part of the history is missing in between.

@@ -14,14 +14,14 @@ const PODS: [&str; 3] = ["web-1", "web-2", "web-3"];
 
 /// A history under way.
 #[derive(Default)]
-struct VersionCreated {
+struct HistoryBuilder {
     events: Vec<Event>,
     revision: u64,
     generation: i64,
     held: bool,
 }
 
-impl VersionCreated {
+impl HistoryBuilder {
     fn note(&mut self, at: Time, what: Occurrence) {
         self.events.push(Event { at, what });
     }
@@ -106,43 +106,43 @@ impl VersionCreated {
 
 fn values(version: &str, bad: bool) -> Values {
     let value = |key: &str| (format!("shop.{key}"), format!("{key}@{version}"));
-    let mut all = Values::from([value("text"), value("secret"), value(&format!("only-{version}"))]);
-    all.extend(bad.then(|| value("bad")));
-    all.insert("nudge.config.shop.version".to_owned(), version.to_owned());
-    all.insert("nudge.configs".to_owned(), format!("shop={version}"));
-    all
+    let mut values_of_version = Values::from([value("text"), value("secret"), value(&format!("only-{version}"))]);
+    values_of_version.extend(bad.then(|| value("bad")));
+    values_of_version.insert("nudge.config.shop.version".to_owned(), version.to_owned());
+    values_of_version.insert("nudge.configs".to_owned(), format!("shop={version}"));
+    values_of_version
 }
 
 /// Version 1, then 2 for all of them, then 3, which is bad, for all of them, and back.
 fn healthy() -> History {
-    let mut made = VersionCreated::default();
+    let mut builder = HistoryBuilder::default();
     for (version, bad) in [("1", false), ("2", false), ("3", true)] {
-        made.version(version, bad);
+        builder.version(version, bad);
     }
-    made.at_rest(10, "1");
+    builder.at_rest(10, "1");
     for pod in PODS {
-        made.note_pod(20, pod);
+        builder.note_pod(20, pod);
     }
-    made.generation += 1;
-    made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
-    made.step(16_000, ("1", "2"), 2, ALL, RolloutStage::Moving);
-    made.step(22_000, ("1", "2"), 2, ALL, RolloutStage::Baking);
-    made.at_rest(28_000, "2");
-    made.generation += 1;
-    made.step(50_000, ("2", "3"), 1, ALL, RolloutStage::Moving);
-    made.note_failure(54_000, "2", "3");
+    builder.generation += 1;
+    builder.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    builder.step(16_000, ("1", "2"), 2, ALL, RolloutStage::Moving);
+    builder.step(22_000, ("1", "2"), 2, ALL, RolloutStage::Baking);
+    builder.at_rest(28_000, "2");
+    builder.generation += 1;
+    builder.step(50_000, ("2", "3"), 1, ALL, RolloutStage::Moving);
+    builder.note_failure(54_000, "2", "3");
     for pod in PODS {
-        made.note_reading(100, pod, 1, How::Started, values("1", false));
-        made.note_readings(200, 16_100, pod, "1", false);
-        made.note_reading(17_100, pod, 1, How::Notified, values("2", false));
-        made.note_readings(17_200, 50_100, pod, "2", false);
-        made.note_reading(50_200, pod, 1, How::Notified, values("3", true));
-        made.note_readings(50_300, 54_000, pod, "3", true);
-        made.note_reading(54_200, pod, 1, How::Notified, values("2", false));
-        made.note_readings(54_300, 70_300, pod, "2", false);
+        builder.note_reading(100, pod, 1, How::Started, values("1", false));
+        builder.note_readings(200, 16_100, pod, "1", false);
+        builder.note_reading(17_100, pod, 1, How::Notified, values("2", false));
+        builder.note_readings(17_200, 50_100, pod, "2", false);
+        builder.note_reading(50_200, pod, 1, How::Notified, values("3", true));
+        builder.note_readings(50_300, 54_000, pod, "3", true);
+        builder.note_reading(54_200, pod, 1, How::Notified, values("2", false));
+        builder.note_readings(54_300, 70_300, pod, "2", false);
     }
-    made.note(70_000, Occurrence::Settled);
-    made.history()
+    builder.note(70_000, Occurrence::Settled);
+    builder.history()
 }
 
 /// Returns what the checker finds in a history with more events.
@@ -264,27 +264,27 @@ fn of_a_deleted_config_what_was_last_good_is_served_and_to_no_newborn() {
 /// Returns what is found where version 2 is assigned at 50 s and taken back at 100 s, and an application reads 1 until
 /// 199.1 s, and 2 at 200 s.
 fn violations_of_late_reading(contacts: &[(Time, Time)], fault: Option<(&str, Time, Time)>) -> Vec<Property> {
-    let mut made = VersionCreated::default();
-    made.version("1", false);
-    made.version("2", true);
-    made.at_rest(10, "1");
-    made.note_pod(20, "web-1");
-    made.generation += 1;
-    made.step(50_000, ("1", "2"), 1, ALL, RolloutStage::Moving);
-    made.note_failure(100_000, "1", "2");
-    made.note_reading(100, "web-1", 1, How::Started, values("1", false));
+    let mut builder = HistoryBuilder::default();
+    builder.version("1", false);
+    builder.version("2", true);
+    builder.at_rest(10, "1");
+    builder.note_pod(20, "web-1");
+    builder.generation += 1;
+    builder.step(50_000, ("1", "2"), 1, ALL, RolloutStage::Moving);
+    builder.note_failure(100_000, "1", "2");
+    builder.note_reading(100, "web-1", 1, How::Started, values("1", false));
     for at in (1000..98_000).step_by(1000).chain([199_100]) {
-        made.note_reading(at, "web-1", 1, How::Endpoint, values("1", false));
+        builder.note_reading(at, "web-1", 1, How::Endpoint, values("1", false));
     }
-    made.note_reading(200_000, "web-1", 1, How::Endpoint, values("2", true));
+    builder.note_reading(200_000, "web-1", 1, How::Endpoint, values("2", true));
     for &(at, since) in contacts {
-        made.note(at, Occurrence::Contact { pod: "web-1".to_owned(), since });
+        builder.note(at, Occurrence::Contact { pod: "web-1".to_owned(), since });
     }
     if let Some((name, from, until)) = fault {
-        made.note(from, Occurrence::Fault { name: name.to_owned(), harms: Harms::Nobody });
-        made.note(until, Occurrence::Healed { name: name.to_owned() });
+        builder.note(from, Occurrence::Fault { name: name.to_owned(), harms: Harms::Nobody });
+        builder.note(until, Occurrence::Healed { name: name.to_owned() });
     }
-    Report::of(&made.history()).violations.into_iter().map(|finding| finding.property).collect()
+    Report::of(&builder.history()).violations.into_iter().map(|finding| finding.property).collect()
 }
 
 #[test]
@@ -311,42 +311,42 @@ fn an_agent_that_stood_still_serves_what_had_arrived() {
 
 #[test]
 fn a_version_that_is_overtaken_need_not_end() {
-    let mut made = VersionCreated::default();
+    let mut builder = HistoryBuilder::default();
     for version in ["1", "2", "3"] {
-        made.version(version, false);
+        builder.version(version, false);
     }
-    made.at_rest(10, "1");
-    made.generation += 1;
-    made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
-    made.generation += 1;
-    made.step(12_000, ("1", "3"), 1, ALL / 2, RolloutStage::Moving);
-    let overtaken = Report::of(&History { events: made.events.clone() });
+    builder.at_rest(10, "1");
+    builder.generation += 1;
+    builder.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    builder.generation += 1;
+    builder.step(12_000, ("1", "3"), 1, ALL / 2, RolloutStage::Moving);
+    let overtaken = Report::of(&History { events: builder.events.clone() });
     assert!(overtaken.violations.is_empty() && overtaken.overtaken == 2, "{overtaken}");
     // What nothing overtakes must.
-    made.note(900_000, Occurrence::Healed { name: "time".to_owned() });
-    let report = Report::of(&made.history());
+    builder.note(900_000, Occurrence::Healed { name: "time".to_owned() });
+    let report = Report::of(&builder.history());
     assert_eq!(report.violations.iter().map(|finding| finding.property).collect::<Vec<_>>(), [Property::Good]);
 }
 
 /// Returns what is found where version 2 is assigned at 10 s, its config is on hold from 12 s on, and then this
 /// happens.
-fn on_hold(bad: bool, then: impl FnOnce(&mut VersionCreated)) -> Vec<Property> {
-    let mut made = VersionCreated::default();
-    made.version("1", false);
-    made.version("2", bad);
-    made.at_rest(10, "1");
-    made.generation += 1;
-    made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
-    made.held = true;
-    made.generation += 1;
-    made.step(12_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
-    then(&mut made);
-    Report::of(&made.history()).violations.into_iter().map(|finding| finding.property).collect()
+fn on_hold(bad: bool, then: impl FnOnce(&mut HistoryBuilder)) -> Vec<Property> {
+    let mut builder = HistoryBuilder::default();
+    builder.version("1", false);
+    builder.version("2", bad);
+    builder.at_rest(10, "1");
+    builder.generation += 1;
+    builder.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    builder.held = true;
+    builder.generation += 1;
+    builder.step(12_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    then(&mut builder);
+    Report::of(&builder.history()).violations.into_iter().map(|finding| finding.property).collect()
 }
 
 #[test]
 fn on_hold_nothing_goes_on_and_a_bad_version_goes_back() {
-    let step = |at, number, stage| move |made: &mut VersionCreated| made.step(at, ("1", "2"), number, ALL, stage);
+    let step = |at, number, stage| move |made: &mut HistoryBuilder| made.step(at, ("1", "2"), number, ALL, stage);
     assert_eq!(on_hold(true, |made| made.note_failure(20_000, "1", "2")), []);
     assert_eq!(on_hold(false, step(20_000, 2, RolloutStage::Moving)), [Property::Hold]);
     assert_eq!(on_hold(false, step(20_000, 1, RolloutStage::Restarting)), [Property::Hold]);
@@ -374,33 +374,33 @@ fn on_hold_nothing_goes_on_and_a_bad_version_goes_back() {
 
 #[test]
 fn a_version_that_failed_is_not_tried_again_where_nobody_saw_another_one() {
-    let mut made = VersionCreated::default();
+    let mut builder = HistoryBuilder::default();
     for (version, bad) in [("1", false), ("2", false), ("3", true)] {
-        made.version(version, bad);
+        builder.version(version, bad);
     }
-    made.at_rest(10, "1");
-    made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
-    made.note(11_000, Occurrence::Fault { name: "kill: web-1".to_owned(), harms: Harms::Everybody });
-    made.note(12_000, Occurrence::Healed { name: "kill: web-1".to_owned() });
-    made.note_failure(20_000, "1", "2");
-    made.note_failure_while(30_000, "3", ("1", "2"));
-    made.note_failure(31_000, "1", "2");
-    made.note(900_000, Occurrence::Healed { name: "time".to_owned() });
-    let report = Report::of(&made.history());
+    builder.at_rest(10, "1");
+    builder.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    builder.note(11_000, Occurrence::Fault { name: "kill: web-1".to_owned(), harms: Harms::Everybody });
+    builder.note(12_000, Occurrence::Healed { name: "kill: web-1".to_owned() });
+    builder.note_failure(20_000, "1", "2");
+    builder.note_failure_while(30_000, "3", ("1", "2"));
+    builder.note_failure(31_000, "1", "2");
+    builder.note(900_000, Occurrence::Healed { name: "time".to_owned() });
+    let report = Report::of(&builder.history());
     assert!(report.violations.is_empty() && report.overtaken == 1, "{report}");
 }
 
 #[test]
 fn a_bad_version_that_is_overtaken_never_becomes_current() {
-    let mut made = VersionCreated::default();
+    let mut builder = HistoryBuilder::default();
     for (version, bad) in [("1", false), ("2", true), ("3", false)] {
-        made.version(version, bad);
+        builder.version(version, bad);
     }
-    made.at_rest(10, "1");
-    made.generation += 1;
-    made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
-    made.generation += 1;
-    made.step(12_000, ("2", "3"), 1, ALL / 2, RolloutStage::Moving);
-    let report = Report::of(&made.history());
+    builder.at_rest(10, "1");
+    builder.generation += 1;
+    builder.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    builder.generation += 1;
+    builder.step(12_000, ("2", "3"), 1, ALL / 2, RolloutStage::Moving);
+    let report = Report::of(&builder.history());
     assert_eq!(report.violations.iter().map(|finding| finding.property).collect::<Vec<_>>(), [Property::Bad]);
 }

@@ -26,8 +26,8 @@ struct Server {
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
-    let all = [How::ApiServerKilled, How::ApiServerFrozen, How::EtcdKilled, How::Compacted];
-    Box::new(Server { how: all[random.random_range(0..all.len())], duration: random_seconds(random, 1..=10) })
+    let kinds = [How::ApiServerKilled, How::ApiServerFrozen, How::EtcdKilled, How::Compacted];
+    Box::new(Server { how: kinds[random.random_range(0..kinds.len())], duration: random_seconds(random, 1..=10) })
 }
 
 impl Fault for Server {

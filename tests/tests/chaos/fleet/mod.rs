@@ -311,8 +311,8 @@ impl Fleet {
         self.wait_for_api_server().await?;
         let stored: BTreeSet<String> =
             self.space.api::<Pod>().list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
-        let known: BTreeSet<String> = self.members.iter().map(|member| member.name.clone()).collect();
-        for ghost in stored.difference(&known) {
+        let member_names: BTreeSet<String> = self.members.iter().map(|member| member.name.clone()).collect();
+        for ghost in stored.difference(&member_names) {
             self.space.api::<Pod>().delete(ghost, &DeleteParams::default().grace_period(0)).await?;
         }
         while let Some(at) = self.members.iter().position(|member| !stored.contains(&member.name)) {

@@ -34,15 +34,15 @@ impl Follower {
         let prefix = format!("/registry/nudge.dev/versionedconfigs/{namespace}/");
         let (restored, mut is_restored) = watch::channel(false);
         let task = tokio::spawn(async move {
-            let mut seen = 0;
+            let mut revision = 0;
             loop {
                 tokio::select! {
                     // An error does not matter: etcd is away from time to time, and the watch goes on where it ended.
-                    _ = follow(etcd, &prefix, &mut seen, &recorder) => {}
+                    _ = follow(etcd, &prefix, &mut revision, &recorder) => {}
                     () = wait_until(&mut is_restored, true) => {
                         // A restored etcd has another history, which begins anew when etcd is back.
                         wait_until(&mut is_restored, false).await;
-                        while note_all(etcd, &prefix, &mut seen, &recorder).await.is_err() {
+                        while note_all(etcd, &prefix, &mut revision, &recorder).await.is_err() {
                             tokio::time::sleep(RETRY_INTERVAL).await;
                         }
                     }

@@ -35,9 +35,9 @@ fn manifest(name: &str) -> Result<String> {
 }
 
 fn deployment(example: &str) -> Result<Value> {
-    let mut all = documents(&manifest(example)?)?;
-    ensure!(all.len() == 1, "{example} is one object");
-    Ok(all.remove(0))
+    let mut objects = documents(&manifest(example)?)?;
+    ensure!(objects.len() == 1, "{example} is one object");
+    Ok(objects.remove(0))
 }
 
 #[test]

@@ -53,10 +53,10 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
     let writes = async |patch: Patch<Value>| hub.patch_status("web", &PatchParams::default(), &patch).await;
 
     // Its own condition: made, changed, and with others beside it left alone.
-    let own = "nudge.dev/ConfigCurrent";
-    let create = async || writes(Patch::Strategic(condition(own, "False"))).await.ok().map(drop);
+    let condition_type = "nudge.dev/ConfigCurrent";
+    let create = async || writes(Patch::Strategic(condition(condition_type, "False"))).await.ok().map(drop);
     eventually(WAIT_TIMEOUT, "the hub writes its condition", create).await?;
-    writes(Patch::Strategic(condition(own, "True"))).await?;
+    writes(Patch::Strategic(condition(condition_type, "True"))).await?;
 
     // The policy is in force a moment after it was applied.
     let label = json!({"metadata": {"labels": {"app": "other"}}});
@@ -92,7 +92,7 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
         (
             "its condition and a label",
             Patch::Strategic(json!({
-                "metadata": {"labels": {"app": "other"}}, "status": condition(own, "False")["status"],
+                "metadata": {"labels": {"app": "other"}}, "status": condition(condition_type, "False")["status"],
             })),
         ),
     ];
@@ -104,7 +104,7 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
             denied.filter(|message| status.message.contains(POLICY) && message.starts_with("pod web: the hub may not"));
         recorder.denied(POLICY, denied.with_context(|| format!("{what}: {error}"))?);
     }
-    writes(Patch::Strategic(condition(own, "False"))).await?;
+    writes(Patch::Strategic(condition(condition_type, "False"))).await?;
     recorder.write()?;
     // The API server itself keeps owners as they are here; the policy would hold them.
     let owned = writes(Patch::Merge(json!({"metadata": {"ownerReferences": owner}}))).await;
@@ -117,7 +117,7 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
     );
     let (mut old, mut new) = (before.status.context("a status")?, after.status.context("a status")?);
     let conditions = new.conditions.take().context("conditions")?;
-    let others = conditions.iter().filter(|condition| condition.type_ != own).cloned().collect::<Vec<_>>();
+    let others = conditions.iter().filter(|condition| condition.type_ != condition_type).cloned().collect::<Vec<_>>();
     assert_eq!(Some(others), old.conditions.take());
     assert_eq!(old, new);
     // Others are not held.

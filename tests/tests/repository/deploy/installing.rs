@@ -34,7 +34,7 @@ fn manifest(cluster: &Cluster) -> Result<String> {
 /// Returns a cluster with all of it, for tests that need neither a replica nor an enabled namespace.
 pub(crate) async fn installed() -> Result<Option<&'static Cluster>> {
     static INSTALLED: OnceCell<Option<Cluster>> = OnceCell::const_new();
-    let made = INSTALLED.get_or_try_init(async || {
+    let installed = INSTALLED.get_or_try_init(async || {
         let controllers = [
             "namespace",
             "root-ca-cert-publisher",
@@ -50,12 +50,12 @@ pub(crate) async fn installed() -> Result<Option<&'static Cluster>> {
         if !apply_first(&cluster, &namespace).await? {
             return Ok(None);
         }
-        let all = manifest(&cluster)?;
-        cluster.kubectl_on(&[&APPLY[..], &["--dry-run=server"]].concat(), &all).await?;
-        cluster.kubectl_on(&APPLY, &all).await?;
+        let whole_manifest = manifest(&cluster)?;
+        cluster.kubectl_on(&[&APPLY[..], &["--dry-run=server"]].concat(), &whole_manifest).await?;
+        cluster.kubectl_on(&APPLY, &whole_manifest).await?;
         Ok::<_, anyhow::Error>(Some(cluster))
     });
-    Ok(made.await?.as_ref())
+    Ok(installed.await?.as_ref())
 }
 
 /// Applies the first thing to a new server: an old one takes a moment until it can say what it has. `false` without kubectl.
@@ -88,10 +88,10 @@ async fn stored_objects(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap
             None => Api::all_with(client.clone(), &resource),
         };
         let name = text(&object["metadata"]["name"]);
-        let mut found = api.get(&name).await.with_context(|| format!("{kind} {name}"))?;
-        found.metadata.managed_fields = None;
-        found.metadata.resource_version = None;
-        collected.insert(format!("{kind}/{name}"), serde_json::to_value(found)?);
+        let mut object = api.get(&name).await.with_context(|| format!("{kind} {name}"))?;
+        object.metadata.managed_fields = None;
+        object.metadata.resource_version = None;
+        collected.insert(format!("{kind}/{name}"), serde_json::to_value(object)?);
     }
     Ok(collected)
 }

@@ -15,8 +15,8 @@ const OLDEST_KUBECTL: u64 = 27;
 
 /// Returns the objects of a text, in its order.
 pub(crate) fn documents(text: &str) -> Result<Vec<Value>> {
-    let all = serde_saphyr::from_multiple::<Value>(text)?;
-    Ok(all.into_iter().filter(|document| !document.is_null()).map(with_whole_numbers).collect())
+    let parsed_documents = serde_saphyr::from_multiple::<Value>(text)?;
+    Ok(parsed_documents.into_iter().filter(|document| !document.is_null()).map(with_whole_numbers).collect())
 }
 
 /// Returns the same with whole numbers for such as 1.0, which kustomize writes otherwise.

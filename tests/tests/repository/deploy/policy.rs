@@ -130,8 +130,8 @@ impl Policy {
             let name = variable["name"].as_str().context("a variable has no name")?;
             if let Ok(value) = self.evaluate(&env, &context, &variable["expression"]) {
                 variables.push((name.to_owned(), value));
-                let all = variables.iter().map(|(name, value)| (name.clone().into(), value.clone())).collect();
-                context.add_variable_from_value("variables", Cel::Map(cel::objects::Map { map: Arc::new(all) }));
+                let bindings = variables.iter().map(|(name, value)| (name.clone().into(), value.clone())).collect();
+                context.add_variable_from_value("variables", Cel::Map(cel::objects::Map { map: Arc::new(bindings) }));
             }
         }
         for validation in items(&self.spec["validations"]) {

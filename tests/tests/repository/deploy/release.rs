@@ -167,17 +167,17 @@ fn workflow(name: &str) -> Result<String> {
 
 #[test]
 fn every_action_is_pinned_by_a_hash() -> Result<()> {
-    let mut seen = 0;
+    let mut count = 0;
     for name in ["ci.yml", "release.yml"] {
         for action in workflow(name)?.lines().filter_map(|line| line.split_once("uses: ").map(|(_, action)| action)) {
             let (_, at) = action.split_once('@').with_context(|| format!("{name}: {action}"))?;
             let (hash, version) = at.split_once(" # v").with_context(|| format!("{name}: {action} has no version"))?;
             let hexadecimal = hash.chars().all(|digit| digit.is_ascii_hexdigit());
             ensure!(hash.len() == 40 && hexadecimal && !version.is_empty(), "{name}: {action}");
-            seen += 1;
+            count += 1;
         }
     }
-    ensure!(seen > 10, "{seen}");
+    ensure!(count > 10, "{count}");
     Ok(())
 }
 

@@ -33,10 +33,10 @@ fn files(folder: &Path, into: &mut BTreeSet<PathBuf>) -> Result<()> {
 
 #[test]
 fn every_file_belongs_to_a_kustomization() -> Result<()> {
-    let mut all = BTreeSet::new();
-    files(&deploy(), &mut all)?;
+    let mut yaml_files = BTreeSet::new();
+    files(&deploy(), &mut yaml_files)?;
     let (kustomizations, mut others): (BTreeSet<_>, BTreeSet<_>) =
-        all.into_iter().partition(|path| path.ends_with("kustomization.yaml"));
+        yaml_files.into_iter().partition(|path| path.ends_with("kustomization.yaml"));
     let mut reached = BTreeSet::new();
     for path in &kustomizations {
         let folder = path.parent().context("no folder")?;

@@ -17,20 +17,20 @@ fn texts(value: &Value) -> Vec<&str> {
 
 /// Returns the rights of a role, such as `read nodes` or `update leases nudge-hub`.
 fn rights(role: &Value) -> BTreeSet<String> {
-    let mut all = BTreeSet::<String>::new();
+    let mut all_rights = BTreeSet::<String>::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
         let names = texts(&rule["resourceNames"]);
         for verb in texts(&rule["verbs"]) {
             let verb = if ["get", "list", "watch"].contains(&verb) { "read" } else { verb };
             for resource in texts(&rule["resources"]) {
                 if names.is_empty() {
-                    all.insert(format!("{verb} {resource}"));
+                    all_rights.insert(format!("{verb} {resource}"));
                 }
-                all.extend(names.iter().map(|name| format!("{verb} {resource} {name}")));
+                all_rights.extend(names.iter().map(|name| format!("{verb} {resource} {name}")));
             }
         }
     }
-    all
+    all_rights
 }
 
 /// Returns the rights that the bindings of an installation give.
@@ -145,12 +145,12 @@ fn outside_of_its_namespaces_nudge_has_the_rights_that_the_page_names() -> Resul
     let Some(objects) = installed("overlays/current", &["sources", "analysis", "cluster-reads"])? else {
         return Ok(());
     };
-    let mut more = BTreeSet::<String>::new();
+    let mut extra_rights = BTreeSet::<String>::new();
     for (place, rights) in granted_rights(&objects)? {
         let before = expected.get(&place).with_context(|| format!("{place:?} has no rights without it"))?;
-        more.extend(rights.difference(before).cloned());
+        extra_rights.extend(rights.difference(before).cloned());
     }
-    assert_eq!(more, BTreeSet::from(CLUSTER_READS.map(|resource| format!("read {resource}"))));
+    assert_eq!(extra_rights, BTreeSet::from(CLUSTER_READS.map(|resource| format!("read {resource}"))));
     Ok(())
 }
 
@@ -171,12 +171,12 @@ fn two_roles_create_secrets_and_none_creates_leases_or_pods_or_changes_roles() -
         let Some(objects) = installed(resource, components)? else { return Ok(()) };
         for (title, role) in &objects {
             let Some(("Role" | "ClusterRole", name)) = title.split_once('/') else { continue };
-            let all = rights(role);
-            let never = all.iter().find(|right| is_for_nobody(right));
+            let role_rights = rights(role);
+            let never = role_rights.iter().find(|right| is_for_nobody(right));
             ensure!(never.is_none(), "{resource} {components:?}, {title}: {never:?}");
-            let creates = all.iter().any(|right| right.starts_with("create secrets"));
+            let creates = role_rights.iter().any(|right| right.starts_with("create secrets"));
             ensure!(!creates || creators.contains(&name), "{resource} {components:?}: {title} creates Secrets");
-            let mut of_webhooks = all.iter().filter(|right| right.contains("webhookconfigurations"));
+            let mut of_webhooks = role_rights.iter().filter(|right| right.contains("webhookconfigurations"));
             let its_own = of_webhooks.all(|right| right.ends_with(" nudge-injector") && name == "nudge-certs");
             ensure!(its_own, "{resource} {components:?}: {title} changes webhooks");
         }

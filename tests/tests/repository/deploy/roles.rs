@@ -162,8 +162,8 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
     for role in ["nudge-namespace", "nudge-secrets", "nudge-restart"] {
         bind(&space, role).await?;
     }
-    let of = |name: &str| format!("system:serviceaccount:{NAMESPACE}:{name}");
-    let (control, hub, certs) = (of(ACCOUNT), of(HUB_ACCOUNT), of(CERTS_ACCOUNT));
+    let account_user = |name: &str| format!("system:serviceaccount:{NAMESPACE}:{name}");
+    let (control, hub, certs) = (account_user(ACCOUNT), account_user(HUB_ACCOUNT), account_user(CERTS_ACCOUNT));
     let bound = async || is_allowed(&space, &hub, "patch", "/pods/status", None).await.ok()?.then_some(());
     eventually(WAIT_TIMEOUT, "the roles are bound", bound).await?;
     for (user, verb, what) in [

@@ -272,9 +272,9 @@ fn cycle(mut uses: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     }
     let mut cycle: Vec<String> = uses.keys().next().cloned().into_iter().collect();
     while let Some(next) = cycle.last().and_then(|last| uses[last].iter().find(|used| uses.contains_key(*used))) {
-        let known = cycle.iter().position(|name| name == next);
+        let position = cycle.iter().position(|name| name == next);
         cycle.push(next.clone());
-        if let Some(start) = known {
+        if let Some(start) = position {
             return cycle.split_off(start);
         }
     }

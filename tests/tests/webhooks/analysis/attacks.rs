@@ -110,10 +110,12 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
         return Ok(());
     };
     let scene = Scene::new(both, 2).await?;
-    let of = async |ip: IpAddr, nature| Hostile::start(ip, nature).await;
-    let (endless, slow) = (of(ip.into(), Nature::Endless).await?, of(ip.into(), Nature::Slow).await?);
-    let (other, loopback) = (of(ip.into(), Nature::Good).await?, of([127, 0, 0, 1].into(), Nature::Good).await?);
-    let elsewhere = of(ip.into(), Nature::Elsewhere(loopback.address)).await?;
+    let start_hostile = async |ip: IpAddr, nature| Hostile::start(ip, nature).await;
+    let (endless, slow) =
+        (start_hostile(ip.into(), Nature::Endless).await?, start_hostile(ip.into(), Nature::Slow).await?);
+    let (other, loopback) =
+        (start_hostile(ip.into(), Nature::Good).await?, start_hostile([127, 0, 0, 1].into(), Nature::Good).await?);
+    let elsewhere = start_hostile(ip.into(), Nature::Elsewhere(loopback.address)).await?;
     // A Secret for another host, and one that nobody lets the role read.
     scene.secret("foreign", "prometheus.example.com", &json!({"token": "hunter2"})).await?;
     scene.secret("closed", &ip.to_string(), &json!({"token": "hunter2"})).await?;
@@ -188,13 +190,13 @@ async fn stands_behind_a_service_of_the_system(scene: &Scene, server: &Hostile) 
         error(object, "system").is_ok_and(|error| error.contains("it belongs to the API server or to kube-system"))
     };
     scene.wait_for_measurement("it is refused", refused).await?;
-    let asked = server.count();
+    let request_count = server.count();
     let answers = |object: &RolloutAnalysis| {
         let query = object.status.as_ref().and_then(|status| status.queries.first());
         query.and_then(|query| query.answers.last()).map_or(0, |last| last.number)
     };
-    let known = answers(&scene.wait_for_measurement("it is there", |_| true).await?);
-    scene.wait_for_measurement("it is measured again", |object| answers(object) > known).await?;
-    ensure!(server.count() == asked, "nothing is sent there any more");
+    let first_answers = answers(&scene.wait_for_measurement("it is there", |_| true).await?);
+    scene.wait_for_measurement("it is measured again", |object| answers(object) > first_answers).await?;
+    ensure!(server.count() == request_count, "nothing is sent there any more");
     Ok(())
 }

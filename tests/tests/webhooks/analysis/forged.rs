@@ -26,8 +26,8 @@ async fn nobody_but_nudge_says_what_was_measured() -> Result<()> {
     });
     let object: RolloutAnalysis = serde_json::from_value(object)?;
     // An administrator of the cluster, whom no role refuses anything.
-    let own = space.api::<RolloutAnalysis>();
-    let message = denied(own.create(&PostParams::default(), &object).await)?;
+    let analyses = space.api::<RolloutAnalysis>();
+    let message = denied(analyses.create(&PostParams::default(), &object).await)?;
     ensure!(message.contains("only Nudge itself"), "{message}");
     // The controllers make it; a user who can write all of the namespace can't write its answers.
     let control = installation
@@ -40,10 +40,10 @@ async fn nobody_but_nudge_says_what_was_measured() -> Result<()> {
     let good = json!({"status": {"round": "a", "queries": [{"name": "errors", "answers": [
         {"number": 1, "answerTime": "2026-01-01T00:00:00Z", "target": "0", "control": "0"}]}]}});
     let merge = |patch: &Value| Patch::Merge(patch.clone());
-    let message = denied(own.patch_status("shop", &PatchParams::default(), &merge(&good)).await)?;
+    let message = denied(analyses.patch_status("shop", &PatchParams::default(), &merge(&good)).await)?;
     ensure!(message.contains(&format!("system:serviceaccount:{NAMESPACE}:{ANALYSIS_ACCOUNT}")), "{message}");
     let other = json!({"spec": {"round": "b"}});
-    denied(own.patch("shop", &PatchParams::default(), &merge(&other)).await)?;
+    denied(analyses.patch("shop", &PatchParams::default(), &merge(&other)).await)?;
     denied(of_control.patch_status("shop", &PatchParams::default(), &merge(&good)).await)?;
     // The role itself writes answers and nothing else.
     let token = installation.token(ANALYSIS_ACCOUNT).await?;

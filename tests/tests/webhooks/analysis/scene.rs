@@ -158,12 +158,12 @@ impl Scene {
     /// Returns what was measured in a step, once each of these queries was asked in it. A rehearsal may have answers
     /// before.
     pub(crate) async fn wait_for_answers(&self, names: &[&str]) -> Result<RolloutAnalysis> {
-        let all = |object: &RolloutAnalysis| {
+        let are_all_answered = |object: &RolloutAnalysis| {
             let round = &object.spec.round;
             let status = object.status.as_ref().filter(|status| status.round == *round && !is_rehearsal(round));
             names.iter().all(|name| status.is_some_and(|status| status.queries.iter().any(|query| query.name == *name)))
         };
-        self.wait_for_measurement("all are measured", all).await
+        self.wait_for_measurement("all are measured", are_all_answered).await
     }
 }
 

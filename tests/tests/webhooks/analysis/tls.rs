@@ -21,15 +21,15 @@ fn analysis(name: &str, address: &str, secret: Option<&str>) -> Value {
 #[tokio::test]
 async fn a_server_is_asked_if_its_certificate_is_good_and_holds_the_version_if_not() -> Result<()> {
     let Some(both) = shared().await? else { return Ok(()) };
-    let own = own_address()?.map(|ip| ip.to_string()).unwrap_or_default();
+    let own_ip = own_address()?.map(|ip| ip.to_string()).unwrap_or_default();
     let (right, wrong) = (Authority::new("right")?, Authority::new("wrong")?);
-    let Some(good) = Prometheus::behind_tls(&right.server(&[&own])?).await? else { return Ok(()) };
-    let expired = Prometheus::behind_tls(&right.expired_server(&[&own])?).await?.context("no server")?;
+    let Some(good) = Prometheus::behind_tls(&right.server(&[&own_ip])?).await? else { return Ok(()) };
+    let expired = Prometheus::behind_tls(&right.expired_server(&[&own_ip])?).await?.context("no server")?;
     let other = Prometheus::behind_tls(&right.server(&[OTHER_HOST])?).await?.context("no server")?;
     let scene = Scene::new(both, 2).await?;
     for (name, authority) in [("right", &right), ("wrong", &wrong)] {
         let data = json!({"ca.crt": authority.certificate(), "token": "hunter2"});
-        scene.secret(name, &own, &data).await?;
+        scene.secret(name, &own_ip, &data).await?;
         may_send(&scene.space, name).await?;
     }
     let analyses = [

@@ -61,8 +61,8 @@ async fn only_the_new_version_fails(scene: &Scene) -> Result<()> {
     ensure!(numbers[0].verdict == AnalysisVerdict::Bad && numbers[0].control.as_deref() == Some("0"), "{numbers:?}");
     // Nothing is asked any more.
     let gone = async || {
-        let found = scene.space.api::<nudge_api::RolloutAnalysis>().get_opt("shop").await.ok()?;
-        found.is_none().then_some(())
+        let object = scene.space.api::<nudge_api::RolloutAnalysis>().get_opt("shop").await.ok()?;
+        object.is_none().then_some(())
     };
     nudge_tests::eventually(crate::analysis::scene::WAIT_TIMEOUT, "the analysis is gone", gone).await
 }

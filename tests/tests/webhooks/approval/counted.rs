@@ -57,9 +57,9 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
     other["digest"] = json!(format!("sha256:{}", "0".repeat(48)));
     let other = bob.decide(other).await?;
     shop.approval_says(&other, "OtherContent").await?;
-    let own = shop.decide(&alice, "2", "Approve").await?;
+    let own_approval = shop.decide(&alice, "2", "Approve").await?;
     shop.wait_for_approval_message("; so far: alice has created a part of it").await?;
-    shop.approval_says(&own, "IsAuthor").await?;
+    shop.approval_says(&own_approval, "IsAuthor").await?;
     shop.decide(&dora, "2", "Approve").await?;
     shop.wait_for_approval_message("dora has asked for it").await?;
     allow(&shop.space, "eve", user("eve")).await?;
@@ -160,11 +160,11 @@ async fn the_first_version_waits_and_one_that_is_made_anew_is_approved_anew() ->
     let before = shop.decision("2", "Approve").await?;
     shop.decide(&bob, "2", "Approve").await?;
     // The name comes back with other content once its config has forgotten it: a config of the same name is made anew.
-    let all = DeleteParams::default();
+    let delete_params = DeleteParams::default();
     let force = json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}});
     let configs = shop.space.api::<nudge_api::VersionedConfig>();
     configs.patch("shop", &PatchParams::default(), &Patch::Merge(force)).await?;
-    configs.delete("shop", &all).await?;
+    configs.delete("shop", &delete_params).await?;
     let gone = async || shop.space.api::<ConfigMap>().get_opt("shop-2").await.ok()?.is_none().then_some(());
     nudge_tests::eventually(WAIT_TIMEOUT, "its versions are gone", gone).await?;
     let spec = json!({"rollout": {"approval": {}}});
@@ -210,8 +210,8 @@ async fn who_set_a_source_approves_no_version_that_it_makes() -> Result<()> {
     bob.api::<ConfigSource>().patch("shop", &PatchParams::default(), &suspend).await?;
     dora.change(json!({"version": version})).await?;
     shop.wait_for_approval_message("has 0 of 1 approval that it needs").await?;
-    let own = shop.decide(&alice, &version, "Approve").await?;
-    shop.approval_says(&own, "IsAuthor").await?;
+    let own_approval = shop.decide(&alice, &version, "Approve").await?;
+    shop.approval_says(&own_approval, "IsAuthor").await?;
     let counted = shop.decide(&bob, &version, "Approve").await?;
     shop.wait_until_current(&version).await?;
     shop.approval_says(&counted, "Counted").await

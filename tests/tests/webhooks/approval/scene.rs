@@ -37,13 +37,13 @@ impl Shop {
 
     pub(crate) async fn with(installation: &Installation<'_>, approval: Value, rollout: Value) -> Result<Self> {
         let shop = Self { space: installation.enabled("approval").await? };
-        let all = json!([
+        let rules = json!([
             {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs", "versionapprovals"],
              "verbs": ["get", "list", "create", "update", "patch", "delete"]},
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}
         ]);
         let space = &shop.space;
-        space.create_object::<Role>(json!({"metadata": {"name": "devs"}, "rules": all})).await?;
+        space.create_object::<Role>(json!({"metadata": {"name": "devs"}, "rules": rules})).await?;
         let binding = json!({
             "metadata": {"name": "devs"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "devs"},
             "subjects": [group("devs"), group(&format!("system:serviceaccounts:{}", space.name))],

@@ -58,8 +58,8 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
     credentials(&space, "deploy", &ip, &token(TOKEN)).await?;
     let git = json!({"url": server.url("token/shop"), "ref": {"branch": "main"}, "path": "config/prod", "ca": server.ca(),
         "secretRef": {"name": "deploy"}});
-    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10, "exclude": ["*.md"]});
-    source(&space, "shop", &json!({"git": git}), &more).await?;
+    let extra_spec = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10, "exclude": ["*.md"]});
+    source(&space, "shop", &json!({"git": git}), &extra_spec).await?;
     let first = wait_until_current(&space, "shop", None).await?;
     ensure!(data(&space, &first).await? == json!({"a.conf": "one\n", "db.pool": "10\n"}));
     let origin = origin::<ConfigMap>(&space, "shop", &first).await?;
@@ -135,11 +135,11 @@ async fn a_repository_beyond_the_bound_is_refused_and_others_go_on() -> Result<(
     }
     large.write("config/prod/large", random)?;
     large.commit("large")?;
-    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
+    let extra_spec = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
     for name in ["large", "small"] {
         let url = server.url(&format!("open/{name}"));
         let git = json!({"git": {"url": url, "path": "config/prod", "ca": server.ca()}});
-        source(&space, name, &git, &more).await?;
+        source(&space, name, &git, &extra_spec).await?;
     }
     let says = format!("takes more than {MAX_MIRROR_BYTES} bytes on disk");
     let refused = until(&space, "large", &says, |status| condition(status, "Fetched").2.contains(&says)).await?;
@@ -168,7 +168,7 @@ async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
     space.grant("eve", rules, user("eve")).await?;
     let client = installation.cluster.client(&installation.cluster.user("eve", &[])).await?;
     let sources = Api::<ConfigSource>::namespaced(client, &space.name);
-    let of = |name: &str, from: Value| {
+    let source_with = |name: &str, from: Value| {
         let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name}, "spec": {"from": from}});
         serde_json::from_value::<ConfigSource>(object)
     };
@@ -178,12 +178,16 @@ async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
         json!({"git": {"url": "https://git.example.com/a", "secretRef": secret}}),
         json!({"oci": {"url": "oci://registry.example.com/a", "tag": "1", "secretRef": secret}}),
     ] {
-        let message =
-            sources.create(&parameters, &of("shop", from)?).await.err().context("a Secret was lent")?.to_string();
+        let message = sources
+            .create(&parameters, &source_with("shop", from)?)
+            .await
+            .err()
+            .context("a Secret was lent")?
+            .to_string();
         ensure!(message.contains("the right to get Secret deploy"), "{message}");
     }
     // Without the Secret it is theirs to make, and may not be given one later.
-    let open = of("open", json!({"git": {"url": "https://git.example.com/a"}}))?;
+    let open = source_with("open", json!({"git": {"url": "https://git.example.com/a"}}))?;
     let result =
         nudge_tests::eventually(crate::config_sources::scene::WAIT_TIMEOUT, "eve may create a source", async || {
             sources.create(&parameters, &open).await.ok()
@@ -200,7 +204,7 @@ async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
         "--upload-pack=a",
         "ext::sh -c a",
     ] {
-        let result = sources.create(&parameters, &of("bad", json!({"git": {"url": url}}))?).await;
+        let result = sources.create(&parameters, &source_with("bad", json!({"git": {"url": url}}))?).await;
         let text = result.err().with_context(|| format!("{url} was taken"))?.to_string();
         ensure!(text.contains("spec.from.git.url"), "{text}");
     }

@@ -19,11 +19,17 @@ async fn by_default_a_change_becomes_the_current_version() -> Result<()> {
     source(&space, "shop", &json!({"configMap": {"name": "shop-live"}}), &json!({})).await?;
     let first = wait_until_current(&space, "shop", None).await?;
     ensure!(first.starts_with("src-"), "{first}");
-    let made = versions(&space, "shop").await?;
-    ensure!(made.len() == 1 && made[0].name_any() == format!("shop-{first}"), "{made:?}");
-    ensure!(made[0].immutable == Some(true) && made[0].owner_references().is_empty(), "{made:?}");
-    ensure!(made[0].data.as_ref().context("no data")?["key"] == "one", "{made:?}");
-    ensure!(made[0].labels()["nudge.dev/prune"] == "3", "{made:?}");
+    let created_versions = versions(&space, "shop").await?;
+    ensure!(
+        created_versions.len() == 1 && created_versions[0].name_any() == format!("shop-{first}"),
+        "{created_versions:?}"
+    );
+    ensure!(
+        created_versions[0].immutable == Some(true) && created_versions[0].owner_references().is_empty(),
+        "{created_versions:?}"
+    );
+    ensure!(created_versions[0].data.as_ref().context("no data")?["key"] == "one", "{created_versions:?}");
+    ensure!(created_versions[0].labels()["nudge.dev/prune"] == "3", "{created_versions:?}");
     // The next one comes a minute after the last, and metadata is no change.
     let patch = json!({"metadata": {"labels": {"team": "a"}}});
     space.api::<ConfigMap>().patch("shop-live", &PatchParams::default(), &Patch::Merge(&patch)).await?;
@@ -44,14 +50,14 @@ async fn keys_are_chosen_and_the_published_config_map_follows() -> Result<()> {
     nudge_tests::cluster::sources::may_read(&space, "configmaps", "live").await?;
     let data = json!({"app.yaml": "a", "app.bak": "b", "other": "c"});
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "live"}, "data": data})).await?;
-    let more = json!({
+    let extra_spec = json!({
         "configName": "web", "include": ["app.*"], "exclude": ["*.bak"], "prefix": "web.", "debounceSeconds": 0
     });
-    source(&space, "any", &json!({"configMap": {"name": "live"}}), &more).await?;
+    source(&space, "any", &json!({"configMap": {"name": "live"}}), &extra_spec).await?;
     wait_until_current(&space, "any", None).await?;
     let configs = space.api::<VersionedConfig>();
-    let made = configs.get("web").await?;
-    ensure!(made.spec.objects.is_empty(), "{made:?}");
+    let config_object = configs.get("web").await?;
+    ensure!(config_object.spec.objects.is_empty(), "{config_object:?}");
     let objects = Patch::Merge(json!({"spec": {"objects": ["ConfigMap"]}}));
     configs.patch("web", &PatchParams::default(), &objects).await?;
     config_until(&space, "web", "it is published", |_, status| status.published_version.is_some()).await?;
@@ -68,9 +74,9 @@ async fn a_secret_becomes_versions_that_say_nothing_of_its_values() -> Result<()
     create_quick_source(&space, "tls", &json!({"secret": {"name": "tls-live"}})).await?;
     let first = wait_until_current(&space, "tls", None).await?;
     let secrets = space.api::<Secret>();
-    let made = secrets.get(&format!("tls-{first}")).await?;
-    ensure!(made.type_.as_deref() == Some("kubernetes.io/tls") && made.immutable == Some(true));
-    ensure!(made.data.as_ref().context("no data")?["tls.key"].0 == b"hunter2");
+    let copied_secret = secrets.get(&format!("tls-{first}")).await?;
+    ensure!(copied_secret.type_.as_deref() == Some("kubernetes.io/tls") && copied_secret.immutable == Some(true));
+    ensure!(copied_secret.data.as_ref().context("no data")?["tls.key"].0 == b"hunter2");
     let patch = json!({"stringData": {"tls.key": "hunter3"}});
     secrets.patch("tls-live", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     let second = wait_until_current(&space, "tls", Some(&first)).await?;
@@ -92,8 +98,8 @@ async fn a_secret_becomes_versions_that_say_nothing_of_its_values() -> Result<()
 async fn by_hand_versions_are_made_and_somebody_chooses() -> Result<()> {
     let Some(space) = enabled("manual", false).await? else { return Ok(()) };
     live(&space, "live", "one").await?;
-    let more = json!({"activate": "Manual", "debounceSeconds": 0, "minPeriodSeconds": 0});
-    source(&space, "shop", &json!({"configMap": {"name": "live"}}), &more).await?;
+    let extra_spec = json!({"activate": "Manual", "debounceSeconds": 0, "minPeriodSeconds": 0});
+    source(&space, "shop", &json!({"configMap": {"name": "live"}}), &extra_spec).await?;
     // The first version of a config is current without anybody's choice.
     let first = until(&space, "shop", "it is made", is("Made")).await?.version.context("no version")?;
     config_until(&space, "shop", "it is current", |_, status| status.current_version.as_ref() == Some(&first)).await?;

@@ -60,8 +60,8 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
     credentials(&space, "pull", &ip.to_string(), &pull(PASSWORD)).await?;
     let url = format!("oci://{}/team/shop", registry.host());
     let oci = json!({"url": url, "semver": "1.x", "ca": registry.ca(), "secretRef": {"name": "pull"}});
-    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
-    source(&space, "shop", &json!({"oci": oci}), &more).await?;
+    let extra_spec = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
+    source(&space, "shop", &json!({"oci": oci}), &extra_spec).await?;
     let first = wait_until_current(&space, "shop", None).await?;
     let data = async |version: &str| {
         let map = space.api::<ConfigMap>().get(&format!("shop-{version}")).await?;

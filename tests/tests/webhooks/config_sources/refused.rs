@@ -81,8 +81,8 @@ async fn what_nudge_makes_is_no_source() -> Result<()> {
     ensure!(condition(&refused, "Ready").2.contains("is an object of a version"), "{refused:?}");
     // What may be published, by the name of a config.
     for (source, map) in [("shop2", "shop"), ("web", "web")] {
-        let made = create_quick_source(&space, source, &json!({"configMap": {"name": map}})).await;
-        let error = made.err().context("it is not refused")?.to_string();
+        let result = create_quick_source(&space, source, &json!({"configMap": {"name": map}})).await;
+        let error = result.err().context("it is not refused")?.to_string();
         ensure!(error.contains(&format!("ConfigMap {map} is what Nudge publishes")), "{error}");
     }
     // And by its label, where the config came later.
@@ -176,8 +176,8 @@ async fn a_source_lends_no_right_that_its_maker_lacks() -> Result<()> {
     }
     // A user who has all of them may, and one who changes it needs them, too.
     let configs = [rule("versionedconfigs", &["create"], &[]), rule("versionedconfigs", &["patch"], &["shop"])];
-    let all = json!([makes, publishes, reads, rule("secrets", &["create", "delete"], &[]), configs[0], configs[1]]);
-    sources_of(&space, "able", all).await?.create(&PostParams::default(), &source("secret")?).await?;
+    let rules = json!([makes, publishes, reads, rule("secrets", &["create", "delete"], &[]), configs[0], configs[1]]);
+    sources_of(&space, "able", rules).await?.create(&PostParams::default(), &source("secret")?).await?;
     let changer = sources_of(&space, "changer", json!([makes])).await?;
     let patch = Patch::Merge(json!({"spec": {"from": {"secret": {"name": "another"}}}}));
     let error = changer.patch("shop", &PatchParams::default(), &patch).await.err().context("it is not refused")?;

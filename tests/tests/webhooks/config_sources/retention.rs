@@ -17,18 +17,18 @@ async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
     let Some(space) = enabled("retention", true).await? else { return Ok(()) };
     let data = |pin: &str| json!({"pin": pin});
     live_secret(&space, "live", "Opaque", data("1")).await?;
-    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "historyLimit": 5});
-    source(&space, "shop", &json!({"secret": {"name": "live"}}), &more).await?;
-    let mut all = vec![wait_until_current(&space, "shop", None).await?];
+    let extra_spec = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "historyLimit": 5});
+    source(&space, "shop", &json!({"secret": {"name": "live"}}), &extra_spec).await?;
+    let mut all_versions = vec![wait_until_current(&space, "shop", None).await?];
     let secrets = space.api::<Secret>();
     for pin in ["2", "3", "4"] {
         let patch = Patch::Merge(json!({"stringData": data(pin)}));
         secrets.patch("live", &PatchParams::default(), &patch).await?;
-        all.push(wait_until_current(&space, "shop", all.last().map(String::as_str)).await?);
+        all_versions.push(wait_until_current(&space, "shop", all_versions.last().map(String::as_str)).await?);
     }
     let versions = async || -> Result<Vec<String>> {
-        let made = secrets.list_metadata(&ListParams::default().labels("nudge.dev/config=shop")).await?;
-        Ok(made.iter().map(|part| part.labels()["nudge.dev/version"].clone()).collect())
+        let sealed_secrets = secrets.list_metadata(&ListParams::default().labels("nudge.dev/config=shop")).await?;
+        Ok(sealed_secrets.iter().map(|part| part.labels()["nudge.dev/version"].clone()).collect())
     };
     let annotation = async || -> Result<Option<String>> {
         let config = space.api::<VersionedConfig>().get("shop").await?;
@@ -37,25 +37,25 @@ async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
     secrets.delete("live", &DeleteParams::default()).await?;
     // By default they stay for a day.
     let gone = until(&space, "shop", "it is gone", is("SourceGone")).await?;
-    ensure!(gone.gone_time.is_some() && gone.version.as_ref() == all.last(), "{gone:?}");
+    ensure!(gone.gone_time.is_some() && gone.version.as_ref() == all_versions.last(), "{gone:?}");
     ensure!(annotation().await?.is_none() && versions().await?.len() == 4);
     patched(&space, "shop", &json!({"spec": {"secretRetentionSeconds": 1}})).await?;
     // The current and the previous one stay.
     let few = async || {
         let versions = versions().await.ok()?;
-        (versions.len() == 2 && all[2..].iter().all(|version| versions.contains(version))).then_some(())
+        (versions.len() == 2 && all_versions[2..].iter().all(|version| versions.contains(version))).then_some(())
     };
     if let Err(error) = eventually(WAIT_TIMEOUT, "older ones are deleted", few).await {
         let config = space.api::<VersionedConfig>().get("shop").await?;
-        return Err(error.context(format!("of {all:?} {:?} are left: {config:?}", versions().await?)));
+        return Err(error.context(format!("of {all_versions:?} {:?} are left: {config:?}", versions().await?)));
     }
     let notice = annotation().await?.context("nothing is said")?;
-    ensure!(notice.ends_with(&all[3]), "{notice}");
+    ensure!(notice.ends_with(&all_versions[3]), "{notice}");
     let again: Value = json!({"metadata": {"name": "live"}, "stringData": data("5")});
     space.create_object::<Secret>(again).await?;
-    let next = wait_until_current(&space, "shop", all.last().map(String::as_str)).await?;
+    let next = wait_until_current(&space, "shop", all_versions.last().map(String::as_str)).await?;
     eventually(WAIT_TIMEOUT, "nothing goes", async || annotation().await.ok()?.is_none().then_some(())).await?;
     let status = until(&space, "shop", "it is back", |status| status.gone_time.is_none()).await?;
-    ensure!(status.version.context("no version")? == next && !all.contains(&next));
+    ensure!(status.version.context("no version")? == next && !all_versions.contains(&next));
     Ok(())
 }

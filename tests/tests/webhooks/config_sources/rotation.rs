@@ -22,8 +22,8 @@ async fn an_object_that_never_stays_becomes_few_versions() -> Result<()> {
     let Some(space) = enabled("flood", false).await? else { return Ok(()) };
     live(&space, "live", "0").await?;
     // It is never quiet for this long: a version comes after ten times that.
-    let more = json!({"debounceSeconds": 1, "minPeriodSeconds": 0, "historyLimit": 40});
-    source(&space, "shop", &json!({"configMap": {"name": "live"}}), &more).await?;
+    let extra_spec = json!({"debounceSeconds": 1, "minPeriodSeconds": 0, "historyLimit": 40});
+    source(&space, "shop", &json!({"configMap": {"name": "live"}}), &extra_spec).await?;
     let first = wait_until_current(&space, "shop", None).await?;
     let seconds = variable("NUDGE_FLOOD_SECONDS", 12);
     let (began, mut ticks) = (Instant::now(), interval(Duration::from_millis(100)));
@@ -47,12 +47,15 @@ async fn an_object_that_never_stays_becomes_few_versions() -> Result<()> {
     let last_is_current =
         |_: &VersionedConfig, status: &VersionedConfigStatus| status.current_version.as_ref() == Some(&last);
     config_until(&space, "shop", "the last content is current", last_is_current).await?;
-    let made = versions(&space, "shop").await?.len();
+    let version_count = versions(&space, "shop").await?.len();
     let elapsed = began.elapsed();
-    eprintln!("{written} changes in {elapsed:?}: {made} versions");
+    eprintln!("{written} changes in {elapsed:?}: {version_count} versions");
     // At most one for each quiet period and for each ten of them, and the first.
     let most = elapsed.as_secs() + 2;
-    ensure!((2..=most).contains(&(made as u64)) && (made as u64) < written / 2, "{made} of {written}");
+    ensure!(
+        (2..=most).contains(&(version_count as u64)) && (version_count as u64) < written / 2,
+        "{version_count} of {written}"
+    );
     ensure!(writes < 10, "{writes} managers");
     Ok(())
 }
@@ -62,8 +65,8 @@ async fn an_object_that_never_stays_becomes_few_versions() -> Result<()> {
 async fn objects_and_status_stay_bounded_over_many_rotations() -> Result<()> {
     let Some(space) = enabled("rotation", false).await? else { return Ok(()) };
     live(&space, "live", "0").await?;
-    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0});
-    source(&space, "shop", &json!({"configMap": {"name": "live"}}), &more).await?;
+    let extra_spec = json!({"debounceSeconds": 0, "minPeriodSeconds": 0});
+    source(&space, "shop", &json!({"configMap": {"name": "live"}}), &extra_spec).await?;
     let mut last = wait_until_current(&space, "shop", None).await?;
     let (mut sizes, mut objects) = (Vec::new(), 0);
     for number in 1..=variable("NUDGE_ROTATIONS", 25) {
@@ -71,8 +74,8 @@ async fn objects_and_status_stay_bounded_over_many_rotations() -> Result<()> {
         last = wait_until_current(&space, "shop", Some(&last)).await?;
         objects = objects.max(versions(&space, "shop").await?.len());
         let config = space.api::<VersionedConfig>().get("shop").await?;
-        let own = space.api::<ConfigSource>().get("shop").await?;
-        sizes.push((serde_json::to_string(&config)?.len(), serde_json::to_string(&own)?.len()));
+        let source_object = space.api::<ConfigSource>().get("shop").await?;
+        sizes.push((serde_json::to_string(&config)?.len(), serde_json::to_string(&source_object)?.len()));
     }
     // The current and the previous one, three more, and those that are being deleted.
     config_until(&space, "shop", "older ones are gone", |_, status| status.versions.len() <= 5).await?;

@@ -53,9 +53,9 @@ pub(crate) async fn nowhere_logged(credentials: &[&str]) -> Result<()> {
     let (installation, control) = Installation::shared_with_webhooks().await?.context("no control plane")?;
     let logs = [sources(installation).await?.log(), control.log()];
     ensure!(logs.iter().all(|log| !log.is_empty()), "a log is empty");
-    let found = credentials.iter().filter(|credential| logs.iter().any(|log| log.contains(**credential)));
-    let found: Vec<_> = found.map(|one| one.len()).collect();
-    ensure!(found.is_empty(), "credentials of these lengths are in a log: {found:?}");
+    let leaked = credentials.iter().filter(|credential| logs.iter().any(|log| log.contains(**credential)));
+    let leaked: Vec<_> = leaked.map(|one| one.len()).collect();
+    ensure!(leaked.is_empty(), "credentials of these lengths are in a log: {leaked:?}");
     Ok(())
 }
 
@@ -169,15 +169,15 @@ where
     K::DynamicType: Default,
 {
     let labels = format!("nudge.dev/config={config},nudge.dev/version={version}");
-    let found = space.api::<K>().list_metadata(&ListParams::default().labels(&labels)).await?.items;
+    let objects = space.api::<K>().list_metadata(&ListParams::default().labels(&labels)).await?.items;
     let read = |meta: PartialObjectMeta<K>| Origin::read(meta.annotations().get("nudge.dev/origin")?);
-    found.into_iter().find_map(read).context("no origin")
+    objects.into_iter().find_map(read).context("no origin")
 }
 
 /// Returns names of the ConfigMaps that are versions of a config.
 pub(crate) async fn versions(space: &Space, config: &str) -> Result<Vec<ConfigMap>> {
-    let all = ListParams::default().labels(&format!("nudge.dev/config={config}"));
-    let mut maps = space.api::<ConfigMap>().list(&all).await?.items;
+    let list_params = ListParams::default().labels(&format!("nudge.dev/config={config}"));
+    let mut maps = space.api::<ConfigMap>().list(&list_params).await?.items;
     maps.sort_by_key(ResourceExt::name_any);
     Ok(maps)
 }

@@ -89,12 +89,12 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
     put()?;
     let vault = from(&bao, "shop", "shop", &json!({"path": "shop"}));
 
-    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
+    let extra_spec = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
     let mut first = Vec::new();
     for (name, from) in NAMES.into_iter().zip([&git, &oci, &vault]) {
         let config = json!({"metadata": {"name": name}, "spec": {"rollout": at_once()}});
         space.create_object::<VersionedConfig>(config).await?;
-        source(&space, name, from, &more).await?;
+        source(&space, name, from, &extra_spec).await?;
         first.push(wait_until_current(&space, name, None).await?);
     }
     // One that is suspended asks nobody.
@@ -145,8 +145,9 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
         *writes.entry((source.name_any(), condition(&status, "Fetched").2)).or_insert(0) += 1;
     }
     // A question that was under way when its server ended may have had another answer.
-    let of = |name: &str| writes.iter().filter(|((source, _), _)| source == name).map(|(_, count)| count).sum::<i32>();
-    ensure!(NAMES.iter().all(|name| (1..=2).contains(&of(name))), "{writes:?}");
+    let writes_of =
+        |name: &str| writes.iter().filter(|((source, _), _)| source == name).map(|(_, count)| count).sum::<i32>();
+    ensure!(NAMES.iter().all(|name| (1..=2).contains(&writes_of(name))), "{writes:?}");
     for name in NAMES {
         let status = until(&space, name, "it says so", is("FetchFailed")).await?;
         ensure!(condition(&status, "Fetched").2.ends_with("the last version stays as it is"), "{status:?}");

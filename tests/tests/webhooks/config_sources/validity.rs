@@ -69,12 +69,12 @@ async fn a_secret_that_breaks_a_rule_becomes_no_version_and_its_value_is_not_sho
     let message = refusal_message(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
     ensure!(message.contains("key pin"), "{message}");
     let secrets = space.api::<Secret>();
-    let made = ListParams::default().labels("nudge.dev/config=shop");
-    ensure!(secrets.list_metadata(&made).await?.items.is_empty());
+    let list_params = ListParams::default().labels("nudge.dev/config=shop");
+    ensure!(secrets.list_metadata(&list_params).await?.items.is_empty());
     let corrected = json!({"stringData": {"pin": "1234"}});
     secrets.patch("live", &PatchParams::default(), &Patch::Merge(&corrected)).await?;
     wait_until_current(&space, "shop", None).await?;
-    ensure!(secrets.list_metadata(&made).await?.items.len() == 1);
+    ensure!(secrets.list_metadata(&list_params).await?.items.len() == 1);
     Ok(())
 }
 
@@ -113,16 +113,16 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
         let maps = versions(&space, "shop").await?;
         Ok(maps.iter().filter(|map| map.labels()["nudge.dev/version"] == version).map(ResourceExt::uid).collect())
     };
-    let made = parts(&version).await?;
-    ensure!(made.len() == 2, "{made:?}");
+    let created_parts = parts(&version).await?;
+    ensure!(created_parts.len() == 2, "{created_parts:?}");
     // Another one, after which the older one is deleted. What is there is not made again, whatever else the source is asked for.
     let fourth = becomes("hunter4").await?.version.context("nothing is made")?;
     eventually(WAIT_TIMEOUT, "the older one is deleted", async || parts(&version).await.ok()?.is_empty().then_some(()))
         .await?;
-    let made = parts(&fourth).await?;
+    let created_parts = parts(&fourth).await?;
     patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": "1"}}})).await?;
     until(&space, "shop", "it was looked at again", |status| status.synced.as_deref() == Some("1")).await?;
-    ensure!(made.len() == 2 && parts(&fourth).await? == made, "{made:?}");
+    ensure!(created_parts.len() == 2 && parts(&fourth).await? == created_parts, "{created_parts:?}");
     let config = space.api::<VersionedConfig>().get("shop").await?;
     ensure!(config.spec.version.as_ref() == Some(&first) && config.status.context("no status")?.invalid.len() == 1);
     // It is corrected.

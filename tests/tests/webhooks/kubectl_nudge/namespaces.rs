@@ -97,14 +97,17 @@ async fn a_namespace_is_enabled_and_existing_config_maps_get_versions() -> Resul
     let taken = run_successfully(installation, &space, &["baseline", "one"]).await?;
     assert_eq!(taken, "configmap/one is version 1.0.0 of config one\n");
     becomes_current(&space, "one", "1.0.0").await?;
-    let made = space.api::<VersionedConfig>().get("one").await?;
-    assert_eq!(made.spec.objects, [PartKind::ConfigMap], "its readers get the next version");
+    let config_object = space.api::<VersionedConfig>().get("one").await?;
+    assert_eq!(config_object.spec.objects, [PartKind::ConfigMap], "its readers get the next version");
     let refused = run_failing(installation, &space, &["baseline", "fixed"]).await?;
     assert!(refused.contains("ConfigMap fixed can't become a version: it is immutable"), "{refused}");
-    let all = run_successfully(installation, &space, &["baseline", "--all"]).await?;
-    assert!(all.contains("configmap/fixed left alone: it is immutable\n"), "{all}");
-    assert!(all.contains("configmap/two is version 1.0.0 of config two\n"), "{all}");
-    assert!(all.contains("configmap/one left alone: ") && !all.contains("configmap/one is version"), "{all}");
+    let baseline_output = run_successfully(installation, &space, &["baseline", "--all"]).await?;
+    assert!(baseline_output.contains("configmap/fixed left alone: it is immutable\n"), "{baseline_output}");
+    assert!(baseline_output.contains("configmap/two is version 1.0.0 of config two\n"), "{baseline_output}");
+    assert!(
+        baseline_output.contains("configmap/one left alone: ") && !baseline_output.contains("configmap/one is version"),
+        "{baseline_output}"
+    );
     becomes_current(&space, "two", "1.0.0").await?;
     let names = run_successfully(installation, &space, &["status", "-o", "name"]).await?;
     assert_eq!(names, "versionedconfig.nudge.dev/one\nversionedconfig.nudge.dev/two\n");

@@ -23,11 +23,11 @@ async fn a_version_is_created_used_compared_rolled_back_and_deleted() -> Result<
     std::fs::write(folder.path().join("game.properties"), "lives=3\nspeed=1\n")?;
     let from = format!("--from-file={}", folder.path().display());
 
-    let made =
+    let create_output =
         run_successfully(installation, &space, &["create", "game", "1.0.0", &from, "--from-literal=greeting=hello"])
             .await?;
     assert_eq!(
-        made,
+        create_output,
         "configmap/game-1.0.0 created\nconfig game created; 1.0.0 becomes current, because it is the first version\n"
     );
     becomes_current(&space, "game", "1.0.0").await?;
@@ -35,8 +35,8 @@ async fn a_version_is_created_used_compared_rolled_back_and_deleted() -> Result<
 
     std::fs::write(folder.path().join("game.properties"), "lives=5\nspeed=1\n")?;
     let secret = "--secret-from-literal=pin=hidden-4711";
-    let made = run_successfully(installation, &space, &["create", "game", "1.0.1", &from, secret]).await?;
-    assert_eq!(made, "configmap/game-1.0.1-1 created\nsecret/game-1.0.1-2 created\n");
+    let create_output = run_successfully(installation, &space, &["create", "game", "1.0.1", &from, secret]).await?;
+    assert_eq!(create_output, "configmap/game-1.0.1-1 created\nsecret/game-1.0.1-2 created\n");
     let again = run_failing(installation, &space, &["create", "game", "1.0.1", &from]).await?;
     assert!(again.contains("version 1.0.1 of config game already exists"), "{again}");
     let missing = run_failing(installation, &space, &["use", "game", "7", "--wait"]).await?;
@@ -155,21 +155,24 @@ async fn all_objects_of_a_version_are_created_or_none() -> Result<()> {
     assert!(space.api::<ConfigMap>().list(&selector).await?.items.is_empty());
     assert!(space.api::<VersionedConfig>().get_opt("big").await?.is_none());
 
-    let made = run_successfully(installation, &space, &["create", "big", "1", &from]).await?;
+    let create_output = run_successfully(installation, &space, &["create", "big", "1", &from]).await?;
     assert!(
-        made.starts_with("configmap/big-1-1 created\nconfigmap/big-1-2 created\nconfigmap/big-1-3 created\n"),
-        "{made}"
+        create_output.starts_with("configmap/big-1-1 created\nconfigmap/big-1-2 created\nconfigmap/big-1-3 created\n"),
+        "{create_output}"
     );
     becomes_current(&space, "big", "1").await?;
 
     // Two versions whose names give the same DNS name, and a name that another object has.
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "big-2"}, "data": {}})).await?;
     for version in ["Blue", "blue", "2"] {
-        let made =
+        let create_output =
             run_successfully(installation, &space, &["create", "big", version, "--from-literal=a=b", "-o", "name"])
                 .await?;
         let stem = format!("configmap/big-{}", version.to_lowercase());
-        assert!(made.starts_with(&stem) && (made.trim() == stem) == (version == "blue"), "{made}");
+        assert!(
+            create_output.starts_with(&stem) && (create_output.trim() == stem) == (version == "blue"),
+            "{create_output}"
+        );
         let sealed = |status: &VersionedConfigStatus| status.version(version).is_some();
         status(&space, "big", "it is sealed", sealed).await?;
     }

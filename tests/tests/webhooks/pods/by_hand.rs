@@ -12,8 +12,9 @@ use crate::pods::injecting_cluster::{InjectingCluster, create, opted_in, refusal
 /// Returns the agent's container in the list where this server has it.
 fn agent(pod: &Pod) -> Result<Value> {
     let spec = serde_json::to_value(&pod.spec)?;
-    let all = ["initContainers", "containers"].map(|list| spec[list].as_array().cloned().unwrap_or_default()).concat();
-    let mut agents = all.into_iter().filter(|container| container["name"] == AGENT_CONTAINER);
+    let containers =
+        ["initContainers", "containers"].map(|list| spec[list].as_array().cloned().unwrap_or_default()).concat();
+    let mut agents = containers.into_iter().filter(|container| container["name"] == AGENT_CONTAINER);
     let agent = agents.next().context("no agent")?;
     ensure!(agents.next().is_none(), "there are two agents");
     Ok(agent)
@@ -26,14 +27,14 @@ async fn an_agent_that_claims_to_be_injected_becomes_as_the_injector_makes_it() 
     let space = injecting.space("claimed").await?;
     let injected = create(&space, &opted_in("injected")).await?;
     let version = injected.labels().get("nudge.dev/agent").context("no label")?;
-    let own = json!({
+    let agent_container = json!({
         "name": AGENT_CONTAINER, "image": "mine", "command": ["/nudge-agent"], "args": ["run"],
         "env": [{"name": env::CONFIGS, "value": "shop,other"}, {"name": env::HUB, "value": "https://mine"},
                 {"name": env::HUB_CA, "value": "mine"}],
         "securityContext": {"runAsUser": 0, "capabilities": {"add": ["SYS_PTRACE"]}, "allowPrivilegeEscalation": true},
     });
     let mut claimed = opted_in("claimed");
-    claimed["spec"]["containers"].as_array_mut().context("no containers")?.push(own);
+    claimed["spec"]["containers"].as_array_mut().context("no containers")?.push(agent_container);
     // Without the label it has the name of a copy, with it that of an injected pod.
     for label in [None, Some(version)] {
         let mut claimed = claimed.clone();
@@ -75,8 +76,10 @@ async fn an_ephemeral_container_is_not_injected_and_may_mount_the_pods_volumes()
     // The audit log names the webhooks that were asked.
     for (sub_resource, expected) in [(Value::Null, true), (json!("ephemeralcontainers"), false)] {
         let event = injecting.cluster.audited("the request is in the audit log", &space.name, |event| {
-            let of = &event["objectRef"];
-            of["namespace"] == *space.name && of["name"] == "web" && of["subresource"] == sub_resource
+            let object_ref = &event["objectRef"];
+            object_ref["namespace"] == *space.name
+                && object_ref["name"] == "web"
+                && object_ref["subresource"] == sub_resource
         });
         let event = event.await?;
         ensure!(event["annotations"].to_string().contains("pods.nudge.dev") == expected, "{event:#}");

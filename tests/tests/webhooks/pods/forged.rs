@@ -196,12 +196,12 @@ async fn a_made_up_pod_learns_names_and_no_value() -> Result<()> {
     let (here, there) = review_pod("", &["base", "plain"], "any").await?;
     ensure!(here.allowed && !there.allowed, "{here:?} {there:?}");
     let shop = review_pod("shop", &[], "any").await?.0;
-    let more = [
+    let forged_reviews = [
         "/metadata/annotations/nudge.dev~1warnings",
         "ConfigMaps that are not configs, and do not become configs by themselves: plain",
         "base",
     ];
-    assert_eq!(here.more_than(&shop), more);
+    assert_eq!(here.more_than(&shop), forged_reviews);
     Ok(())
 }
 
@@ -222,8 +222,8 @@ async fn made_up_pods_of_one_address_use_up_only_its_own_rate() -> Result<()> {
     let absent: Vec<Vec<String>> = (0..MAX_CONCURRENT_REQUESTS).map(names).collect();
     let absent: Vec<Vec<&str>> = absent.iter().map(|names| names.iter().map(String::as_str).collect()).collect();
     let flood = async || {
-        let all = absent.iter().map(|names| attack.asks_from(HOSTILE, "", names, "any"));
-        join_all(all).await.into_iter().flatten().find(|review| review["response"]["status"]["code"] == 429)
+        let reviews = absent.iter().map(|names| attack.asks_from(HOSTILE, "", names, "any"));
+        join_all(reviews).await.into_iter().flatten().find(|review| review["response"]["status"]["code"] == 429)
     };
     let refused = eventually(WAIT_TIMEOUT, "it asks too often", flood).await?;
     let message = refused["response"]["status"]["message"].as_str().unwrap_or_default();

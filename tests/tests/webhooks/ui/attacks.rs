@@ -46,10 +46,10 @@ async fn requests_for_other_hosts_and_from_other_sites_are_refused() -> Result<(
     let form = ("content-type", "text/plain");
     let answer = page.post_with("/api/session", &[("host", &own), ("origin", &origin), form], &body).await?;
     ensure!(answer.status == 403, "{answer:?}");
-    let asked = page
+    let reply = page
         .raw(&format!("OPTIONS /api/session HTTP/1.1\r\nhost: {own}\r\norigin: http://evil.example\r\n\r\n"))
         .await?;
-    ensure!(asked.status == 403 && !asked.head.contains("access-control-allow"), "{asked:?}");
+    ensure!(reply.status == 403 && !reply.head.contains("access-control-allow"), "{reply:?}");
     // None of that has used the token up.
     page.session().await.map(drop)
 }
@@ -93,13 +93,13 @@ async fn what_was_not_shown_is_not_run() -> Result<()> {
     let space = shop(installation).await?;
     let page = Page::start(&installation.cluster.kubeconfig(), &[]).await?;
     let session = page.session().await?;
-    let of = json!({"namespace": space.name, "config": "shop"});
+    let target = json!({"namespace": space.name, "config": "shop"});
     // The watch has seen the config.
     let read =
-        async || page.post("/api/acts", &session, &of.to_string()).await.ok().filter(|answer| answer.status == 200);
+        async || page.post("/api/acts", &session, &target.to_string()).await.ok().filter(|answer| answer.status == 200);
     nudge_tests::eventually(std::time::Duration::from_secs(30), "the config is seen", read).await?;
     let ask = |more: &Value| {
-        let mut doing = of.clone();
+        let mut doing = target.clone();
         if let (Some(doing), Some(more)) = (doing.as_object_mut(), more.as_object()) {
             doing.extend(more.clone());
         }
@@ -165,10 +165,10 @@ async fn another_user_of_the_machine_gets_nothing() -> Result<()> {
     }
     // Where the token could be seen: in the arguments of a process, or in what only its owner may read.
     let pid = page.process.pid();
-    let seen =
+    let observed =
         by_nobody(format!("cat /proc/{pid}/cmdline; cat /proc/{pid}/environ /proc/{pid}/fd/1 /proc/{pid}/mem 2>&1"))
             .await?;
-    ensure!(seen.stdout.contains("kubectl-nudge") && !seen.stdout.contains(page.token()), "{seen:?}");
+    ensure!(observed.stdout.contains("kubectl-nudge") && !observed.stdout.contains(page.token()), "{observed:?}");
     page.session().await.map(drop)
 }
 
@@ -211,8 +211,8 @@ async fn the_browser_keeps_the_session_to_the_tab() -> Result<()> {
     };
     let frame = nudge_tests::eventually(WAIT_TIMEOUT, "the frame is there", framed).await?;
     let frame = browser.call(None, "Target.attachToTarget", json!({"targetId": frame, "flatten": true})).await?;
-    let asked = json!({"expression": "location.href"});
-    let within = browser.call(frame["sessionId"].as_str(), "Runtime.evaluate", asked).await?;
+    let request = json!({"expression": "location.href"});
+    let within = browser.call(frame["sessionId"].as_str(), "Runtime.evaluate", request).await?;
     ensure!(within["result"]["value"] == "chrome-error://chromewebdata/", "{within}");
     let read =
         format!("fetch('http://127.0.0.1:{}/api.js').then((answer) => answer.text(), () => 'refused')", page.port);

@@ -80,8 +80,8 @@ async fn credentials_that_end_are_said() -> Result<()> {
     accounts.delete("reader", &DeleteParams::default()).await?;
     assert_outdated(&tab, "asking for configs: Unauthorized; log in again").await?;
     // The token of the user stands nowhere in the page.
-    let all = "document.documentElement.outerHTML + JSON.stringify(sessionStorage) + document.title + location";
-    ensure!(!tab.value::<String>(all).await?.contains(&token));
+    let whole_page = "document.documentElement.outerHTML + JSON.stringify(sessionStorage) + document.title + location";
+    ensure!(!tab.value::<String>(whole_page).await?.contains(&token));
     Ok(())
 }
 

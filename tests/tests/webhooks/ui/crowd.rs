@@ -41,8 +41,8 @@ async fn reload(tab: &Tab, text: &str) -> Result<(u128, f64)> {
 /// Returns how long scripts have run in this tab so far, in milliseconds.
 async fn script(tab: &Tab) -> Result<f64> {
     let metrics = tab.call("Performance.getMetrics", json!({})).await?;
-    let all = metrics["metrics"].as_array().into_iter().flatten();
-    let entry = all.into_iter().find(|one| one["name"] == "ScriptDuration");
+    let entries = metrics["metrics"].as_array().into_iter().flatten();
+    let entry = entries.into_iter().find(|one| one["name"] == "ScriptDuration");
     Ok(entry.and_then(|one| one["value"].as_f64()).context("not measured")? * 1000.0)
 }
 

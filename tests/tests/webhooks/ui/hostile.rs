@@ -15,10 +15,11 @@ const EVIL: &str = "<img src=x onerror=pwned=1><script>pwned=1</script>\u{202e}g
 const SHOWN: &str = "<img src=x onerror=pwned=1><script>pwned=1</script>\\u{202e}gnp";
 
 async fn harmless(tab: &Tab) -> Result<()> {
-    let made: usize = tab.count("img, script:not([src]), iframe, object, embed, svg, [onerror], style").await?;
+    let injected_elements: usize =
+        tab.count("img, script:not([src]), iframe, object, embed, svg, [onerror], style").await?;
     let ran: bool = tab.value("typeof pwned !== 'undefined'").await?;
     let hidden: bool = tab.value("/\\u202e/.test(document.body.innerText)").await?;
-    ensure!(made == 0 && !ran && !hidden, "{made} {ran} {hidden}");
+    ensure!(injected_elements == 0 && !ran && !hidden, "{injected_elements} {ran} {hidden}");
     ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());
     Ok(())
 }

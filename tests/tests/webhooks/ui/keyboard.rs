@@ -70,9 +70,9 @@ async fn unnamed_elements(tab: &Tab) -> Result<Vec<Value>> {
     ];
     let named = |node: &Value| node["name"]["value"].as_str().is_some_and(|name| !name.trim().is_empty());
     let wanted = |node: &Value| roles[..roles.len() - 1].contains(&node["role"]["value"].as_str().unwrap_or_default());
-    let found = nodes.iter().filter(|node| node["ignored"] != true && wanted(node));
-    ensure!(found.clone().count() > 3, "{nodes:?}");
-    Ok(found.filter(|node| !named(node)).cloned().collect())
+    let matching = nodes.iter().filter(|node| node["ignored"] != true && wanted(node));
+    ensure!(matching.clone().count() > 3, "{nodes:?}");
+    Ok(matching.filter(|node| !named(node)).cloned().collect())
 }
 
 #[tokio::test]

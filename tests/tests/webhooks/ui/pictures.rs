@@ -320,9 +320,9 @@ async fn move_pods(space: &Space, tab: &Tab) -> Result<()> {
         let below = if pod.starts_with("web") { &mut web } else { &mut others };
         *below = u64::max(*below, u64::from(pod_number(identity, &uid)) + 1);
     }
-    let own = json!([{"workload": "StatefulSet/web", "threshold": web}]);
+    let thresholds = json!([{"workload": "StatefulSet/web", "threshold": web}]);
     let first = json!({"name": early[2], "reason": "PodNotReady", "afterSeconds": 12});
-    let internal = json!({"threshold": others, "workloads": own});
+    let internal = json!({"threshold": others, "workloads": thresholds});
     repaint(space, "shop", json!({"internal": internal, "rollout": {"evidence": {"first": first}}})).await?;
     for (at, name) in early.iter().enumerate().filter(|(at, _)| *at != 5) {
         report(space, name, pod_status(at != 2, "True", "Applied", "shop=1.5.0")).await?;

@@ -71,10 +71,10 @@ async fn nothing_but_the_page_and_its_endpoints_is_answered() -> Result<()> {
             format!("authorization: Bearer {session} \r\nauthorization: Bearer {session}\r\n"),
         ),
     ] {
-        let asked = format!(
+        let request_text = format!(
             "POST {path} HTTP/1.1\r\n{host}\r\ncontent-type: application/json\r\n{more}content-length: 2\r\n\r\n{{}}"
         );
-        let answer = sent(&page, asked.as_bytes()).await?;
+        let answer = sent(&page, request_text.as_bytes()).await?;
         ensure!(answer.starts_with("HTTP/1.1 401 "), "{path} {more}: {answer}");
     }
     // No other protocol on the same connection.

@@ -35,8 +35,8 @@ impl Tab {
 
     /// Returns the value of an expression, which may be a promise.
     pub(crate) async fn value<T: DeserializeOwned>(&self, expression: &str) -> Result<T> {
-        let asked = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
-        let answer = self.call("Runtime.evaluate", asked).await?;
+        let parameters = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let answer = self.call("Runtime.evaluate", parameters).await?;
         if let Some(thrown) = answer.get("exceptionDetails") {
             bail!("{expression}: {thrown}");
         }
