@@ -53,7 +53,7 @@ impl Process {
     }
 
     /// Waits for the end.
-    pub async fn exited(&mut self, within: Duration) -> Result<ExitStatus> {
+    pub async fn wait_for_exit(&mut self, within: Duration) -> Result<ExitStatus> {
         let description = format!("{} ends", self.name);
         eventually(within, &description, async || self.try_exited().transpose()).await?
     }
@@ -114,7 +114,7 @@ mod tests {
     #[tokio::test]
     async fn the_status_of_one_that_ends_is_known() {
         let mut process = Process::spawn("sh", Command::new("sh").args(["-c", "exit 7"])).unwrap();
-        let status = process.exited(Duration::from_secs(5)).await.unwrap();
+        let status = process.wait_for_exit(Duration::from_secs(5)).await.unwrap();
         assert_eq!(status.code(), Some(7));
         assert_eq!(process.stop().unwrap().code(), Some(7));
     }

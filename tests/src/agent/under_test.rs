@@ -56,7 +56,7 @@ impl AgentUnderTest {
 
     /// Waits until the endpoint serves exactly these configs, such as `shop=1.0.1`. It looks at the status, so that it does
     /// not count as a container's request.
-    pub async fn serves(&mut self, configs: &str) -> Result<()> {
+    pub async fn wait_until_served(&mut self, configs: &str) -> Result<()> {
         let description = format!("the endpoint serves {configs}");
         self.status_when(&description, |status| versions(status) == configs).await?;
         Ok(())
@@ -118,7 +118,7 @@ impl AgentUnderTest {
     }
 
     /// Waits until the child has written `count` lines that end in `end`.
-    pub async fn says(&mut self, count: usize, end: &str) -> Result<String> {
+    pub async fn wait_for_lines(&mut self, count: usize, end: &str) -> Result<String> {
         let description = format!("{count} lines {end:?} from the child");
         self.output_when(&description, |output| output.lines().filter(|line| line.ends_with(end)).count() >= count)
             .await
@@ -126,7 +126,7 @@ impl AgentUnderTest {
 
     /// Waits until the application is ready, and gives its process id: the first word of the line.
     pub async fn ready(&mut self) -> Result<i32> {
-        let output = self.says(1, "ready").await?;
+        let output = self.wait_for_lines(1, "ready").await?;
         let line = output.lines().find(|line| line.ends_with("ready")).unwrap_or_default();
         line.split_whitespace()
             .next()

@@ -198,9 +198,9 @@ impl<'a> Installation<'a> {
 
     async fn start_replica(&self, options: &ReplicaOptions, wire: Option<&Wire>) -> Result<Replica> {
         let mut replica = self.start_as(ACCOUNT, options, wire).await?;
-        replica.health = replica.listens("health").await?;
-        replica.admission = replica.listens("admission").await?;
-        replica.hub = replica.listens("hub").await?;
+        replica.health = replica.wait_for_address("health").await?;
+        replica.admission = replica.wait_for_address("admission").await?;
+        replica.hub = replica.wait_for_address("hub").await?;
         Ok(replica)
     }
 
@@ -242,8 +242,8 @@ impl<'a> Installation<'a> {
     async fn hub(&self, options: &ReplicaOptions, at: SocketAddr) -> Result<Replica> {
         let options = ReplicaOptions { addresses: Some((ANY, at, ANY)), ..options.with_more(&["--roles=hub"]) };
         let mut hub = self.start_as(HUB_ACCOUNT, &options, None).await?;
-        hub.hub = hub.listens("hub").await?;
-        hub.health = hub.listens("health").await?;
+        hub.hub = hub.wait_for_address("hub").await?;
+        hub.health = hub.wait_for_address("health").await?;
         Ok(hub)
     }
 
@@ -251,8 +251,8 @@ impl<'a> Installation<'a> {
     pub async fn control(&self, options: &ReplicaOptions, at: SocketAddr, hub: SocketAddr) -> Result<Replica> {
         let options = ReplicaOptions { addresses: Some((at, hub, ANY)), ..options.with_more(&["--roles=control"]) };
         let mut control = self.start_as(ACCOUNT, &options, None).await?;
-        control.admission = control.listens("admission").await?;
-        control.health = control.listens("health").await?;
+        control.admission = control.wait_for_address("admission").await?;
+        control.health = control.wait_for_address("health").await?;
         Ok(control)
     }
 

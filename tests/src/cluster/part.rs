@@ -64,7 +64,7 @@ impl Part {
     pub(super) async fn stop(&mut self) -> Result<()> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.signal(Signal::SIGTERM)?;
-        if process.exited(TERMINATION_TIMEOUT).await.is_err() {
+        if process.wait_for_exit(TERMINATION_TIMEOUT).await.is_err() {
             process.kill()?;
         }
         Ok(())

@@ -94,7 +94,7 @@ impl Replica {
     }
 
     /// Returns the address in its log.
-    pub(super) async fn listens(&self, what: &str) -> Result<SocketAddr> {
+    pub(super) async fn wait_for_address(&self, what: &str) -> Result<SocketAddr> {
         let address = async || {
             let log = self.log();
             let mut lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());

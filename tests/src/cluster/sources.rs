@@ -32,7 +32,7 @@ impl Installation<'_> {
     /// Starts the role sources, and waits until it leads.
     pub async fn sources(&self, options: &ReplicaOptions) -> Result<Replica> {
         let mut replica = self.more_sources(options).await?;
-        replica.health = replica.listens("health").await?;
+        replica.health = replica.wait_for_address("health").await?;
         let waited = eventually(WAIT_TIMEOUT, "the sources are led", async || leads(&replica).then_some(())).await;
         waited.with_context(|| format!("its log:\n{}", replica.log()))?;
         Ok(replica)

@@ -70,21 +70,21 @@ impl Terminal {
     }
 
     /// Waits until the screen is as expected, and gives it.
-    pub async fn shows(&self, what: &str, expected: impl Fn(&[String]) -> bool) -> Result<Vec<String>> {
+    pub async fn wait_for_screen(&self, what: &str, expected: impl Fn(&[String]) -> bool) -> Result<Vec<String>> {
         let result =
             eventually(COMMAND_TIMEOUT, what, async || self.screens().into_iter().find(|screen| expected(screen)));
         result.await.map_err(|error| error.context(format!("{:#?}", self.screens().last())))
     }
 
     /// Waits for the command's end: its status, all screens, and all that it wrote.
-    pub async fn ends(self) -> Result<(ExitStatus, Vec<Vec<String>>, String)> {
+    pub async fn wait_for_end(self) -> Result<(ExitStatus, Vec<Vec<String>>, String)> {
         let (status, frames, raw) = self.ends_with_frames().await?;
         Ok((status, frames.into_iter().map(|(_, screen)| screen).collect(), raw))
     }
 
     /// Returns the same, the screens with their times.
     pub async fn ends_with_frames(mut self) -> Result<(ExitStatus, Vec<Frame>, String)> {
-        let status = self.process.exited(COMMAND_TIMEOUT).await?;
+        let status = self.process.wait_for_exit(COMMAND_TIMEOUT).await?;
         let raw = self.reader.join().map_err(|_| anyhow!("the terminal could not be read"))?;
         let frames = self.frames.lock().clone();
         Ok((status, frames, String::from_utf8_lossy(&raw).into_owned()))
@@ -100,13 +100,13 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", r"test -t 2 && printf 'one\n' && kill -STOP $$; printf '\033[1A\033[2Ktwo'; exit 3"]);
         let terminal = Terminal::spawn("sh", &mut command, (5, 20)).unwrap();
-        terminal.shows("the first line", |screen| screen == ["one"]).await.unwrap();
+        terminal.wait_for_screen("the first line", |screen| screen == ["one"]).await.unwrap();
         // It may not have stopped yet, and a signal to go on would be lost then.
         let stat = format!("/proc/{}/stat", terminal.process.pid());
         let stopped = async || std::fs::read_to_string(&stat).ok()?.contains(") T ").then_some(());
         eventually(COMMAND_TIMEOUT, "the shell has stopped", stopped).await.unwrap();
         terminal.process.signal(nix::sys::signal::Signal::SIGCONT).unwrap();
-        let (status, screens, raw) = terminal.ends().await.unwrap();
+        let (status, screens, raw) = terminal.wait_for_end().await.unwrap();
         assert_eq!((status.code(), screens.last().unwrap().join("|")), (Some(3), "two".to_owned()));
         assert!(raw.starts_with("one\r\n"), "{raw:?}");
     }

@@ -231,7 +231,7 @@ impl FakeHub {
     }
 
     /// Waits until the last report is as expected, and returns it.
-    pub async fn reported(
+    pub async fn wait_for_report(
         &self,
         within: Duration,
         what: &str,
@@ -243,7 +243,7 @@ impl FakeHub {
     }
 
     /// Waits until this many polls have come.
-    pub async fn polled(&self, count: usize, within: Duration) -> Result<Vec<Poll>> {
+    pub async fn wait_for_polls(&self, count: usize, within: Duration) -> Result<Vec<Poll>> {
         let description = format!("{count} polls");
         eventually(within, &description, async || Some(self.polls()).filter(|polls| polls.len() >= count)).await
     }

@@ -177,7 +177,7 @@ impl Kubelet {
             let name = container["name"].as_str().context("a container without a name")?;
             self.start_container(name).await?;
             if container["restartPolicy"] != "Always" {
-                let status = self.running(name)?.process.exited(WAIT_TIMEOUT).await?;
+                let status = self.running(name)?.process.wait_for_exit(WAIT_TIMEOUT).await?;
                 ensure!(status.success(), "init container {name} failed: {status}; {}", self.log(name));
                 self.running(name)?.ended = true;
             }
@@ -241,7 +241,7 @@ impl Kubelet {
         let mut command = container.sandbox.command(words, &container.group.processes());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut process = Process::spawn("the hook", &mut command)?;
-        let status = process.exited(WAIT_TIMEOUT).await?;
+        let status = process.wait_for_exit(WAIT_TIMEOUT).await?;
         if !status.success() {
             let message = fs::read_to_string(self.folder.path().join(format!("{name}.hook.log"))).unwrap_or_default();
             bail!("FailedPostStartHook: {message}; the log of {name}:\n{}", self.log(name));
@@ -293,7 +293,7 @@ impl Kubelet {
     /// Kills a container and starts it again, as when it has crashed. Volumes stay.
     pub async fn crash(&mut self, name: &str) -> Result<()> {
         self.running(name)?.process.signal(Signal::SIGKILL)?;
-        self.running(name)?.process.exited(WAIT_TIMEOUT).await?;
+        self.running(name)?.process.wait_for_exit(WAIT_TIMEOUT).await?;
         self.start_container(name).await
     }
 
@@ -305,14 +305,14 @@ impl Kubelet {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         let mut command = container.sandbox.command(&words, &container.group.processes());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let status = Process::spawn("the program", &mut command)?.exited(WAIT_TIMEOUT).await?;
+        let status = Process::spawn("the program", &mut command)?.wait_for_exit(WAIT_TIMEOUT).await?;
         Ok((status.code(), String::from_utf8_lossy(&fs::read(&output)?).into_owned()))
     }
 
     /// Waits for the end of a container that ends by itself and stays so, and writes that to the API server.
-    pub async fn ends(&mut self, name: &str) -> Result<Option<i32>> {
+    pub async fn wait_for_end(&mut self, name: &str) -> Result<Option<i32>> {
         let container = self.running(name)?;
-        let status = container.process.exited(WAIT_TIMEOUT).await?;
+        let status = container.process.wait_for_exit(WAIT_TIMEOUT).await?;
         container.ended = true;
         self.write_status().await?;
         Ok(status.code())

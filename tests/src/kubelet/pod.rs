@@ -196,7 +196,7 @@ impl Pod {
     pub async fn kill(&mut self) -> Result<()> {
         let mut agent = self.agent.take().context("no agent runs")?;
         agent.process().signal(nix::sys::signal::Signal::SIGKILL)?;
-        agent.process().exited(WAIT_TIMEOUT).await.map(drop)
+        agent.process().wait_for_exit(WAIT_TIMEOUT).await.map(drop)
     }
 
     /// Adds the agent's log to an error.
@@ -230,7 +230,7 @@ impl Pod {
     }
 
     /// Waits until exactly these versions are served, such as `shop=1.0.1`.
-    pub async fn serves(&self, client: &mut Client, versions: &str) -> Result<Status> {
+    pub async fn wait_until_served(&self, client: &mut Client, versions: &str) -> Result<Status> {
         let description = format!("the endpoint serves {versions}");
         self.status_when(client, WAIT_TIMEOUT, &description, |status| served(status) == versions).await
     }

@@ -496,7 +496,7 @@ async fn log_of_a_busy_day(format: &str) -> Result<String> {
     raw.ended().await;
 
     shop.dir.switch("shop", "2")?;
-    shop.says(1, "SIGUSR1").await?;
+    shop.wait_for_lines(1, "SIGUSR1").await?;
     shop.logs("TLS handshake failed").await?;
     shop.logs("not notified; retrying").await?;
     shop.dir.switch("shop", "bad")?;

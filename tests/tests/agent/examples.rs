@@ -46,7 +46,7 @@ async fn prints_each_version<S: AsRef<OsStr>>(
     for (version, line) in [("1.0.0", old), ("1.0.1", new), ("1.0.0", old)] {
         agent.dir.switch("shop", version)?;
         expected.push(line);
-        agent.says(expected.iter().filter(|one| **one == line).count(), line).await?;
+        agent.wait_for_lines(expected.iter().filter(|one| **one == line).count(), line).await?;
     }
     let output = agent.agent.output();
     let lines: Vec<_> = output.lines().map(|line| line.split_once(": ").unwrap_or_default()).collect();

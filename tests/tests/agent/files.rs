@@ -62,7 +62,7 @@ async fn every_key_is_a_file_with_its_bytes_before_the_child_starts() -> Result<
     let files = dir.beside("files");
     let script = r#"cat "$0/text" && exec sleep infinity"#;
     let (mut agent, files) = start(dir, &[], &["sh", "-c", script, files.to_str().context("odd path")?]).await?;
-    agent.says(1, "it's").await?;
+    agent.wait_for_lines(1, "it's").await?;
     assert_eq!(fs::read(files.join("binary"))?, b"\xff\x00");
     assert_eq!(fs::read(files.join("empty"))?, b"");
     assert_eq!(fs::read(files.join("nudge.configs"))?, b"shop=1");
@@ -118,7 +118,7 @@ async fn a_reader_never_sees_two_versions_mixed() -> Result<()> {
     for round in 0..100 {
         let version = ["b", "a"][round % 2];
         agent.dir.switch("shop", version)?;
-        agent.serves(&format!("shop={version}")).await?;
+        agent.wait_until_served(&format!("shop={version}")).await?;
     }
     stop.store(true, Ordering::Relaxed);
     let seen = reader.join().map_err(|_| anyhow!("the reader panicked"))??;
@@ -157,7 +157,7 @@ async fn the_files_are_in_place_when_the_signal_comes() -> Result<()> {
     let lives = dir.beside("files").join("lives");
     let child = [APP, "--catch", "SIGHUP", "--read", lives.to_str().context("odd path")?];
     let (mut agent, _) = start(dir, &["--notify", "SIGHUP"], &child).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     for round in 1..=50 {
         let (version, lives) = [("1.0.0", "3"), ("1.0.1", "5")][round % 2];
         agent.dir.switch("shop", version)?;
@@ -174,11 +174,11 @@ async fn a_users_file_in_the_way_stays_and_holds_up_only_the_files() -> Result<(
     dir.write_version("shop", "2.0.0", [("lives", "9"), ("mine", "nudge's")])?;
     let child = [APP, "--catch", "SIGUSR1", "--fetch"];
     let (mut agent, files) = start(dir, &["--notify", "SIGUSR1"], &child).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     let mine = files.join("mine");
     fs::write(&mine, "the user's")?;
     agent.dir.switch("shop", "2.0.0")?;
-    agent.serves("shop=2.0.0").await?;
+    agent.wait_until_served("shop=2.0.0").await?;
     let status = agent.status_when("the files are not written", |status| reason(status).is_some()).await?;
     assert!(reason(&status).is_some_and(|reason| reason.contains("mine is in the way")), "{status:?}");
     assert_eq!(status.containers[0].notified.outcome, Outcome::NothingYet, "notified before the files are in place");
@@ -187,7 +187,7 @@ async fn a_users_file_in_the_way_stays_and_holds_up_only_the_files() -> Result<(
     agent.logs("files not written").await?;
 
     fs::remove_file(&mine)?;
-    agent.says(1, "SIGUSR1 shop=2.0.0").await?;
+    agent.wait_for_lines(1, "SIGUSR1 shop=2.0.0").await?;
     assert_eq!(fs::read_to_string(&mine)?, "nudge's");
     assert_eq!(fs::read_to_string(files.join("lives"))?, "9");
     assert!(are_files_written(&agent.client.status().await?));
@@ -202,7 +202,7 @@ async fn a_users_file_in_the_way_at_the_start_is_a_reason_not_to_start() -> Resu
     fs::write(files.join("lives"), "the user's")?;
     let mounted = [OsStr::new("--mount-path"), files.as_ref()];
     let mut agent = ExecCommand::new(binary::debug()?, dir.path()).args(mounted).spawn(&IDLE)?;
-    let status = agent.process().exited(WAIT_TIMEOUT).await?;
+    let status = agent.process().wait_for_exit(WAIT_TIMEOUT).await?;
     assert_eq!(status.code(), Some(125), "{}", agent.log());
     assert!(agent.log().contains("lives is in the way and was not made by Nudge"), "{}", agent.log());
     assert_eq!(names(&files)?, set(["lives"]));
@@ -226,7 +226,7 @@ async fn an_agent_takes_over_the_folder_of_one_that_was_killed() -> Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    agent.agent.process().exited(WAIT_TIMEOUT).await?;
+    agent.agent.process().wait_for_exit(WAIT_TIMEOUT).await?;
 
     agent.dir.switch("shop", "2.0.0")?;
     let mounted = [OsStr::new("--mount-path"), files.as_ref()];
@@ -267,7 +267,7 @@ async fn on_a_full_disk_the_old_files_stay_whole_until_there_is_room() -> Result
         [OsStr::new("--mount-path").to_owned(), disk.join("files").into(), "--notify".into(), "SIGUSR1".into()];
     let child = [APP, "--catch", "SIGUSR1", "--fetch"];
     let mut agent = AgentUnderTest::start_with(dir, |exec| exec.under(small_disk).args(mounted), &child).await?;
-    let output = agent.says(1, "ready").await?;
+    let output = agent.wait_for_lines(1, "ready").await?;
     let pid = output.split_whitespace().next().context("no process id")?;
     // The disk as the child sees it.
     let disk = Path::new("/proc").join(pid).join("root").join(disk.strip_prefix("/")?);
@@ -287,7 +287,7 @@ async fn on_a_full_disk_the_old_files_stay_whole_until_there_is_room() -> Result
     assert_eq!(fs::read_to_string(files.join("lives"))?, "3");
 
     fs::remove_file(&filler)?;
-    agent.says(1, "SIGUSR1 shop=2.0.0").await?;
+    agent.wait_for_lines(1, "SIGUSR1 shop=2.0.0").await?;
     assert_eq!(fs::read_to_string(files.join("lives"))?.len(), 20_000);
     assert_eq!(fs::read_to_string(files.join("greeting"))?, "hello");
     let status = agent.client.status().await?;

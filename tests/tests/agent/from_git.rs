@@ -109,7 +109,7 @@ async fn a_command_that_is_ended_leaves_no_token_and_no_process() -> Result<()> 
     let mut process = Process::spawn("kubectl-nudge", &mut command)?;
     let (_connection, _) = silent.accept().await?;
     process.signal(Signal::SIGTERM)?;
-    let status = process.exited(Duration::from_secs(30)).await?;
+    let status = process.wait_for_exit(Duration::from_secs(30)).await?;
     ensure!(status.code() == Some(130), "{status}");
     ensure!(fs::read_dir(root.join("tmp"))?.next().is_none(), "something is left");
     let mine = |it: &fs::DirEntry| {

@@ -200,7 +200,7 @@ async fn the_folder_with_the_token_is_gone_however_the_child_ends() -> Result<()
         let (dir, runtime) = (AgentUnderTest::shop()?, tempdir()?);
         let exec = ExecCommand::new(binary::debug()?, dir.path()).env("XDG_RUNTIME_DIR", runtime.path());
         let mut agent = exec.spawn(child)?;
-        assert_eq!(agent.process().exited(WAIT_TIMEOUT).await?.code(), Some(code), "{child:?}: {}", agent.log());
+        assert_eq!(agent.process().wait_for_exit(WAIT_TIMEOUT).await?.code(), Some(code), "{child:?}: {}", agent.log());
         assert_eq!(fs::read_dir(runtime.path())?.count(), 0, "{child:?}");
     }
     Ok(())
@@ -240,7 +240,7 @@ async fn a_port_in_use_is_reported_with_what_to_do_and_the_child_never_starts() 
     let witness = dir.beside("started");
     let child = ["touch", witness.to_str().context("an odd folder")?];
     let mut agent = ExecCommand::new(binary::debug()?, dir.path()).port(port).spawn(&child)?;
-    assert_eq!(agent.process().exited(WAIT_TIMEOUT).await?.code(), Some(125));
+    assert_eq!(agent.process().wait_for_exit(WAIT_TIMEOUT).await?.code(), Some(125));
     let log = agent.log();
     for part in [format!("port {port} of 127.0.0.1 is in use"), "--port".to_owned()] {
         assert!(log.contains(&part), "{part} in {log}");

@@ -26,12 +26,16 @@ async fn idle(tool: &str, arguments: &[&str], then: [Then; 3]) -> Result<()> {
     let command = [&[&*program], arguments].concat();
     for (signal, then) in SIGNALS.into_iter().zip(then) {
         let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", signal], &command).await?;
-        agent.says(1, "ready").await?;
+        agent.wait_for_lines(1, "ready").await?;
         agent.dir.switch("shop", "1.0.1")?;
         match then {
             Ends => {
-                let status =
-                    agent.agent.process().exited(WAIT_TIMEOUT).await.map_err(|error| agent.agent.explain(&error))?;
+                let status = agent
+                    .agent
+                    .process()
+                    .wait_for_exit(WAIT_TIMEOUT)
+                    .await
+                    .map_err(|error| agent.agent.explain(&error))?;
                 ensure!(!status.success(), "{tool} on {signal}: {status}");
                 continue;
             }

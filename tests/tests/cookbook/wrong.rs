@@ -38,7 +38,7 @@ impl Software {
     pub(crate) async fn switch_until_ended(&mut self, wrong: (&str, &str), code: i32) -> Result<()> {
         self.write_version(WRONG, [wrong])?;
         self.switch(WRONG)?;
-        let status = self.agent.agent.process().exited(WAIT_TIMEOUT).await;
+        let status = self.agent.agent.process().wait_for_exit(WAIT_TIMEOUT).await;
         let status = status.map_err(|error| self.agent.agent.explain(&error))?;
         ensure!(status.code() == Some(code), "{status}");
         Ok(())

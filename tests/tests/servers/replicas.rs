@@ -140,7 +140,7 @@ async fn agents_serve_and_start_without_any_replica_and_catch_up() -> Result<()>
     let replica = installation.replica(&ReplicaOptions::quick()).await?;
     balancer.set(&[replica.hub]);
     wait_for_number(&space, &mut old, 2).await?;
-    new.serves(&mut client, "shop=2").await?;
+    new.wait_until_served(&mut client, "shop=2").await?;
     Ok(())
 }
 

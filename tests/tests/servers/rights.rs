@@ -209,11 +209,11 @@ async fn use_all_rights(space: &Space, apart: &Apart) -> Result<()> {
     let mut pod = Pod::of(hub, &hub_ca(space).await?, &agent_token(space, &object).await?)?;
     pod.configs = "shop,vault";
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1,vault=1").await?;
+    pod.wait_until_served(&mut client, "shop=1,vault=1").await?;
     for name in ["2", "3", "4"] {
         version(space, name).await?;
         switch(space, name).await?;
-        pod.serves(&mut client, &format!("shop={name},vault={name}")).await?;
+        pod.wait_until_served(&mut client, &format!("shop={name},vault={name}")).await?;
     }
     let restarted = async || {
         let template = space.api::<Deployment>().get("web").await.ok()?.spec?.template;

@@ -65,11 +65,11 @@ async fn what_kubectl_applies_reaches_an_application() -> Result<()> {
     let greeting = format!("{path}/greeting");
     pod.start_app(env!("CARGO_BIN_EXE_app"), &["--catch", "SIGUSR1", "--read", &greeting]).await?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
 
     installation.cluster.kubectl_on(&apply, &manifest(&[config("shop", "1.0.1")])).await?;
     pod.app_says(1, "SIGUSR1 welcome").await?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
 
     // What the pod runs is seen on the pod and on the config.
     let pods = space.api::<k8s_openapi::api::core::v1::Pod>();
@@ -141,7 +141,7 @@ async fn a_version_of_three_parts_arrives_whole_or_not_at_all() -> Result<()> {
     space.create_object::<VersionedConfig>(config("shop", "1")).await?;
     let mut pod = pod(&space, replica, "web", "shop").await?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1").await?;
+    pod.wait_until_served(&mut client, "shop=1").await?;
     let patch = json!({"spec": {"version": "2"}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     // At every moment all three parts are of one version.
@@ -181,7 +181,7 @@ async fn a_config_that_a_pod_may_not_have_hides_nothing_of_its_other_one() -> Re
     }
     let mut web = pod(&space, replica, "web", "shop,other").await?;
     let mut client = web.start().await?;
-    web.serves(&mut client, "shop=1,other=1").await?;
+    web.wait_until_served(&mut client, "shop=1,other=1").await?;
     let configs = space.api::<VersionedConfig>();
     let change = async |name: &str, spec: Value| -> Result<()> {
         configs.patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await?;
@@ -202,7 +202,7 @@ async fn a_config_that_a_pod_may_not_have_hides_nothing_of_its_other_one() -> Re
 
     // The rollout of the other config ends.
     change("shop", json!({"version": "2"})).await?;
-    web.serves(&mut client, "shop=2,other=1").await?;
+    web.wait_until_served(&mut client, "shop=2,other=1").await?;
     let is_current = async || {
         let status = configs.get("shop").await.ok()?.status?;
         (status.current_version.as_deref() == Some("2") && status.pods.summary == "1/1").then_some(())

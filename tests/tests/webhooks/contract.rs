@@ -346,7 +346,7 @@ async fn an_agent_that_is_an_ordinary_container_ends_when_the_others_have() -> R
     activate(&space, "shop", "1.0.1").await?;
     kubelet.logs("web", "SIGUSR1 shop=1.0.1,keys=1").await?;
     kubelet.stop("web").await?;
-    assert_eq!(kubelet.ends(AGENT_CONTAINER).await?, Some(0), "{}", kubelet.log(AGENT_CONTAINER));
+    assert_eq!(kubelet.wait_for_end(AGENT_CONTAINER).await?, Some(0), "{}", kubelet.log(AGENT_CONTAINER));
     Ok(())
 }
 

@@ -15,7 +15,7 @@ pub(crate) const MIB: usize = 1024 * 1024;
 /// Returns an agent whose child catches the signal that notifies of changes.
 pub(crate) async fn with_handler(dir: ConfigDir) -> Result<AgentUnderTest> {
     let mut agent = AgentUnderTest::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     Ok(agent)
 }
 

@@ -77,7 +77,7 @@ async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> 
     let full = async || (crowd.connected.load(Ordering::Relaxed) >= 1000).then_some(());
     eventually(WAIT_TIMEOUT, "the agent has its hands full", full).await?;
     agent.dir.switch("shop", "1.0.1")?;
-    await_promptly("the signal comes", agent.says(1, "SIGUSR1")).await?;
+    await_promptly("the signal comes", agent.wait_for_lines(1, "SIGUSR1")).await?;
     let reply = await_promptly("the client that waits is answered", waiting.reply()).await?;
     assert!(str::from_utf8(&reply.body)?.contains(r#""lives":"5""#), "{reply:?}");
 
@@ -172,7 +172,7 @@ async fn waiting_clients_share_one_dictionary_and_one_too_many_is_refused() -> R
     assert!(cost < 8 * MIB, "{WAITING} waiting clients cost {cost} bytes");
 
     agent.dir.switch("shop", "2")?;
-    await_promptly("the signal comes", agent.says(1, "SIGUSR1")).await?;
+    await_promptly("the signal comes", agent.wait_for_lines(1, "SIGUSR1")).await?;
     for raw in &waiting {
         timeout(WAIT_TIMEOUT, raw.tcp().peek(&mut [0])).await.context("no reply begins")??;
     }

@@ -45,7 +45,7 @@ impl Pod {
         })??;
         let trust = tls::trusting(&agent.access.authority)?;
         let mut pod = Self { agent, network, trust };
-        pod.agent.says(1, "ready").await?;
+        pod.agent.wait_for_lines(1, "ready").await?;
         Ok(Some(pod))
     }
 
@@ -128,7 +128,7 @@ async fn neighbours_share_a_few_connections_and_take_none_from_the_pod() -> Resu
         flood.push(pod.network.neighbour.connect(pod.at(Network::FOR_NEIGHBOUR))?);
     }
     pod.agent.dir.switch("shop", "1.0.1")?;
-    await_promptly("the signal comes", pod.agent.says(1, "SIGUSR1")).await?;
+    await_promptly("the signal comes", pod.agent.wait_for_lines(1, "SIGUSR1")).await?;
     await_promptly("the pod's own client is answered", pod.serves_its_own()).await?;
     // Connections are taken in the order in which they come, so all of the flood has been looked at.
     let now = pod.connections().await?;

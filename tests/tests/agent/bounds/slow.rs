@@ -63,7 +63,7 @@ async fn clients_that_send_one_byte_a_second_delay_neither_notifications_nor_oth
         let version = ["1.0.1", "1.0.0"][switches % 2];
         switches += 1;
         agent.dir.switch("shop", version)?;
-        await_promptly("the signal comes", agent.says(switches, "SIGUSR1")).await?;
+        await_promptly("the signal comes", agent.wait_for_lines(switches, "SIGUSR1")).await?;
         let mut client = Client::new(&agent.access)?;
         let served = await_promptly("a new client is answered", client.get("/config/nudge.configs")).await?;
         assert_eq!(served.body, format!("shop={version}"));
@@ -109,7 +109,7 @@ async fn clients_that_never_read_cost_little_and_are_cut_when_the_dictionary_mov
 
     for (signals, version) in [(1, "2"), (2, "3")] {
         agent.dir.switch("shop", version)?;
-        await_promptly("the signal comes", agent.says(signals, "SIGUSR1")).await?;
+        await_promptly("the signal comes", agent.wait_for_lines(signals, "SIGUSR1")).await?;
         assert_eq!(await_promptly("others are answered", agent.client.get("/config/v")).await?.body, version);
     }
     let begun = Instant::now();

@@ -48,7 +48,7 @@ async fn the_files_for_the_child_are_gone_when_it_has_ended() -> Result<()> {
         .map(|path| Path::new(path).to_owned());
     assert!(files.iter().all(|file| file.is_file()), "{files:?}");
     agent.agent.process().signal(Signal::SIGTERM)?;
-    assert_eq!(agent.agent.process().exited(WAIT_TIMEOUT).await?.code(), Some(143));
+    assert_eq!(agent.agent.process().wait_for_exit(WAIT_TIMEOUT).await?.code(), Some(143));
     for file in files {
         assert!(!file.exists() && !file.parent().is_some_and(Path::exists), "{} is left", file.display());
     }
@@ -73,9 +73,9 @@ async fn the_log_can_be_json_and_never_holds_the_token_or_a_value() -> Result<()
     dir.write_version("shop", "2.0.0", [("password", "hunter2")])?;
     let arguments = ["--log-format", "json", "--log-level", "debug", "--notify", "SIGUSR1"];
     let mut agent = AgentUnderTest::start(dir, &arguments, &[APP, "--catch", "SIGUSR1"]).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     agent.dir.switch("shop", "2.0.0")?;
-    agent.says(1, "SIGUSR1").await?;
+    agent.wait_for_lines(1, "SIGUSR1").await?;
     let token = agent.access.token.clone();
     agent.client.get(&format!("/config/{token}")).await?;
     agent.agent.process().stop()?;

@@ -29,7 +29,7 @@ async fn a_child_that_reads_the_terminal_at_once_is_not_stopped() -> Result<()> 
         let mut terminal = Terminal::start(&arguments(&dir, &child)?)?;
         terminal.type_keys("something\n")?;
         terminal.wait_for_text(1, "read something").await?;
-        assert_eq!(terminal.process.exited(WAIT_TIMEOUT).await?.code(), Some(0));
+        assert_eq!(terminal.process.wait_for_exit(WAIT_TIMEOUT).await?.code(), Some(0));
     }
     Ok(())
 }

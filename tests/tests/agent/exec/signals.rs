@@ -21,10 +21,10 @@ async fn signals_are_passed_on_to_the_child() -> Result<()> {
     let app = agent.ready().await?;
     for signal in signals {
         agent.agent.process().signal(signal.parse::<Signal>()?)?;
-        agent.says(1, signal).await?;
+        agent.wait_for_lines(1, signal).await?;
     }
     kill(Pid::from_raw(app), Signal::SIGKILL)?;
-    assert_eq!(agent.agent.process().exited(WAIT_TIMEOUT).await?.code(), Some(137));
+    assert_eq!(agent.agent.process().wait_for_exit(WAIT_TIMEOUT).await?.code(), Some(137));
     Ok(())
 }
 
@@ -32,9 +32,9 @@ async fn signals_are_passed_on_to_the_child() -> Result<()> {
 async fn a_signal_that_the_child_does_not_catch_ends_both() -> Result<()> {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
         let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &[APP]).await?;
-        agent.says(1, "ready").await?;
+        agent.wait_for_lines(1, "ready").await?;
         agent.agent.process().signal(signal)?;
-        let status = agent.agent.process().exited(WAIT_TIMEOUT).await?;
+        let status = agent.agent.process().wait_for_exit(WAIT_TIMEOUT).await?;
         assert_eq!(status.code(), Some(128 + signal as i32), "{signal}");
     }
     Ok(())
@@ -45,12 +45,12 @@ async fn a_hang_up_that_nohup_made_ignored_stays_ignored() -> Result<()> {
     let nohup = ["sh", "-c", "trap '' HUP && exec \"$@\"", "sh"];
     let child = [APP, "--catch", "SIGHUP", "--catch", "SIGINT"];
     let mut agent = AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.under(nohup), &child).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     agent.agent.process().signal(Signal::SIGHUP)?;
     // What comes after it shows that it has not come.
     for times in 1..=2 {
         agent.agent.process().signal(Signal::SIGINT)?;
-        let output = agent.says(times, "SIGINT").await?;
+        let output = agent.wait_for_lines(times, "SIGINT").await?;
         assert!(!output.contains("SIGHUP"), "{output}");
     }
     agent.agent.check()
@@ -75,7 +75,7 @@ async fn orphans_come_to_the_agent_and_are_reaped() -> Result<()> {
     let script = format!(r#"sh -c '{} &' "$0" "$1"; exec {APP}"#, orphan.replace('\'', r"'\''"));
     let child = [Path::new("sh"), "-c".as_ref(), script.as_ref(), &gate, &pid];
     let mut agent = AgentUnderTest::start(dir, &[], &child).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     let orphan: i32 =
         eventually(WAIT_TIMEOUT, "the orphan runs", async || fs::read_to_string(&pid).ok()?.trim().parse().ok())
             .await?;

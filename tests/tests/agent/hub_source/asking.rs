@@ -78,7 +78,7 @@ async fn only_the_newest_version_is_asked_about() -> Result<()> {
     check.notified_of("1.0.1", WAIT_TIMEOUT).await?;
     check.answer(accept_answer());
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
-    pod.serves(&mut client, "shop=1.0.2").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.2").await?;
     let asked: Vec<String> = check.deliveries().iter().map(nudge_tests::Delivery::version).collect::<Result<_>>()?;
     assert_eq!(asked, ["1.0.1", "1.0.2"]);
     Ok(())
@@ -95,7 +95,7 @@ async fn what_was_said_of_one_version_is_not_said_of_the_next() -> Result<()> {
     check.notified_of("1.0.2", WAIT_TIMEOUT).await?;
     let status = client.status().await?;
     assert_eq!((reason(&status), served(&status).as_str()), (None, "shop=1.0.0"), "nobody has refused this one");
-    hub.reported(WAIT_TIMEOUT, "neither does the report", |report| report.configs[0].problem.is_none()).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "neither does the report", |report| report.configs[0].problem.is_none()).await?;
     Ok(())
 }
 
@@ -112,11 +112,11 @@ async fn an_agent_that_is_killed_while_it_asks_asks_again() -> Result<()> {
     pod.kill().await?;
     hub.say(|say| say.always = Some(nudge_tests::fakes::fake_hub::Answer::Status(503, None)));
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     ensure!(!files.join("..next").exists(), "the candidate was not kept");
     check.answer(accept_answer());
     hub.say(|say| say.always = None);
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     assert_eq!(check.deliveries().len(), 2);
     Ok(())
 }
@@ -126,15 +126,15 @@ async fn what_the_pod_has_run_is_not_asked_about_also_after_a_restart() -> Resul
     let (hub, check) = (FakeHub::start()?, HookServer::willing().await?);
     let (mut pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     let stored = async || fs::read_to_string(pod.path("state/ran")).ok().filter(|ran| ran.matches(',').count() == 1);
     eventually(WAIT_TIMEOUT, "both are recorded", stored).await?;
     pod.kill().await?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     check.answer(refuse_answer());
     hub.activate("shop", "1.0.0", &[("lives", b"3")])?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     assert_eq!(check.deliveries().len(), 1);
     Ok(())
 }
@@ -179,10 +179,10 @@ async fn a_container_that_has_ended_is_not_asked_and_one_that_nobody_reaches_is_
     let mut pod = Pod::new(&hub)?.with(&["--check", "app=http://127.0.0.1:1/config-check"]);
     let mut client = pod.start().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     hub.say(|say| say.containers.clear());
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
-    let reported = hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
+    let reported = hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.reason == "CheckFailed")
     });
     let problem = reported.await?.request.configs[0].problem.clone().context("no problem")?;

@@ -35,7 +35,7 @@ async fn nothing_new_is_no_news() -> Result<()> {
     let mut client = pod.start().await?;
     let first = client.status().await?;
     let before = hub.polls().len();
-    let polls = hub.polled(before + 2, WAIT_TIMEOUT).await?;
+    let polls = hub.wait_for_polls(before + 2, WAIT_TIMEOUT).await?;
     let last = &polls[polls.len() - 1];
     assert_eq!(last.request.wait_seconds, 1);
     assert_eq!(last.request.configs[0].version.as_ref().map(AsRef::as_ref), Some("1.0.0"));
@@ -53,7 +53,7 @@ async fn configs_of_one_reply_change_together_and_are_notified_once() -> Result<
     pod.configs = TWO;
     pod.start_app(APP, &CATCHES).await?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0,keys=1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0,keys=1").await?;
     assert_eq!(client.get("/config/lives").await?.body, &b"9"[..], "the later config wins");
 
     for round in 2..12 {
@@ -102,7 +102,7 @@ async fn a_lower_revision_is_ignored_and_another_uid_replaces() -> Result<()> {
         let shop = say.config("shop");
         (shop.uid, shop.revision) = ("another".to_owned(), 1);
     });
-    let status = pod.serves(&mut client, "shop=0.9.0").await?;
+    let status = pod.wait_until_served(&mut client, "shop=0.9.0").await?;
     pod.status_when(&mut client, WAIT_TIMEOUT, "contact is good", |status| {
         status.contact.as_ref().is_some_and(|contact| contact.connected && contact.message.is_empty())
     })
@@ -118,7 +118,7 @@ async fn what_a_later_hub_adds_is_ignored() -> Result<()> {
     let mut pod = Pod::new(&hub)?;
     let mut client = pod.start().await?;
     hub.activate("shop", "2", &[("lives", b"1")])?;
-    pod.serves(&mut client, "shop=2").await?;
+    pod.wait_until_served(&mut client, "shop=2").await?;
     Ok(())
 }
 
@@ -133,7 +133,7 @@ async fn large_contents_arrive_whole() -> Result<()> {
             ["one", "two", "three"].into_iter().zip(&parts).map(|(key, value)| (key, &value[..])).collect();
         let version = char::from(fill).to_string();
         hub.activate("shop", &version, &values)?;
-        pod.serves(&mut client, &format!("shop={version}")).await?;
+        pod.wait_until_served(&mut client, &format!("shop={version}")).await?;
         for (key, value) in &values {
             ensure!(client.get(&format!("/config/{key}")).await?.body == *value, "{key} is not what was sent");
         }
@@ -152,7 +152,7 @@ async fn one_content_under_two_names_is_not_sent_twice() -> Result<()> {
         let shop = say.config("shop");
         (shop.version, shop.revision) = ("1.0.0-again".to_owned(), shop.revision + 1);
     });
-    pod.serves(&mut client, "shop=1.0.0-again").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0-again").await?;
     assert_eq!(client.get("/config/lives").await?.body, &b"3"[..]);
     Ok(())
 }

@@ -16,7 +16,7 @@ pub(crate) async fn start_checked_pod(hub: &FakeHub, checks: &[(&str, &HookServe
         pod = pod.with(&["--check", &format!("{container}={}", check.url())]);
     }
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     Ok((pod, client))
 }
 
@@ -43,7 +43,7 @@ async fn a_container_that_takes_a_version_gets_it_and_is_asked_once() -> Result<
     let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     ensure!(check.deliveries().is_empty(), "it starts with the first version");
     hub.activate("shop", "1.0.1", &[("lives", b"hunter2"), ("new", b"1")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     let [asked] = &check.deliveries()[..] else { anyhow::bail!("{} questions", check.deliveries().len()) };
     let event = asked.event()?;
     assert_eq!((event.kind.as_str(), event.data.changed), (CONFIG_CHECK, vec!["lives".to_owned(), "new".to_owned()]));
@@ -62,7 +62,7 @@ async fn a_refused_version_is_not_served_and_its_reason_is_reported() -> Result<
     hub.activate("shop", "1.0.1", &[("lives", b"17")])?;
     let message = wait_for_refusal(&pod, &mut client).await?;
     assert_eq!(message, "container app refuses it: lives: at most 4 [2J");
-    let reported = hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
+    let reported = hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| {
         let problem = report.configs[0].problem.as_ref();
         problem.is_some_and(|problem| problem.reason == "CheckRefused" && problem.message == message)
     });
@@ -76,7 +76,7 @@ async fn a_refused_version_is_not_served_and_its_reason_is_reported() -> Result<
     assert_eq!(check.deliveries().len(), 1);
     check.answer(Answer::Status(StatusCode::OK));
     hub.activate("shop", "1.0.1", &[("lives", b"17")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     Ok(())
 }
 
@@ -89,7 +89,7 @@ async fn a_reason_that_holds_a_value_reaches_neither_log_nor_report() -> Result<
         check.answer(refuse_with(text));
         hub.activate("shop", version, &[("lives", b"hunter2"), ("version", version.as_bytes())])?;
         check.notified_of(version, WAIT_TIMEOUT).await?;
-        hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
+        hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| {
             let problem = report.configs[0].problem.as_ref();
             problem.is_some_and(|problem| problem.reason == "CheckRefused")
         })
@@ -115,7 +115,7 @@ async fn a_container_that_knows_no_question_takes_every_version_and_that_is_said
         let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
         for version in ["1.0.1", "1.0.2"] {
             hub.activate("shop", version, &[("lives", version.as_bytes())])?;
-            pod.serves(&mut client, &format!("shop={version}")).await?;
+            pod.wait_until_served(&mut client, &format!("shop={version}")).await?;
         }
         assert_eq!(check.deliveries().len(), 2);
         let log = pod.agent.as_ref().map(Agent::log).unwrap_or_default();
@@ -143,7 +143,7 @@ async fn any_other_answer_is_no_answer_and_redirects_are_not_followed() -> Resul
         ensure!(asked[before].id() == asked[before + 1].id(), "it is the same question");
         ensure!(served(&client.status().await?) != format!("shop={version}"));
         check.answer(Answer::Status(StatusCode::NO_CONTENT));
-        pod.serves(&mut client, &format!("shop={version}")).await?;
+        pod.wait_until_served(&mut client, &format!("shop={version}")).await?;
     }
     assert_eq!(elsewhere.deliveries().len(), 0);
     Ok(())
@@ -155,7 +155,7 @@ async fn a_container_that_does_not_answer_in_time_is_reported_and_asked_again() 
     hub.say(|say| say.ack_timeout_seconds = Some(1));
     let (pod, mut client) = start_checked_pod(&hub, &[("app", &check)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    let reported = hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
+    let reported = hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.reason == "CheckFailed")
     });
     let reported = reported.await?.request.configs[0].clone();
@@ -164,7 +164,7 @@ async fn a_container_that_does_not_answer_in_time_is_reported_and_asked_again() 
     assert_eq!(reported.version.as_ref().map(AsRef::as_ref), Some("1.0.0"));
     // The attempt that hangs is cut.
     check.answer(Answer::Status(StatusCode::OK));
-    let status = pod.serves(&mut client, "shop=1.0.1").await?;
+    let status = pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     assert_eq!((reason(&status), check.deliveries().len()), (None, 2));
     Ok(())
 }
@@ -174,9 +174,9 @@ async fn all_containers_must_take_a_version() -> Result<()> {
     let (hub, app, web) = (FakeHub::start()?, HookServer::willing().await?, HookServer::willing().await?);
     let (pod, mut client) = start_checked_pod(&hub, &[("app", &app), ("web", &web)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     hub.activate("shop", "1.0.0", &[("lives", b"3")])?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     // One hangs, which the refusal of the other need not wait for.
     app.answer(Answer::Hang);
     web.answer(refuse_with("no"));

@@ -48,7 +48,7 @@ async fn a_refused_token_is_read_again() -> Result<()> {
     pod.logs("Unauthorized").await?;
     pod.write_token("token-2\n")?;
     let mut client = pod.client().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     let polls = hub.polls();
     assert_eq!(polls.first().map(|poll| poll.token.as_str()), Some("token-1"));
     assert_eq!(polls.last().map(|poll| poll.token.as_str()), Some("token-2"));
@@ -80,7 +80,7 @@ async fn a_busy_hub_is_given_the_time_that_it_asks_for_and_a_new_connection() ->
     hub.say(|say| say.next = [Answer::Status(503, Some(1)), Answer::Status(429, Some(1))].into());
     let mut pod = Pod::new(&hub)?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     let polls = hub.polls();
     for pair in polls[..3].windows(2) {
         ensure!(pair[1].at - pair[0].at >= Duration::from_secs(1), "asked again too soon");
@@ -102,7 +102,7 @@ async fn another_authority_is_trusted_as_soon_as_it_stands_in_the_bundle() -> Re
     // Both, as during a rotation.
     std::fs::write(pod.path("hub-ca.crt"), format!("{old}{}", hub.ca()))?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     Ok(())
 }
 
@@ -114,11 +114,11 @@ async fn what_was_injected_is_all_that_is_trusted_whatever_a_file_holds() -> Res
     // What users of the namespace may write is no authority beside what was injected.
     std::fs::write(pod.path("hub-ca.crt"), foreign.ca())?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     std::fs::remove_file(pod.path("hub-ca.crt"))?;
     hub.cut().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
 
     // A hub of somebody else, to which the name leads, is not trusted by what only that file holds.
     let mut pod = Pod::new(&foreign)?.with(&["--hub-ca", &ca]);
@@ -144,8 +144,8 @@ async fn something_that_cuts_held_polls_is_met_by_polls_that_are_not_held() -> R
     .await?;
     let count = hub.polls().len();
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
-    let polls = hub.polled(count + 2, WAIT_TIMEOUT).await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
+    let polls = hub.wait_for_polls(count + 2, WAIT_TIMEOUT).await?;
     ensure!(polls[count..].iter().all(|poll| poll.request.wait_seconds == 0));
     Ok(())
 }
@@ -156,6 +156,6 @@ async fn the_hub_may_have_a_name() -> Result<()> {
     let mut pod = Pod::new(&hub)?;
     pod.hub = pod.hub.replace("127.0.0.1", "localhost");
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     Ok(())
 }

@@ -46,14 +46,14 @@ async fn the_processes_of_a_container_are_found_by_its_id_also_after_a_restart()
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     let waits =
         |report: &nudge_protocol::hub::ReportRequest| report.containers[0].message.contains("has not reported yet");
-    hub.reported(WAIT_TIMEOUT, "the ID is waited for", waits).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "the ID is waited for", waits).await?;
     assert!(!pod.app_output().contains("SIGUSR1"));
     // As soon as the ID is known the signal goes out.
     let known = app(&first)?;
     hub.say(|say| say.containers = known);
     pod.app_says(1, "SIGUSR1").await?;
     let delivered = |report: &nudge_protocol::hub::ReportRequest| report.containers[0].outcome == Outcome::Delivered;
-    hub.reported(WAIT_TIMEOUT, "it is delivered", delivered).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "it is delivered", delivered).await?;
 
     // The container starts again: another process, another ID, and a new file for its output.
     pod.start_process(APP, &CATCHES).await?;
@@ -145,11 +145,11 @@ async fn with_the_setting_it_ends_cleanly_when_all_other_containers_have() -> Re
         hub.say(|say| say.containers = containers);
         let version = format!("1.1.{round}");
         hub.activate("shop", &version, &[("lives", b"5")])?;
-        pod.serves(&mut client, &format!("shop={version}")).await?;
+        pod.wait_until_served(&mut client, &format!("shop={version}")).await?;
     }
     let ended = vec![container("app", &app, true)?, container("helper", &helper, true)?];
     hub.say(|say| say.containers = ended);
-    let status = pod.agent.as_mut().context("no agent")?.process().exited(WAIT_TIMEOUT).await?;
+    let status = pod.agent.as_mut().context("no agent")?.process().wait_for_exit(WAIT_TIMEOUT).await?;
     assert_eq!(status.code(), Some(0));
     pod.logs("all other containers of this pod have ended").await
 }
@@ -162,5 +162,5 @@ async fn without_the_setting_it_stays() -> Result<()> {
     let ended = vec![container("app", &id("stays"), true)?];
     hub.say(|say| say.containers = ended);
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await.map(drop)
+    pod.wait_until_served(&mut client, "shop=1.0.1").await.map(drop)
 }

@@ -91,17 +91,18 @@ async fn a_version_that_does_not_fit_is_refused_and_the_old_files_stay_whole() -
         assert_files(&disk.0, "1.0.0", 60)?;
 
         activate(&hub, "1.0.1", 220)?;
-        let report = hub.reported(WAIT_TIMEOUT, "it is refused", |report| cant_apply(report, cause)).await;
+        let report = hub.wait_for_report(WAIT_TIMEOUT, "it is refused", |report| cant_apply(report, cause)).await;
         let report = report.map_err(|error| pod.explain(&error).context(options))?;
         assert_eq!(state(&report.request), (Some("1.0.0"), true, true), "{options}");
-        pod.serves(&mut client, "shop=1.0.0").await?;
+        pod.wait_until_served(&mut client, "shop=1.0.0").await?;
         assert_files(&disk.0, "1.0.0", 60).context(options)?;
         assert!(!pod.app_output().contains("SIGUSR1"), "notified of nothing");
 
         activate(&hub, "1.0.2", 50)?;
         pod.app_says(1, "SIGUSR1").await?;
         assert_files(&disk.0, "1.0.2", 50).context(options)?;
-        hub.reported(WAIT_TIMEOUT, "it is taken", |report| state(report) == (Some("1.0.2"), true, false)).await?;
+        hub.wait_for_report(WAIT_TIMEOUT, "it is taken", |report| state(report) == (Some("1.0.2"), true, false))
+            .await?;
         drop(pod);
     }
     Ok(())
@@ -126,10 +127,10 @@ async fn a_version_that_had_no_room_is_taken_when_there_is() -> Result<()> {
             activate(&hub, version, 20)?;
         }
         let refused = |report: &ReportRequest| cant_apply(report, "KiB");
-        hub.reported(WAIT_TIMEOUT, "it is refused", refused).await.map_err(|error| pod.explain(&error))?;
+        hub.wait_for_report(WAIT_TIMEOUT, "it is refused", refused).await.map_err(|error| pod.explain(&error))?;
         fs::remove_file(disk.0.join("in-the-way"))?;
         let taken = |report: &ReportRequest| state(report) == (Some(version), true, false);
-        hub.reported(WAIT_TIMEOUT, "it is taken", taken).await.map_err(|error| pod.explain(&error))?;
+        hub.wait_for_report(WAIT_TIMEOUT, "it is taken", taken).await.map_err(|error| pod.explain(&error))?;
         assert_files(&disk.0, version, 20)?;
         pod.app_says(notified, "SIGUSR1").await?;
     }
@@ -159,10 +160,10 @@ async fn two_configs_that_have_room_each_but_not_together_are_taken_when_there_i
         second = say.config("keys").set("8", &others);
     });
     first.and(second)?;
-    let status = pod.serves(&mut client, "shop=1.0.1,keys=7").await?;
+    let status = pod.wait_until_served(&mut client, "shop=1.0.1,keys=7").await?;
     ensure!(status.configs[1].problem.is_some(), "{status:?}");
     fs::remove_file(&in_the_way)?;
-    pod.serves(&mut client, "shop=1.0.1,keys=8").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1,keys=8").await?;
     Ok(())
 }
 
@@ -180,7 +181,7 @@ async fn an_agent_that_starts_again_keeps_files_that_would_not_fit_twice() -> Re
     fs::create_dir(disk.0.join("..nudge-left"))?;
     fs::write(disk.0.join("..nudge-left/key-0"), vec![0; 65536])?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     assert_files(&disk.0, "1.0.0", 100)
 }
 
@@ -192,7 +193,7 @@ async fn a_pod_whose_first_files_do_not_fit_does_not_start() -> Result<()> {
     let Some(disk) = Disk::at(pod.path("files"), "size=16m")? else { return Ok(()) };
     pod = pod.with(&["--mount-path", disk.0.to_str().context("an odd path")?]);
     pod.spawn()?;
-    let report = hub.reported(WAIT_TIMEOUT, "it is refused", |report| cant_apply(report, "KiB")).await;
+    let report = hub.wait_for_report(WAIT_TIMEOUT, "it is refused", |report| cant_apply(report, "KiB")).await;
     let report = report.map_err(|error| pod.explain(&error))?;
     assert_eq!(state(&report.request), (None, false, true));
     let waited = check_readiness(&pod)?;
@@ -212,25 +213,27 @@ async fn files_that_cannot_be_written_are_reported_until_they_are_there() -> Res
     pod.start_app(APP, &CATCHES).await?;
     pod.spawn()?;
     let refused = |report: &ReportRequest| cant_apply(report, "can't be written") && !report.acknowledged;
-    hub.reported(WAIT_TIMEOUT, "the first files are missing", refused).await.map_err(|error| pod.explain(&error))?;
+    hub.wait_for_report(WAIT_TIMEOUT, "the first files are missing", refused)
+        .await
+        .map_err(|error| pod.explain(&error))?;
     let waited = check_readiness(&pod)?;
     ensure!(waited.code == Some(1) && waited.stderr.contains("can't be written"), "{waited:?}");
     fs::remove_file(&files)?;
     pod.client().await?;
     assert_eq!(fs::read_to_string(files.join("lives"))?, "3");
-    hub.reported(WAIT_TIMEOUT, "they are there", |report| state(report) == (Some("1.0.0"), true, false)).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "they are there", |report| state(report) == (Some("1.0.0"), true, false)).await?;
 
     // The folder is lost.
     fs::rename(&files, pod.path("aside"))?;
     fs::write(&files, "in the way")?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    hub.reported(WAIT_TIMEOUT, "the next files are missing", refused).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "the next files are missing", refused).await?;
     assert!(!pod.app_output().contains("SIGUSR1"), "notified before the files are in place");
     fs::remove_file(&files)?;
     fs::rename(pod.path("aside"), &files)?;
     pod.app_says(1, "SIGUSR1").await?;
     assert_eq!(fs::read_to_string(files.join("lives"))?, "5");
-    hub.reported(WAIT_TIMEOUT, "they are there", |report| state(report) == (Some("1.0.1"), true, false)).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "they are there", |report| state(report) == (Some("1.0.1"), true, false)).await?;
     let ready = Finished::within(WAIT_TIMEOUT, pod.command("wait-ready")?.args(["--timeout", "30s"]))?;
     ensure!(ready.code == Some(0), "{ready:?}");
     Ok(())
@@ -255,7 +258,7 @@ async fn a_config_whose_files_do_not_fit_takes_no_other_with_it() -> Result<()> 
         good = say.config("keys").set("8", &[("other", b"y")]);
     });
     bad.and(good)?;
-    let status = pod.serves(&mut client, "shop=1.0.0,keys=8").await?;
+    let status = pod.wait_until_served(&mut client, "shop=1.0.0,keys=8").await?;
     ensure!(status.configs[0].problem.is_some() && status.configs[1].problem.is_none(), "{status:?}");
     let written = async || (fs::read(disk.0.join("other")).ok()? == b"y").then_some(());
     nudge_tests::eventually(Duration::from_secs(30), "the other config's file is written", written).await

@@ -29,7 +29,7 @@ async fn pod(hub: &FakeHub) -> Result<(Pod, Client)> {
     set_containers(hub, 'a')?;
     let mut pod = with_variable(hub)?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     Ok((pod, client))
 }
 
@@ -46,7 +46,7 @@ fn variables(pod: &Pod) -> String {
 /// Waits until the agent ends, and returns its exit code.
 async fn wait_for_exit(pod: &mut Pod) -> Result<Option<i32>> {
     let mut agent = pod.agent.take().context("no agent runs")?;
-    Ok(agent.process().exited(WAIT_TIMEOUT).await?.code())
+    Ok(agent.process().wait_for_exit(WAIT_TIMEOUT).await?.code())
 }
 
 fn is_taken(report: &ReportRequest, version: &str) -> bool {
@@ -58,7 +58,7 @@ async fn another_version_is_served_and_reported_after_the_restart_and_not_before
     let hub = FakeHub::start()?;
     let (mut pod, _) = pod(&hub).await?;
     ensure!(variables(&pod) == "LIVES='3'\n", "{}", variables(&pod));
-    hub.reported(WAIT_TIMEOUT, "it is reported", |report| is_taken(report, "1.0.0")).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| is_taken(report, "1.0.0")).await?;
     let reports = hub.reports().len();
     hub.activate("shop", "1.0.1", &[("LIVES", b"5")])?;
     assert_eq!(wait_for_exit(&mut pod).await?, RESTART);
@@ -69,17 +69,17 @@ async fn another_version_is_served_and_reported_after_the_restart_and_not_before
 
     let mut client = pod.start().await?;
     ensure!(variables(&pod) == "LIVES='5'\n", "they are there before the agent is ready");
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     // The container is still the one of before, as far as the hub knows.
     let pending = |status: &Status| status.containers[0].notified.outcome == Outcome::Pending;
     let status = pod.status_when(&mut client, WAIT_TIMEOUT, "the restart is pending", pending).await?;
     ensure!(!status.containers[0].acknowledged, "{status:?}");
     set_containers(&hub, 'b')?;
-    hub.reported(WAIT_TIMEOUT, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
     // The same content under another name ends nothing.
     hub.activate("shop", "1.0.2", &[("LIVES", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.2").await?;
-    hub.reported(WAIT_TIMEOUT, "the name is reported", |report| is_taken(report, "1.0.2")).await?;
+    pod.wait_until_served(&mut client, "shop=1.0.2").await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "the name is reported", |report| is_taken(report, "1.0.2")).await?;
     let log = pod.agent.as_ref().map(nudge_tests::Agent::log).unwrap_or_default();
     ensure!(!log.contains("LIVES='5'"), "{log}");
     Ok(())
@@ -101,7 +101,7 @@ async fn what_a_variable_cannot_express_ends_nothing_and_is_reported() -> Result
         };
         let status = pod.status_when(&mut client, WAIT_TIMEOUT, says, refused).await?;
         assert_eq!(served(&status), "shop=1.0.0");
-        hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
+        hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| {
             let problem = report.configs[0].problem.as_ref();
             problem.is_some_and(|problem| problem.reason == "CantApply" && problem.message.contains(says))
         })
@@ -111,7 +111,7 @@ async fn what_a_variable_cannot_express_ends_nothing_and_is_reported() -> Result
     // The way back ends nothing either.
     hub.activate("shop", "1.0.0", &[("LIVES", b"3")])?;
     pod.status_when(&mut client, WAIT_TIMEOUT, "all is well", |status| reason(status).is_none()).await?;
-    hub.reported(WAIT_TIMEOUT, "it is reported", |report| is_taken(report, "1.0.0")).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| is_taken(report, "1.0.0")).await?;
     Ok(())
 }
 
@@ -121,7 +121,7 @@ async fn a_pod_whose_variables_cannot_be_made_does_not_start_and_says_why() -> R
     hub.activate("shop", "1.0.0", &[("LIVES", b"it's")])?;
     let mut pod = with_variable(&hub)?;
     pod.spawn()?;
-    hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
+    hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| {
         let problem = report.configs[0].problem.as_ref();
         report.configs[0].version.is_none() && problem.is_some_and(|problem| problem.reason == "CantApply")
     })
@@ -129,7 +129,7 @@ async fn a_pod_whose_variables_cannot_be_made_does_not_start_and_says_why() -> R
     ensure!(fs::read_to_string(pod.path("state/not-ready"))?.contains("holds a single quote"), "wait-ready says why");
     hub.activate("shop", "1.0.1", &[("LIVES", b"3")])?;
     let mut client = pod.client().await?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     ensure!(variables(&pod) == "LIVES='3'\n", "{}", variables(&pod));
     Ok(())
 }
@@ -143,9 +143,9 @@ async fn an_agent_that_was_killed_before_the_restart_does_not_command_it_at_once
     // The kubelet has started the agent alone.
     for _ in 0..3 {
         let mut client = pod.start().await?;
-        let status = pod.serves(&mut client, "shop=1.0.1").await?;
+        let status = pod.wait_until_served(&mut client, "shop=1.0.1").await?;
         ensure!(!status.containers[0].acknowledged, "{status:?}");
-        hub.reported(WAIT_TIMEOUT, "it is reported", |report| !report.acknowledged).await?;
+        hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| !report.acknowledged).await?;
         pod.kill().await?;
     }
     ensure!(hub.reports().iter().all(|report| !is_taken(&report.request, "1.0.1")), "it was believed");
@@ -164,7 +164,7 @@ async fn a_version_that_cannot_be_stored_ends_nothing_until_it_can() -> Result<(
     fs::remove_dir(&draft)?;
     assert_eq!(wait_for_exit(&mut pod).await?, RESTART);
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     Ok(())
 }
 
@@ -177,12 +177,12 @@ async fn a_pod_that_cannot_start_goes_on_polling() -> Result<()> {
     pod.configs = TWO;
     pod.mount("shop", "0.9.0", "1", &[("LIVES", b"it's")])?;
     pod.spawn()?;
-    hub.polled(3, WAIT_TIMEOUT).await.map_err(|error| pod.explain(&error))?;
+    hub.wait_for_polls(3, WAIT_TIMEOUT).await.map_err(|error| pod.explain(&error))?;
     hub.say(|say| say.always = None);
     hub.activate("keys", "7", &[("other", b"x")])?;
     hub.activate("shop", "1.0.0", &[("LIVES", b"3")])?;
     let mut client = pod.client().await?;
-    let status = pod.serves(&mut client, "shop=1.0.0,keys=7").await?;
+    let status = pod.wait_until_served(&mut client, "shop=1.0.0,keys=7").await?;
     ensure!(status.configs.iter().all(|config| config.problem.is_none()), "{status:?}");
     Ok(())
 }
@@ -196,7 +196,7 @@ async fn of_two_configs_the_one_that_cannot_be_expressed_is_refused_alone() -> R
     let mut pod = with_variable(&hub)?;
     pod.configs = TWO;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0,keys=7").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0,keys=7").await?;
     // Both arrive in one reply.
     let (mut bad, mut good) = (Ok(()), Ok(()));
     hub.say(|say| {
@@ -219,7 +219,7 @@ async fn a_file_that_cannot_be_written_is_no_fault_of_the_version() -> Result<()
     let mut pod = with_variable(&hub)?;
     fs::write(pod.path("variables"), "in the way")?;
     pod.spawn()?;
-    hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
+    hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| {
         let problem = report.configs[0].problem.as_ref();
         problem.is_some_and(|problem| problem.reason == "Other" && problem.message.contains("can't be written"))
     })
@@ -227,10 +227,12 @@ async fn a_file_that_cannot_be_written_is_no_fault_of_the_version() -> Result<()
     ensure!(fs::read_to_string(pod.path("state/not-ready"))?.contains("can't be written"), "wait-ready says why");
     fs::remove_file(pod.path("variables"))?;
     let mut client = pod.client().await?;
-    let status = pod.serves(&mut client, "shop=1.0.0").await?;
+    let status = pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     assert_eq!(reason(&status), None);
-    hub.reported(WAIT_TIMEOUT, "it is over", |report| is_taken(report, "1.0.0") && report.configs[0].problem.is_none())
-        .await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "it is over", |report| {
+        is_taken(report, "1.0.0") && report.configs[0].problem.is_none()
+    })
+    .await?;
     Ok(())
 }
 
@@ -247,6 +249,6 @@ async fn what_the_process_before_the_restart_fetches_is_no_acknowledgement() -> 
     let status = pod.status_when(&mut client, WAIT_TIMEOUT, "it is fetched", fetched).await?;
     ensure!(!status.containers[0].acknowledged, "{status:?}");
     set_containers(&hub, 'b')?;
-    hub.reported(WAIT_TIMEOUT, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
     Ok(())
 }

@@ -19,7 +19,7 @@ async fn an_application_on_loopback_and_the_agent_have_the_same_port() -> Result
     let mut pod = Pod::new(&hub)?.at_addresses(POD).at_port(port);
     let mut client = pod.start().await?;
     assert_eq!(client.address().to_string(), format!("127.0.7.1:{port}"));
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     let mut second = Client::without_token(format!("127.0.7.2:{port}").parse()?, &pod.path("share/ca.crt"))?;
     assert_eq!(second.get("/readyz").await?.status, 200, "each of the pod's addresses");
     ensure!(TcpStream::connect(("127.0.7.3", port)).await.is_err(), "and no other");
@@ -41,7 +41,8 @@ async fn who_has_taken_the_port_is_reported_until_it_is_free() -> Result<()> {
         let problem = report.configs[0].problem.as_ref();
         problem.is_some_and(|problem| problem.reason == "PortTaken") && !report.acknowledged
     };
-    let report = hub.reported(WAIT_TIMEOUT, "the port is taken", taken).await.map_err(|error| pod.explain(&error))?;
+    let report =
+        hub.wait_for_report(WAIT_TIMEOUT, "the port is taken", taken).await.map_err(|error| pod.explain(&error))?;
     let message = report.request.configs[0].problem.as_ref().map(|problem| problem.message.clone()).unwrap_or_default();
     let who = format!("port {port} of 127.0.7.1 is taken by process {} (", std::process::id());
     ensure!(message.contains(&who) && message.contains("agent-port"), "{message}");
@@ -50,9 +51,9 @@ async fn who_has_taken_the_port_is_reported_until_it_is_free() -> Result<()> {
 
     drop(app);
     let mut client = pod.client().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     let well = |report: &ReportRequest| report.configs[0].problem.is_none() && report.acknowledged;
-    hub.reported(WAIT_TIMEOUT, "the agent has its port", well).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "the agent has its port", well).await?;
     let silent = async || (!pod.path("state/not-ready").exists()).then_some(());
     nudge_tests::eventually(WAIT_TIMEOUT, "nothing says any more that the port is taken", silent).await
 }

@@ -28,9 +28,9 @@ async fn it_returns_when_configuration_is_served_and_the_files_for_containers_ex
     pod.logs("poll of the hub failed").await?;
     ensure!(waiting.try_exited()?.is_none(), "there is nothing to read yet");
     hub.up()?;
-    ensure!(waiting.exited(WAIT_TIMEOUT).await?.success(), "{}", fs::read_to_string(pod.path("wait.err"))?);
+    ensure!(waiting.wait_for_exit(WAIT_TIMEOUT).await?.success(), "{}", fs::read_to_string(pod.path("wait.err"))?);
     let mut client = pod.client().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     for file in ["token", "ca.crt", "env"] {
         assert_eq!(fs::metadata(pod.path("share").join(file))?.permissions().mode() & 0o777, 0o444);
     }
@@ -38,7 +38,7 @@ async fn it_returns_when_configuration_is_served_and_the_files_for_containers_ex
     let endpoint = format!("https://{}/config", client.address());
     assert_eq!(env, format!("MY_CONFIG_TOKEN='{token}'\nMY_CONFIG_ENDPOINT='{endpoint}'\n"));
     let mut again = wait_ready(&pod, "60s")?;
-    ensure!(again.exited(WAIT_TIMEOUT).await?.success());
+    ensure!(again.wait_for_exit(WAIT_TIMEOUT).await?.success());
     Ok(())
 }
 
@@ -56,7 +56,7 @@ async fn in_the_agents_own_container_status_finds_the_agent() -> Result<()> {
     let early = status_of_its_own(&pod)?;
     ensure!(early.code == Some(1) && early.stderr.contains("the agent has not started yet"), "{early:?}");
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     let status = status_of_its_own(&pod)?;
     ensure!(status.code == Some(0) && status.stdout.contains("shop"), "{status:?}");
     Ok(())
@@ -68,13 +68,13 @@ async fn it_gives_up_with_the_reason() -> Result<()> {
     hub.say(|say| say.config("shop").fail(HubReason::NotFound, "there is no config shop; create it"));
     let mut pod = Pod::new(&hub)?;
     let mut early = wait_ready(&pod, "50ms")?;
-    assert_eq!(early.exited(WAIT_TIMEOUT).await?.code(), Some(1));
+    assert_eq!(early.wait_for_exit(WAIT_TIMEOUT).await?.code(), Some(1));
     ensure!(fs::read_to_string(pod.path("termination"))?.contains("the agent has not"), "nothing runs");
 
     pod.spawn()?;
     pod.logs("the last good version stays").await?;
     let mut waiting = wait_ready(&pod, "500ms")?;
-    assert_eq!(waiting.exited(WAIT_TIMEOUT).await?.code(), Some(1));
+    assert_eq!(waiting.wait_for_exit(WAIT_TIMEOUT).await?.code(), Some(1));
     for file in ["termination", "wait.err"] {
         let reason = fs::read_to_string(pod.path(file))?;
         ensure!(reason.contains("no configuration within 0.5 s") && reason.contains("create it"), "{file}: {reason}");

@@ -46,7 +46,7 @@ async fn a_malformed_reply_changes_nothing_and_the_next_one_counts() -> Result<(
         failed.await.context(name)?;
         hub.say(|say| say.always = None);
         hub.activate("shop", &round, &[("lives", round.as_bytes())])?;
-        pod.serves(&mut client, &format!("shop={round}")).await.context(name)?;
+        pod.wait_until_served(&mut client, &format!("shop={round}")).await.context(name)?;
     }
     Ok(())
 }
@@ -58,7 +58,7 @@ async fn garbage_is_reported() -> Result<()> {
     pod.start().await?;
     hub.say(|say| say.always = Some(Answer::Bytes(b"garbage".to_vec())));
     hub.cut().await?;
-    hub.reported(WAIT_TIMEOUT, "garbage is reported", |report| {
+    hub.wait_for_report(WAIT_TIMEOUT, "garbage is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.message.contains("can't be understood"))
     })
     .await?;
@@ -77,7 +77,7 @@ async fn a_content_that_does_not_match_its_digest_is_refused_and_reported() -> R
     });
     let status = pod.status_when(&mut client, WAIT_TIMEOUT, "it is refused", |status| reason(status).is_some()).await?;
     assert_eq!((served(&status).as_str(), reason(&status)), ("shop=1.0.0", Some(ProblemReason::Damaged)));
-    let report = hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
+    let report = hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.reason == "Damaged")
     });
     assert_eq!(report.await?.request.configs[0].version.as_ref().map(AsRef::as_ref), Some("1.0.0"));
@@ -93,7 +93,7 @@ async fn a_content_that_does_not_match_its_digest_is_refused_and_reported() -> R
     })
     .await?;
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
-    let status = pod.serves(&mut client, "shop=1.0.2").await?;
+    let status = pod.wait_until_served(&mut client, "shop=1.0.2").await?;
     assert_eq!(reason(&status), None);
     Ok(())
 }
@@ -107,12 +107,12 @@ async fn what_is_too_large_together_is_refused_once_and_taken_when_it_fits() -> 
     let mut pod = Pod::new(&hub)?;
     pod.configs = TWO;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0,keys=1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0,keys=1").await?;
     hub.activate("shop", "1.0.1", &[("c", &large), ("d", &large)])?;
     let status =
         pod.status_when(&mut client, WAIT_TIMEOUT, "it is too large", |status| reason(status).is_some()).await?;
     assert_eq!((served(&status).as_str(), reason(&status)), ("shop=1.0.0,keys=1", Some(ProblemReason::TooLarge)));
-    hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
+    hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.reason == "TooLarge")
     })
     .await?;
@@ -120,7 +120,7 @@ async fn what_is_too_large_together_is_refused_once_and_taken_when_it_fits() -> 
     let polls = hub.polls();
     ensure!(polls.len() < 12, "{} polls", polls.len());
     hub.activate("keys", "2", &[("a", b"small")])?;
-    let status = pod.serves(&mut client, "shop=1.0.1,keys=2").await?;
+    let status = pod.wait_until_served(&mut client, "shop=1.0.1,keys=2").await?;
     assert_eq!(reason(&status), None);
     Ok(())
 }
@@ -144,13 +144,13 @@ async fn a_config_that_the_hub_has_a_problem_with_keeps_its_last_good_content() 
         let status = status.await?;
         assert_eq!(served(&status), "shop=1.0.0");
         assert_eq!(status.configs[0].problem.as_ref().map(|problem| problem.message.as_str()), Some("ask the admin"));
-        hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
+        hub.wait_for_report(WAIT_TIMEOUT, "it is reported", |report| {
             report.configs[0].problem.as_ref().is_some_and(|reported| reported.reason == problem.as_str())
         })
         .await?;
     }
     hub.activate("shop", "2", &[("lives", b"1")])?;
-    let status = pod.serves(&mut client, "shop=2").await?;
+    let status = pod.wait_until_served(&mut client, "shop=2").await?;
     assert_eq!(reason(&status), None);
     Ok(())
 }

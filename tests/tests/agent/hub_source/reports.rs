@@ -23,10 +23,10 @@ async fn a_report_has_what_is_served_and_how_it_was_taken_and_no_value() -> Resu
     let mut pod = Pod::new(&hub)?.with(&USR1);
     pod.start_app(APP, &CATCHES).await?;
     pod.start().await?;
-    let first = hub.reported(WAIT_TIMEOUT, "the first report", |report| report.acknowledged).await?;
+    let first = hub.wait_for_report(WAIT_TIMEOUT, "the first report", |report| report.acknowledged).await?;
     assert_eq!(first.request.containers[0].outcome, Outcome::NothingYet, "it starts with what is served");
     hub.activate("shop", "1.0.1", &[("lives", b"hunter2")])?;
-    let report = hub.reported(WAIT_TIMEOUT, "the app has it", |report| {
+    let report = hub.wait_for_report(WAIT_TIMEOUT, "the app has it", |report| {
         report.acknowledged && report.containers[0].outcome == Outcome::Delivered
     });
     let report = report.await?;
@@ -47,19 +47,19 @@ async fn a_change_costs_one_answer_one_report_and_no_connection() -> Result<()> 
     let mut pod = Pod::new(&hub)?.with(&USR1);
     pod.start_app(APP, &CATCHES).await?;
     pod.start().await?;
-    hub.reported(WAIT_TIMEOUT, "the first report", |report| report.acknowledged).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "the first report", |report| report.acknowledged).await?;
     for round in 1..=3 {
         let last = hub.reports().pop().context("a report")?.at;
         let held = async || hub.polls().pop().filter(|poll| poll.at > last && poll.request.wait_seconds > 0);
         eventually(WAIT_TIMEOUT, "the poll after the report is held", held).await?;
         let (polls, reports, version) = (hub.polls().len(), hub.reports().len(), round.to_string());
         hub.activate("shop", &version, &[("lives", b"5")])?;
-        hub.reported(WAIT_TIMEOUT, "the app has it", |report| {
+        hub.wait_for_report(WAIT_TIMEOUT, "the app has it", |report| {
             let config = report.configs.first().and_then(|config| config.version.as_ref());
             report.acknowledged && config.is_some_and(|served| served.as_str() == version)
         })
         .await?;
-        hub.polled(polls + 1, WAIT_TIMEOUT).await?;
+        hub.wait_for_polls(polls + 1, WAIT_TIMEOUT).await?;
         ensure!(hub.reports().len() == reports + 1, "{} reports", hub.reports().len() - reports);
         // One more where the application was not notified before the next poll.
         ensure!(hub.polls().len() <= polls + 2, "{} polls", hub.polls().len() - polls);
@@ -76,7 +76,7 @@ async fn a_late_acknowledgement_ends_the_poll_that_is_held() -> Result<()> {
     let mut client = pod.start().await?;
     for version in ["1.0.1", "1.0.2"] {
         hub.activate("shop", version, &[("lives", version.as_bytes())])?;
-        let pending = hub.reported(WAIT_TIMEOUT, "the signal is sent", |report| {
+        let pending = hub.wait_for_report(WAIT_TIMEOUT, "the signal is sent", |report| {
             report.configs[0].version.as_ref().is_some_and(|served| served.as_str() == version)
         });
         let pending = pending.await?;
@@ -85,7 +85,7 @@ async fn a_late_acknowledgement_ends_the_poll_that_is_held() -> Result<()> {
         eventually(WAIT_TIMEOUT, "the next poll is held", held).await?;
         let request = client.request(Method::GET, "/config").header("nudge-container", "app").body(Full::default())?;
         client.send(request).await?;
-        hub.reported(WAIT_TIMEOUT, "it has fetched", |report| report.acknowledged).await?;
+        hub.wait_for_report(WAIT_TIMEOUT, "it has fetched", |report| report.acknowledged).await?;
     }
     ensure!(hub.connections() == 1, "{} connections", hub.connections());
     Ok(())
@@ -97,12 +97,12 @@ async fn a_revision_that_concerns_other_pods_is_taken_in_and_changes_nothing() -
     hub.say(|say| say.settings.wait_seconds = 1);
     let mut pod = Pod::new(&hub)?;
     let mut client = pod.start().await?;
-    hub.reported(WAIT_TIMEOUT, "the first report", |report| report.acknowledged).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "the first report", |report| report.acknowledged).await?;
     hub.say(|say| say.config("shop").revision = 40);
     let knows = async || hub.polls().pop().filter(|poll| poll.request.configs[0].revision == 40);
     eventually(WAIT_TIMEOUT, "the poll says the revision", knows).await?;
     let polls = hub.polls().len();
-    hub.polled(polls + 2, WAIT_TIMEOUT).await?;
+    hub.wait_for_polls(polls + 2, WAIT_TIMEOUT).await?;
     ensure!(hub.reports().len() == 1, "nothing has changed that the pod runs");
     // No replica that knows less takes it back.
     hub.say(|say| {
@@ -122,13 +122,13 @@ async fn changes_in_quick_succession_are_reported_together() -> Result<()> {
     hub.say(|say| say.settings.report_seconds = 2);
     let mut pod = Pod::new(&hub)?;
     let mut client = pod.start().await?;
-    hub.reported(WAIT_TIMEOUT, "the first report", |report| report.acknowledged).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "the first report", |report| report.acknowledged).await?;
     for round in 1..=20 {
         hub.activate("shop", &round.to_string(), &[("lives", b"1")])?;
-        pod.serves(&mut client, &format!("shop={round}")).await?;
+        pod.wait_until_served(&mut client, &format!("shop={round}")).await?;
     }
     let last = |version: &str| version == "20";
-    hub.reported(WAIT_TIMEOUT, "the last version is reported", |report| {
+    hub.wait_for_report(WAIT_TIMEOUT, "the last version is reported", |report| {
         report.configs[0].version.as_ref().is_some_and(|version| last(version.as_str()))
     })
     .await?;
@@ -150,10 +150,10 @@ async fn a_report_that_is_not_taken_is_sent_again_and_holds_nothing_up() -> Resu
     let mut client = pod.start().await?;
     pod.logs("report to the hub failed").await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     assert_eq!(hub.reports().len(), 0);
     hub.say(|say| say.refuse_reports = None);
-    hub.reported(WAIT_TIMEOUT, "it is reported in the end", |report| report.acknowledged).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "it is reported in the end", |report| report.acknowledged).await?;
     Ok(())
 }
 
@@ -164,9 +164,9 @@ async fn a_container_without_an_id_is_waited_for_and_an_ended_one_is_not() -> Re
     hub.say(|say| say.containers = vec![waiting]);
     let mut pod = Pod::new(&hub)?.with(&USR1);
     pod.start().await?;
-    hub.reported(WAIT_TIMEOUT, "it starts with what is served", |report| report.acknowledged).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "it starts with what is served", |report| report.acknowledged).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    let report = hub.reported(WAIT_TIMEOUT, "it is waited for", |report| {
+    let report = hub.wait_for_report(WAIT_TIMEOUT, "it is waited for", |report| {
         report.containers.first().is_some_and(|app| app.message.contains("the hub has not reported yet"))
     });
     let report = report.await?;
@@ -176,13 +176,13 @@ async fn a_container_without_an_id_is_waited_for_and_an_ended_one_is_not() -> Re
     // An ID that no process of this machine has.
     let started = container("app", &"a".repeat(64), false)?;
     hub.say(|say| say.containers = vec![started]);
-    hub.reported(WAIT_TIMEOUT, "it is looked for", |report| {
+    hub.wait_for_report(WAIT_TIMEOUT, "it is looked for", |report| {
         report.containers.first().is_some_and(|app| !app.message.contains("the hub has not reported yet"))
     })
     .await?;
     let ended = container("app", &"a".repeat(64), true)?;
     hub.say(|say| say.containers = vec![ended]);
-    hub.reported(WAIT_TIMEOUT, "it does not count any more", |report| {
+    hub.wait_for_report(WAIT_TIMEOUT, "it does not count any more", |report| {
         report.acknowledged && report.containers.is_empty()
     })
     .await?;
@@ -196,12 +196,13 @@ async fn a_container_that_must_fetch_acknowledges_by_fetching() -> Result<()> {
     pod.start_app(APP, &CATCHES).await?;
     let mut client = pod.start().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    let delivered =
-        hub.reported(WAIT_TIMEOUT, "the signal is sent", |report| report.containers[0].outcome == Outcome::Delivered);
+    let delivered = hub.wait_for_report(WAIT_TIMEOUT, "the signal is sent", |report| {
+        report.containers[0].outcome == Outcome::Delivered
+    });
     ensure!(!delivered.await?.request.acknowledged);
     let request = client.request(Method::GET, "/config").header("nudge-container", "app").body(Full::default())?;
     client.send(request).await?;
-    hub.reported(WAIT_TIMEOUT, "it has fetched", |report| report.acknowledged).await?;
+    hub.wait_for_report(WAIT_TIMEOUT, "it has fetched", |report| report.acknowledged).await?;
     Ok(())
 }
 
@@ -215,7 +216,7 @@ async fn containers_are_notified_by_webhook_too() -> Result<()> {
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     hook.notified_of("1.0.1", WAIT_TIMEOUT).await?;
     assert_eq!(hook.deliveries().len(), 1, "no notification of the version that it starts with");
-    let report = hub.reported(WAIT_TIMEOUT, "it was notified", |report| {
+    let report = hub.wait_for_report(WAIT_TIMEOUT, "it was notified", |report| {
         report.acknowledged && report.containers[0].outcome == Outcome::Delivered
     });
     assert_eq!(report.await?.request.containers.len(), 1);
@@ -228,14 +229,14 @@ async fn a_failing_config_is_reported_before_anything_is_served() -> Result<()> 
     hub.say(|say| say.config("shop").fail(nudge_protocol::hub::HubReason::NotFound, "there is no config shop"));
     let mut pod = Pod::new(&hub)?;
     pod.spawn()?;
-    let report = hub.reported(WAIT_TIMEOUT, "the problem is reported", |report| {
+    let report = hub.wait_for_report(WAIT_TIMEOUT, "the problem is reported", |report| {
         report.configs.first().is_some_and(|config| config.problem.is_some())
     });
     let report = report.await.map_err(|error| pod.explain(&error))?;
     ensure!(!report.request.acknowledged && report.request.configs[0].version.is_none());
     hub.activate("shop", "1", &[("lives", b"3")])?;
     let mut client = pod.client().await?;
-    pod.serves(&mut client, "shop=1").await?;
+    pod.wait_until_served(&mut client, "shop=1").await?;
     let taken = async || hub.reports().pop().filter(|report| report.request.acknowledged);
     let report = eventually(WAIT_TIMEOUT, "what is served is reported", taken).await?;
     report.request.configs[0].version.as_ref().context("a version").map(drop)

@@ -17,7 +17,7 @@ async fn the_last_good_contents_are_served_again_and_reported_to_the_hub() -> Re
     pod.mount("shop", "0.1.0", "1", &[("lives", b"0")])?;
     let mut client = pod.start().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     let file = pod.path("state/last-good");
     nudge_tests::eventually(WAIT_TIMEOUT, "the file is written", async || {
         fs::read(&file).is_ok_and(|bytes| bytes.windows(5).any(|part| part == b"1.0.1")).then_some(())
@@ -30,17 +30,17 @@ async fn the_last_good_contents_are_served_again_and_reported_to_the_hub() -> Re
 
     let before = hub.polls().len();
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     assert_eq!((token, authority), (fs::read(pod.path("share/token"))?, fs::read(pod.path("share/ca.crt"))?));
     hub.up()?;
-    let polls = hub.polled(before + 1, WAIT_TIMEOUT).await?;
+    let polls = hub.wait_for_polls(before + 1, WAIT_TIMEOUT).await?;
     let held = &polls[before].request.configs[0];
     assert_eq!((held.uid.as_str(), held.revision), ("uid-shop", 2));
     assert_eq!(held.version.as_ref().map(AsRef::as_ref), Some("1.0.1"));
     assert_eq!(held.sha256.len(), 64);
     // It is known by its digest, so the hub sends nothing; what follows is taken as ever.
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
-    pod.serves(&mut client, "shop=1.0.2").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.2").await?;
     Ok(())
 }
 
@@ -55,7 +55,7 @@ async fn what_could_not_be_stored_is_stored_as_soon_as_it_can_be() -> Result<()>
     let draft = pod.path("state/last-good.new");
     fs::create_dir(&draft)?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     pod.logs("last good contents not stored").await?;
     fs::remove_dir(&draft)?;
     nudge_tests::eventually(WAIT_TIMEOUT, "the file is written again", async || {
@@ -65,7 +65,7 @@ async fn what_could_not_be_stored_is_stored_as_soon_as_it_can_be() -> Result<()>
     hub.down().await?;
     pod.kill().await?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     Ok(())
 }
 
@@ -91,7 +91,7 @@ async fn a_damaged_file_is_not_used() -> Result<()> {
         pod.logs("poll of the hub failed").await?;
         hub.up()?;
         let mut client = pod.client().await?;
-        pod.serves(&mut client, "shop=1.0.0").await?;
+        pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     }
     Ok(())
 }
@@ -104,10 +104,10 @@ async fn a_pod_starts_with_what_was_mounted_when_the_hub_is_away() -> Result<()>
     pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
     pod.mount("shop", "0.9.0", "2", &[("secret", &[0xff])])?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=0.9.0").await?;
+    pod.wait_until_served(&mut client, "shop=0.9.0").await?;
     assert_eq!(client.get("/config/secret").await?.body, &[0xff][..]);
     hub.up()?;
-    let status = pod.serves(&mut client, "shop=1.0.0").await?;
+    let status = pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     assert!(status.configs[0].problem.is_none());
     let held = hub.polls()[0].request.configs[0].clone();
     assert_eq!((held.uid.as_str(), held.revision, held.sha256.len()), ("", 0, 64));
@@ -125,7 +125,7 @@ async fn a_version_of_which_a_part_is_missing_is_not_used() -> Result<()> {
     pod.logs("version 0.9.0 is incomplete: part 2 is missing").await?;
     hub.up()?;
     let mut client = pod.client().await?;
-    pod.serves(&mut client, "shop=1.0.0").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     Ok(())
 }
 
@@ -143,7 +143,7 @@ async fn the_hub_is_waited_for_where_what_was_mounted_does_not_fit() -> Result<(
         }
     }
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0,keys=1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0,keys=1").await?;
     let metrics = client.get("/metrics").await?;
     let text = String::from_utf8_lossy(&metrics.body).into_owned();
     ensure!(text.contains("nudge_agent_switches_total 0\n"), "the one that fits was served alone: {text}");
@@ -158,7 +158,7 @@ async fn half_of_the_configs_is_served_only_when_the_hub_does_not_answer() -> Re
     pod.configs = TWO;
     pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.0,keys=1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0,keys=1").await?;
     let metrics = client.get("/metrics").await?;
     let text = String::from_utf8_lossy(&metrics.body).into_owned();
     ensure!(text.contains("nudge_agent_switches_total 0\n"), "the half was served: {text}");
@@ -168,7 +168,7 @@ async fn half_of_the_configs_is_served_only_when_the_hub_does_not_answer() -> Re
     pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
     hub.down().await?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=0.9.0").await?;
+    pod.wait_until_served(&mut client, "shop=0.9.0").await?;
     Ok(())
 }
 
@@ -182,7 +182,7 @@ async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
         ensure!(fs::read(format!("/proc/{}/environ", agent.pid())).is_err(), "its environment can be read");
     }
     agent.process().signal(Signal::SIGTERM)?;
-    let status = agent.process().exited(WAIT_TIMEOUT).await?;
+    let status = agent.process().wait_for_exit(WAIT_TIMEOUT).await?;
     assert_eq!(status.code(), Some(0));
     Ok(())
 }
@@ -211,7 +211,7 @@ async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is
     wait_for_record(&pod, "the record has the version that the container starts with", |text| text.contains("app"))
         .await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     wait_until_kept(&pod, "1.0.1").await?;
     let before = fs::read_to_string(pod.path("state/notified"))?;
     pod.kill().await?;
@@ -224,7 +224,7 @@ async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is
     // The notification is not repeated, with or without the hub.
     pod.kill().await?;
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     pod.kill().await?;
     hub.up()?;
     pod.start().await?;
@@ -261,7 +261,7 @@ async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it
         .await?;
     let before = fs::read_to_string(pod.path("state/notified"))?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.1").await?;
     wait_until_kept(&pod, "1.0.1").await?;
     pod.kill().await?;
     let refused = server.deliveries().len();
@@ -271,7 +271,7 @@ async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it
     pod.kill().await?;
     let mut client = pod.start().await?;
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
-    pod.serves(&mut client, "shop=1.0.2").await?;
+    pod.wait_until_served(&mut client, "shop=1.0.2").await?;
     let deliveries = server.wait_for(refused + 2, WAIT_TIMEOUT).await?;
     let content =
         |delivery: &Delivery| -> Result<(String, bool)> { Ok((delivery.version()?, delivery.event()?.data.truncated)) };

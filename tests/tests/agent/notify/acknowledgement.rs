@@ -12,7 +12,7 @@ use super::signalled_app::{CATCHES, USR1, was_delivered};
 #[tokio::test]
 async fn delivered_is_acknowledged_by_the_signal_alone() -> Result<()> {
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &CATCHES).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     agent.dir.switch("shop", "1.0.1")?;
     let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     assert!(container.acknowledged && container.fetched.is_none(), "{container:?}");
@@ -23,7 +23,7 @@ async fn delivered_is_acknowledged_by_the_signal_alone() -> Result<()> {
 async fn fetched_is_acknowledged_by_a_request_that_names_the_container() -> Result<()> {
     let arguments = ["--notify", "SIGUSR1", "--ack", "fetched"];
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &arguments, &CATCHES).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     assert_eq!(agent.access.variables["MY_CONFIG_CONTAINER"], "app");
     agent.dir.switch("shop", "1.0.1")?;
     let container = agent.notified_when("the signal is delivered", was_delivered).await?;

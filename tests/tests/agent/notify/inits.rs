@@ -32,10 +32,10 @@ async fn only_the_application_is_notified(command: &[OsString]) -> Result<()> {
     agent.dir.switch("shop", "1.0.1")?;
     let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     ensure!(container.notified.processes == [app], "{:?}, not {app}", container.notified.processes);
-    agent.says(1, "SIGUSR1").await?;
+    agent.wait_for_lines(1, "SIGUSR1").await?;
     // What a signal has ended is gone, or a zombie, before another switch has gone through.
     agent.dir.switch("shop", "1.0.2")?;
-    agent.says(2, "SIGUSR1").await?;
+    agent.wait_for_lines(2, "SIGUSR1").await?;
     let lives = |pid: &i32| procfs::state(*pid).is_some_and(|state| state != 'Z');
     ensure!(before.iter().all(lives), "a helper has ended");
     agent.agent.check()
@@ -166,7 +166,7 @@ async fn programs_of_runtimes_are_notified_alone_below_a_shell_and_below_an_init
                 let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", signal], &command).await?;
                 let app = agent.ready().await?;
                 agent.dir.switch("shop", "1.0.1")?;
-                agent.says(1, signal).await?;
+                agent.wait_for_lines(1, signal).await?;
                 let container = agent.notified_when("the signal is delivered", was_delivered).await?;
                 ensure!(container.notified.processes == [app], "{:?}, not {app}", container.notified.processes);
                 agent.agent.check()

@@ -12,7 +12,7 @@ use super::signalled_app::{FETCHES, USR1, was_delivered};
 #[tokio::test]
 async fn an_application_that_fetches_at_once_with_the_signal_gets_the_new_version() -> Result<()> {
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &FETCHES).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     for round in 1..=100 {
         let version = ["1.0.0", "1.0.1"][round % 2];
         agent.dir.switch("shop", version)?;
@@ -34,7 +34,7 @@ async fn storm(slow: &str) -> Result<()> {
     let app = format!("{} --slow {slow}", FETCHES.join(" "));
     let script = format!("{app} & {app} & wait");
     let mut agent = AgentUnderTest::start(dir, &USR1, &["sh", "-c", &script]).await?;
-    let output = agent.says(2, "ready").await?;
+    let output = agent.wait_for_lines(2, "ready").await?;
     let pids: BTreeSet<&str> = output.split_whitespace().filter(|part| *part != "ready").collect();
     ensure!(pids.len() == 2, "{output}");
     let hooks = [HookServer::willing().await?, HookServer::willing().await?];
@@ -47,7 +47,7 @@ async fn storm(slow: &str) -> Result<()> {
         // Lets the webhooks and the agent run in between, as they would beside another process that switches.
         tokio::task::yield_now().await;
     }
-    agent.serves("shop=2.49").await?;
+    agent.wait_until_served("shop=2.49").await?;
     let status = agent.client.status().await?;
     for pid in pids {
         let last = format!("{pid} SIGUSR1 shop=2.49");

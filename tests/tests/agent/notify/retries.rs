@@ -50,16 +50,16 @@ async fn a_webhook_that_answers_500_for_a_while_gets_the_same_event_with_growing
 async fn a_webhook_that_hangs_delays_no_other_and_gets_the_newest_later() -> Result<()> {
     let (hanging, willing) = (HookServer::start(Answer::Hang).await?, HookServer::willing().await?);
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &FETCHES).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     let stuck = agent.subscribed(hanging.url()).await?;
     agent.subscribed(willing.url()).await?;
     agent.dir.switch("shop", "1.0.1")?;
     hanging.wait_for(1, WAIT_TIMEOUT).await?;
     willing.notified_of("1.0.1", WAIT_TIMEOUT).await?;
-    agent.says(1, "SIGUSR1 shop=1.0.1").await?;
+    agent.wait_for_lines(1, "SIGUSR1 shop=1.0.1").await?;
     agent.dir.switch("shop", "1.0.2")?;
     willing.notified_of("1.0.2", WAIT_TIMEOUT).await?;
-    agent.says(1, "SIGUSR1 shop=1.0.2").await?;
+    agent.wait_for_lines(1, "SIGUSR1 shop=1.0.2").await?;
     let held = agent.hook_when(&stuck.id, "it is known", |_| true).await?;
     assert_eq!(held.attempts, 0, "the others waited until the request that hangs was given up: {held:?}");
     assert_eq!(hanging.deliveries().len(), 1, "two requests at once");

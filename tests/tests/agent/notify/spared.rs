@@ -17,7 +17,7 @@ async fn a_child_without_a_handler_survives_and_is_reported() -> Result<()> {
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &[APP]).await?;
     let app = agent.ready().await?;
     agent.dir.switch("shop", "1.0.1")?;
-    agent.serves("shop=1.0.1").await?;
+    agent.wait_until_served("shop=1.0.1").await?;
     let trying = agent.notified_when("the agent waits for a handler", |notified| notified.attempts > 0).await?;
     assert_eq!(trying.notified.outcome, Outcome::Pending);
 
@@ -38,7 +38,7 @@ async fn a_child_without_a_handler_survives_and_is_reported() -> Result<()> {
 async fn a_child_that_ignores_the_signal_is_reported_as_such() -> Result<()> {
     let script = format!("trap '' USR1; exec {APP}");
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     agent.dir.switch("shop", "1.0.1")?;
     let given_up =
         agent.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
@@ -53,7 +53,7 @@ async fn switched_before_there_are_handlers() -> Result<(AgentUnderTest, PathBuf
     let child = [APP, "--catch", "SIGUSR1", "--fetch", "--after"].map(Path::new);
     let child = child.into_iter().chain([handlers.as_path()]).collect::<Vec<_>>();
     let mut agent = AgentUnderTest::start(dir, &USR1, &child).await?;
-    agent.says(1, "without handlers").await?;
+    agent.wait_for_lines(1, "without handlers").await?;
     agent.dir.switch("shop", "1.0.1")?;
     Ok((agent, handlers))
 }
@@ -64,7 +64,7 @@ async fn a_handler_installed_late_gets_the_signal() -> Result<()> {
     // About a quarter of a second.
     agent.notified_when("the agent has tried often", |notified| notified.attempts > 7).await?;
     fs::write(&handlers, "")?;
-    agent.says(1, "SIGUSR1 shop=1.0.1").await?;
+    agent.wait_for_lines(1, "SIGUSR1 shop=1.0.1").await?;
     agent.notified_when("the signal is delivered", was_delivered).await?;
     Ok(())
 }
@@ -74,7 +74,7 @@ async fn a_handler_installed_after_the_agent_gave_up_still_gets_the_newest() -> 
     let (mut agent, handlers) = switched_before_there_are_handlers().await?;
     agent.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
     fs::write(&handlers, "")?;
-    agent.says(1, "SIGUSR1 shop=1.0.1").await?;
+    agent.wait_for_lines(1, "SIGUSR1 shop=1.0.1").await?;
     let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     assert!(container.notified.message.is_empty(), "{}", container.notified.message);
     Ok(())
@@ -85,7 +85,7 @@ async fn a_child_that_exits_at_once_ends_the_agent_with_its_status() -> Result<(
     let dir = AgentUnderTest::shop()?;
     let exec = nudge_tests::ExecCommand::new(nudge_tests::binary::debug()?, dir.path()).args(USR1);
     let mut agent = exec.spawn(&["sh", "-c", "exit 7"])?;
-    let status = agent.process().exited(WAIT_TIMEOUT).await.map_err(|error| agent.explain(&error))?;
+    let status = agent.process().wait_for_exit(WAIT_TIMEOUT).await.map_err(|error| agent.explain(&error))?;
     assert_eq!(status.code(), Some(7));
     Ok(())
 }
@@ -104,7 +104,7 @@ async fn a_signal_that_may_not_be_sent_is_reported_with_its_cause() -> Result<()
     let child = other_user.into_iter().chain(script).collect::<Vec<_>>();
     let mut agent =
         AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.args(USR1).under(no_kill), &child).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     agent.dir.switch("shop", "1.0.1")?;
     let denied = agent.notified_when("it is denied", |notified| notified.outcome == Outcome::PermissionDenied).await?;
     for part in ["may not be signalled by user 0", "KILL", "AppArmor", "SELinux"] {
@@ -116,6 +116,6 @@ async fn a_signal_that_may_not_be_sent_is_reported_with_its_cause() -> Result<()
     for pid in procfs::descendants(agent.agent.pid())? {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
-    agent.agent.process().exited(WAIT_TIMEOUT).await?;
+    agent.agent.process().wait_for_exit(WAIT_TIMEOUT).await?;
     Ok(())
 }

@@ -44,9 +44,9 @@ async fn a_current_file_must_hold_one_version() -> Result<()> {
         let problem = agent.problem("shop", part).await?;
         assert_eq!(problem.reason, ProblemReason::CurrentInvalid, "{part}");
     }
-    agent.serves("shop=1.0.0").await?;
+    agent.wait_until_served("shop=1.0.0").await?;
     write(&agent, b"1.0.1\n")?;
-    agent.serves("shop=1.0.1").await?;
+    agent.wait_until_served("shop=1.0.1").await?;
     agent.all_is_well().await?;
     Ok(())
 }

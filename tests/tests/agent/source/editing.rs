@@ -15,9 +15,9 @@ use super::idle_agent::{APP, idle};
 async fn a_value_edited_in_place_is_served_and_notified() -> Result<()> {
     let child = [APP, "--catch", "SIGUSR1", "--fetch"];
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGUSR1"], &child).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     fs::write(agent.dir.path().join("shop/1.0.0/lives"), "4")?;
-    agent.says(1, "SIGUSR1 shop=1.0.0").await?;
+    agent.wait_for_lines(1, "SIGUSR1 shop=1.0.0").await?;
     agent.serves_value("lives", b"4").await
 }
 
@@ -77,7 +77,7 @@ async fn a_version_kept_as_the_kubelet_does_is_read_whole_at_each_swap() -> Resu
 async fn a_value_that_is_being_written_is_not_served_half() -> Result<()> {
     let child = [APP, "--catch", "SIGUSR1"];
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGUSR1"], &child).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     // An editor that truncates the file and takes its time: no notification before it has closed the file.
     let mut file = File::create(agent.dir.path().join("shop/1.0.0/lives"))?;
     file.write_all(b"4")?;
@@ -86,6 +86,6 @@ async fn a_value_that_is_being_written_is_not_served_half() -> Result<()> {
     file.write_all(b"2")?;
     drop(file);
     agent.serves_value("lives", b"42").await?;
-    agent.says(1, "SIGUSR1").await?;
+    agent.wait_for_lines(1, "SIGUSR1").await?;
     Ok(())
 }

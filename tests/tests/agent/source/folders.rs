@@ -19,15 +19,15 @@ async fn a_config_folder_deleted_and_put_back_is_missed_and_taken_again() -> Res
     fs::rename(&folder, &away)?;
     let problem = agent.problem("shop", "there is no folder").await?;
     assert_eq!(problem.reason, ProblemReason::ConfigMissing);
-    agent.serves("shop=1.0.0").await?;
+    agent.wait_until_served("shop=1.0.0").await?;
     fs::remove_file(away.join("current"))?;
     symlink("1.0.1", away.join("current"))?;
     fs::rename(&away, &folder)?;
-    agent.serves("shop=1.0.1").await?;
+    agent.wait_until_served("shop=1.0.1").await?;
     agent.all_is_well().await?;
     // The new folder is watched as the old one was.
     agent.dir.switch("shop", "1.0.2")?;
-    agent.serves("shop=1.0.2").await
+    agent.wait_until_served("shop=1.0.2").await
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn one_broken_config_does_not_hold_up_another() -> Result<()> {
     agent.dir.switch("shop", "9.9.9")?;
     agent.problem("shop", "9.9.9").await?;
     agent.dir.switch("web", "2")?;
-    agent.serves("shop=1.0.0,web=2").await
+    agent.wait_until_served("shop=1.0.0,web=2").await
 }
 
 #[tokio::test]
@@ -54,10 +54,10 @@ async fn a_folder_full_of_odd_names_is_served_without_them() -> Result<()> {
     fs::write(dir.path().join("README"), "not a config")?;
     let mut agent = idle(dir).await?;
     agent.logs("xff").await?;
-    agent.serves("shop=1.0.0").await?;
+    agent.wait_until_served("shop=1.0.0").await?;
     fs::create_dir(agent.dir.path().join(OsStr::from_bytes(b"late\xff")))?;
     agent.dir.switch("shop", "1.0.1")?;
-    agent.serves("shop=1.0.1").await?;
+    agent.wait_until_served("shop=1.0.1").await?;
     agent.all_is_well().await?;
     Ok(())
 }
@@ -68,9 +68,9 @@ async fn the_whole_folder_can_be_replaced() -> Result<()> {
     let other = AgentUnderTest::shop()?;
     other.switch("shop", "1.0.1")?;
     renameat2(AT_FDCWD, other.path(), AT_FDCWD, agent.dir.path(), RenameFlags::RENAME_EXCHANGE)?;
-    agent.serves("shop=1.0.1").await?;
+    agent.wait_until_served("shop=1.0.1").await?;
     agent.all_is_well().await?;
     // The new folder is watched as the old one was.
     agent.dir.switch("shop", "1.0.2")?;
-    agent.serves("shop=1.0.2").await
+    agent.wait_until_served("shop=1.0.2").await
 }

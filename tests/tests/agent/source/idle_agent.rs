@@ -16,11 +16,11 @@ pub(super) async fn idle(dir: ConfigDir) -> Result<AgentUnderTest> {
 pub(super) async fn stays_and_recovers(agent: &mut AgentUnderTest, reason: ProblemReason, part: &str) -> Result<()> {
     let problem = agent.problem("shop", part).await?;
     ensure!(problem.reason == reason, "{problem:?}");
-    agent.serves("shop=1.0.0").await?;
+    agent.wait_until_served("shop=1.0.0").await?;
     agent.logs("the last good version stays").await?;
     agent.logs(reason.as_str()).await?;
     agent.dir.switch("shop", "1.0.2")?;
-    agent.serves("shop=1.0.2").await?;
+    agent.wait_until_served("shop=1.0.2").await?;
     agent.all_is_well().await?;
     agent.logs("config has no problem any more").await
 }

@@ -19,10 +19,10 @@ async fn a_version_that_may_not_be_read_does_not_replace_the_good_one() -> Resul
     agent.dir.switch("shop", "1.0.1")?;
     let problem = agent.problem("shop", "lives can't be read").await?;
     assert_eq!(problem.reason, ProblemReason::Unreadable);
-    agent.serves("shop=1.0.0").await?;
+    agent.wait_until_served("shop=1.0.0").await?;
     // The change of the mode alone is noticed.
     fs::set_permissions(&key, Permissions::from_mode(0o400))?;
-    agent.serves("shop=1.0.1").await?;
+    agent.wait_until_served("shop=1.0.1").await?;
     agent.all_is_well().await?;
     Ok(())
 }
@@ -36,9 +36,9 @@ async fn a_versions_folder_that_may_not_be_read_does_not_replace_the_good_one() 
     agent.dir.switch("shop", "1.0.1")?;
     let problem = agent.problem("shop", "can't be read").await?;
     assert_eq!(problem.reason, ProblemReason::Unreadable);
-    agent.serves("shop=1.0.0").await?;
+    agent.wait_until_served("shop=1.0.0").await?;
     fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
-    agent.serves("shop=1.0.1").await?;
+    agent.wait_until_served("shop=1.0.1").await?;
     agent.all_is_well().await?;
     Ok(())
 }

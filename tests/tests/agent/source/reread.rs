@@ -31,12 +31,12 @@ async fn a_folder_deleted_and_put_back_is_found_by_the_re_read() -> Result<()> {
     fs::rename(agent.dir.path(), &away)?;
     let problem = agent.problem("shop", "can't be opened").await?;
     assert_eq!(problem.reason, ProblemReason::Unreadable);
-    agent.serves("shop=1.0.0").await?;
+    agent.wait_until_served("shop=1.0.0").await?;
     fs::rename(&away, agent.dir.path())?;
     agent.all_is_well().await?;
     // Now it is watched again.
     agent.dir.switch("shop", "1.0.1")?;
-    agent.serves("shop=1.0.1").await
+    agent.wait_until_served("shop=1.0.1").await
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn without_inotify_the_re_read_finds_a_switch() -> Result<()> {
             AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.args(REREAD).under(limited), &IDLE).await?;
         agent.logs("it is re-read from time to time").await?;
         agent.dir.switch("shop", "1.0.1")?;
-        agent.serves("shop=1.0.1").await?;
+        agent.wait_until_served("shop=1.0.1").await?;
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ fn a_draft_that_a_killed_use_left_behind_does_no_harm() -> Result<()> {
 async fn use_is_seen_by_a_running_agent() -> Result<()> {
     let mut agent = idle(AgentUnderTest::shop()?).await?;
     assert_eq!(switch(&agent.dir, "shop", "1.0.1")?.code, Some(0));
-    agent.serves("shop=1.0.1").await
+    agent.wait_until_served("shop=1.0.1").await
 }
 
 #[test]

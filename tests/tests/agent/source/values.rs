@@ -33,7 +33,7 @@ async fn of_two_configs_with_the_same_key_the_one_listed_later_wins() -> Result<
     dir.write_version("extra", "7", [("lives", "99")])?;
     dir.switch("extra", "7")?;
     let mut agent = AgentUnderTest::start(dir, &["--config", "shop", "--config", "extra"], &IDLE).await?;
-    agent.serves("shop=1.0.0,extra=7").await?;
+    agent.wait_until_served("shop=1.0.0,extra=7").await?;
     agent.serves_value("lives", b"99").await?;
     let status = agent.client.status().await?;
     assert_eq!(status.overlaps.len(), 1);
@@ -48,6 +48,6 @@ async fn without_an_order_the_configs_name_decides_who_wins() -> Result<()> {
     dir.write_version("extra", "7", [("lives", "99")])?;
     dir.switch("extra", "7")?;
     let mut agent = idle(dir).await?;
-    agent.serves("extra=7,shop=1.0.0").await?;
+    agent.wait_until_served("extra=7,shop=1.0.0").await?;
     agent.serves_value("lives", b"3").await
 }

@@ -27,7 +27,7 @@ async fn a_missing_version_is_taken_as_soon_as_it_is_there() -> Result<()> {
     agent.dir.switch("shop", "2.0.0")?;
     agent.problem("shop", "2.0.0").await?;
     agent.dir.write_version("shop", "2.0.0", [("lives", "9")])?;
-    agent.serves("shop=2.0.0").await?;
+    agent.wait_until_served("shop=2.0.0").await?;
     agent.all_is_well().await?;
     Ok(())
 }
@@ -48,7 +48,7 @@ async fn a_version_that_was_empty_is_taken_when_it_is_filled() -> Result<()> {
     agent.dir.switch("shop", "2.0.0")?;
     agent.problem("shop", "the folder is empty").await?;
     fs::write(version.join("lives"), "9")?;
-    agent.serves("shop=2.0.0").await?;
+    agent.wait_until_served("shop=2.0.0").await?;
     agent.serves_value("lives", b"9").await
 }
 

@@ -83,7 +83,7 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
     says("bob", &[&again[..], &[whole.as_str()]].concat(), (true, "version 2 is already approved by bob")).await?;
     // On a terminal, who names no digest sees which one it is.
     let (status, screens, _) =
-        Terminal::spawn("kubectl-nudge", &mut command("bob", &again)?, (24, 200))?.ends().await?;
+        Terminal::spawn("kubectl-nudge", &mut command("bob", &again)?, (24, 200))?.wait_for_end().await?;
     let screen = screens.last().map(|screen| screen.join("\n")).unwrap_or_default();
     let shown = format!("config shop: version 2 with the digest {two} is already approved by bob");
     ensure!(status.success() && screen == shown, "{status}: {screen}");

@@ -73,7 +73,7 @@ pub(crate) async fn pod(installation: &Installation<'_>, replica: &Replica, spac
     let mut pod = Pod::of(hub, &hub_ca(space).await?, &agent_token(space, &object).await?)?;
     pod.configs = "game";
     let mut client = pod.start().await?;
-    pod.serves(&mut client, "game=1").await?;
+    pod.wait_until_served(&mut client, "game=1").await?;
     let applied = |status: &VersionedConfigStatus| status.pods.summary == "1/1";
     status(space, "game", "the pod is counted", applied).await?;
     Ok(pod)

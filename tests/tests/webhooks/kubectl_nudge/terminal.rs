@@ -133,7 +133,7 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
     set_rollout(&space, json!({"minReadySeconds": 1, "bakeSeconds": 1})).await?;
     let arguments = ["use", "game", "2", "--wait"];
     let terminal = on_terminal(installation, &space, 80, &arguments, &[("NO_COLOR", "1")])?;
-    let (status, screens, raw) = terminal.ends().await?;
+    let (status, screens, raw) = terminal.wait_for_end().await?;
     ensure!(status.success(), "{status}: {screens:#?}");
     let first = "config game: spec.version is 2";
     assert_eq!(
@@ -163,10 +163,10 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
         let bar: Vec<&str> = screen.iter().map(String::as_str).skip_while(|line| !line.starts_with('[')).collect();
         bar.concat().contains("unhold")
     };
-    let message = terminal.shows("it is on hold", is_held).await?;
+    let message = terminal.wait_for_screen("it is on hold", is_held).await?;
     ensure!(message.iter().all(|line| line.chars().count() <= 40) && message.len() > 3, "{message:#?}");
     terminal.process.signal(nix::sys::signal::Signal::SIGINT)?;
-    let (status, screens, _) = terminal.ends().await?;
+    let (status, screens, _) = terminal.wait_for_end().await?;
     assert_eq!(status.code(), Some(130));
     let last = screens.last().cloned().unwrap_or_default();
     assert_eq!(last.iter().filter(|line| line.starts_with('[')).count(), 1, "{last:#?}");
@@ -176,7 +176,7 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
     run_successfully(installation, &space, &["unhold", "game"]).await?;
     run_successfully(installation, &space, &["rollback", "game", "--wait"]).await?;
     let terminal = on_terminal(installation, &space, 80, &["use", "game", "3", "--wait"], &[("TERM", "dumb")])?;
-    let (status, screens, raw) = terminal.ends().await?;
+    let (status, screens, raw) = terminal.wait_for_end().await?;
     ensure!(status.success() && !raw.contains('\u{1b}'), "{status} {raw:?}");
     let last = screens.last().map(|screen| screen.join("\n")).unwrap_or_default();
     assert!(last.contains("\nmoving to version 3: assigned to 1 of 1 pods\n"), "{last}");

@@ -125,7 +125,7 @@ async fn what_was_not_shown_is_not_run() -> Result<()> {
 #[tokio::test]
 async fn an_address_that_nobody_opens_ends_with_the_command() -> Result<()> {
     let Some(mut page) = start_page().await? else { return Ok(()) };
-    let status = page.process.exited(std::time::Duration::from_mins(2)).await?;
+    let status = page.process.wait_for_exit(std::time::Duration::from_mins(2)).await?;
     ensure!(
         status.code() == Some(1) && page.printed_text()?.contains("nobody opened the page within a minute"),
         "{}",

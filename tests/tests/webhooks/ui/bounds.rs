@@ -87,7 +87,7 @@ async fn the_browser_gets_the_token_by_a_file_of_the_user() -> Result<()> {
     eventually(WAIT_TIMEOUT, "the file is gone", async || (!file.exists()).then_some(())).await?;
     // Ctrl-C is the way to end it.
     page.process.signal(Signal::SIGINT)?;
-    let status = page.process.exited(WAIT_TIMEOUT).await?;
+    let status = page.process.wait_for_exit(WAIT_TIMEOUT).await?;
     ensure!(status.code() == Some(0), "{status}");
     Ok(())
 }
