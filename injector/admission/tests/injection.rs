@@ -12,7 +12,7 @@ use nudge_core::injection::{
     inject, read,
 };
 use nudge_protocol::ConfigName;
-use nudge_tests::cluster::{Space, Version};
+use nudge_tests::cluster::{TestNamespace, Version};
 use nudge_tests::{Cluster, eventually};
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn injected(pod: &Value, facts: &Facts) -> Result<(Value, Vec<String>)> {
 }
 
 /// Asks as it is: types would drop fields that are newer than they are.
-async fn create(space: &Space, pod: &Value, dry_run: bool) -> Result<Value, kube::Error> {
+async fn create(space: &TestNamespace, pod: &Value, dry_run: bool) -> Result<Value, kube::Error> {
     let pods: Api<DynamicObject> =
         Api::namespaced_with(space.client.clone(), &space.name, &ApiResource::erase::<Pod>(&()));
     let object: DynamicObject = serde_json::from_value(pod.clone()).map_err(kube::Error::SerdeError)?;
@@ -86,7 +86,7 @@ async fn create(space: &Space, pod: &Value, dry_run: bool) -> Result<Value, kube
 }
 
 /// Injects and creates a pod, and sees that nothing is left to do and that its class is what it would have been.
-async fn accepted(space: &Space, pod: &Value, facts: &Facts) -> Result<Value> {
+async fn accepted(space: &TestNamespace, pod: &Value, facts: &Facts) -> Result<Value> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let plain = create(space, pod, true).await.with_context(|| format!("{name} without an agent"))?;
     let (injected, _) = injected(pod, facts).with_context(|| name.clone())?;
@@ -161,7 +161,7 @@ fn sorts() -> Vec<Value> {
     ]
 }
 
-async fn space(cluster: &Cluster, purpose: &str, labels: &[(&str, &str)]) -> Result<Space> {
+async fn space(cluster: &Cluster, purpose: &str, labels: &[(&str, &str)]) -> Result<TestNamespace> {
     let space = cluster.space_with(purpose, labels).await?;
     space.service_account("app").await?;
     Ok(space)

@@ -20,7 +20,7 @@ use nudge_certs::{
     Authority, Certificate, CertificateFiles, Certificates, CertificatesError, KeepError, Keeper, KubeSecret,
     Lifetimes, PUBLISH_CHECK_INTERVAL, ServingNames, StoreError, Stores, publish_to_webhooks,
 };
-use nudge_tests::cluster::{Cluster, Options, Space};
+use nudge_tests::cluster::{Cluster, Options, TestNamespace};
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -47,19 +47,19 @@ fn watchful() -> Lifetimes {
 }
 
 /// The Secrets as the manifests have them: there, without data.
-async fn empty(space: &Space) -> Result<()> {
+async fn empty(space: &TestNamespace) -> Result<()> {
     for name in [AUTHORITY, SERVING] {
         space.create_object::<Secret>(json!({"metadata": {"name": name, "labels": {"made-by": "admin"}}})).await?;
     }
     Ok(())
 }
 
-fn stores(space: &Space) -> Stores<KubeSecret> {
+fn stores(space: &TestNamespace) -> Stores<KubeSecret> {
     let secret = |name| KubeSecret::new(space.client.clone(), &space.name, name);
     Stores { authority: secret(AUTHORITY), serving: secret(SERVING) }
 }
 
-async fn keep(space: &Space, lifetimes: Lifetimes) -> Result<Certificates> {
+async fn keep(space: &TestNamespace, lifetimes: Lifetimes) -> Result<Certificates> {
     let names = ServingNames::new(["127.0.0.1"])?;
     let (certificates, rotation) = Certificates::keep(stores(space), names, lifetimes).await?;
     tokio::spawn(rotation);
@@ -194,7 +194,7 @@ async fn serve(certificates: &Certificates) -> Result<AdmissionServer> {
 }
 
 /// A configuration that asks about every ConfigMap of the namespace, and refuses when there is no answer.
-fn configuration(space: &Space, label: &str, address: SocketAddr) -> Value {
+fn configuration(space: &TestNamespace, label: &str, address: SocketAddr) -> Value {
     json!({
         "metadata": {"name": space.name, "labels": {"app.kubernetes.io/name": "nudge"}},
         "webhooks": [{
@@ -215,7 +215,7 @@ async fn create(client: &Client, configuration: Value) -> Result<()> {
     Ok(())
 }
 
-async fn ask(space: &Space) -> Result<(), kube::Error> {
+async fn ask(space: &TestNamespace) -> Result<(), kube::Error> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let metadata = ObjectMeta { name: Some("a".to_owned()), ..ObjectMeta::default() };
     space.api().create(&dry, &ConfigMap { metadata, ..ConfigMap::default() }).await.map(drop)

@@ -17,7 +17,7 @@ use nudge_cluster::lenient::Lenient;
 use nudge_cluster::watch::{ReadScope, WatchSettings, watch_cluster};
 use nudge_core::keys::{ConfigKey, PodKey};
 use nudge_protocol::{labels, pod};
-use nudge_tests::cluster::{Cluster, Space};
+use nudge_tests::cluster::{Cluster, TestNamespace};
 use nudge_tests::eventually;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -63,7 +63,7 @@ async fn bind_everywhere(cluster: &Cluster, role: &str, user: &str) -> Result<()
 }
 
 /// Lets the user do in the namespace what the role says.
-async fn bind(space: &Space, role: &str, user: &str) -> Result<()> {
+async fn bind(space: &TestNamespace, role: &str, user: &str) -> Result<()> {
     let binding = json!({"metadata": {"name": role}, "subjects": [{"kind": "User", "name": user}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}});
     space.create_object::<RoleBinding>(binding).await?;
@@ -71,7 +71,7 @@ async fn bind(space: &Space, role: &str, user: &str) -> Result<()> {
 }
 
 /// Enables the namespace, or no longer.
-async fn enable(space: &Space, on: bool) -> Result<()> {
+async fn enable(space: &TestNamespace, on: bool) -> Result<()> {
     let patch = json!({"metadata": {"labels": {labels::ENABLED: if on { Value::from("true") } else { Value::Null }}}});
     let namespaces = Api::<Namespace>::all(space.client.clone());
     namespaces.patch(&space.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
@@ -79,7 +79,7 @@ async fn enable(space: &Space, on: bool) -> Result<()> {
 }
 
 /// A config with a version of two kinds, a published ConfigMap, a pod, and a service account.
-async fn fill(space: &Space) -> Result<()> {
+async fn fill(space: &TestNamespace) -> Result<()> {
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": {}})).await?;
     let version = json!({labels::CONFIG: "shop", labels::VERSION: "1"});
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop-1", "labels": version}})).await?;
@@ -96,18 +96,18 @@ async fn fill(space: &Space) -> Result<()> {
 }
 
 /// The service account `app` as it is now.
-async fn account(space: &Space) -> Result<String> {
+async fn account(space: &TestNamespace) -> Result<String> {
     space.api::<ServiceAccount>().get("app").await?.metadata.uid.context("no uid")
 }
 
 /// What is known of a namespace: config, published ConfigMap, pod; and how many objects of versions.
-fn known(index: &Index, space: &Space) -> ([bool; 3], usize) {
+fn known(index: &Index, space: &TestNamespace) -> ([bool; 3], usize) {
     let Ok(key) = ConfigKey::parse(&*space.name, "shop") else { return ([false; 3], 0) };
     let pod = index.pod(&PodKey::new(&*space.name, "web")).is_some();
     ([index.config(&key).is_some(), index.published_meta(&key).is_some(), pod], index.parts(&key).len())
 }
 
-async fn knows(index: &Index, space: &Space, parts: usize) -> Result<()> {
+async fn knows(index: &Index, space: &TestNamespace, parts: usize) -> Result<()> {
     let what = format!("{} is known with {parts} parts", space.name);
     let all = async || {
         let complete = index.is_complete(&space.name) && index.doubted_watch(&space.name).is_none();
@@ -327,7 +327,7 @@ async fn a_namespace_with_more_objects_than_a_page_is_known_whole() -> Result<()
 
 /// What a user may do who may patch the object: the API server stores a year that no client can parse. Returns whether
 /// it did.
-async fn attack<K>(space: &Space, name: &str) -> Result<bool>
+async fn attack<K>(space: &TestNamespace, name: &str) -> Result<bool>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
 {
@@ -350,7 +350,7 @@ async fn objects_that_cannot_be_parsed_hold_nobody() -> Result<()> {
     bind_everywhere(cluster, "test-namespaces", user).await?;
     let enabled = [(labels::ENABLED, "true")];
     let (before, after) = (cluster.space_with("before", &enabled).await?, cluster.space_with("after", &enabled).await?);
-    let all = async |space: &Space| {
+    let all = async |space: &TestNamespace| {
         // Of custom resources it stores none.
         attack::<VersionedConfig>(space, "shop").await?;
         let parts = attack::<ConfigMap>(space, "shop-1").await? && attack::<Secret>(space, "shop-1").await?;

@@ -12,7 +12,7 @@ use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::VersionedConfig;
 use nudge_tests::clock::Monotonic;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{agent_token, at_once, create_part, hub_ca, injected_pod};
 use nudge_tests::{Pod, Process, ReplicaOptions, binary, eventually};
 use serde_json::json;
@@ -136,7 +136,7 @@ fn version(number: usize) -> String {
     format!("1.0.{number}")
 }
 
-async fn create(space: &Space, version: &str) -> Result<()> {
+async fn create(space: &TestNamespace, version: &str) -> Result<()> {
     let data: std::collections::BTreeMap<String, String> = entries(version, DICTIONARY_BYTES).into_iter().collect();
     let object = json!({
         "metadata": {"name": format!("{CONFIG}-{version}"), "labels": {"nudge.dev/config": CONFIG, "nudge.dev/version": version}},
@@ -147,7 +147,7 @@ async fn create(space: &Space, version: &str) -> Result<()> {
 
 /// Returns a pod whose container is a subscriber, ready for its agent.
 pub(crate) async fn subscribe(
-    space: &Space,
+    space: &TestNamespace,
     hub: String,
     agent: std::path::PathBuf,
 ) -> Result<(Reports, Process, Pod)> {

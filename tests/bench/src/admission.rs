@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use kube::api::PostParams;
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::hub_ca;
 use nudge_tests::{Cluster, Raw, Replica, agent::tls, eventually};
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 }
 
 /// A config with a version, and a ConfigMap that has none yet: a pod that uses both needs all that is looked up.
-async fn prepare(space: &Space) -> Result<()> {
+async fn prepare(space: &TestNamespace) -> Result<()> {
     let data = || entries("1", 4096).into_iter().collect::<std::collections::BTreeMap<String, String>>();
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {}});
     space.create_object::<VersionedConfig>(config).await?;
@@ -162,7 +162,7 @@ fn dry() -> PostParams {
 /// Clients that create pods, each with a connection of its own.
 struct Load<'a> {
     cluster: &'a Cluster,
-    space: &'a Space,
+    space: &'a TestNamespace,
     clients: usize,
 }
 

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Api;
 use kube::api::PostParams;
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{bind, create_part};
 use nudge_tests::procfs::{self, Memory};
 use nudge_tests::{Replica, eventually};
@@ -118,7 +118,7 @@ async fn peak(replica: &Replica, time: Duration) -> Result<Memory> {
 }
 
 /// Half of everything in each namespace; pods with an agent only where that is enabled.
-async fn fill(enabled: &Space, others: &Space, options: &Options) -> Result<()> {
+async fn fill(enabled: &TestNamespace, others: &TestNamespace, options: &Options) -> Result<()> {
     let text = "x".repeat(VALUE_BYTES);
     for space in [enabled, others] {
         let name = |number: usize| format!("crowd-{number}");
@@ -149,7 +149,7 @@ fn pod(name: &str, agent: bool) -> Value {
 }
 
 /// Creates this many objects, a few at the same time.
-pub(crate) async fn make<K>(space: &Space, count: usize, object: impl Fn(usize) -> Value) -> Result<()>
+pub(crate) async fn make<K>(space: &TestNamespace, count: usize, object: impl Fn(usize) -> Value) -> Result<()>
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
         + Clone

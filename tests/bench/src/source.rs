@@ -12,7 +12,7 @@ use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_tests::clock::Monotonic;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{at_once, bind};
 use nudge_tests::cluster::sources::may_read;
 use nudge_tests::{Pod, binary, eventually};
@@ -104,7 +104,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 }
 
 /// The ConfigMap and its source, of which the first version is current.
-async fn prepare(space: &Space) -> Result<()> {
+async fn prepare(space: &TestNamespace) -> Result<()> {
     let config = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": CONFIG}, "spec": {"rollout": at_once()},
     });
@@ -168,7 +168,7 @@ struct Times {
 }
 
 impl Way {
-    async fn change(&mut self, space: &Space, value: &str, times: &mut Times) -> Result<()> {
+    async fn change(&mut self, space: &TestNamespace, value: &str, times: &mut Times) -> Result<()> {
         self.reports.drain();
         let mut known = BTreeSet::new();
         let config = space.api::<VersionedConfig>().get(CONFIG).await?;

@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::ListParams;
 use nix::sys::signal::Signal;
 use nudge_api::{ConditionType, ConfigSource, VersionedConfig, find_condition};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT, bind};
 use nudge_tests::cluster::space::account;
 use nudge_tests::procfs;
@@ -98,7 +98,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 }
 
 /// Living objects of this size, each with a config and a source.
-async fn prepare(space: &Space, count: usize, bytes: usize) -> Result<()> {
+async fn prepare(space: &TestNamespace, count: usize, bytes: usize) -> Result<()> {
     bind(space, "nudge-sources").await?;
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]);
     space.grant("living", rules, account(SOURCES_ACCOUNT, NAMESPACE)).await?;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use nix::ifaddrs::getifaddrs;
 use serde_json::json;
 
-use crate::cluster::Space;
+use crate::cluster::TestNamespace;
 use crate::cluster::installation::{ANALYSIS_ACCOUNT, NAMESPACE};
 use crate::cluster::sources::leads;
 use crate::cluster::space::account;
@@ -39,7 +39,7 @@ impl Installation<'_> {
 }
 
 /// Allows the role analysis to get one Secret, as the page says.
-pub async fn may_send(space: &Space, secret: &str) -> Result<()> {
+pub async fn may_send(space: &TestNamespace, secret: &str) -> Result<()> {
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"]}]);
     space.grant(&format!("nudge-analysis-{secret}"), rules, account(ANALYSIS_ACCOUNT, NAMESPACE)).await
 }

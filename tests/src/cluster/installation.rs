@@ -31,7 +31,7 @@ use tokio::sync::OnceCell;
 
 use crate::cluster::replica::{Apart, ApartTwice, Replica, ReplicaOptions};
 use crate::cluster::servers::ISSUER;
-use crate::cluster::{Cluster, Identity, Options, Space, Wire};
+use crate::cluster::{Cluster, Identity, Options, TestNamespace, Wire};
 use crate::process::urgent;
 use crate::{Balancer, Process, binary, eventually, ports};
 
@@ -176,7 +176,7 @@ impl<'a> Installation<'a> {
     }
 
     /// Returns a namespace whose admin has enabled Nudge, without Secrets.
-    pub async fn enabled(&self, purpose: &str) -> Result<Space> {
+    pub async fn enabled(&self, purpose: &str) -> Result<TestNamespace> {
         let space = self.cluster.space_with(purpose, &[("nudge.dev/enabled", "true")]).await?;
         bind(&space, "nudge-namespace").await?;
         Ok(space)
@@ -363,7 +363,7 @@ pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
 
 /// Makes a part of a version as it is after the webhook has marked it, because its maker may update the published ConfigMap:
 /// for clusters without webhooks. The control plane must have begun, because it draws the key.
-pub async fn create_part<K>(space: &Space, mut object: Value) -> Result<K>
+pub async fn create_part<K>(space: &TestNamespace, mut object: Value) -> Result<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Serialize + Debug,
 {
@@ -385,7 +385,7 @@ where
 }
 
 /// Binds one of Nudge's cluster roles in a namespace to the accounts that need it, as a cluster admin does.
-pub async fn bind(space: &Space, role: &str) -> Result<()> {
+pub async fn bind(space: &TestNamespace, role: &str) -> Result<()> {
     let of_hub = format!("{role}-hub");
     let both = ["nudge-namespace", "nudge-secrets"].contains(&role);
     let account = if role.starts_with(SOURCES_ACCOUNT) { SOURCES_ACCOUNT } else { ACCOUNT };
@@ -401,19 +401,19 @@ pub async fn bind(space: &Space, role: &str) -> Result<()> {
 }
 
 /// Returns the authority that agents of pods trust that are made now.
-pub async fn hub_ca(space: &Space) -> Result<String> {
+pub async fn hub_ca(space: &TestNamespace) -> Result<String> {
     let secrets: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
     let text = async || String::from_utf8(secrets.get("nudge-serving").await.ok()?.data?.remove("ca.crt")?.0).ok();
     eventually(WAIT_TIMEOUT, "the hub's authority is there", text).await
 }
 
 /// Returns a pod as the injector makes it, for an agent and a container `app`, running and ready.
-pub async fn injected_pod(space: &Space, name: &str, configs: &str) -> Result<Pod> {
+pub async fn injected_pod(space: &TestNamespace, name: &str, configs: &str) -> Result<Pod> {
     injected_pod_with(space, configs, &json!({"name": name}), &json!({})).await
 }
 
 /// Returns the same with more metadata, and with more in the container.
-pub async fn injected_pod_with(space: &Space, configs: &str, meta: &Value, container: &Value) -> Result<Pod> {
+pub async fn injected_pod_with(space: &TestNamespace, configs: &str, meta: &Value, container: &Value) -> Result<Pod> {
     if space.api::<ServiceAccount>().get_opt("app").await?.is_none() {
         // Another test step may have been faster.
         let _ = space.service_account("app").await;
@@ -445,6 +445,6 @@ pub async fn leader(replicas: &[Replica]) -> Result<usize> {
 }
 
 /// Returns the token of an injected pod's agent.
-pub async fn agent_token(space: &Space, pod: &Pod) -> Result<String> {
+pub async fn agent_token(space: &TestNamespace, pod: &Pod) -> Result<String> {
     space.token("app", nudge_protocol::pod::TOKEN_AUDIENCE, Some(pod)).await
 }

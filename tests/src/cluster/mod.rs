@@ -58,7 +58,7 @@ pub use self::authority::{Authority, Certified};
 pub use self::binaries::Binaries;
 pub use self::kubeconfig::Identity;
 pub use self::options::Options;
-pub use self::space::Space;
+pub use self::space::TestNamespace;
 pub use self::version::Version;
 pub use self::wire::Wire;
 
@@ -198,13 +198,13 @@ impl Cluster {
     }
 
     /// Returns a new namespace, with a name that begins with `purpose`.
-    pub async fn space(&self, purpose: &str) -> Result<Space> {
+    pub async fn space(&self, purpose: &str) -> Result<TestNamespace> {
         self.space_with(purpose, &[]).await
     }
 
     /// Returns a new namespace with labels.
-    pub async fn space_with(&self, purpose: &str, labels: &[(&str, &str)]) -> Result<Space> {
-        let space = Space::create(self.admin().await?, purpose, labels).await?;
+    pub async fn space_with(&self, purpose: &str, labels: &[(&str, &str)]) -> Result<TestNamespace> {
+        let space = TestNamespace::create(self.admin().await?, purpose, labels).await?;
         if self.controls("serviceaccount") {
             space.wait_for_default_account().await?;
         }

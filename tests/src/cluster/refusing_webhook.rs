@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::Space;
+use super::TestNamespace;
 use crate::eventually;
 use crate::fakes::hub_tls::HubAuthority;
 
@@ -50,7 +50,7 @@ impl RefusingWebhook {
     pub async fn start(
         admin: Client,
         (label, value): (&str, &str),
-        (space, config): (&Space, &str),
+        (space, config): (&TestNamespace, &str),
         refuses: Refuses,
     ) -> Result<Self> {
         let authority = HubAuthority::new()?;
@@ -94,7 +94,7 @@ impl RefusingWebhook {
     }
 
     /// Removes it from the cluster. Nothing is refused from then on.
-    pub async fn remove(self, space: &Space, config: &str) -> Result<()> {
+    pub async fn remove(self, space: &TestNamespace, config: &str) -> Result<()> {
         self.webhooks.delete(&self.name, &DeleteParams::default()).await.context("can't delete the webhook")?;
         eventually(WAIT_TIMEOUT, "nothing is refused", async || probe(space, config).await.ok()).await
     }
@@ -107,7 +107,7 @@ impl Drop for RefusingWebhook {
 }
 
 /// Tries to write the status that is refused, without effect.
-async fn probe(space: &Space, config: &str) -> Result<()> {
+async fn probe(space: &TestNamespace, config: &str) -> Result<()> {
     let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
     let patch = Patch::Merge(json!({"status": {"pods": {"total": PROBE}}}));
     space.api::<VersionedConfig>().patch_status(config, &parameters, &patch).await?;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::json;
 
-use crate::cluster::Space;
+use crate::cluster::TestNamespace;
 use crate::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT};
 use crate::cluster::space::account;
 use crate::{Installation, Replica, ReplicaOptions, eventually};
@@ -63,12 +63,12 @@ pub fn leads(replica: &Replica) -> bool {
 }
 
 /// Allows the role sources to read one object, as the condition of a source says.
-pub async fn may_read(space: &Space, resource: &str, name: &str) -> Result<()> {
+pub async fn may_read(space: &TestNamespace, resource: &str, name: &str) -> Result<()> {
     may(space, &["get", "list", "watch"], resource, name).await
 }
 
 /// Allows the role sources to do so with one object, as the condition of a source says.
-pub async fn may(space: &Space, verbs: &[&str], resource: &str, name: &str) -> Result<()> {
+pub async fn may(space: &TestNamespace, verbs: &[&str], resource: &str, name: &str) -> Result<()> {
     let rules = json!([{"apiGroups": [""], "resources": [resource], "resourceNames": [name], "verbs": verbs}]);
     let role = format!("nudge-source-{}-{}-{name}", verbs[0], resource.replace('/', "-"));
     space.grant(&role, rules, account(SOURCES_ACCOUNT, NAMESPACE)).await

@@ -29,14 +29,14 @@ const BUSY: [&str; 2] = ["no answer within", "context deadline exceeded"];
 
 /// A namespace. It stays until the cluster goes, unless a test deletes it.
 #[derive(Clone)]
-pub struct Space {
+pub struct TestNamespace {
     /// The client that the methods use.
     pub client: Client,
     /// The name of the namespace.
     pub name: String,
 }
 
-impl Space {
+impl TestNamespace {
     /// Makes a namespace with labels, with a name that begins with `purpose` and that no other has.
     pub(super) async fn create(client: Client, purpose: &str, labels: &[(&str, &str)]) -> Result<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(1);

@@ -29,7 +29,7 @@ use self::sandbox::Sandbox;
 use self::security::Security;
 use crate::agent::WAIT_TIMEOUT;
 use crate::cgroup::Cgroup;
-use crate::cluster::Space;
+use crate::cluster::TestNamespace;
 use crate::fakes::hub_tls::sha256;
 use crate::{Process, eventually, tools};
 
@@ -81,7 +81,7 @@ struct Container {
 /// A kubelet with one pod.
 pub struct Kubelet {
     containers: BTreeMap<String, Container>,
-    space: Space,
+    space: TestNamespace,
     pod: Value,
     images: BTreeMap<String, Image>,
     folder: TempDir,
@@ -92,7 +92,7 @@ pub struct Kubelet {
 
 impl Kubelet {
     /// Takes a stored pod: makes its volumes and writes that it has an address. `None` where that can't be done here.
-    pub async fn take(space: &Space, pod: &Value, images: BTreeMap<String, Image>) -> Result<Option<Self>> {
+    pub async fn take(space: &TestNamespace, pod: &Value, images: BTreeMap<String, Image>) -> Result<Option<Self>> {
         if !sandbox::is_possible()? {
             return Ok(None);
         }

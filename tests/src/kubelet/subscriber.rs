@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::Pod as PodObject;
 use serde_json::{Value, json};
 
 use crate::Pod;
-use crate::cluster::Space;
+use crate::cluster::TestNamespace;
 use crate::cluster::installation::{agent_token, hub_ca, injected_pod_with};
 
 /// Starts both for a new pod of the config `shop`, whose key `number` is read; `meta` is merged into the pod's metadata, and `app` is
 /// the program `app` of these tests.
 pub async fn subscriber(
-    space: &Space,
+    space: &TestNamespace,
     hub: SocketAddr,
     name: &str,
     meta: &Value,
@@ -28,7 +28,7 @@ pub async fn subscriber(
 
 /// Starts both for a pod that is there, which has these configs, and whose application is asked here about versions.
 pub async fn serving(
-    space: &Space,
+    space: &TestNamespace,
     hub: SocketAddr,
     object: &PodObject,
     (configs, check): (&'static str, Option<&str>),

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use serde_json::{Value, json};
 
 use super::{environment, security};
-use crate::cluster::Space;
+use crate::cluster::TestNamespace;
 
 /// The content of one file.
 struct File {
@@ -25,7 +25,7 @@ struct File {
 type Files = BTreeMap<String, File>;
 
 /// Returns an object's values by key; `None` where it is not there.
-pub(super) async fn values(space: &Space, resource: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
+pub(super) async fn values(space: &TestNamespace, resource: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
     let object = if resource == "secrets" {
         let object = space.api::<Secret>().get_opt(name).await?;
         object.map(serde_json::to_value).transpose()?
@@ -49,7 +49,7 @@ pub(super) async fn values(space: &Space, resource: &str, name: &str) -> Result<
 }
 
 /// Makes the folder of one volume.
-pub(super) async fn make(space: &Space, pod: &Value, volume: &Value, folder: &Path) -> Result<()> {
+pub(super) async fn make(space: &TestNamespace, pod: &Value, volume: &Value, folder: &Path) -> Result<()> {
     fs::create_dir(folder)?;
     if volume["emptyDir"].is_object() {
         fs::set_permissions(folder, Permissions::from_mode(0o777))?;
@@ -84,7 +84,7 @@ fn mode_of(mode: &Value, default: u32) -> u32 {
     mode.as_u64().and_then(|mode| u32::try_from(mode).ok()).unwrap_or(default)
 }
 
-async fn read(space: &Space, pod: &Value, kind: &str, source: &Value, mode: u32) -> Result<Files> {
+async fn read(space: &TestNamespace, pod: &Value, kind: &str, source: &Value, mode: u32) -> Result<Files> {
     let mut files = Files::new();
     match kind {
         "serviceAccountToken" => {
@@ -135,7 +135,7 @@ async fn read(space: &Space, pod: &Value, kind: &str, source: &Value, mode: u32)
 }
 
 /// Returns a token of the pod's account, bound to the pod.
-async fn token(space: &Space, pod: &Value, source: &Value) -> Result<String> {
+async fn token(space: &TestNamespace, pod: &Value, source: &Value) -> Result<String> {
     let account = pod["spec"]["serviceAccountName"].as_str().unwrap_or("default");
     let bound: Pod = serde_json::from_value(json!({"metadata": pod["metadata"]}))?;
     match source["audience"].as_str() {

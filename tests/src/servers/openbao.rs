@@ -15,7 +15,7 @@ use kube::api::PostParams;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::cluster::Space;
+use crate::cluster::TestNamespace;
 use crate::cluster::analysis::own_address;
 use crate::cluster::authority::Authority;
 use crate::{Process, eventually, ports, python, tools};
@@ -115,7 +115,7 @@ impl OpenBao {
 
     /// Lets it know the accounts of a cluster by the auth method `kubernetes`. It asks the API server whose a token is, as an account of this
     /// namespace that may; returns the token of that.
-    pub async fn configure_kubernetes_auth(&self, space: &Space, url: &str, ca: &str) -> Result<String> {
+    pub async fn configure_kubernetes_auth(&self, space: &TestNamespace, url: &str, ca: &str) -> Result<String> {
         space.service_account("reviewer").await?;
         let binding = json!({
             "metadata": {"name": format!("reviewer-{}", space.name)},

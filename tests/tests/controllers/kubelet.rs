@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use tokio::task::JoinHandle;
 
 /// Runs pods as a kubelet would, for as long as the value lives.
@@ -12,7 +12,7 @@ pub(crate) struct Kubelet(pub(crate) JoinHandle<()>);
 
 impl Kubelet {
     /// Runs those that work.
-    pub(crate) fn start(space: &Space, works: impl Fn(&Pod) -> bool + Send + 'static) -> Self {
+    pub(crate) fn start(space: &TestNamespace, works: impl Fn(&Pod) -> bool + Send + 'static) -> Self {
         let space = space.clone();
         Self(tokio::spawn(async move {
             let mut turns = tokio::time::interval(Duration::from_millis(100));

@@ -14,7 +14,7 @@ use nudge_api::{
 use nudge_core::derived_keys::{NOTES, NoteKey};
 use nudge_core::governance::{approver_groups, sealed_digest};
 use nudge_protocol::labels::APPROVER_GROUPS;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{NAMESPACE, at_once, bind, create_part};
 use nudge_tests::cluster::space::user;
 use nudge_tests::{Installation, eventually};
@@ -25,7 +25,7 @@ use tokio::time::sleep;
 const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 const POLICY: &str = "statuses";
 
-async fn version(space: &Space, version: &str) -> Result<()> {
+async fn version(space: &TestNamespace, version: &str) -> Result<()> {
     let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
     let meta = json!({"name": format!("shop-{version}"), "labels": labels});
     create_part::<ConfigMap>(space, json!({"metadata": meta, "immutable": true, "data": {"key": version}}))
@@ -35,7 +35,7 @@ async fn version(space: &Space, version: &str) -> Result<()> {
 
 /// Waits until the status of the config is so.
 async fn wait_for_status(
-    space: &Space,
+    space: &TestNamespace,
     what: &str,
     is: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
@@ -43,7 +43,7 @@ async fn wait_for_status(
     space.object_until(WAIT_TIMEOUT, "shop", what, is_expected).await?.status.context("just seen")
 }
 
-async fn wait_until_current(space: &Space, version: &str) -> Result<()> {
+async fn wait_until_current(space: &TestNamespace, version: &str) -> Result<()> {
     let is_expected = |status: &VersionedConfigStatus| status.current_version.as_deref() == Some(version);
     wait_for_status(space, &format!("version {version} is current"), is_expected).await.map(drop)
 }
@@ -117,7 +117,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
 }
 
 /// An approval of version 1 by bob, as admission stores it where it has the key.
-async fn create_approval(space: &Space, name: &str, digest: &str, key: Option<&NoteKey>) -> Result<()> {
+async fn create_approval(space: &TestNamespace, name: &str, digest: &str, key: Option<&NoteKey>) -> Result<()> {
     let spec = json!({
         "configName": "shop", "version": "1", "digest": digest, "decision": "Approve", "reason": "read it", "approver": "bob"
     });
@@ -129,7 +129,7 @@ async fn create_approval(space: &Space, name: &str, digest: &str, key: Option<&N
 }
 
 /// Waits until the approval says this.
-async fn wait_for_condition(space: &Space, name: &str, reason: &str) -> Result<VersionApproval> {
+async fn wait_for_condition(space: &TestNamespace, name: &str, reason: &str) -> Result<VersionApproval> {
     let is_expected = |approval: &VersionApproval| {
         let conditions = approval.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         find_condition(conditions, ConditionType::Counted).is_some_and(|counted| counted.reason == reason)

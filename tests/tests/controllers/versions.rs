@@ -8,7 +8,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigState, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{at_once, bind, create_part};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
@@ -24,11 +24,11 @@ fn part(config: &str, version: &str, name: &str, data: &Value) -> Value {
     })
 }
 
-async fn version(space: &Space, config: &str, version: &str, value: &str) -> Result<ConfigMap> {
+async fn version(space: &TestNamespace, config: &str, version: &str, value: &str) -> Result<ConfigMap> {
     create_part(space, part(config, version, &format!("{config}-{version}"), &json!({"key": value}))).await
 }
 
-async fn config(space: &Space, name: &str, mut spec: Value) -> Result<VersionedConfig> {
+async fn config(space: &TestNamespace, name: &str, mut spec: Value) -> Result<VersionedConfig> {
     if spec.get("rollout").is_none() {
         spec["rollout"] = at_once();
     }
@@ -37,7 +37,7 @@ async fn config(space: &Space, name: &str, mut spec: Value) -> Result<VersionedC
         .await
 }
 
-async fn set_current(space: &Space, name: &str, version: &str) -> Result<()> {
+async fn set_current(space: &TestNamespace, name: &str, version: &str) -> Result<()> {
     let patch = json!({"spec": {"version": version}});
     space.api::<VersionedConfig>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
@@ -45,7 +45,7 @@ async fn set_current(space: &Space, name: &str, version: &str) -> Result<()> {
 
 /// Waits until the status is as expected.
 async fn status(
-    space: &Space,
+    space: &TestNamespace,
     name: &str,
     what: &str,
     expected: impl Fn(&VersionedConfigStatus) -> bool,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::space::Home;
+use crate::space::ScenarioNamespace;
 
 /// The user of the examples' images.
 pub(crate) const APP: i64 = 10001;
@@ -53,12 +53,12 @@ pub(crate) fn plain(name: &str, data: &Value) -> Value {
 }
 
 /// Returns a container `app` of the shell example's image that runs another script.
-pub(crate) fn shell(home: &Home<'_>, script: &str) -> Value {
+pub(crate) fn shell(home: &ScenarioNamespace<'_>, script: &str) -> Value {
     json!({"name": "app", "image": home.place.image("nudge-example-shell:0.1.0"), "command": ["sh", "-c", script]})
 }
 
 /// Returns a container `app` of the webhook example's image that runs another Python program.
-pub(crate) fn python(home: &Home<'_>, program: &str) -> Value {
+pub(crate) fn python(home: &ScenarioNamespace<'_>, program: &str) -> Value {
     json!({"name": "app", "image": home.place.image("nudge-example-webhook:0.1.0"), "command": ["python3", "-c", program]})
 }
 

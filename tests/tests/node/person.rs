@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::place::{Place, succeed};
-use crate::space::{Home, WAIT_TIMEOUT};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT};
 use nudge_tests::eventually;
 
 /// The lifetime of a token: longer than any scenario.
@@ -37,7 +37,7 @@ pub(crate) struct Person<'a> {
 
 impl<'a> Person<'a> {
     /// Returns one who has these rights, once they hold.
-    pub(crate) async fn new(home: &Home<'a>, name: &str, rights: &[Right]) -> Result<Self> {
+    pub(crate) async fn new(home: &ScenarioNamespace<'a>, name: &str, rights: &[Right]) -> Result<Self> {
         let namespace = home.space.name.clone();
         home.space.service_account(name).await?;
         let account = format!("--serviceaccount={namespace}:{name}");

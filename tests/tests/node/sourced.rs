@@ -5,13 +5,13 @@ use nudge_api::{ConfigSource, ConfigSourceStatus};
 use serde_json::{Value, json};
 
 use crate::component::Component;
-use crate::space::{Home, LONG_WAIT_TIMEOUT};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
 const SOURCES: Component = Component { folder: "sources", deployment: "nudge-sources" };
 
-impl<'a> Home<'a> {
+impl<'a> ScenarioNamespace<'a> {
     /// Returns a namespace that is enabled, also for sources that are Secrets.
     pub(crate) async fn sourced(suite: &'a Suite, purpose: &str) -> Result<Self> {
         suite.with(&SOURCES).await?;

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use serde_json::{Value, json};
 
 use crate::install;
@@ -25,12 +25,12 @@ pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 pub(crate) const LONG_WAIT_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A namespace of a scenario.
-pub(crate) struct Home<'a> {
+pub(crate) struct ScenarioNamespace<'a> {
     pub(crate) place: &'a Place,
-    pub(crate) space: Space,
+    pub(crate) space: TestNamespace,
 }
 
-impl<'a> Home<'a> {
+impl<'a> ScenarioNamespace<'a> {
     /// Returns a namespace that is enabled, on a cluster where Nudge is installed.
     pub(crate) async fn enabled(suite: &'a Suite, purpose: &str) -> Result<Self> {
         suite.installed().await?;
@@ -43,7 +43,7 @@ impl<'a> Home<'a> {
     pub(crate) async fn create(suite: &'a Suite, purpose: &str) -> Result<Self> {
         let place = suite.place().await?;
         let name = format!("nudge-e2e-{purpose}");
-        let home = Self { place, space: Space { client: place.client().await?, name } };
+        let home = Self { place, space: TestNamespace { client: place.client().await?, name } };
         home.kubectl(&["create", "namespace", &home.space.name])?;
         suite.spaces.lock().push(home.space.name.clone());
         // Pods are refused until their service account is there.
@@ -153,7 +153,7 @@ pub(crate) fn containers(pod: &Pod) -> Vec<(String, Option<String>, i32)> {
 }
 
 /// Fails unless the pod is the same as before, with the same containers, of which none was ever restarted.
-pub(crate) async fn assert_untouched(home: &Home<'_>, before: &Pod) -> Result<()> {
+pub(crate) async fn assert_untouched(home: &ScenarioNamespace<'_>, before: &Pod) -> Result<()> {
     let name = before.name_any();
     let now = home.space.api::<Pod>().get(&name).await?;
     ensure!(now.metadata.uid == before.metadata.uid, "{name} is another pod");

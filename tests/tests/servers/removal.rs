@@ -9,13 +9,13 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::{at_once, create_part, deploy};
-use nudge_tests::cluster::{Options, Space};
+use nudge_tests::cluster::{Options, TestNamespace};
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::json;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
+async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<TestNamespace> {
     let space = installation.enabled(purpose).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "zero"}})).await?;
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "2", "rollout": at_once(), "objects": ["ConfigMap"]}});
@@ -39,7 +39,7 @@ async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<S
 }
 
 /// Returns every ConfigMap with all that users see of it.
-async fn config_maps(space: &Space) -> Result<BTreeMap<String, String>> {
+async fn config_maps(space: &TestNamespace) -> Result<BTreeMap<String, String>> {
     let maps: Api<ConfigMap> = space.api();
     let listed_maps = maps.list(&ListParams::default()).await?;
     let ours = listed_maps.into_iter().filter(|map| map.name_any() != "kube-root-ca.crt");

@@ -9,14 +9,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::{agent_token, at_once, create_part, hub_ca, injected_pod};
-use nudge_tests::cluster::{Options, Space};
+use nudge_tests::cluster::{Options, TestNamespace};
 use nudge_tests::{Balancer, Cluster, Installation, Pod, ReplicaOptions, eventually, subscriber};
 use serde_json::json;
 
 /// A lease must run out first where the leader was killed.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
-async fn create_versions(space: &Space, count: usize) -> Result<()> {
+async fn create_versions(space: &TestNamespace, count: usize) -> Result<()> {
     for number in 1..=count {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": number.to_string()});
         let object = json!({
@@ -29,7 +29,7 @@ async fn create_versions(space: &Space, count: usize) -> Result<()> {
 }
 
 /// Returns a namespace with a config at version 1, and this many versions.
-async fn create_shop(installation: &Installation<'_>, count: usize) -> Result<Space> {
+async fn create_shop(installation: &Installation<'_>, count: usize) -> Result<TestNamespace> {
     let space = installation.enabled("replicas").await?;
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "1", "rollout": at_once()}});
     space.create_object::<VersionedConfig>(config).await?;
@@ -43,14 +43,14 @@ async fn create_shop(installation: &Installation<'_>, count: usize) -> Result<Sp
     Ok(space)
 }
 
-async fn activate(space: &Space, number: usize) -> Result<()> {
+async fn activate(space: &TestNamespace, number: usize) -> Result<()> {
     let patch = json!({"spec": {"version": number.to_string()}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
 }
 
 /// Waits until the number is proven.
-async fn wait_until_current(space: &Space, number: usize) -> Result<()> {
+async fn wait_until_current(space: &TestNamespace, number: usize) -> Result<()> {
     let api = space.api::<VersionedConfig>();
     eventually(WAIT_TIMEOUT, &format!("{number} is current"), async || {
         let status = api.get("shop").await.ok()?.status?;
@@ -59,7 +59,7 @@ async fn wait_until_current(space: &Space, number: usize) -> Result<()> {
     .await
 }
 
-async fn web(space: &Space, hub: SocketAddr, name: &str) -> Result<Pod> {
+async fn web(space: &TestNamespace, hub: SocketAddr, name: &str) -> Result<Pod> {
     Ok(subscriber(space, hub, name, &json!({}), env!("CARGO_BIN_EXE_app")).await?.1)
 }
 
@@ -71,7 +71,7 @@ fn printed_numbers(pod: &Pod) -> Vec<usize> {
 }
 
 /// Waits until the application is at this number, and the number proven.
-async fn wait_for_number(space: &Space, pod: &mut Pod, number: usize) -> Result<()> {
+async fn wait_for_number(space: &TestNamespace, pod: &mut Pod, number: usize) -> Result<()> {
     let description = format!("the application is at {number}");
     let waited =
         eventually(WAIT_TIMEOUT, &description, async || (printed_numbers(pod).last() == Some(&number)).then_some(()))

@@ -17,7 +17,7 @@ use nudge_tests::cluster::installation::{
     hub_ca, injected_pod,
 };
 use nudge_tests::cluster::sources::may_read;
-use nudge_tests::cluster::{Options, Space};
+use nudge_tests::cluster::{Options, TestNamespace};
 use nudge_tests::{Apart, Cluster, Installation, Pod, ReplicaOptions, eventually, tools};
 use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ fn asked(cluster: &Cluster, account: &str) -> Result<Asked> {
 }
 
 /// Makes a version of `shop`, a ConfigMap, and of `vault`, a Secret.
-async fn version(space: &Space, name: &str) -> Result<()> {
+async fn version(space: &TestNamespace, name: &str) -> Result<()> {
     let object = |config: &str, data: Value| {
         let labels = json!({"nudge.dev/config": config, "nudge.dev/version": name, "nudge.dev/prune": "true"});
         json!({"metadata": {"name": format!("{config}-{name}"), "labels": labels}, "immutable": true, "data": data})
@@ -123,7 +123,7 @@ async fn version(space: &Space, name: &str) -> Result<()> {
 }
 
 /// Makes a version of both configs current.
-async fn switch(space: &Space, name: &str) -> Result<()> {
+async fn switch(space: &TestNamespace, name: &str) -> Result<()> {
     for config in ["shop", "vault"] {
         request_version(space, config, name).await?;
         wait_until_current(space, config, name).await?;
@@ -131,13 +131,13 @@ async fn switch(space: &Space, name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn request_version(space: &Space, config: &str, name: &str) -> Result<()> {
+async fn request_version(space: &TestNamespace, config: &str, name: &str) -> Result<()> {
     let patch = Patch::Merge(json!({"spec": {"version": name}}));
     space.api::<VersionedConfig>().patch(config, &PatchParams::default(), &patch).await.map(drop)?;
     Ok(())
 }
 
-async fn wait_until_current(space: &Space, config: &str, version: &str) -> Result<()> {
+async fn wait_until_current(space: &TestNamespace, config: &str, version: &str) -> Result<()> {
     let configs = space.api::<VersionedConfig>();
     let current = async || {
         let status = configs.get(config).await.ok()?.status?;
@@ -159,7 +159,7 @@ fn template(app: &str) -> Value {
         {"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop"}}]}]}})
 }
 
-async fn workloads(space: &Space) -> Result<()> {
+async fn workloads(space: &TestNamespace) -> Result<()> {
     let spec = |app: &str| json!({"selector": {"matchLabels": {"app": app}}, "template": template(app)});
     let mut deployment = spec("web");
     deployment["replicas"] = 0.into();
@@ -171,7 +171,7 @@ async fn workloads(space: &Space) -> Result<()> {
 }
 
 /// Creates a pod that has opted in and has no agent, of a controller that would create another.
-async fn create_pod_without_agent(space: &Space) -> Result<()> {
+async fn create_pod_without_agent(space: &TestNamespace) -> Result<()> {
     let mut pod = template("lost");
     pod["metadata"]["name"] = "lost".into();
     pod["metadata"]["labels"]["nudge.dev/inject"] = "true".into();
@@ -181,7 +181,7 @@ async fn create_pod_without_agent(space: &Space) -> Result<()> {
 }
 
 /// Does all that Nudge does.
-async fn use_all_rights(space: &Space, apart: &Apart) -> Result<()> {
+async fn use_all_rights(space: &TestNamespace, apart: &Apart) -> Result<()> {
     // A ConfigMap becomes the first version of a config.
     let labels = json!({"nudge.dev/baseline": "true"});
     space
@@ -265,7 +265,7 @@ async fn use_all_rights(space: &Space, apart: &Apart) -> Result<()> {
 }
 
 /// Creates a policy and an approval, whose statuses are written.
-async fn statuses(space: &Space) -> Result<()> {
+async fn statuses(space: &TestNamespace) -> Result<()> {
     let policies: Api<RolloutPolicy> = Api::all(space.client.clone());
     let policy = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "nowhere"},
@@ -282,7 +282,7 @@ async fn statuses(space: &Space) -> Result<()> {
 }
 
 /// A pod is not Ready any more during a rollout, so its node is looked at.
-async fn node_away(space: &Space, pods: &Api<PodObject>) -> Result<()> {
+async fn node_away(space: &TestNamespace, pods: &Api<PodObject>) -> Result<()> {
     let nodes: Api<Node> = Api::all(space.client.clone());
     let node = json!({"metadata": {"name": format!("of-{}", space.name)}});
     nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;

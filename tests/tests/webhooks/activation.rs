@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{agent_token, at_once, bind, create_part, hub_ca, injected_pod};
 use nudge_tests::{Installation, Pod, Replica, eventually};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn manifest(objects: &[Value]) -> String {
 }
 
 /// Returns a pod of this config with its agent's address and keys, in which nothing runs yet.
-async fn pod(space: &Space, replica: &Replica, name: &str, configs: &'static str) -> Result<Pod> {
+async fn pod(space: &TestNamespace, replica: &Replica, name: &str, configs: &'static str) -> Result<Pod> {
     let object = injected_pod(space, name, configs).await?;
     let hub = format!("https://{}", replica.hub);
     let mut pod = Pod::of(hub, &hub_ca(space).await?, &agent_token(space, &object).await?)?;

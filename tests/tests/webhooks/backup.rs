@@ -20,7 +20,7 @@ use nudge_api::{
 use nudge_tests::cluster::assigned::assigned;
 use nudge_tests::cluster::installation::{at_once, bind, create_part};
 use nudge_tests::cluster::space::user;
-use nudge_tests::cluster::{Options, Space};
+use nudge_tests::cluster::{Options, TestNamespace};
 use nudge_tests::{
     Cluster, Finished, Installation, Pod, Process, Replica, ReplicaOptions, binary, eventually, ports, subscriber,
     tools,
@@ -63,7 +63,7 @@ async fn control_plane(
 
 /// A config with its subscribers.
 struct Shop {
-    space: Space,
+    space: TestNamespace,
     pods: Vec<(String, Pod)>,
 }
 
@@ -163,7 +163,7 @@ async fn export(cluster: &Cluster, more: &[&str]) -> Result<(TempDir, PathBuf)> 
 
 /// Returns what an empty etcd is given back by others: namespaces, pods as kubelets run them with their accounts, and
 /// the authority that agents trust.
-fn objects_of_others(spaces: &[&Space]) -> Vec<String> {
+fn objects_of_others(spaces: &[&TestNamespace]) -> Vec<String> {
     let of_nudge =
         ["namespaces/nudge-system", "secrets/nudge-system/nudge-authority", "secrets/nudge-system/nudge-serving"]
             .map(str::to_owned);
@@ -291,7 +291,7 @@ fn kubeconfig(cluster: &Cluster, folder: &Path, user: &str) -> Result<PathBuf> {
 }
 
 /// Binds a ClusterRole of `deploy/base` to a user in the namespace.
-async fn bind_role(space: &Space, name: &str, role: &str) -> Result<()> {
+async fn bind_role(space: &TestNamespace, name: &str, role: &str) -> Result<()> {
     let binding = json!({
         "metadata": {"name": format!("{name}-{role}")},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
@@ -301,7 +301,7 @@ async fn bind_role(space: &Space, name: &str, role: &str) -> Result<()> {
 }
 
 /// Deletes the config, and waits until its versions are gone.
-async fn lose(space: &Space) -> Result<()> {
+async fn lose(space: &TestNamespace) -> Result<()> {
     let (configs, force) = (space.api::<VersionedConfig>(), json!({"nudge.dev/force-delete": "true"}));
     let patch = Patch::Merge(json!({"metadata": {"annotations": force}}));
     configs.patch("shop", &PatchParams::default(), &patch).await?;
@@ -399,7 +399,7 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
 
 /// Lets the API server ask here before it creates a ConfigMap or changes a config of the namespace: what writes one waits for as long as its
 /// connection is kept, and then goes on.
-async fn gate(space: &Space) -> Result<TcpListener> {
+async fn gate(space: &TestNamespace) -> Result<TcpListener> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let label = json!({"gate": space.name});
     let patch = Patch::Merge(json!({"metadata": {"labels": label}}));
@@ -428,7 +428,7 @@ async fn gate(space: &Space) -> Result<TcpListener> {
 /// Kills an import at the first write before which this holds, and returns the config as it is then.
 async fn kill_import_at(
     cluster: &Cluster,
-    space: &Space,
+    space: &TestNamespace,
     gate: &TcpListener,
     file: &str,
     reached: impl AsyncFn(&VersionedConfig) -> bool,

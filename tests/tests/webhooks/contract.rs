@@ -10,7 +10,7 @@ use nudge_api::VersionedConfig;
 use nudge_protocol::pod::{AGENT_CONTAINER, env as agent_env};
 use nudge_protocol::{env, labels};
 use nudge_tests::cluster::installation::{at_once, bind, hub_ca};
-use nudge_tests::cluster::{Identity, Options, Space};
+use nudge_tests::cluster::{Identity, Options, TestNamespace};
 use nudge_tests::kubelet::{self, Image};
 use nudge_tests::{
     Cluster, FakeHub, HookServer, Installation, Kubelet, Raw, agent::tls, binary, eventually, ports, tools,
@@ -28,7 +28,7 @@ const NOBODY: u32 = 65532;
 const GET: &str = r#"curl --silent --fail --cacert "$MY_CONFIG_CERT" --oauth2-bearer "$(cat "$MY_CONFIG_TOKEN_FILE")" "$MY_CONFIG_ENDPOINT/nudge.configs""#;
 
 /// Makes one version of a config, of one ConfigMap or Secret.
-async fn version(space: &Space, config: &str, version: &str, lives: &str, secret: bool) -> Result<()> {
+async fn version(space: &TestNamespace, config: &str, version: &str, lives: &str, secret: bool) -> Result<()> {
     let name = format!("{config}-{version}");
     let meta = json!({"name": name, "labels": {labels::CONFIG: config, labels::VERSION: version}});
     let data = json!({config: lives});
@@ -41,7 +41,7 @@ async fn version(space: &Space, config: &str, version: &str, lives: &str, secret
 }
 
 /// Makes a config and waits until its version is current.
-async fn config(space: &Space, name: &str, current: &str) -> Result<()> {
+async fn config(space: &TestNamespace, name: &str, current: &str) -> Result<()> {
     space
         .create_object::<VersionedConfig>(
             json!({"metadata": {"name": name}, "spec": {"version": current, "rollout": at_once()}}),
@@ -56,14 +56,14 @@ async fn config(space: &Space, name: &str, current: &str) -> Result<()> {
 }
 
 /// Makes another version current.
-async fn activate(space: &Space, config: &str, current: &str) -> Result<()> {
+async fn activate(space: &TestNamespace, config: &str, current: &str) -> Result<()> {
     let patch = Patch::Merge(json!({"spec": {"version": current}}));
     space.api::<VersionedConfig>().patch(config, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
 /// Waits until a version is current and nothing moves any more.
-async fn wait_until_at_rest(space: &Space, config: &str, current: &str) -> Result<()> {
+async fn wait_until_at_rest(space: &TestNamespace, config: &str, current: &str) -> Result<()> {
     let configs = space.api::<VersionedConfig>();
     eventually(WAIT_TIMEOUT, &format!("{current} is current"), async || {
         let status = configs.get(config).await.ok()?.status?;
@@ -74,7 +74,7 @@ async fn wait_until_at_rest(space: &Space, config: &str, current: &str) -> Resul
 
 /// Returns an enabled namespace with the configs `shop` 1.0.0 and `keys` 1, each with another version, and a service
 /// that is called like us: it gives every pod a variable `NUDGE_PORT`.
-async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool, bound: bool) -> Result<Space> {
+async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool, bound: bool) -> Result<TestNamespace> {
     let space = installation.enabled(purpose).await?;
     if bound {
         bind(&space, "nudge-secrets").await?;
@@ -118,7 +118,7 @@ fn app(name: &str, user: u32, signal: &str) -> Value {
 }
 
 /// Makes the pod as soon as its namespace is known to the webhook, and what it reads there.
-async fn create(space: &Space, pod: &Value) -> Result<Value> {
+async fn create(space: &TestNamespace, pod: &Value) -> Result<Value> {
     let mut dry = pod.clone();
     let name = pod["metadata"]["name"].as_str().context("no name")?;
     // Nothing is left of these tries but their names.
@@ -158,7 +158,7 @@ fn images() -> Result<Option<(BTreeMap<String, Image>, TempDir)>> {
 }
 
 /// Makes the pod and starts it. `None` where that can't be done here.
-async fn start(space: &Space, pod: &Value) -> Result<Option<(Kubelet, Value, TempDir)>> {
+async fn start(space: &TestNamespace, pod: &Value) -> Result<Option<(Kubelet, Value, TempDir)>> {
     let stored = create(space, pod).await?;
     let Some((images, folder)) = images()? else { return Ok(None) };
     let Some(mut kubelet) = Kubelet::take(space, &stored, images).await? else { return Ok(None) };

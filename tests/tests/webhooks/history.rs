@@ -8,7 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nudge_api::{ConfigState, Reason, Release, ReleaseOutcome, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::installation::{at_once, create_part, overridden};
-use nudge_tests::cluster::{Space, space};
+use nudge_tests::cluster::{TestNamespace, space};
 use nudge_tests::{Installation, Pod, eventually, subscriber};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ const RETRY: &str = "nudge.dev/retry";
 
 /// A config and who changes it.
 struct Shop {
-    space: Space,
+    space: TestNamespace,
 }
 
 impl Shop {

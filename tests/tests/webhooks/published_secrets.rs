@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nudge_api::{Consent, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{ACCOUNT, NAMESPACE, bind};
 use nudge_tests::cluster::space::{account, group};
 use nudge_tests::{Installation, Replica, eventually};
@@ -23,7 +23,7 @@ const VALUE: &str = "hunter2-8fQz1";
 type Shared = (Installation<'static>, Replica);
 
 /// Returns an enabled namespace where Nudge may read Secrets, and publish them.
-async fn home(purpose: &str) -> Result<Option<(&'static Shared, Space)>> {
+async fn home(purpose: &str) -> Result<Option<(&'static Shared, TestNamespace)>> {
     let Some(shared) = Installation::shared_with_webhooks().await? else { return Ok(None) };
     let space = shared.0.enabled(purpose).await?;
     for role in ["nudge-secrets", "nudge-publish-secrets"] {
@@ -37,7 +37,7 @@ fn labels(config: &str, version: &str) -> Value {
 }
 
 /// Returns a version of one Secret.
-async fn version(space: &Space, config: &str, version: &str, type_: &str, data: Value) -> Result<Secret> {
+async fn version(space: &TestNamespace, config: &str, version: &str, type_: &str, data: Value) -> Result<Secret> {
     let metadata = json!({"name": format!("{config}-{version}"), "labels": labels(config, version)});
     let object = json!({"metadata": metadata, "type": type_, "immutable": true, "stringData": data});
     let object: Result<Secret> = space.create_object(object).await;
@@ -45,13 +45,13 @@ async fn version(space: &Space, config: &str, version: &str, type_: &str, data: 
 }
 
 /// Creates a config that publishes these kinds, at version 1.
-async fn config(space: &Space, name: &str, objects: Value) -> Result<()> {
+async fn config(space: &TestNamespace, name: &str, objects: Value) -> Result<()> {
     let rollout = json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0});
     let spec = json!({"version": "1", "objects": objects, "rollout": rollout});
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": spec})).await.map(drop)
 }
 
-async fn change(space: &Space, name: &str, spec: Value) -> Result<VersionedConfig, kube::Error> {
+async fn change(space: &TestNamespace, name: &str, spec: Value) -> Result<VersionedConfig, kube::Error> {
     let patch = Patch::Merge(json!({"spec": spec}));
     space.api::<VersionedConfig>().patch(name, &PatchParams::default(), &patch).await
 }
@@ -63,7 +63,7 @@ fn condition_fields(status: &VersionedConfigStatus) -> (&str, &str, &str) {
 }
 
 /// Waits until the version is published, and returns what the Secret holds.
-async fn wait_until_published(space: &Space, name: &str, version: &str) -> Result<Secret> {
+async fn wait_until_published(space: &TestNamespace, name: &str, version: &str) -> Result<Secret> {
     space
         .config_status(name, &format!("version {version} of {name} is published"), |status| {
             status.published_secret_version.as_deref() == Some(version) && condition_fields(status).1 == "Published"
@@ -73,7 +73,7 @@ async fn wait_until_published(space: &Space, name: &str, version: &str) -> Resul
 }
 
 /// Waits for a refusal with the reason, and returns the message.
-async fn wait_for_refusal(space: &Space, name: &str, reason: &str) -> Result<(String, Option<String>)> {
+async fn wait_for_refusal(space: &TestNamespace, name: &str, reason: &str) -> Result<(String, Option<String>)> {
     let status = space
         .config_status(name, &format!("{name} is refused: {reason}"), |status| condition_fields(status).1 == reason)
         .await?;
@@ -322,7 +322,7 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
     ]);
     space.grant("devs", rules, group("devs")).await?;
     let client = shared.0.cluster.client(&shared.0.cluster.user("jane", &["devs"])).await?;
-    let jane = Space { client, name: space.name.clone() };
+    let jane = TestNamespace { client, name: space.name.clone() };
     eventually(WAIT_TIMEOUT, "the role holds", async || {
         jane.api::<VersionedConfig>().list(&ListParams::default()).await.ok()
     })

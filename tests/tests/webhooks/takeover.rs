@@ -14,7 +14,7 @@ use nudge_api::{
 };
 use nudge_tests::cluster::installation::{bind, deploy};
 use nudge_tests::cluster::space::group;
-use nudge_tests::cluster::{Options, Space};
+use nudge_tests::cluster::{Options, TestNamespace};
 use nudge_tests::{Cluster, Finished, Installation, binary, eventually};
 use serde_json::{Value, json};
 
@@ -30,10 +30,10 @@ fn rules() -> Value {
 }
 
 /// Returns the namespace as jane sees it.
-async fn jane(cluster: &Cluster, space: &Space) -> Result<Space> {
+async fn jane(cluster: &Cluster, space: &TestNamespace) -> Result<TestNamespace> {
     space.grant("devs", rules(), group("devs")).await?;
     let client = cluster.client(&cluster.user("jane", &["devs"])).await?;
-    let jane = Space { client, name: space.name.clone() };
+    let jane = TestNamespace { client, name: space.name.clone() };
     let configs = jane.api::<VersionedConfig>();
     eventually(WAIT_TIMEOUT, "the role holds", async || configs.list(&ListParams::default()).await.ok()).await?;
     Ok(jane)
@@ -61,7 +61,7 @@ fn config(name: &str, version: Option<&str>) -> VersionedConfig {
 }
 
 /// Creates a ConfigMap, and a config of it at version 1.0.0.
-async fn tenant(space: &Space, name: &str) -> Result<()> {
+async fn tenant(space: &TestNamespace, name: &str) -> Result<()> {
     space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"key": "owner"}})).await?;
     make(space, config(name, None)).await?;
     space.create_object::<ConfigMap>(part(name, "1.0.0", "owner")).await?;
@@ -79,16 +79,16 @@ fn is_refused(status: &VersionedConfigStatus) -> bool {
 }
 
 /// Returns what the published ConfigMap holds.
-async fn published_value(space: &Space, name: &str) -> Result<String> {
+async fn published_value(space: &TestNamespace, name: &str) -> Result<String> {
     let map = space.api::<ConfigMap>().get(name).await?;
     map.data.and_then(|mut data| data.remove("key")).context("no key")
 }
 
-async fn change(space: &Space, name: &str, change: Value) -> Result<VersionedConfig, kube::Error> {
+async fn change(space: &TestNamespace, name: &str, change: Value) -> Result<VersionedConfig, kube::Error> {
     space.api::<VersionedConfig>().patch(name, &PatchParams::default(), &Patch::Merge(change)).await
 }
 
-async fn make(space: &Space, object: VersionedConfig) -> Result<VersionedConfig, kube::Error> {
+async fn make(space: &TestNamespace, object: VersionedConfig) -> Result<VersionedConfig, kube::Error> {
     space.api().create(&PostParams::default(), &object).await
 }
 
@@ -98,7 +98,7 @@ fn assert_forbidden<T: std::fmt::Debug>(made: Result<T, kube::Error>, what: &str
     Ok(())
 }
 
-async fn nudge(kubeconfig: &Path, space: &Space, arguments: &[&str]) -> Result<Finished> {
+async fn nudge(kubeconfig: &Path, space: &TestNamespace, arguments: &[&str]) -> Result<Finished> {
     let mut command = Command::new(binary::kubectl_nudge()?);
     command.args(arguments).arg("--namespace").arg(&space.name).arg("--kubeconfig").arg(kubeconfig);
     tokio::task::spawn_blocking(move || Finished::of(&mut command)).await?

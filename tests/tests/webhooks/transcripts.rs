@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod as PodObject};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, ConfigState, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::assigned::pod_number;
 use nudge_tests::cluster::installation::{agent_token, bind, hub_ca, injected_pod_with};
 use nudge_tests::cluster::sources::may_read;
@@ -42,7 +42,7 @@ fn page() -> PathBuf {
 struct Stage<'a> {
     installation: &'a Installation<'static>,
     replica: &'a Replica,
-    space: Space,
+    space: TestNamespace,
     folder: TempDir,
     pods: Vec<Pod>,
 }
@@ -51,7 +51,7 @@ impl<'a> Stage<'a> {
     /// Returns a namespace, a directory with files, and a search path with kubectl and the plugin.
     async fn new(installation: &'a Installation<'static>, replica: &'a Replica, kubectl: &Path) -> Result<Self> {
         let client = installation.cluster.admin().await?;
-        let space = Space { client: client.clone(), name: "shop".to_owned() };
+        let space = TestNamespace { client: client.clone(), name: "shop".to_owned() };
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": space.name}}))?;
         Api::all(client).create(&PostParams::default(), &namespace).await?;
         let folder = tempfile::tempdir()?;

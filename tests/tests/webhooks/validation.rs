@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nudge_api::{ConfigState, InvalidVersion, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{at_once, bind};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
@@ -28,18 +28,18 @@ fn part(config: &str, version: &str, of: (u32, u32), data: &Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels, "annotations": annotations}, "immutable": true, "data": data})
 }
 
-async fn create(space: &Space, object: Value) -> Result<ConfigMap, kube::Error> {
+async fn create(space: &TestNamespace, object: Value) -> Result<ConfigMap, kube::Error> {
     space.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(object).expect("a ConfigMap")).await
 }
 
 /// Creates a version of two parts, which only the gate before sealing judges.
-async fn version(space: &Space, config: &str, version: &str, value: &str) -> Result<()> {
+async fn version(space: &TestNamespace, config: &str, version: &str, value: &str) -> Result<()> {
     create(space, part(config, version, (1, 2), &json!({"game.json": value}))).await?;
     create(space, part(config, version, (2, 2), &json!({"other": "x"}))).await?;
     Ok(())
 }
 
-async fn config(space: &Space, name: &str, validation: Value) -> Result<VersionedConfig, kube::Error> {
+async fn config(space: &TestNamespace, name: &str, validation: Value) -> Result<VersionedConfig, kube::Error> {
     let object = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
         "spec": {"rollout": at_once(), "validation": validation},
@@ -48,7 +48,7 @@ async fn config(space: &Space, name: &str, validation: Value) -> Result<Versione
     space.api::<VersionedConfig>().create(&PostParams::default(), &object).await
 }
 
-async fn change(space: &Space, name: &str, spec: Value) -> Result<VersionedConfig, kube::Error> {
+async fn change(space: &TestNamespace, name: &str, spec: Value) -> Result<VersionedConfig, kube::Error> {
     let patch = json!({"spec": spec});
     space.api::<VersionedConfig>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await
 }
@@ -61,7 +61,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> (u16, String) 
 }
 
 async fn status(
-    space: &Space,
+    space: &TestNamespace,
     name: &str,
     what: &str,
     expected: impl Fn(&VersionedConfigStatus) -> bool,

@@ -13,7 +13,7 @@ use nudge_api::{ConfigState, Reason, RolloutPolicy, VersionedConfig, VersionedCo
 use nudge_protocol::labels::GUARDED;
 use nudge_tests::cluster::installation::{bind, create_part, overridden};
 use nudge_tests::cluster::space::user;
-use nudge_tests::cluster::{Options, Space};
+use nudge_tests::cluster::{Options, TestNamespace};
 use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, binary, eventually};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn open() -> Value {
 
 /// A config without pods, at version 1, which has a version 2.
 struct Shop {
-    space: Space,
+    space: TestNamespace,
 }
 
 impl Shop {

@@ -5,7 +5,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn object(name: &str, version: &str) -> Value {
 }
 
 /// Allows the group `devs` what the rules say.
-pub(crate) async fn allow_devs(space: &Space, name: &str, rules: Value) -> Result<()> {
+pub(crate) async fn allow_devs(space: &TestNamespace, name: &str, rules: Value) -> Result<()> {
     space.create_object::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
     let binding = json!({
         "metadata": {"name": name},
@@ -36,7 +36,7 @@ pub(crate) async fn allow_devs(space: &Space, name: &str, rules: Value) -> Resul
 }
 
 /// The refusal of what jane may not.
-fn not_permitted(space: &Space, what: &str) -> String {
+fn not_permitted(space: &TestNamespace, what: &str) -> String {
     format!(
         "VersionedConfig shop: user \"jane\" may not {what}, because that decides what ConfigMap shop holds; this needs the right to update \
          ConfigMap shop in namespace {}",

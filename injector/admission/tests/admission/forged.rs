@@ -9,7 +9,7 @@ use nudge_core::derived_keys::ContentKey;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{Seals, part_digest};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use serde_json::{Value, json};
 
 use crate::guarded_cluster::{GuardedCluster, config, part, sealed};
@@ -69,7 +69,7 @@ fn secret(name: &str, version: &str, pin: &str) -> Value {
 }
 
 /// A config `keys`: version 1 is current, its Secret sealed under its name; version 0 was deleted.
-async fn tenant(guarded: &GuardedCluster) -> Result<Space> {
+async fn tenant(guarded: &GuardedCluster) -> Result<TestNamespace> {
     let space = guarded.space("tenant").await?;
     let own = space.create_object::<Secret>(secret("hidden-name", "1", "4711")).await?;
     let key = ContentKey::new(b"key of the tests");

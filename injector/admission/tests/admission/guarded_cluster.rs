@@ -21,7 +21,7 @@ use nudge_admission::{
 use nudge_api::{RolloutPolicy, VersionApproval, VersionedConfig, crd};
 use nudge_core::namespaces::NamespaceRule;
 use nudge_server::rates::Rate;
-use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
+use nudge_tests::cluster::{Authority, Certified, Cluster, TestNamespace};
 use nudge_tests::eventually;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -81,12 +81,12 @@ impl GuardedCluster {
     }
 
     /// A namespace that an admin has enabled.
-    pub(crate) async fn space(&self, purpose: &str) -> Result<Space> {
+    pub(crate) async fn space(&self, purpose: &str) -> Result<TestNamespace> {
         self.cluster.space_with(purpose, &[("nudge.dev/enabled", "true")]).await
     }
 
     /// Says how many pods subscribe to a config.
-    pub(crate) fn subscribe(&self, space: &Space, config: &str, pods: usize) {
+    pub(crate) fn subscribe(&self, space: &TestNamespace, config: &str, pods: usize) {
         let key = (space.name.clone(), config.to_owned());
         self.pods.lock().insert(key, pods);
     }
@@ -210,7 +210,7 @@ pub(crate) fn rollout_policy(name: &str, zones: &[&str], hold: &Value) -> Rollou
 }
 
 /// A config with that spec and status.
-pub(crate) async fn config(space: &Space, name: &str, spec: Value, status: Value) -> Result<VersionedConfig> {
+pub(crate) async fn config(space: &TestNamespace, name: &str, spec: Value, status: Value) -> Result<VersionedConfig> {
     let object = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": spec
     });
@@ -295,7 +295,7 @@ pub(crate) fn deleting_changes() -> [(Value, [&'static str; 2]); 2] {
 }
 
 /// The refusal of what jane may not, because versions of the config are deleted by it.
-pub(crate) fn may_not_delete(space: &Space, name: &str, what: &str, kind: &str) -> String {
+pub(crate) fn may_not_delete(space: &TestNamespace, name: &str, what: &str, kind: &str) -> String {
     format!(
         "VersionedConfig {name}: user \"jane\" may not {what}, because that deletes its versions; this needs the right to delete \
          {kind}s in namespace {}",
@@ -401,7 +401,7 @@ pub(crate) fn at_once(version: &str, reason: &str) -> Value {
 }
 
 /// The refusal of what jane may not, because she may not override the config.
-pub(crate) fn may_not_override(space: &Space, name: &str, what: &str, because: &str) -> String {
+pub(crate) fn may_not_override(space: &TestNamespace, name: &str, what: &str, because: &str) -> String {
     format!(
         "VersionedConfig {name}: user \"jane\" may not {what}, because {because}; this needs the right to override VersionedConfig \
          {name} in namespace {}",

@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nudge_api::{PartKind, VersionApproval, VersionedConfig, VersionedConfigSpec};
 use nudge_core::versions::made_by;
 use nudge_tests::cluster::options::CONTROLLERS;
-use nudge_tests::cluster::{Cluster, Options, Space};
+use nudge_tests::cluster::{Cluster, Options, TestNamespace};
 use nudge_tests::eventually;
 use nudge_tests::policies::Recorder;
 use serde::Deserialize as _;
@@ -70,7 +70,7 @@ fn immutable(name: &str) -> Value {
     object
 }
 
-async fn made(space: &Space, object: Value) -> Result<ConfigMap, kube::Error> {
+async fn made(space: &TestNamespace, object: Value) -> Result<ConfigMap, kube::Error> {
     let object = serde_json::from_value(object).expect("a ConfigMap");
     space.api::<ConfigMap>().create(&PostParams::default(), &object).await
 }
@@ -141,7 +141,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     space.delete(SOON * 2).await
 }
 
-async fn versions_made(space: &Space) -> Result<()> {
+async fn versions_made(space: &TestNamespace) -> Result<()> {
     const POLICY: &str = "nudge-versions-made";
     assert_eq!(
         message(POLICY, made(space, part("a")).await),
@@ -216,7 +216,7 @@ async fn versions_made(space: &Space) -> Result<()> {
     Ok(())
 }
 
-async fn versions_unchanged(space: &Space) -> Result<()> {
+async fn versions_unchanged(space: &TestNamespace) -> Result<()> {
     const POLICY: &str = "nudge-versions-unchanged";
     let merged = async |name: &str, change: Value| {
         space.api::<ConfigMap>().patch(name, &PatchParams::default(), &Patch::Merge(change)).await
@@ -250,7 +250,7 @@ async fn versions_unchanged(space: &Space) -> Result<()> {
     Ok(())
 }
 
-async fn versions_kept(space: &Space) -> Result<()> {
+async fn versions_kept(space: &TestNamespace) -> Result<()> {
     const POLICY: &str = "nudge-versions-kept";
     config(space, "other", json!({}), json!({"currentVersion": "1.0.1"})).await?;
     config(space, "shop", json!({}), json!({"observedGeneration": 1})).await?;
@@ -299,14 +299,14 @@ async fn versions_kept(space: &Space) -> Result<()> {
     Ok(())
 }
 
-async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
+async fn versions_marked(cluster: &Cluster, space: &TestNamespace) -> Result<()> {
     const POLICY: &str = "nudge-versions-marked";
     let elsewhere = cluster.space("marked").await?;
     for space in [space, &elsewhere] {
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
             {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["hers", "late"], "verbs": ["patch", "update"]}]);
         allow_devs(space, "parts", rules).await?;
-        let jane = Space { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
+        let jane = TestNamespace { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
         eventually(SOON, "the role holds", async || made(&jane, immutable("hers")).await.ok()).await?;
         let mark = json!({"nudge.dev/may-activate": "x"});
         let refusal = |name: &str| {
@@ -327,12 +327,12 @@ async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
         space.api::<ConfigMap>().delete("other", &DeleteParams::default()).await?;
     }
     // Nobody is asked for the mark before the object has a label, so it counts as new with each label.
-    let jane = Space { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: elsewhere.name.clone() };
+    let jane = TestNamespace { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: elsewhere.name.clone() };
     let mut late = immutable("late");
     late["metadata"]["labels"] = json!({});
     late["metadata"]["annotations"] = json!({"nudge.dev/may-activate": "x"});
     made(&jane, late).await?;
-    let labelled = async |by: &Space, config: &str| {
+    let labelled = async |by: &TestNamespace, config: &str| {
         let patch = Patch::Merge(json!({"metadata": {"labels": {"nudge.dev/config": config}}}));
         by.api::<ConfigMap>().patch("late", &PatchParams::default(), &patch).await
     };
@@ -350,7 +350,7 @@ async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
     Ok(())
 }
 
-async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
+async fn configs(cluster: &Cluster, space: &TestNamespace) -> Result<()> {
     const POLICY: &str = "nudge-configs";
     allow_devs(
         space,
@@ -426,7 +426,7 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
 }
 
 /// What Nudge deletes because of a config needs the right to delete it.
-async fn deletions(cluster: &Cluster, space: &Space) -> Result<()> {
+async fn deletions(cluster: &Cluster, space: &TestNamespace) -> Result<()> {
     const POLICY: &str = "nudge-configs-deleted";
     let jane = cluster.client(&cluster.user("jane", &["devs"])).await?;
     let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
@@ -515,7 +515,7 @@ async fn approvals(cluster: &Cluster) -> Result<()> {
         "apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "resourceNames": ["shop"], "verbs": ["approve"]
     });
     allow_devs(space, "approvals", json!([all, approve])).await?;
-    let jane = Space { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
+    let jane = TestNamespace { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
     let decided = async |name: &str, config: &str, approver: &str| {
         let spec = json!({
             "configName": config, "version": "2", "digest": format!("sha256:{}", "0".repeat(48)), "decision": "Deny",
@@ -575,7 +575,7 @@ async fn approvals(cluster: &Cluster) -> Result<()> {
 }
 
 /// A Secret that is published, or was, needs the right to update it too, which jane does not have.
-async fn publishing(space: &Space, change: impl AsyncFn(&Value) -> Result<VersionedConfig, kube::Error>) -> Result<()> {
+async fn publishing(space: &TestNamespace, change: impl AsyncFn(&Value) -> Result<VersionedConfig, kube::Error>) -> Result<()> {
     let admin = space.api::<VersionedConfig>();
     let of = |objects: Value| json!({"spec": {"objects": objects}});
     let refused = async |asked: &Value| {

@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt as _};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_core::versions::is_marked;
 use nudge_protocol::labels::MAY_ACTIVATE;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
@@ -20,15 +20,15 @@ use crate::guarded_cluster::{
 const GUARD: &str = "versions.nudge.dev";
 const KEEPER: &str = "versions-delete.nudge.dev";
 
-async fn made(space: &Space, object: Value) -> Result<ConfigMap> {
+async fn made(space: &TestNamespace, object: Value) -> Result<ConfigMap> {
     space.create_object(object).await
 }
 
-async fn merged(space: &Space, name: &str, change: Value) -> Result<ConfigMap, kube::Error> {
+async fn merged(space: &TestNamespace, name: &str, change: Value) -> Result<ConfigMap, kube::Error> {
     space.api::<ConfigMap>().patch(name, &PatchParams::default(), &Patch::Merge(change)).await
 }
 
-async fn deleted(space: &Space, name: &str) -> Result<(), kube::Error> {
+async fn deleted(space: &TestNamespace, name: &str) -> Result<(), kube::Error> {
     space.api::<ConfigMap>().delete(name, &DeleteParams::default()).await.map(drop)
 }
 

@@ -11,7 +11,7 @@ use nudge_api::VersionedConfig;
 use nudge_protocol::hub::PollRequest;
 use nudge_protocol::pod::TOKEN_AUDIENCE;
 use nudge_tests::Raw;
-use nudge_tests::cluster::{Cluster, Space};
+use nudge_tests::cluster::{Cluster, TestNamespace};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -30,7 +30,7 @@ async fn held(hub: &HubOnCluster, token: &str) -> Result<Raw> {
     Ok(agent)
 }
 
-async fn delete(space: &Space, account: &str) -> Result<()> {
+async fn delete(space: &TestNamespace, account: &str) -> Result<()> {
     space.api::<ServiceAccount>().delete(account, &DeleteParams::default()).await?;
     Ok(())
 }
@@ -39,7 +39,7 @@ async fn delete(space: &Space, account: &str) -> Result<()> {
 async fn a_pod_whose_service_account_is_deleted_gets_nothing_more_and_others_stay() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     let hub = HubOnCluster::new(cluster).await?;
-    let (space, web): (Space, Pod) = hub.space("accounts", true).await?;
+    let (space, web): (TestNamespace, Pod) = hub.space("accounts", true).await?;
     space.service_account("other").await?;
     let other = injected(&space, "other", "other").await?;
     let of_other = space.token("other", TOKEN_AUDIENCE, Some(&other)).await?;

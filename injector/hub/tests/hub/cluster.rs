@@ -20,7 +20,7 @@ use nudge_core::versions::{Seals, contents_of, part_digest};
 use nudge_hub::{self as hub, Hub, Settings};
 use nudge_protocol::hub::{HubReason, PollRequest};
 use nudge_protocol::{block, labels, pod};
-use nudge_tests::cluster::{Cluster, Space};
+use nudge_tests::cluster::{Cluster, TestNamespace};
 use nudge_tests::eventually;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
@@ -76,7 +76,7 @@ async fn rights(admin: &Client) -> Result<()> {
 }
 
 /// What the admin of a namespace binds.
-async fn allow_secrets(space: &Space) -> Result<()> {
+async fn allow_secrets(space: &TestNamespace) -> Result<()> {
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}]);
     space.create_object::<Role>(json!({"metadata": {"name": "secrets"}, "rules": rules})).await?;
     let binding = json!({"metadata": {"name": "secrets"}, "subjects": [{"kind": "User", "name": "nudge"}],
@@ -86,7 +86,7 @@ async fn allow_secrets(space: &Space) -> Result<()> {
 }
 
 /// A config whose current version is one object, sealed as the controller does it.
-async fn config(space: &Space, name: &str, secret: bool, value: &str) -> Result<()> {
+async fn config(space: &TestNamespace, name: &str, secret: bool, value: &str) -> Result<()> {
     let meta = json!({"name": format!("{name}-1"), "labels": {labels::CONFIG: name, labels::VERSION: "1"}});
     let object = json!({"metadata": meta, "immutable": true});
     let (kind, uid, contents, key) = if secret {
@@ -114,7 +114,7 @@ async fn config(space: &Space, name: &str, secret: bool, value: &str) -> Result<
 }
 
 /// A pod of the service account with an agent.
-pub(crate) async fn injected(space: &Space, name: &str, account: &str) -> Result<Pod> {
+pub(crate) async fn injected(space: &TestNamespace, name: &str, account: &str) -> Result<Pod> {
     let container = |name: &str, env: Value| json!({"name": name, "image": "test", "env": env});
     let configs = json!([{"name": pod::env::CONFIGS, "value": "shop,keys"}]);
     let object = json!({
@@ -157,7 +157,7 @@ impl HubOnCluster {
     }
 
     /// A namespace with both configs and a pod.
-    pub(crate) async fn space(&self, purpose: &str, secrets: bool) -> Result<(Space, Pod)> {
+    pub(crate) async fn space(&self, purpose: &str, secrets: bool) -> Result<(TestNamespace, Pod)> {
         let space = self.cluster.space_with(purpose, &[(labels::ENABLED, "true")]).await?;
         if secrets {
             allow_secrets(&space).await?;

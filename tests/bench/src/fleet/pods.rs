@@ -9,7 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use nudge_api::VersionedConfig;
 use nudge_protocol::pod::TOKEN_AUDIENCE;
-use nudge_tests::cluster::{Cluster, Space};
+use nudge_tests::cluster::{Cluster, TestNamespace};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
@@ -49,13 +49,13 @@ pub(super) struct FleetPod {
 
 /// All of them. Configs and pods have numbers, the pods by config, and are named after them.
 pub(super) struct Fleet {
-    pub(super) spaces: Vec<Space>,
+    pub(super) spaces: Vec<TestNamespace>,
     pub(super) pods: Vec<FleetPod>,
 }
 
 impl Fleet {
     /// Returns the namespace of a config.
-    pub(super) fn space(&self, config: usize) -> &Space {
+    pub(super) fn space(&self, config: usize) -> &TestNamespace {
         &self.spaces[config % self.spaces.len()]
     }
 }
@@ -86,7 +86,7 @@ pub(super) async fn make(
         space.service_account(SERVICE_ACCOUNT).await?;
         anyhow::Ok(space)
     };
-    let spaces: Vec<Space> = stream::iter(0..shape.namespaces).map(enable).buffered(CLIENTS).try_collect().await?;
+    let spaces: Vec<TestNamespace> = stream::iter(0..shape.namespaces).map(enable).buffered(CLIENTS).try_collect().await?;
     let mut fleet = Fleet { spaces, pods: Vec::new() };
 
     let configs = stream::iter(0..shape.configs).map(|number| make_config(fleet.space(number), number, shape, rollout));
@@ -119,7 +119,7 @@ pub(super) async fn make(
     Ok(fleet)
 }
 
-async fn make_config(space: &Space, number: usize, shape: Shape, rollout: &Value) -> Result<()> {
+async fn make_config(space: &TestNamespace, number: usize, shape: Shape, rollout: &Value) -> Result<()> {
     let name = config_name(number);
     let config = json!({"metadata": {"name": name}, "spec": {"version": "1", "rollout": rollout}});
     space.create_object::<VersionedConfig>(config).await?;
@@ -169,7 +169,7 @@ impl<'a> Tokens<'a> {
         Ok(Self { cluster, until, by_namespace: HashMap::new() })
     }
 
-    async fn of(&mut self, space: &Space, pod: &Pod) -> Result<String> {
+    async fn of(&mut self, space: &TestNamespace, pod: &Pod) -> Result<String> {
         let first = match self.by_namespace.entry(space.name.clone()) {
             Entry::Occupied(first) => first.into_mut(),
             Entry::Vacant(none) => none.insert(space.token(SERVICE_ACCOUNT, TOKEN_AUDIENCE, Some(pod)).await?),

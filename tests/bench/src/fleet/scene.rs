@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{NAMESPACE, hub_ca};
 use nudge_tests::cluster::options::Options as ClusterOptions;
 use nudge_tests::{ApartTwice, Cluster, Installation, eventually};
@@ -57,7 +57,7 @@ impl Scene {
         let (client, journal) = (cluster.admin().await?, Arc::new(Journal::new(shape.configs, shape.pods)));
         let watches = Watches::start(&client, &journal).await?;
 
-        let authorities = hub_ca(&Space { client: client.clone(), name: NAMESPACE.to_owned() }).await?;
+        let authorities = hub_ca(&TestNamespace { client: client.clone(), name: NAMESPACE.to_owned() }).await?;
         let hubs = roles.hub.each_ref().map(|replica| replica.hub).to_vec();
         let mut agents = Agents::new(hubs, &authorities, &journal, refuses);
         let count = shape.configs * shape.pods;

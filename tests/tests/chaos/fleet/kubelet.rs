@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -55,7 +55,7 @@ impl PodHealth {
 }
 
 /// Writes the status of a pod whenever its health has changed, until the task is ended.
-pub(crate) async fn write_pod_status(space: Space, pod: String, health: Arc<PodHealth>, node: watch::Receiver<bool>) {
+pub(crate) async fn write_pod_status(space: TestNamespace, pod: String, health: Arc<PodHealth>, node: watch::Receiver<bool>) {
     let mut written = State::default();
     let mut ticks = tokio::time::interval(WRITE_INTERVAL);
     loop {
@@ -69,7 +69,7 @@ pub(crate) async fn write_pod_status(space: Space, pod: String, health: Arc<PodH
     }
 }
 
-async fn write(space: &Space, pod: &str, state: State) -> Result<()> {
+async fn write(space: &TestNamespace, pod: &str, state: State) -> Result<()> {
     let pods = space.api::<Pod>();
     let before = pods.get(pod).await?.status.and_then(|status| status.container_statuses);
     let mut statuses = serde_json::to_value(before)?;

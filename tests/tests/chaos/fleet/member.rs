@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nudge_tests::cluster::installation::{agent_token, hub_ca, injected_pod_with};
-use nudge_tests::cluster::{Cluster, Space};
+use nudge_tests::cluster::{Cluster, TestNamespace};
 use nudge_tests::{Pod, Process, ports, procfs};
 use serde_json::json;
 use tokio::task::AbortHandle;
@@ -62,7 +62,7 @@ pub(crate) struct Member {
 /// What pods of the fleet are created from.
 pub(crate) struct PodFactory<'a> {
     pub(crate) cluster: &'a Cluster,
-    pub(crate) space: &'a Space,
+    pub(crate) space: &'a TestNamespace,
     pub(crate) hubs: &'a Service,
     pub(crate) recorder: &'a Recorder,
     pub(crate) canaries: &'a Canaries,
@@ -135,7 +135,7 @@ pub(crate) fn log_folder(cluster: &Cluster) -> PathBuf {
 }
 
 /// Writes a new token of a pod's account into the volume of its agent, unless the pod is gone.
-pub(crate) async fn renew_token(space: &Space, object: &PodObject, file: &Path) -> Result<()> {
+pub(crate) async fn renew_token(space: &TestNamespace, object: &PodObject, file: &Path) -> Result<()> {
     let deadline = Instant::now() + TOKEN_TIMEOUT;
     let token = loop {
         match timeout(REQUEST_TIMEOUT, agent_token(space, object)).await {

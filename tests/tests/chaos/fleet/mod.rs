@@ -24,7 +24,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::bind;
-use nudge_tests::cluster::{Cluster, Options, Space};
+use nudge_tests::cluster::{Cluster, Options, TestNamespace};
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -75,7 +75,7 @@ pub(crate) struct Fleet {
     pub(crate) clocks: Clocks,
     pub(crate) recorder: Recorder,
     canaries: Canaries,
-    pub(crate) space: Space,
+    pub(crate) space: TestNamespace,
     pub(crate) cluster: Cluster,
 }
 

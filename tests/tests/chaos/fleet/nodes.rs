@@ -7,7 +7,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -76,7 +76,7 @@ async fn write(nodes: &Api<Node>, name: &str, ready: bool) -> Result<()> {
 }
 
 /// Puts a pod on a node, as the scheduler does.
-pub(crate) async fn bind(space: &Space, pod: &str, node: &str) -> Result<()> {
+pub(crate) async fn bind(space: &TestNamespace, pod: &str, node: &str) -> Result<()> {
     let binding = json!({"metadata": {"name": pod}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
     space.api::<Pod>().create_subresource::<Value, Value>("binding", pod, &PostParams::default(), &binding).await?;
     Ok(())

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -60,7 +60,7 @@ fn parts(config: &str, version: &str, bad: bool, canary: &str) -> [Value; 2] {
 /// A user, who tries again.
 #[derive(Clone)]
 pub(crate) struct User {
-    pub(crate) space: Space,
+    pub(crate) space: TestNamespace,
     pub(crate) recorder: Recorder,
     pub(crate) canaries: Canaries,
 }

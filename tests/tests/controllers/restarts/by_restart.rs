@@ -22,7 +22,7 @@ fn with_agent(app: &str) -> Value {
 }
 
 /// A version of a ConfigMap that is always the same, and a Secret.
-async fn version_with_secret(space: &Space, version: &str, secret: &str) -> Result<()> {
+async fn version_with_secret(space: &TestNamespace, version: &str, secret: &str) -> Result<()> {
     let meta = |kind: &str, part: &str| {
         json!({
             "name": format!("shop-{version}-{kind}"), "annotations": {"nudge.dev/parts": "2"},
@@ -37,7 +37,7 @@ async fn version_with_secret(space: &Space, version: &str, secret: &str) -> Resu
 }
 
 /// Returns the config at version 1 with default settings, without a published ConfigMap.
-async fn secret_shop(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
+async fn secret_shop(installation: &Installation<'_>, purpose: &str) -> Result<TestNamespace> {
     let space = installation.enabled(purpose).await?;
     bind(&space, "nudge-secrets").await?;
     version_with_secret(&space, "1", "one").await?;
@@ -46,7 +46,7 @@ async fn secret_shop(installation: &Installation<'_>, purpose: &str) -> Result<S
     Ok(space)
 }
 
-async fn use_version(space: &Space, version: &str) -> Result<()> {
+async fn use_version(space: &TestNamespace, version: &str) -> Result<()> {
     let patch = Patch::Merge(json!({"spec": {"version": version}}));
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &patch).await?;
     Ok(())
@@ -59,7 +59,7 @@ fn assigned(status: VersionedConfigStatus) -> Option<String> {
 }
 
 /// Has the pod run what it is assigned now, if `works` says that it can.
-async fn born(space: &Space, pod: &Pod, works: impl Fn(&str) -> bool) -> Option<()> {
+async fn born(space: &TestNamespace, pod: &Pod, works: impl Fn(&str) -> bool) -> Option<()> {
     let config = space.api::<VersionedConfig>().get("shop").await.ok()?;
     let version = assigned(config.status?)?;
     if !works(&version) {
@@ -74,7 +74,7 @@ async fn born(space: &Space, pod: &Pod, works: impl Fn(&str) -> bool) -> Option<
 }
 
 /// Runs pods, but none of the version `bad`.
-fn kubelet(space: &Space, bad: &Arc<Mutex<Option<String>>>) -> Kubelet {
+fn kubelet(space: &TestNamespace, bad: &Arc<Mutex<Option<String>>>) -> Kubelet {
     let (space, bad) = (space.clone(), Arc::clone(bad));
     Kubelet(tokio::spawn(async move {
         let mut turns = tokio::time::interval(Duration::from_millis(100));
@@ -91,14 +91,14 @@ fn kubelet(space: &Space, bad: &Arc<Mutex<Option<String>>>) -> Kubelet {
     }))
 }
 
-async fn uids(space: &Space) -> Result<Vec<String>> {
+async fn uids(space: &TestNamespace) -> Result<Vec<String>> {
     let pods = space.api::<Pod>().list(&ListParams::default()).await?.items;
     let mut uids: Vec<String> = pods.iter().filter_map(kube::ResourceExt::uid).collect();
     uids.sort();
     Ok(uids)
 }
 
-async fn wait_until_held(space: &Space, message: &str) -> Result<()> {
+async fn wait_until_held(space: &TestNamespace, message: &str) -> Result<()> {
     let status = wait_for_status(space, &format!("it is held: {message}"), |status| {
         let is_expected =
             |condition: &Condition| condition.reason == "NotRestarted" && condition.message.contains(message);

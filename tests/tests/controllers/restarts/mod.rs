@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigState, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{at_once, bind, create_part};
 use nudge_tests::{Installation, Replica, eventually, tools};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ async fn installation() -> Result<Option<&'static (Installation<'static>, Replic
 }
 
 /// Returns a namespace with a ConfigMap `shop` that is kept at the current version, which is 1.
-async fn shop(installation: &Installation<'_>, purpose: &str, spec: Value) -> Result<Space> {
+async fn shop(installation: &Installation<'_>, purpose: &str, spec: Value) -> Result<TestNamespace> {
     let space = installation.enabled(purpose).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "0"}})).await?;
     version(&space, "1").await?;
@@ -53,7 +53,7 @@ async fn shop(installation: &Installation<'_>, purpose: &str, spec: Value) -> Re
     Ok(space)
 }
 
-async fn version(space: &Space, version: &str) -> Result<()> {
+async fn version(space: &TestNamespace, version: &str) -> Result<()> {
     let object = json!({
         "metadata": {"name": format!("shop-{version}"), "labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}},
         "immutable": true, "data": {"key": version},
@@ -63,7 +63,7 @@ async fn version(space: &Space, version: &str) -> Result<()> {
 }
 
 /// Makes a version and asks for it.
-async fn create_and_request(space: &Space, name: &str) -> Result<()> {
+async fn create_and_request(space: &TestNamespace, name: &str) -> Result<()> {
     version(space, name).await?;
     let patch = json!({"spec": {"version": name}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
@@ -71,7 +71,7 @@ async fn create_and_request(space: &Space, name: &str) -> Result<()> {
 }
 
 async fn wait_for_status(
-    space: &Space,
+    space: &TestNamespace,
     what: &str,
     is: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
@@ -84,7 +84,7 @@ async fn wait_for_status(
     }
 }
 
-async fn wait_until_current(space: &Space, version: &str) -> Result<VersionedConfigStatus> {
+async fn wait_until_current(space: &TestNamespace, version: &str) -> Result<VersionedConfigStatus> {
     wait_for_status(space, &format!("version {version} is current"), |status| {
         status.current_version.as_deref() == Some(version) && status.rollout.stage.is_none()
     })
@@ -105,7 +105,7 @@ fn template(app: &str) -> Value {
     }})
 }
 
-async fn deployment(space: &Space, name: &str, more: Value) -> Result<()> {
+async fn deployment(space: &TestNamespace, name: &str, more: Value) -> Result<()> {
     let mut spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template(name)});
     for (key, value) in more.as_object().context("an object")? {
         spec[key] = value.clone();
@@ -114,12 +114,12 @@ async fn deployment(space: &Space, name: &str, more: Value) -> Result<()> {
     Ok(())
 }
 
-async fn digest(space: &Space, name: &str) -> Result<Option<String>> {
+async fn digest(space: &TestNamespace, name: &str) -> Result<Option<String>> {
     let template = space.api::<Deployment>().get(name).await?.spec.context("a spec")?.template;
     Ok(template.metadata.and_then(|meta| meta.annotations?.remove(DIGEST)))
 }
 
-async fn wait_until_available(space: &Space, names: &[&str]) -> Result<()> {
+async fn wait_until_available(space: &TestNamespace, names: &[&str]) -> Result<()> {
     for name in names {
         eventually(WAIT_TIMEOUT, &format!("{name} is available"), async || {
             let status = space.api::<Deployment>().get(name).await.ok()?.status?;

@@ -60,7 +60,7 @@ async fn a_template_that_somebody_changes_meanwhile_is_not_held_against_the_vers
 }
 
 /// Runs pods; those with the first digest that it sees crash again and again.
-fn crashing_kubelet(space: &Space) -> Kubelet {
+fn crashing_kubelet(space: &TestNamespace) -> Kubelet {
     let space = space.clone();
     Kubelet(tokio::spawn(async move {
         let (mut turns, mut seen) = (tokio::time::interval(Duration::from_millis(500)), HashMap::new());
@@ -86,7 +86,7 @@ fn crashing_kubelet(space: &Space) -> Kubelet {
 }
 
 /// Writes that the container has just ended, or was just started again.
-async fn crash(space: &Space, pod: &Pod, turn: i32) -> Result<()> {
+async fn crash(space: &TestNamespace, pod: &Pod, turn: i32) -> Result<()> {
     let mut status = serde_json::to_value(&pod.status)?;
     let ready = if turn % 2 == 0 { "True" } else { "False" };
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {
@@ -121,7 +121,7 @@ async fn pods_that_crash_after_their_start_fail_without_a_probe_too() -> Result<
 }
 
 /// Runs pods and stands for their agents, which have what is assigned to them at once.
-fn kubelet_with_agents(space: &Space) -> Kubelet {
+fn kubelet_with_agents(space: &TestNamespace) -> Kubelet {
     let space = space.clone();
     Kubelet(tokio::spawn(async move {
         let (mut turns, mut said) = (tokio::time::interval(Duration::from_millis(100)), HashMap::new());
@@ -142,7 +142,7 @@ fn kubelet_with_agents(space: &Space) -> Kubelet {
     }))
 }
 
-async fn report_version(space: &Space, pod: &Pod, version: &str) -> Result<()> {
+async fn report_version(space: &TestNamespace, pod: &Pod, version: &str) -> Result<()> {
     let running = space.run(pod).await?;
     let mut conditions = serde_json::to_value(running.status.context("a status")?.conditions)?;
     let condition = json!({"type": "nudge.dev/ConfigCurrent", "status": "True", "reason": "Applied", "message": format!("shop={version}")});

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Returns a namespace where Nudge may publish Secrets and restart workloads.
-async fn home(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
+async fn home(installation: &Installation<'_>, purpose: &str) -> Result<TestNamespace> {
     let space = installation.enabled(purpose).await?;
     for role in ["nudge-secrets", "nudge-publish-secrets", "nudge-restart"] {
         bind(&space, role).await?;
@@ -12,7 +12,7 @@ async fn home(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
 }
 
 /// A config that publishes both kinds, at version 1.
-async fn both(space: &Space) -> Result<()> {
+async fn both(space: &TestNamespace) -> Result<()> {
     secret(space, "1").await?;
     let rollout =
         json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": 8});
@@ -21,7 +21,7 @@ async fn both(space: &Space) -> Result<()> {
     wait_until_published(space, "1").await.map(drop)
 }
 
-async fn secret(space: &Space, version: &str) -> Result<()> {
+async fn secret(space: &TestNamespace, version: &str) -> Result<()> {
     let object = json!({
         "metadata": {"name": format!("shop-{version}"), "labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}},
         "immutable": true, "stringData": {"key": version},
@@ -29,14 +29,14 @@ async fn secret(space: &Space, version: &str) -> Result<()> {
     create_part::<Secret>(space, object).await.map(drop)
 }
 
-async fn request_version(space: &Space, version: &str) -> Result<()> {
+async fn request_version(space: &TestNamespace, version: &str) -> Result<()> {
     let patch = json!({"spec": {"version": version}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
 }
 
 /// Waits until the version is published and current, and nothing moves.
-async fn wait_until_published(space: &Space, version: &str) -> Result<VersionedConfigStatus> {
+async fn wait_until_published(space: &TestNamespace, version: &str) -> Result<VersionedConfigStatus> {
     wait_for_status(space, &format!("version {version} is published and current"), |status| {
         status.published_secret_version.as_deref() == Some(version)
             && status.current_version.as_deref() == Some(version)
@@ -45,7 +45,7 @@ async fn wait_until_published(space: &Space, version: &str) -> Result<VersionedC
     .await
 }
 
-async fn value(space: &Space) -> Result<String> {
+async fn value(space: &TestNamespace) -> Result<String> {
     let mut data = space.api::<Secret>().get("shop").await?.data.context("no data")?;
     Ok(String::from_utf8(data.remove("key").context("no key")?.0)?)
 }

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use nudge_api::VersionedConfigStatus;
 use nudge_tests::Installation;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::injected_pod;
 use serde_json::json;
 
@@ -19,7 +19,7 @@ const CRASH_INTERVAL: Duration = Duration::from_millis(700);
 const WATCH_SECONDS: u32 = 4;
 
 /// Returns a node that has stopped to report.
-async fn lost_node(space: &Space) -> Result<String> {
+async fn lost_node(space: &TestNamespace) -> Result<String> {
     let nodes: Api<Node> = Api::all(space.client.clone());
     let name = format!("lost-{}", space.name);
     let node: Node = serde_json::from_value(json!({"metadata": {"name": name}}))?;

@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use nudge_api::{RolloutFailure, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::hub::{HubReason, POLL_PATH, PollHead, REPORT_PATH};
 use nudge_protocol::pod::{CONDITION, TOKEN_AUDIENCE};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::assigned::assigned;
 use nudge_tests::cluster::installation::{create_part, hub_ca};
 use nudge_tests::{Installation, Raw, Reply, agent::tls, eventually};
@@ -27,7 +27,7 @@ const WORKLOAD: &str = "Deployment/web";
 
 /// Returns a pod of the stranger with an agent of their own, which says that it is one of the Deployment `web`, and was
 /// injected.
-async fn create_handwritten_pod(space: &Space, name: &str, configs: &str) -> Result<Pod> {
+async fn create_handwritten_pod(space: &TestNamespace, name: &str, configs: &str) -> Result<Pod> {
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d59", "uid": "uid-web", "controller": true,
     });
@@ -58,7 +58,7 @@ struct Forger {
 }
 
 impl Forger {
-    async fn of(space: &Space, pod: &Pod, hub: SocketAddr) -> Result<Self> {
+    async fn of(space: &TestNamespace, pod: &Pod, hub: SocketAddr) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let authority = folder.path().join("ca.crt");
         std::fs::write(&authority, hub_ca(space).await?)?;
@@ -107,7 +107,7 @@ fn failed_report(config: &str, uid: &str, version: &str) -> Value {
 }
 
 /// Returns the hub's condition of a pod: reason and message.
-async fn condition(space: &Space, name: &str) -> Option<(String, String)> {
+async fn condition(space: &TestNamespace, name: &str) -> Option<(String, String)> {
     let conditions = space.api::<Pod>().get(name).await.ok()?.status?.conditions?;
     let condition = conditions.into_iter().find(|condition| condition.type_ == CONDITION)?;
     Some((condition.reason.unwrap_or_default(), condition.message.unwrap_or_default()))

@@ -92,7 +92,7 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
 }
 
 /// Another config with a version 1, which is current, and others.
-async fn other(installation: &Installation<'_>) -> Result<nudge_tests::cluster::Space> {
+async fn other(installation: &Installation<'_>) -> Result<nudge_tests::cluster::TestNamespace> {
     let space = installation.enabled("neighbours").await?;
     for version in ["1", "2", "3"] {
         let labels = json!({"nudge.dev/config": "other", "nudge.dev/version": version});

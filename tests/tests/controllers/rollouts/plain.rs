@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::bind;
 use nudge_tests::eventually;
 use serde_json::json;
@@ -24,7 +24,7 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    pub(super) async fn start(space: &Space) -> Result<Self> {
+    pub(super) async fn start(space: &TestNamespace) -> Result<Self> {
         bind(space, "nudge-restart").await?;
         space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"number": "0"}})).await?;
         let objects = Patch::Merge(json!({"spec": {"objects": ["ConfigMap"]}}));

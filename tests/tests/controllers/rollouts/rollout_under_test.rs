@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nudge_api::{ConfigState, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::assigned::assigned;
 use nudge_tests::cluster::installation::{create_part, injected_pod_with};
 use nudge_tests::{Installation, Pod, eventually, serving};
@@ -52,7 +52,7 @@ impl Member {
 
 /// A config with its subscribers.
 pub(super) struct RolloutUnderTest {
-    pub(super) space: Space,
+    pub(super) space: TestNamespace,
     pub(super) members: Vec<Member>,
     uid: String,
     hub: SocketAddr,
@@ -86,7 +86,7 @@ impl RolloutUnderTest {
 
     /// Returns the same of pods with these configs, whose containers have this.
     pub(super) async fn of(
-        space: Space,
+        space: TestNamespace,
         hub: SocketAddr,
         pods: usize,
         (configs, settings, container): (&'static str, &Value, &Value),
@@ -112,7 +112,7 @@ impl RolloutUnderTest {
     }
 
     /// Returns the same in a namespace that is there.
-    pub(super) async fn asking_in(space: Space, hub: SocketAddr, pods: usize, check: &str) -> Result<Self> {
+    pub(super) async fn asking_in(space: TestNamespace, hub: SocketAddr, pods: usize, check: &str) -> Result<Self> {
         let mut rollout = Self::of(space, hub, 0, ("shop", &settings(&["1", "50%"]), &json!({}))).await?;
         rollout.check = Some(check.to_owned());
         rollout.populate(pods).await?;

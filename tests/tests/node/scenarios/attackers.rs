@@ -26,7 +26,7 @@ use crate::log::Log;
 use crate::objects::{config, deployment, list, opted_in, pod, python, shell, template};
 use crate::place::Place;
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -90,7 +90,7 @@ type Request = (u16, &'static str, Value, Value);
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let lasts = env::var(SECONDS).ok().map_or(Ok(20), |text| text.parse());
     let lasts = Duration::from_secs(lasts.with_context(|| format!("{SECONDS} is no number"))?);
-    let home = Home::enabled(suite, "attacked").await?;
+    let home = ScenarioNamespace::enabled(suite, "attacked").await?;
     let replicas = starving::replicas(&home).await?;
     let version = |greeting: &str| json!({"greeting": greeting});
     home.apply(&config("tough", &[("1", version("one")), ("2", version("two"))], &at_once()))?;
@@ -103,7 +103,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let contacts = agents.contacts(home.place).await?;
     let memory = Memory::of(home.place, &replicas)?;
 
-    let stranger = Home::create(suite, "strangers").await?;
+    let stranger = ScenarioNamespace::create(suite, "strangers").await?;
     let logs = attack(&stranger, &home, &replicas, &agents.pods[0]).await?;
     let began = Instant::now();
     let looks = async {
@@ -138,12 +138,12 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-fn subscriber(home: &Home<'_>, name: &str) -> Value {
+fn subscriber(home: &ScenarioNamespace<'_>, name: &str) -> Value {
     opted_in(name, &shell(home, failures::APP), &[("configs", "tough"), ("notify", "SIGUSR1")])
 }
 
 /// Starts all attackers, and waits until each has all its connections or its first answer.
-async fn attack(stranger: &Home<'_>, home: &Home<'_>, replicas: &[Pod], victim: &Pod) -> Result<Vec<(String, Log)>> {
+async fn attack(stranger: &ScenarioNamespace<'_>, home: &ScenarioNamespace<'_>, replicas: &[Pod], victim: &Pod) -> Result<Vec<(String, Log)>> {
     let mut pods = Vec::new();
     for (name, port, count) in KEPT {
         let mut container = python(stranger, starving::APP);
@@ -213,7 +213,7 @@ fn forgeries(namespace: &str, victim: &Pod) -> Result<Vec<Request>> {
 }
 
 /// Asks the API server to create pods that opt in and pods that do not, which it admits and then throws away. Each one must be admitted.
-async fn created(suite: &Suite, home: &Home<'_>, when: &str, lasts: Duration) -> Result<()> {
+async fn created(suite: &Suite, home: &ScenarioNamespace<'_>, when: &str, lasts: Duration) -> Result<()> {
     let script = shell(home, "exec sleep 1000000");
     let kinds = [("a pod that opts in", subscriber(home, "tried")), ("any other", template("other", &script))];
     let mut kinds = kinds.map(|(what, template)| (what, pod(template), Vec::new()));
@@ -247,7 +247,7 @@ struct Agents {
 }
 
 impl Agents {
-    async fn of(home: &Home<'_>) -> Result<Self> {
+    async fn of(home: &ScenarioNamespace<'_>) -> Result<Self> {
         let pods = exposure::ready(home, "agents", AGENTS).await?;
         let mut logs = Vec::new();
         for pod in &pods {
@@ -259,7 +259,7 @@ impl Agents {
     }
 
     /// Makes a version current, which all have then.
-    async fn switch(&self, suite: &Suite, home: &Home<'_>, when: &str, version: &str, greeting: &str) -> Result<()> {
+    async fn switch(&self, suite: &Suite, home: &ScenarioNamespace<'_>, when: &str, version: &str, greeting: &str) -> Result<()> {
         let before = OffsetDateTime::now_utc();
         home.activate("tough", version).await?;
         let mut times = Vec::new();
@@ -290,7 +290,7 @@ impl Agents {
     }
 
     /// Fails unless they still have these connections to the hub, and are what they were.
-    async fn assert_connected(&self, home: &Home<'_>, contacts: &[(i32, String)]) -> Result<()> {
+    async fn assert_connected(&self, home: &ScenarioNamespace<'_>, contacts: &[(i32, String)]) -> Result<()> {
         for (process, before) in contacts {
             let now = to_hub(*process)?;
             ensure!(now.contains(before), "an agent had {before} and has {now:?}");

@@ -21,7 +21,7 @@ use crate::node::Node;
 use crate::objects::{pod, shell, template};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -30,8 +30,8 @@ const REPLICAS: i32 = 2;
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // Built before anything is timed.
     binary::kubectl_nudge()?;
-    let home = Home::enabled(suite, "away").await?;
-    let taken = Home::enabled(suite, "away-taken").await?;
+    let home = ScenarioNamespace::enabled(suite, "away").await?;
+    let taken = ScenarioNamespace::enabled(suite, "away-taken").await?;
     let begun = try_join!(two(&home), Guarded::new(suite, "away-guarded", 1), takeover::decides_nothing(&taken))?;
     let ((pods, logs), guarded, ()) = begun;
     next(&home, &logs, "2", "two").await?;
@@ -69,7 +69,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Pods run, restart their containers, and start, apart from those that opt in.
-async fn goes_on(suite: &Suite, home: &Home<'_>, node: Option<&Node>, [first, second]: &[Pod; 2]) -> Result<()> {
+async fn goes_on(suite: &Suite, home: &ScenarioNamespace<'_>, node: Option<&Node>, [first, second]: &[Pod; 2]) -> Result<()> {
     for pod in [first, second] {
         assert_untouched(home, pod).await?;
     }
@@ -97,7 +97,7 @@ async fn goes_on(suite: &Suite, home: &Home<'_>, node: Option<&Node>, [first, se
 }
 
 /// Sets how many replicas nudge-injector and nudge-hub have, and waits until they have them.
-async fn scale(home: &Home<'_>, replicas: i32) -> Result<()> {
+async fn scale(home: &ScenarioNamespace<'_>, replicas: i32) -> Result<()> {
     let count = format!("--replicas={replicas}");
     let both = ["nudge-injector", "nudge-hub"];
     succeed(home.place.command("kubectl").args(["-n", NAMESPACE, "scale", "deployment"]).args(both).arg(&count))?;
@@ -125,7 +125,7 @@ async fn scale(home: &Home<'_>, replicas: i32) -> Result<()> {
 }
 
 /// Fails unless the pod and its containers are the same as before, whatever was before.
-async fn same(home: &Home<'_>, before: &Pod) -> Result<()> {
+async fn same(home: &ScenarioNamespace<'_>, before: &Pod) -> Result<()> {
     let now = home.space.api::<Pod>().get(&before.name_any()).await?;
     ensure!(now.metadata.uid == before.metadata.uid, "{} is another pod", before.name_any());
     ensure!(containers(&now) == containers(before), "had {:?} and has {:?}", containers(before), containers(&now));
@@ -133,7 +133,7 @@ async fn same(home: &Home<'_>, before: &Pod) -> Result<()> {
 }
 
 /// The node starts it anew, as a service manager does.
-async fn containerd_killed(suite: &Suite, home: &Home<'_>, node: &Node) -> Result<()> {
+async fn containerd_killed(suite: &Suite, home: &ScenarioNamespace<'_>, node: &Node) -> Result<()> {
     let process = || node.exec(&["pidof", "containerd"]).map(|id| id.trim().to_owned());
     let before = process()?;
     let began = OffsetDateTime::now_utc();

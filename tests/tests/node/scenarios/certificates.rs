@@ -26,7 +26,7 @@ use crate::log::Log;
 use crate::objects::{list, opted_in, pod, python, shell, template};
 use crate::report::seconds;
 use crate::sourced::why;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const MINUTES: &str = "NUDGE_TLS_MINUTES";
@@ -184,7 +184,7 @@ struct Rotation {
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let form = form()?;
-    let home = Home::sourced(suite, "certificates").await?;
+    let home = ScenarioNamespace::sourced(suite, "certificates").await?;
     let authority = Authority::new("tests")?;
     let first = authority.server(&["web"])?;
     home.space
@@ -245,7 +245,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 /// Returns both servers.
-async fn servers(home: &Home<'_>) -> Result<Vec<(&'static str, Pod)>> {
+async fn servers(home: &ScenarioNamespace<'_>) -> Result<Vec<(&'static str, Pod)>> {
     let probe =
         json!({"httpGet": {"path": "/", "port": 8443, "scheme": "HTTPS"}, "periodSeconds": 2, "timeoutSeconds": 2});
     let mut nginx = shell(home, NGINX);
@@ -269,7 +269,7 @@ async fn servers(home: &Home<'_>) -> Result<Vec<(&'static str, Pod)>> {
 }
 
 /// Returns the pod with a volume of the Secret, and its log.
-async fn volume(home: &Home<'_>) -> Result<(Pod, Log)> {
+async fn volume(home: &ScenarioNamespace<'_>) -> Result<(Pod, Log)> {
     let mut volume = shell(home, VOLUME);
     volume["volumeMounts"] = json!([{"name": "tls", "mountPath": "/tls"}]);
     let mut volume = template("volume", &volume);
@@ -281,7 +281,7 @@ async fn volume(home: &Home<'_>) -> Result<(Pod, Log)> {
 }
 
 /// Returns the log of the client, which has begun.
-async fn client(home: &Home<'_>, authority: &Authority, servers: &[(&str, Pod)]) -> Result<Log> {
+async fn client(home: &ScenarioNamespace<'_>, authority: &Authority, servers: &[(&str, Pod)]) -> Result<Log> {
     let address = |pod: &Pod| pod.status.as_ref()?.pod_ip.clone();
     let servers = servers.iter().map(|(name, pod)| Some(format!("{name}={}", address(pod)?)));
     let servers = servers.collect::<Option<Vec<_>>>().context("a pod has no address")?.join(" ");
@@ -294,7 +294,7 @@ async fn client(home: &Home<'_>, authority: &Authority, servers: &[(&str, Pod)])
 }
 
 /// Writes a new pair of certificate and key, as a controller does, and waits until both servers have it.
-async fn rotate(home: &Home<'_>, authority: &Authority, client: &Log) -> Result<Rotation> {
+async fn rotate(home: &ScenarioNamespace<'_>, authority: &Authority, client: &Log) -> Result<Rotation> {
     let certified = authority.server(&["web"])?;
     let patch = Patch::Merge(json!({"stringData": pair(&certified)}));
     home.space.api::<Secret>().patch(LIVING, &PatchParams::default(), &patch).await?;
@@ -337,7 +337,7 @@ fn count_connections(client: &Log) -> Result<usize> {
 }
 
 /// Returns what is left of this many versions.
-async fn keeps_few(home: &Home<'_>) -> Result<()> {
+async fn keeps_few(home: &ScenarioNamespace<'_>) -> Result<()> {
     let of_config = ListParams::default().labels("nudge.dev/config=web-tls");
     let secrets = home.space.api::<Secret>().list_metadata(&of_config).await?.items;
     let names: Vec<_> = secrets.iter().map(|secret| &secret.metadata).map(ObjectMeta::clone).collect();

@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use super::exposure::{nudge, ready, wait_for_status};
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
-use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "A typing error in a JSON value, four pods with a check";
@@ -62,7 +62,7 @@ server.serve_forever()
 "#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "checks").await?;
+    let home = ScenarioNamespace::enabled(suite, "checks").await?;
     let versions = [r#"{"lives": 3}"#, "{\"lives\": 3,\n}", r#"{"lives": 5}"#].map(|text| json!({"app.json": text}));
     let [good, typo, better] = versions;
     let rollout = json!({"minReadySeconds": 0, "bakeSeconds": 0});

@@ -9,7 +9,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::objects::{config, deployment, list, opted_in, shell};
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -25,7 +25,7 @@ const APP: &str = r#"
     done"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "deleted").await?;
+    let home = ScenarioNamespace::enabled(suite, "deleted").await?;
     // Far longer than this test waits: what is held up is not excused.
     let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 0, "bakeSeconds": 0, "ackTimeoutSeconds": 1800, "progressDeadlineSeconds": 3600});
     let versions = [("1", json!({"greeting": "one"})), ("2", json!({"greeting": "two"}))];

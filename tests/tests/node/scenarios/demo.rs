@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::place::Place;
 use crate::scenarios::rollout;
-use crate::space::Home;
+use crate::space::ScenarioNamespace;
 use crate::suite::Suite;
 
 const FILE: &str = "NUDGE_DEMO";
@@ -37,7 +37,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         tools::skipped(&format!("the film of README is recorded where {FILE} names the file to write"));
         return Ok(());
     };
-    let home = Home::enabled(suite, "demo").await?;
+    let home = ScenarioNamespace::enabled(suite, "demo").await?;
     let rollout = json!({"steps": [{"pods": 1}, {"pods": "50%"}], "minReadySeconds": 2, "bakeSeconds": 2});
     // As if the plugin had made it: what another tool has made it warns of.
     let ours = ["--server-side", "--field-manager=nudge-cli"];

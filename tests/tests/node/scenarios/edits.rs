@@ -21,7 +21,7 @@ use crate::objects::{deployment, list, opted_in, plain, python};
 use crate::place::succeed;
 use crate::report::seconds;
 use crate::sourced::why;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "kubectl edit with a typing error in a JSON value, four pods each";
@@ -104,7 +104,7 @@ fn cases() -> [Case; 3] {
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // Built before anything is timed.
     binary::kubectl_nudge()?;
-    let home = Home::sourced(suite, "edits").await?;
+    let home = ScenarioNamespace::sourced(suite, "edits").await?;
     let cases = cases();
     for case in &cases {
         begin(&home, case)?;
@@ -117,7 +117,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-fn begin(home: &Home<'_>, case: &Case) -> Result<()> {
+fn begin(home: &ScenarioNamespace<'_>, case: &Case) -> Result<()> {
     let name = case.name;
     let rollout = json!({"steps": [{"pods": 1}, {"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0});
     let config = json!({
@@ -144,7 +144,7 @@ fn live(name: &str) -> String {
 }
 
 /// `kubectl edit` by a user whose editor replaces one text by another.
-fn edit(home: &Home<'_>, name: &str, from: &str, to: &str) -> Result<OffsetDateTime> {
+fn edit(home: &ScenarioNamespace<'_>, name: &str, from: &str, to: &str) -> Result<OffsetDateTime> {
     let folder = tempfile::tempdir()?;
     let editor = folder.path().join("editor");
     fs::write(&editor, format!("grep -q '{from}' \"$1\" && sed -i 's/{from}/{to}/' \"$1\"\n"))?;
@@ -156,7 +156,7 @@ fn edit(home: &Home<'_>, name: &str, from: &str, to: &str) -> Result<OffsetDateT
 }
 
 /// Returns the typing error and its correction: a row of the report.
-async fn test_edit(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
+async fn test_edit(home: &ScenarioNamespace<'_>, case: &Case) -> Result<[String; 5]> {
     let name = case.name;
     let pods = ready(home, name, PODS).await?;
     let mut logs = Vec::new();
@@ -203,7 +203,7 @@ fn logged(log: &Log, text: &str) -> bool {
 }
 
 /// What the user reads, by kubectl and by kubectl nudge.
-async fn assert_messages(home: &Home<'_>, case: &Case, good: &str, status: &ConfigSourceStatus) -> Result<()> {
+async fn assert_messages(home: &ScenarioNamespace<'_>, case: &Case, good: &str, status: &ConfigSourceStatus) -> Result<()> {
     let name = case.name;
     let listed = home.kubectl(&["get", "csrc", name])?;
     let row = listed.lines().last().context("nothing is listed")?;

@@ -16,7 +16,7 @@ use super::rollout::APP;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -33,7 +33,7 @@ fn probe() -> Value {
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // Built before anything is timed.
     binary::kubectl_nudge()?;
-    let home = Home::enabled(suite, "exposure").await?;
+    let home = ScenarioNamespace::enabled(suite, "exposure").await?;
     let versions = [("1", json!({"name": "one", "healthy": "yes"})), ("2", json!({"name": "two"}))];
     home.apply(&config("fleet", &versions, &json!({})))?;
     let mut container = python(&home, APP);
@@ -110,7 +110,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Waits until this many pods of the label are Ready and none is terminating, and returns them.
-pub(super) async fn ready(home: &Home<'_>, app: &str, count: usize) -> Result<Vec<Pod>> {
+pub(super) async fn ready(home: &ScenarioNamespace<'_>, app: &str, count: usize) -> Result<Vec<Pod>> {
     let pods = home.space.api::<Pod>();
     eventually(LONG_WAIT_TIMEOUT, &format!("{count} pods are ready"), async || {
         let mut listed_pods = pods.list(&ListParams::default().labels(&format!("app={app}"))).await.ok()?.items;
@@ -122,7 +122,7 @@ pub(super) async fn ready(home: &Home<'_>, app: &str, count: usize) -> Result<Ve
 
 /// Waits until the status of the config is as expected, and returns it.
 pub(super) async fn wait_for_status(
-    home: &Home<'_>,
+    home: &ScenarioNamespace<'_>,
     config: &str,
     what: &str,
     is: impl Fn(&VersionedConfigStatus) -> bool,
@@ -132,7 +132,7 @@ pub(super) async fn wait_for_status(
 }
 
 /// Runs a command of kubectl nudge in this namespace.
-pub(super) fn nudge(home: &Home<'_>, arguments: &[&str]) -> Result<String> {
+pub(super) fn nudge(home: &ScenarioNamespace<'_>, arguments: &[&str]) -> Result<String> {
     let mut command = home.place.command("sh");
     let program = binary::kubectl_nudge()?;
     command.args(["-ec", r#"exec "$0" "$@""#]).arg(program).args(["-n", &home.space.name]).args(arguments);

@@ -13,7 +13,7 @@ use crate::log::Log;
 use crate::node::Node;
 use crate::objects::{config, opted_in, pod, shell};
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -32,7 +32,7 @@ pub(super) const APP: &str = r#"
 const IDENTITY: &str = r#"cat "$MY_CONFIG_TOKEN_FILE" "$MY_CONFIG_CERT" | sha256sum"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "failures").await?;
+    let home = ScenarioNamespace::enabled(suite, "failures").await?;
     let Some(node) = home.place.inside("killing an agent") else { return Ok(()) };
     let (pods, logs) = two(&home).await?;
     let [first, second] = &pods;
@@ -42,7 +42,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Returns two pods with version 1 of a config that has three, and their logs.
-pub(super) async fn two(home: &Home<'_>) -> Result<([Pod; 2], [Log; 2])> {
+pub(super) async fn two(home: &ScenarioNamespace<'_>) -> Result<([Pod; 2], [Log; 2])> {
     let versions = ["one", "two", "three"].map(|it| json!({"greeting": it}));
     let [one, two, three] = versions;
     home.apply(&config("tough", &[("1", one), ("2", two), ("3", three)], &at_once()))?;
@@ -59,7 +59,7 @@ pub(super) async fn two(home: &Home<'_>) -> Result<([Pod; 2], [Log; 2])> {
 }
 
 /// Another version, which both have then.
-pub(super) async fn next(home: &Home<'_>, logs: &[Log], version: &str, greeting: &str) -> Result<()> {
+pub(super) async fn next(home: &ScenarioNamespace<'_>, logs: &[Log], version: &str, greeting: &str) -> Result<()> {
     home.activate("tough", version).await?;
     for log in logs {
         log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, &format!("has {greeting}")).await?;
@@ -67,12 +67,12 @@ pub(super) async fn next(home: &Home<'_>, logs: &[Log], version: &str, greeting:
     home.wait_until_current("tough", version).await
 }
 
-pub(super) fn subscriber(home: &Home<'_>, name: &str) -> serde_json::Value {
+pub(super) fn subscriber(home: &ScenarioNamespace<'_>, name: &str) -> serde_json::Value {
     opted_in(name, &shell(home, APP), &[("configs", "tough"), ("notify", "SIGUSR1")])
 }
 
 /// The agent comes back as who it was, and the application is not touched.
-async fn agent_killed(suite: &Suite, home: &Home<'_>, node: &Node, pod: &Pod) -> Result<()> {
+async fn agent_killed(suite: &Suite, home: &ScenarioNamespace<'_>, node: &Node, pod: &Pod) -> Result<()> {
     let name = pod.name_any();
     let identity = || home.kubectl(&["exec", &name, "-c", "app", "--", "sh", "-c", IDENTITY]);
     let before = identity()?;
@@ -89,7 +89,7 @@ async fn agent_killed(suite: &Suite, home: &Home<'_>, node: &Node, pod: &Pod) ->
 }
 
 /// Kills a container of the pod that was never restarted, and waits until it and the pod are ready again.
-pub(super) async fn kill_and_wait(home: &Home<'_>, node: &Node, pod: &Pod, container: &str) -> Result<Duration> {
+pub(super) async fn kill_and_wait(home: &ScenarioNamespace<'_>, node: &Node, pod: &Pod, container: &str) -> Result<Duration> {
     let name = pod.name_any();
     let all = containers(&home.space.api::<Pod>().get(&name).await?);
     let (_, id, _) = all.into_iter().find(|(name, ..)| name == container).context("no such container")?;

@@ -22,7 +22,7 @@ use crate::log::Log;
 use crate::objects::{list, opted_in, pod, shell};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "From git or OpenBao to the handler in a pod, everything of the source at its default";
@@ -39,7 +39,7 @@ const APP: &str = r#"
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     binary::kubectl_nudge()?;
-    let home = Home::sourced(suite, "fetched").await?;
+    let home = ScenarioNamespace::sourced(suite, "fetched").await?;
     if home.place.inside("servers on this machine that pods reach").is_none() {
         return Ok(());
     }
@@ -76,7 +76,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// OpenBao asks the node's API server.
-async fn configure_kubernetes_auth(home: &Home<'_>, bao: &OpenBao) -> Result<()> {
+async fn configure_kubernetes_auth(home: &ScenarioNamespace<'_>, bao: &OpenBao) -> Result<()> {
     let view = |path: &str| {
         let output = format!("jsonpath={{.clusters[0].cluster.{path}}}");
         succeed(home.place.command("kubectl").args(["config", "view", "--raw", "-o", &output]))
@@ -91,7 +91,7 @@ async fn configure_kubernetes_auth(home: &Home<'_>, bao: &OpenBao) -> Result<()>
     bao.allow("shop", (&home.space.name, "shop"), "secret/data/shop")
 }
 
-impl Home<'_> {
+impl ScenarioNamespace<'_> {
     /// A right of the role sources, as the message of a source gives it.
     fn allow(&self, name: &str, rule: &[&str]) -> Result<()> {
         let role = format!("nudge-fetched-{name}");
@@ -103,7 +103,7 @@ impl Home<'_> {
 
 /// Returns a config, its source and a pod of the same name. How long a change took to the pod's handler.
 async fn time_change(
-    home: &Home<'_>,
+    home: &ScenarioNamespace<'_>,
     name: &str,
     from: &Value,
     write: impl Fn(&str) -> Result<()>,
@@ -133,7 +133,7 @@ async fn time_change(
 }
 
 async fn changes(
-    home: &Home<'_>,
+    home: &ScenarioNamespace<'_>,
     name: &str,
     log: &Log,
     value: &str,

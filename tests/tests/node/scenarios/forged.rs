@@ -9,7 +9,7 @@ use nudge_tests::cluster::installation::{NAMESPACE, at_once};
 use serde_json::{Value, json};
 
 use crate::objects::{APP, list, opted_in, pod, python, secret_config, shell, template};
-use crate::space::{Home, WAIT_TIMEOUT};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -31,7 +31,7 @@ print("done", flush=True)
 const PIN: &str = "4711";
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "tenant").await?;
+    let home = ScenarioNamespace::enabled(suite, "tenant").await?;
     home.kubectl(&["apply", "-k", "deploy/namespace/secrets"])?;
     let pin = |pin: &str| json!({"pin": pin});
     home.apply(&secret_config("keys", &[("1", pin(PIN)), ("2", pin("0815"))], &at_once()))?;
@@ -46,7 +46,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.apply(&pod(opted_in("user", &shell(&home, "exec sleep 86400"), &[("configs", "keys")])).to_string())?;
     home.ready_pod("app=user").await?;
 
-    let foreign = Home::create(suite, "attacker").await?;
+    let foreign = ScenarioNamespace::create(suite, "attacker").await?;
     let groups = groups(&home.space.name);
     let answers = post_reviews(&foreign, groups.iter().flatten().cloned().collect()).await?;
     let mut answers = answers.into_iter();
@@ -137,7 +137,7 @@ fn base64(text: &str) -> String {
 }
 
 /// Returns what a pod in there is answered: status and body.
-async fn post_reviews(home: &Home<'_>, reviews: Vec<Question>) -> Result<Vec<(u16, String)>> {
+async fn post_reviews(home: &ScenarioNamespace<'_>, reviews: Vec<Question>) -> Result<Vec<(u16, String)>> {
     let services: Api<Service> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     let host = services.get("nudge-injector").await?.spec.and_then(|spec| spec.cluster_ip).context("no address")?;
     let mut container = python(home, ATTACK);

@@ -21,7 +21,7 @@ use super::judged;
 use crate::log::Log;
 use crate::person::{APPROVE, EDIT, Person, Right};
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -40,7 +40,7 @@ const AWAY: [&str; 2] = ["failed calling webhook", "needs the right to override"
 
 /// The example `shop` at version 1.0.0, with all of its pods.
 struct Shop<'a> {
-    home: Home<'a>,
+    home: ScenarioNamespace<'a>,
     pods: Vec<Pod>,
     logs: Vec<Log>,
 }
@@ -233,7 +233,7 @@ fn has_not(log: &Log, version: &str) -> bool {
 
 impl<'a> Shop<'a> {
     async fn new(suite: &'a Suite, purpose: &str, count: usize) -> Result<Self> {
-        let home = Home::enabled(suite, purpose).await?;
+        let home = ScenarioNamespace::enabled(suite, purpose).await?;
         home.apply_examples(&["shop", "shell"])?;
         home.kubectl(&["scale", "deployment", "example-shell", &format!("--replicas={count}")])?;
         let pods = eventually(LONG_WAIT_TIMEOUT, "all pods are ready", async || {

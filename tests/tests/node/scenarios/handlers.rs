@@ -13,7 +13,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -23,7 +23,7 @@ const ROUNDS: usize = 6;
 const TITLE: &str = "From spec.version to the application's handler";
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "handlers").await?;
+    let home = ScenarioNamespace::enabled(suite, "handlers").await?;
     home.apply_examples(&["shop", "web", "python", "node", "shell", "rust", "nginx"])?;
     let alone = suite.is_alone();
     if alone {
@@ -85,7 +85,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// What takes its place.
-async fn without_nudge(suite: &Suite, home: &Home<'_>) -> Result<()> {
+async fn without_nudge(suite: &Suite, home: &ScenarioNamespace<'_>) -> Result<()> {
     let volume_log = home.follow(&home.ready_pod("app=plain").await?).await?;
     let (up, gone) = rolling_restart(home).await?;
     suite.report.row(TITLE, &["rolling restart of python: ready".to_owned(), seconds(up)]);
@@ -101,7 +101,7 @@ async fn without_nudge(suite: &Suite, home: &Home<'_>) -> Result<()> {
 }
 
 /// Returns a ConfigMap that is no version of anything, and a pod that shows what the kubelet makes of it.
-fn plain(home: &Home<'_>) -> String {
+fn plain(home: &ScenarioNamespace<'_>) -> String {
     let script = "while true; do now=$(cat /config/greeting); [ \"$now\" = \"$was\" ] || echo \"greeting=$now\"; was=$now; sleep 0.2; done";
     let container = json!({
         "name": "app", "image": home.place.image("nudge-example-shell:0.1.0"), "command": ["sh", "-c", script],
@@ -120,7 +120,7 @@ fn plain(home: &Home<'_>) -> String {
 }
 
 /// Waits until the pod's web server answers this. It is asked through the API server, by a way that is there on every cluster.
-async fn wait_until_served(home: &Home<'_>, pod: &Pod, page: &str) -> Result<()> {
+async fn wait_until_served(home: &ScenarioNamespace<'_>, pod: &Pod, page: &str) -> Result<()> {
     let path = format!("/api/v1/namespaces/{}/pods/{}:8080/proxy/", home.space.name, pod.name_any());
     nudge_tests::eventually(WAIT_TIMEOUT, &format!("nginx answers {page:?}"), async || {
         let request = hyper::Request::get(&path).body(Vec::new()).ok()?;
@@ -130,7 +130,7 @@ async fn wait_until_served(home: &Home<'_>, pod: &Pod, page: &str) -> Result<()>
 }
 
 /// Until the new pod is ready, and until the old one is gone as well.
-async fn rolling_restart(home: &Home<'_>) -> Result<(Duration, Duration)> {
+async fn rolling_restart(home: &ScenarioNamespace<'_>) -> Result<(Duration, Duration)> {
     let annotation =
         json!({"kubectl.kubernetes.io/restartedAt": OffsetDateTime::now_utc().unix_timestamp().to_string()});
     let patch = Patch::Merge(json!({"spec": {"template": {"metadata": {"annotations": annotation}}}}));

@@ -20,7 +20,7 @@ use super::exposure::{nudge, ready, wait_for_status};
 use crate::install;
 use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, containers};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, containers};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -37,7 +37,7 @@ const APP: &str = r#"
     while :; do sleep 0.1; done"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "in-place").await?;
+    let home = ScenarioNamespace::enabled(suite, "in-place").await?;
     let version =
         |greeting: &str, lives: &str| json!({"GREETING": greeting, "LIVES": lives, "other": "it's no variable"});
     let versions = [
@@ -114,7 +114,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Containers get SIGTERM and two seconds, whatever the pod says, and init containers run again. Where one fails with a version, that is harm.
-async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()> {
+async fn init_containers_run_again(suite: &Suite, home: &ScenarioNamespace<'_>) -> Result<()> {
     let versions = ["1", "2", "3"].map(|version| (version, json!({"GREETING": version, "LIVES": "1"})));
     home.apply(&config("started", &versions, &json!({"minReadySeconds": 3, "bakeSeconds": 0})))?;
     let annotations = [("configs", "started"), ("env.app", "GREETING"), ("mount-path", "/config")];
@@ -168,7 +168,7 @@ async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()>
 }
 
 /// Waits until the version has failed, and all pods have left it.
-async fn wait_for_failure(home: &Home<'_>, version: &str) -> Result<VersionedConfigStatus> {
+async fn wait_for_failure(home: &ScenarioNamespace<'_>, version: &str) -> Result<VersionedConfigStatus> {
     let failed = |status: &VersionedConfigStatus| {
         let failure = status.rollout.failure.as_ref();
         status.state() == ConfigState::Failed && failure.is_some_and(|failure| failure.version.as_str() == version)
@@ -178,7 +178,7 @@ async fn wait_for_failure(home: &Home<'_>, version: &str) -> Result<VersionedCon
 
 /// Returns when the application said this, which it did first after `since`: the log of a container that was restarted
 /// in place is gone.
-async fn first_log_time(home: &Home<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> Result<OffsetDateTime> {
+async fn first_log_time(home: &ScenarioNamespace<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> Result<OffsetDateTime> {
     let (pods, name) = (home.space.api::<Pod>(), pod.name_any());
     let log = LogParams { container: Some("app".to_owned()), timestamps: true, ..LogParams::default() };
     let find = async || {
@@ -190,7 +190,7 @@ async fn first_log_time(home: &Home<'_>, pod: &Pod, since: OffsetDateTime, text:
 }
 
 /// Fails unless these pods are still there with their addresses, and no others.
-async fn assert_same_pods(home: &Home<'_>, app: &str, before: &[Pod]) -> Result<()> {
+async fn assert_same_pods(home: &ScenarioNamespace<'_>, app: &str, before: &[Pod]) -> Result<()> {
     let of = |pods: &[Pod]| -> BTreeMap<_, _> {
         let address = |pod: &Pod| pod.status.as_ref().and_then(|status| status.pod_ip.clone());
         pods.iter().map(|pod| (pod.uid(), address(pod))).collect()
@@ -201,7 +201,7 @@ async fn assert_same_pods(home: &Home<'_>, app: &str, before: &[Pod]) -> Result<
 }
 
 /// A pod is refused with the way out, where the server can't.
-fn assert_refused(home: &Home<'_>, template: &Value) -> Result<()> {
+fn assert_refused(home: &ScenarioNamespace<'_>, template: &Value) -> Result<()> {
     let mut pod = template.clone();
     (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
     pod["metadata"]["name"] = json!("greetings");

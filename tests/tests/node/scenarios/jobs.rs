@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::install;
 use crate::objects::{config, list, opted_in, shell};
-use crate::space::{Home, WAIT_TIMEOUT};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -18,7 +18,7 @@ use nudge_tests::eventually;
 const SIDECARS: u32 = 29;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "jobs").await?;
+    let home = ScenarioNamespace::enabled(suite, "jobs").await?;
     home.apply(&config("work", &[("1", json!({"greeting": "hello"}))], &at_once()))?;
     home.wait_until_current("work", "1").await?;
     let container = shell(&home, "nudge-agent get greeting");
@@ -37,7 +37,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
 }
 
-async fn test_end(home: &Home<'_>) -> Result<()> {
+async fn test_end(home: &ScenarioNamespace<'_>) -> Result<()> {
     let jobs = home.space.api::<Job>();
     eventually(WAIT_TIMEOUT, "the Job is complete", async || {
         (jobs.get("work").await.ok()?.status?.succeeded == Some(1)).then_some(())
@@ -51,7 +51,7 @@ async fn test_end(home: &Home<'_>) -> Result<()> {
 }
 
 /// Each restart of a container would use up the Job's `backoffLimit`.
-async fn test_wait(home: &Home<'_>) -> Result<()> {
+async fn test_wait(home: &ScenarioNamespace<'_>) -> Result<()> {
     let mut template = opted_in("late", &shell(home, "nudge-agent get greeting"), &[("configs", "late")]);
     template["spec"]["restartPolicy"] = "OnFailure".into();
     let job = json!({
@@ -78,7 +78,7 @@ async fn test_wait(home: &Home<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn test_refusal(home: &Home<'_>) -> Result<()> {
+async fn test_refusal(home: &ScenarioNamespace<'_>) -> Result<()> {
     let listed_events = eventually(WAIT_TIMEOUT, "the Job's Event says why it has no pod", async || {
         let events = home.space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
         let of_job = |event: &Event| event.involved_object.kind.as_deref() == Some("Job");

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use super::exposure::{ready, wait_for_status};
 use crate::component::Component;
 use crate::objects::{config, deployment, list, opted_in, python};
-use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -80,7 +80,7 @@ pub(super) async fn run(suite: &Suite) -> Result<Option<Duration>> {
     }
     let Some(program) = tools::find("prometheus")? else { return Ok(None) };
     suite.with(&ANALYSIS).await?;
-    let home = Home::enabled(suite, "judged").await?;
+    let home = ScenarioNamespace::enabled(suite, "judged").await?;
     let versions = [("1", json!({"name": "one", "mode": "works"})), ("2", json!({"name": "two", "mode": "fails"}))];
     home.apply(&config("judged", &versions, &json!({})))?;
     let annotations = [("configs", "judged"), ("notify", "SIGUSR1"), ("mount-path", "/config")];

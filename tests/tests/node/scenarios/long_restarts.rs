@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use crate::objects::{deployment, list, plain, published_config, shell, template};
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -28,7 +28,7 @@ const START_SECONDS: u64 = 35;
 const CRASHES_LATER: &str = r#"[ "$SPEED" != crash ] || { sleep 2; exit 1; }; echo "speed=$SPEED"; exec sleep 86400"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "long-restarts").await?;
+    let home = ScenarioNamespace::enabled(suite, "long-restarts").await?;
     home.kubectl(&["apply", "-k", "deploy/namespace/restart"])?;
     tokio::try_join!(slow(suite, &home), test_crash(suite, &home)).map(drop)
 }
@@ -37,7 +37,7 @@ fn rollout(min_ready: u32, deadline: u64) -> Value {
     json!({"steps": [{"pods": "100%"}], "minReadySeconds": min_ready, "bakeSeconds": 0, "progressDeadlineSeconds": deadline})
 }
 
-async fn slow(suite: &Suite, home: &Home<'_>) -> Result<()> {
+async fn slow(suite: &Suite, home: &ScenarioNamespace<'_>) -> Result<()> {
     let [one, two] = ["one", "two"].map(|mode| json!({"MODE": mode}));
     home.apply(&list([plain("mode", &one)]))?;
     home.apply(&published_config("mode", &[("1", one), ("2", two)], &rollout(0, DEADLINE_SECONDS)))?;
@@ -80,7 +80,7 @@ async fn slow(suite: &Suite, home: &Home<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn test_crash(suite: &Suite, home: &Home<'_>) -> Result<()> {
+async fn test_crash(suite: &Suite, home: &ScenarioNamespace<'_>) -> Result<()> {
     let [one, crash] = ["one", "crash"].map(|speed| json!({"SPEED": speed}));
     home.apply(&list([plain("speed", &one)]))?;
     home.apply(&published_config("speed", &[("1", one), ("2", crash)], &rollout(10, 600)))?;

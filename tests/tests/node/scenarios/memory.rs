@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::images;
 use crate::report::seconds;
-use crate::space::{Home, WAIT_TIMEOUT, assert_untouched, containers};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT, assert_untouched, containers};
 use crate::suite::Suite;
 
 const MINUTES: &str = "NUDGE_E2E_MINUTES";
@@ -36,7 +36,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     if place.inside("reading an agent's memory").is_none() {
         return Ok(());
     }
-    let home = Home::enabled(suite, "memory").await?;
+    let home = ScenarioNamespace::enabled(suite, "memory").await?;
     home.apply_examples(&["shop", "shell"])?;
     home.at_once("shop").await?;
     let pod = home.ready_pod("app.kubernetes.io/name=example-shell").await?;

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use crate::objects::{deployment, list, secret_config, shell, template};
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -26,7 +26,7 @@ const PODS: usize = 2;
 const APP: &str = r#"echo "has ${PASSWORD%%-*}"; exec sleep 86400"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "published-secrets").await?;
+    let home = ScenarioNamespace::enabled(suite, "published-secrets").await?;
     for role in ["secrets", "publish-secrets", "restart"] {
         home.kubectl(&["apply", "-k", &format!("deploy/namespace/{role}")])?;
     }
@@ -53,7 +53,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Waits until the Secret is published with this version.
-async fn wait_until_published(home: &Home<'_>, version: &str) -> Result<()> {
+async fn wait_until_published(home: &ScenarioNamespace<'_>, version: &str) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
     eventually(LONG_WAIT_TIMEOUT, &format!("version {version} is published"), async || {
         let status = configs.get("login").await.ok()?.status?;
@@ -66,7 +66,7 @@ async fn wait_until_published(home: &Home<'_>, version: &str) -> Result<()> {
 }
 
 /// Waits until the Deployment's pods have this value and are available, and all others are terminating.
-async fn wait_for_pods(home: &Home<'_>, value: &str) -> Result<()> {
+async fn wait_for_pods(home: &ScenarioNamespace<'_>, value: &str) -> Result<()> {
     let (pods, deployments) = (home.space.api::<Pod>(), home.space.api::<Deployment>());
     let text = format!("has {value}");
     eventually(LONG_WAIT_TIMEOUT, &format!("all pods say {text}"), async || {

@@ -10,14 +10,14 @@ use time::OffsetDateTime;
 
 use crate::install::type_in;
 use crate::readme;
-use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const EXAMPLE: &str = "app.kubernetes.io/name=example-python";
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // Installed and enabled by README's lines as well.
-    let home = Home::enabled(suite, "quick-start").await?;
+    let home = ScenarioNamespace::enabled(suite, "quick-start").await?;
     let lines = readme::commands("First pod")?;
     let [apply, patch, logs] = &lines[..] else { anyhow::bail!("README has other commands than before: {lines:?}") };
     if home.place.images().is_empty() {

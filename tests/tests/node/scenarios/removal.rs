@@ -8,12 +8,12 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use time::OffsetDateTime;
 
-use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "removal").await?;
+    let home = ScenarioNamespace::enabled(suite, "removal").await?;
     home.apply_examples(&["shop", "shell"])?;
     home.at_once("shop").await?;
     let pod = home.ready_pod("app.kubernetes.io/name=example-shell").await?;
@@ -45,7 +45,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Returns every ConfigMap that is the user's, with all that users see of it.
-async fn maps(home: &Home<'_>) -> Result<BTreeMap<String, ConfigMap>> {
+async fn maps(home: &ScenarioNamespace<'_>) -> Result<BTreeMap<String, ConfigMap>> {
     let config_maps = home.space.api::<ConfigMap>().list(&ListParams::default()).await?;
     let user = |map: &ConfigMap| map.name_any() != "kube-root-ca.crt";
     Ok(config_maps.items.into_iter().filter(user).map(|map| (map.name_any(), map)).collect())

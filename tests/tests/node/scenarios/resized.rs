@@ -10,7 +10,7 @@ use serde_json::json;
 use super::exposure::{ready, wait_for_status};
 use crate::install;
 use crate::objects::{config, deployment, list, opted_in, shell};
-use crate::space::{Home, LONG_WAIT_TIMEOUT, containers};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, containers};
 use crate::suite::Suite;
 
 const PODS: usize = 3;
@@ -24,7 +24,7 @@ const APP: &str = r#"
     while :; do sleep 0.1; done"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "resized").await?;
+    let home = ScenarioNamespace::enabled(suite, "resized").await?;
     let server = install::minor(&home.place.client().await?).await?;
     if server < SERVER {
         tools::skipped(&format!("no resize in place: the server is 1.{server}, and it takes 1.{SERVER}"));

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use crate::log::Log;
 use crate::objects::{deployment, list, opted_in, shell};
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -33,7 +33,7 @@ const APP: &str = r#"
     done"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "restarts").await?;
+    let home = ScenarioNamespace::enabled(suite, "restarts").await?;
     home.kubectl(&["apply", "-k", "deploy/namespace/secrets"])?;
     let parts = VERSIONS.iter().flat_map(|(version, password)| parts(version, password));
     let config = json!({
@@ -94,7 +94,7 @@ fn reason(status: &VersionedConfigStatus) -> Option<&str> {
 }
 
 async fn wait_for_status(
-    home: &Home<'_>,
+    home: &ScenarioNamespace<'_>,
     what: &str,
     is: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
@@ -108,14 +108,14 @@ fn endpoint_versions(log: &Log) -> Vec<String> {
 }
 
 /// Returns the pods that are not terminating.
-async fn pods(home: &Home<'_>) -> Result<Vec<Pod>> {
+async fn pods(home: &ScenarioNamespace<'_>) -> Result<Vec<Pod>> {
     let mut pods = home.space.api::<Pod>().list(&ListParams::default().labels("app=vault")).await?.items;
     pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
     Ok(pods)
 }
 
 /// Waits until two pods that are none of these run, and began with that password.
-async fn run_with(home: &Home<'_>, password: &str, not: &BTreeSet<String>) -> Result<Vec<(Pod, Log)>> {
+async fn run_with(home: &ScenarioNamespace<'_>, password: &str, not: &BTreeSet<String>) -> Result<Vec<(Pod, Log)>> {
     let pods = eventually(LONG_WAIT_TIMEOUT, &format!("two pods run with {password}"), async || {
         let pods = pods(home).await.ok()?;
         let new = |pod: &Pod| is_ready(pod) && pod.uid().is_some_and(|uid| !not.contains(&uid));
@@ -135,7 +135,7 @@ async fn run_with(home: &Home<'_>, password: &str, not: &BTreeSet<String>) -> Re
 /// Waits until the version is current, which must not be before the new pods run it. Two pods serve all the time, and those of before never see
 /// another version.
 async fn become_current(
-    home: &Home<'_>,
+    home: &ScenarioNamespace<'_>,
     version: &str,
     password: &str,
     before: &[(Pod, Log)],

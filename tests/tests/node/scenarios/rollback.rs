@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use super::exposure::{nudge, ready, wait_for_status};
 use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -30,7 +30,7 @@ const APP: &str = r#"
     while :; do sleep 0.2; done"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "rollback").await?;
+    let home = ScenarioNamespace::enabled(suite, "rollback").await?;
     let [good, crash] = ["good", "crash"].map(|mode| json!({"mode": mode}));
     home.apply(&config("loop", &[("1", good), ("2", crash)], &at_once()))?;
     let annotations = [("configs", "loop"), ("notify", "SIGUSR1"), ("mount-path", "/config")];

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use crate::log::Log;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -43,7 +43,7 @@ server.serve_forever()
 "#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "rollout").await?;
+    let home = ScenarioNamespace::enabled(suite, "rollout").await?;
     let good = |name: &str| json!({"name": name, "healthy": "yes"});
     let versions = [("1", good("one")), ("2", good("two")), ("3", json!({"name": "three"}))];
     let rollout = json!({"steps": [{"pods": STEP}, {"pods": 2 * STEP}], "minReadySeconds": WATCHED, "bakeSeconds": 1});
@@ -74,7 +74,7 @@ pub(super) fn probe() -> Value {
 }
 
 /// Waits until all pods are ready, and returns them.
-pub(super) async fn ready(home: &Home<'_>) -> Result<Vec<Pod>> {
+pub(super) async fn ready(home: &ScenarioNamespace<'_>) -> Result<Vec<Pod>> {
     let pods = home.space.api::<Pod>();
     eventually(LONG_WAIT_TIMEOUT, "all pods are ready", async || {
         let listed_pods = pods.list(&ListParams::default()).await.ok()?.items;
@@ -84,7 +84,7 @@ pub(super) async fn ready(home: &Home<'_>) -> Result<Vec<Pod>> {
 }
 
 /// A good version reaches all, never more than a step at a time.
-async fn steps(suite: &Suite, home: &Home<'_>, logs: &[Log]) -> Result<()> {
+async fn steps(suite: &Suite, home: &ScenarioNamespace<'_>, logs: &[Log]) -> Result<()> {
     home.activate("flock", "2").await?;
     let activated = OffsetDateTime::now_utc();
     let mut notified = Vec::new();
@@ -111,7 +111,7 @@ async fn steps(suite: &Suite, home: &Home<'_>, logs: &[Log]) -> Result<()> {
 }
 
 /// A bad version reaches one step, and leaves it.
-async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]) -> Result<()> {
+async fn comes_back(suite: &Suite, home: &ScenarioNamespace<'_>, before: &[Pod], logs: &[Log]) -> Result<()> {
     // Long enough for any kubelet to notice before the second step goes out.
     let patient = Patch::Merge(json!({"spec": {"rollout": {"minReadySeconds": 20}}}));
     let configs = home.space.api::<VersionedConfig>();

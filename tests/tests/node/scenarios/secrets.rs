@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 
 use crate::objects::{opted_in, pod, secret_config, shell};
 use crate::report::seconds;
-use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -30,7 +30,7 @@ const APP: &str = r#"
     while :; do sleep 3600 & wait $!; done"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "secrets").await?;
+    let home = ScenarioNamespace::enabled(suite, "secrets").await?;
     home.kubectl(&["apply", "-k", "deploy/namespace/secrets"])?;
     let versions = VERSIONS.map(|(version, value)| (version, json!({"password": value})));
     home.apply(&secret_config("keys", &versions, &at_once()))?;
@@ -54,7 +54,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Returns what the control plane's replicas have logged.
-async fn control_plane(home: &Home<'_>) -> Result<String> {
+async fn control_plane(home: &ScenarioNamespace<'_>) -> Result<String> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     // A replica of a component that somebody else installs may have none yet.
     eventually(WAIT_TIMEOUT, "every replica has a log", async || {
@@ -69,7 +69,7 @@ async fn control_plane(home: &Home<'_>) -> Result<String> {
 
 /// Fails unless the audit has one line for each version that was rotated to, and names pod, config and part. The first version is mounted into the
 /// pod, so the hub may not have had to deliver it.
-async fn assert_audited(home: &Home<'_>, pod: &Pod) -> Result<()> {
+async fn assert_audited(home: &ScenarioNamespace<'_>, pod: &Pod) -> Result<()> {
     let uid = pod.uid().context("no uid")?;
     // The container runtime may write a log later than the application acts.
     let lines = eventually(WAIT_TIMEOUT, "the audit has the last version", async || {
@@ -92,7 +92,7 @@ async fn assert_audited(home: &Home<'_>, pod: &Pod) -> Result<()> {
 }
 
 /// No value is in any log of ours, in an Event, in the pod or in the status of the config.
-async fn nowhere(home: &Home<'_>, pod: &Pod) -> Result<()> {
+async fn nowhere(home: &ScenarioNamespace<'_>, pod: &Pod) -> Result<()> {
     let agent = LogParams { container: Some("nudge-agent".to_owned()), ..LogParams::default() };
     let pods = home.space.api::<Pod>();
     let events = home.space.api::<Event>().list(&ListParams::default()).await?;

@@ -16,7 +16,7 @@ use crate::log::Log;
 use crate::objects::{config, list, opted_in, pod, python, shell, template};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, containers, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, containers, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -89,13 +89,13 @@ asyncio.run(main())
 "#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "starved").await?;
+    let home = ScenarioNamespace::enabled(suite, "starved").await?;
     // Before the version is created: one that is created without the webhook does not become current by itself.
     let before = replicas(&home).await?;
     home.apply(&config("calm", &[("1", json!({"greeting": "one"}))], &nudge_tests::cluster::installation::at_once()))?;
     home.wait_until_current("calm", "1").await?;
 
-    let stranger = Home::create(suite, "stranger").await?;
+    let stranger = ScenarioNamespace::create(suite, "stranger").await?;
     let mut container = python(&stranger, APP);
     let command = container["command"].as_array_mut().context("no command")?;
     let all = addresses(&before, &[8080, 8443, 9443]).into_iter().map(|(address, port)| format!("{address}={port}"));
@@ -110,7 +110,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     attacked
 }
 
-async fn attack(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> Result<()> {
+async fn attack(suite: &Suite, home: &ScenarioNamespace<'_>, before: &[Pod], log: &Log) -> Result<()> {
     let began = Instant::now();
     let mut turns = tokio::time::interval(CHECK_INTERVAL);
     let mut times = BTreeMap::<&str, Vec<Duration>>::new();
@@ -160,11 +160,11 @@ pub(super) fn last(log: &Log) -> Result<String> {
     Ok(last.text)
 }
 
-fn subscriber(home: &Home<'_>, name: &str) -> serde_json::Value {
+fn subscriber(home: &ScenarioNamespace<'_>, name: &str) -> serde_json::Value {
     opted_in(name, &shell(home, "exec sleep 1000000"), &[("configs", "calm")])
 }
 
-pub(super) async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
+pub(super) async fn replicas(home: &ScenarioNamespace<'_>) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     // One of an earlier scenario's may still be terminating.
     eventually(LONG_WAIT_TIMEOUT, "all replicas are there, and no other", async || {
@@ -196,7 +196,7 @@ pub(super) fn addresses(replicas: &[Pod], ports: &[u16]) -> Vec<(String, u16)> {
 }
 
 /// Fails unless the replicas are those from before, Ready, with the same containers, and in both Services.
-pub(super) async fn assert_whole(home: &Home<'_>, before: &[Pod]) -> Result<()> {
+pub(super) async fn assert_whole(home: &ScenarioNamespace<'_>, before: &[Pod]) -> Result<()> {
     let client = &home.space.client;
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     for pod in before {

@@ -14,12 +14,12 @@ use time::OffsetDateTime;
 
 use super::failures;
 use crate::objects::{list, opted_in, plain, pod, published_config, shell};
-use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "takeover").await?;
+    let home = ScenarioNamespace::enabled(suite, "takeover").await?;
     home.apply(&list([plain("shop", &json!({"greeting": "owner"})), role(), binding()]))?;
     home.apply(&published_config("shop", &[("1.0.0", json!({"greeting": "owner"}))], &at_once()))?;
     home.wait_until_current("shop", "1.0.0").await?;
@@ -78,7 +78,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Checks that a config whose one version is hers is held, beside the owner's ConfigMap.
-pub(super) async fn decides_nothing(home: &Home<'_>) -> Result<()> {
+pub(super) async fn decides_nothing(home: &ScenarioNamespace<'_>) -> Result<()> {
     home.apply(&list([plain("shop", &json!({"greeting": "owner"})), role(), binding()]))?;
     let try_to_create = async || eve(home, &["create", "-f", "-"], &version("6.6.7")).ok().map(drop);
     eventually(WAIT_TIMEOUT, "she may make a version", try_to_create).await?;
@@ -87,7 +87,7 @@ pub(super) async fn decides_nothing(home: &Home<'_>) -> Result<()> {
 }
 
 /// Checks that she decides nothing while the control plane is away.
-pub(super) fn decides_nothing_alone(home: &Home<'_>) -> Result<()> {
+pub(super) fn decides_nothing_alone(home: &ScenarioNamespace<'_>) -> Result<()> {
     eve(home, &["create", "-f", "-"], &version("6.6.8"))?;
     let changed = eve(home, &["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"version": "6.6.8"}}"#], "");
     let message = changed.err().context("she could set spec.version")?.to_string();
@@ -96,7 +96,7 @@ pub(super) fn decides_nothing_alone(home: &Home<'_>) -> Result<()> {
 }
 
 /// Checks that she decides nothing when the control plane is back.
-pub(super) async fn still_decides_nothing(home: &Home<'_>) -> Result<()> {
+pub(super) async fn still_decides_nothing(home: &ScenarioNamespace<'_>) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
     eventually(WAIT_TIMEOUT, "6.6.8 is sealed", async || {
         configs.get("shop").await.ok()?.status?.version("6.6.8").map(drop)
@@ -140,7 +140,7 @@ fn config_without_version() -> String {
 }
 
 /// Runs kubectl as eve, with this on its input; returns all that it says.
-fn eve(home: &Home<'_>, arguments: &[&str], input: &str) -> Result<String> {
+fn eve(home: &ScenarioNamespace<'_>, arguments: &[&str], input: &str) -> Result<String> {
     let mut command = home.place.command("kubectl");
     command.args(["-n", &home.space.name, "--as=eve"]).args(arguments);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -152,19 +152,19 @@ fn eve(home: &Home<'_>, arguments: &[&str], input: &str) -> Result<String> {
     Ok(text)
 }
 
-fn assert_eve_refused(home: &Home<'_>, arguments: &[&str], because: &str) -> Result<()> {
+fn assert_eve_refused(home: &ScenarioNamespace<'_>, arguments: &[&str], because: &str) -> Result<()> {
     let message = eve(home, arguments, "").err().with_context(|| format!("eve could {arguments:?}"))?.to_string();
     ensure!(message.contains(because), "{message}");
     Ok(())
 }
 
-async fn published_greeting(home: &Home<'_>) -> Result<String> {
+async fn published_greeting(home: &ScenarioNamespace<'_>) -> Result<String> {
     let map = home.space.api::<ConfigMap>().get("shop").await?;
     map.data.and_then(|mut data| data.remove("greeting")).context("no greeting")
 }
 
 /// Fails unless the version waits for somebody's word, and the ConfigMap is what it was.
-async fn assert_held(home: &Home<'_>, version: &str) -> Result<()> {
+async fn assert_held(home: &ScenarioNamespace<'_>, version: &str) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
     eventually(WAIT_TIMEOUT, "the config waits", async || {
         let status = configs.get("shop").await.ok()?.status?;

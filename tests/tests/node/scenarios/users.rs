@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use crate::install;
 use crate::log::Log;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -29,7 +29,7 @@ struct Case {
 }
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "users").await?;
+    let home = ScenarioNamespace::enabled(suite, "users").await?;
     home.apply_examples(&["shop"])?;
     home.at_once("shop").await?;
     let cases = [
@@ -64,7 +64,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Returns a pod of the shell example, opted in.
-fn pod(home: &Home<'_>, case: &Case, config: &str) -> Value {
+fn pod(home: &ScenarioNamespace<'_>, case: &Case, config: &str) -> Value {
     let mut container = json!({
         "name": "app", "image": home.place.image("nudge-example-shell:0.1.0"), "securityContext": case.security,
     });
@@ -91,7 +91,7 @@ fn agent_user(pod: &Pod) -> Result<i64> {
 
 /// An application of the agent's own user, in the same process namespace, reads neither its memory nor its files: not the token of the
 /// service account, and not the private key.
-fn keeps_its_secrets(home: &Home<'_>, pod: &Pod) -> Result<()> {
+fn keeps_its_secrets(home: &ScenarioNamespace<'_>, pod: &Pod) -> Result<()> {
     // Says what could be read. What it can read of itself shows that it would.
     let script = r#"
         for process in /proc/[0-9]*; do
@@ -118,7 +118,7 @@ fn keeps_its_secrets(home: &Home<'_>, pod: &Pod) -> Result<()> {
 }
 
 /// An application that handles no signal gets none, which would end it, and its pod says why it does not take the version.
-async fn without_handler(home: &Home<'_>) -> Result<()> {
+async fn without_handler(home: &ScenarioNamespace<'_>) -> Result<()> {
     home.apply(&two_versions("quiet"))?;
     home.at_once("quiet").await?;
     let command: &[&str] = &["sleep", "86400"];
@@ -157,7 +157,7 @@ fn two_versions(config: &str) -> String {
 /// Under `restricted` the examples run and are notified. An application that another user notifies needs `baseline`, and is refused otherwise.
 async fn pod_security(suite: &Suite) -> Result<()> {
     for level in ["restricted", "baseline"] {
-        let home = Home::enabled(suite, level).await?;
+        let home = ScenarioNamespace::enabled(suite, level).await?;
         let label = format!("pod-security.kubernetes.io/enforce={level}");
         home.kubectl(&["label", "namespace", &home.space.name, &label])?;
         home.apply_examples(&["shop", "python"])?;

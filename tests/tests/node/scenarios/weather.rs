@@ -18,7 +18,7 @@ use super::exposure::wait_for_status;
 use super::rollout::APP;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -38,7 +38,7 @@ const HOLD_CHECK_DURATION: Duration = Duration::from_mins(9);
 const NAMES: [&str; 4] = ["evicted", "replaced", "scaled", "slow"];
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "weather").await?;
+    let home = ScenarioNamespace::enabled(suite, "weather").await?;
     let good = |name: &str| json!({"name": name, "healthy": "yes"});
     slots(&home).await?;
     for name in NAMES {
@@ -98,7 +98,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Returns a Deployment with a probe of default timing.
-fn workload(home: &Home<'_>, name: &str) -> Value {
+fn workload(home: &ScenarioNamespace<'_>, name: &str) -> Value {
     let mut container = python(home, APP);
     let probe = json!({"httpGet": {"path": "/healthy", "port": 8080}});
     container["readinessProbe"] = probe.clone();
@@ -122,7 +122,7 @@ fn other_template() -> String {
 }
 
 /// Gives the node this many slots.
-async fn slots(home: &Home<'_>) -> Result<()> {
+async fn slots(home: &ScenarioNamespace<'_>) -> Result<()> {
     let nodes: Api<Node> = Api::all(home.space.client.clone());
     let name = nodes.list(&ListParams::default()).await?.items.first().context("no node")?.name_any();
     let slots = json!({SLOT: SLOTS.to_string()});
@@ -132,7 +132,7 @@ async fn slots(home: &Home<'_>) -> Result<()> {
 }
 
 /// Returns all pods of this label that are not terminating.
-async fn pods(home: &Home<'_>, app: &str) -> Result<Vec<Pod>> {
+async fn pods(home: &ScenarioNamespace<'_>, app: &str) -> Result<Vec<Pod>> {
     let mut listed_pods =
         home.space.api::<Pod>().list(&ListParams::default().labels(&format!("app={app}"))).await?.items;
     listed_pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
@@ -140,7 +140,7 @@ async fn pods(home: &Home<'_>, app: &str) -> Result<Vec<Pod>> {
 }
 
 /// Waits until this many pods of this label are Ready, and all others can't be scheduled.
-async fn all_ready(home: &Home<'_>, app: &str, count: i32) -> Result<()> {
+async fn all_ready(home: &ScenarioNamespace<'_>, app: &str, count: i32) -> Result<()> {
     eventually(LONG_WAIT_TIMEOUT, &format!("{count} pods of {app} are Ready"), async || {
         let (ready, others): (Vec<_>, Vec<_>) = pods(home, app).await.ok()?.into_iter().partition(is_ready);
         let placed = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
@@ -150,7 +150,7 @@ async fn all_ready(home: &Home<'_>, app: &str, count: i32) -> Result<()> {
 }
 
 /// Waits until some pods can't be scheduled.
-async fn waits_for_slots(home: &Home<'_>) -> Result<()> {
+async fn waits_for_slots(home: &ScenarioNamespace<'_>) -> Result<()> {
     eventually(LONG_WAIT_TIMEOUT, "some pods wait for slots", async || {
         let pending = |pod: &&Pod| {
             let conditions = pod.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
@@ -163,7 +163,7 @@ async fn waits_for_slots(home: &Home<'_>) -> Result<()> {
 }
 
 /// Evicts the pods of one Deployment, as draining the node does it, which others need.
-async fn evict(home: &Home<'_>) -> Result<()> {
+async fn evict(home: &ScenarioNamespace<'_>) -> Result<()> {
     let (api, before) = (home.space.api::<Pod>(), pods(home, "evicted").await?);
     for pod in &before {
         api.evict(&pod.name_any(), &EvictParams::default()).await.with_context(|| pod.name_any())?;
@@ -174,7 +174,7 @@ async fn evict(home: &Home<'_>) -> Result<()> {
 }
 
 /// Waits until version 2 is current, which nothing has stopped, and every pod that runs has it.
-async fn ends_well(home: &Home<'_>, name: &str) -> Result<()> {
+async fn ends_well(home: &ScenarioNamespace<'_>, name: &str) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
     let config = eventually(HOLD_CHECK_DURATION, "version 2 is current, or rolls back", async || {
         let config = configs.get(name).await.ok()?;

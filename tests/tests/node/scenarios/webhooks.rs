@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use crate::install;
 use crate::objects::{opted_in, pod, python};
 use crate::report::seconds;
-use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "From spec.version to the webhook";
@@ -51,7 +51,7 @@ server.serve_forever()
 "#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "webhooks").await?;
+    let home = ScenarioNamespace::enabled(suite, "webhooks").await?;
     home.apply_examples(&["shop", "webhook"])?;
     home.at_once("shop").await?;
     let container = python(&home, APP);
@@ -115,7 +115,7 @@ fn assert_notified(notified: &Value, version: &str, greeting: &str) -> Result<()
 }
 
 /// The token comes by a variable where the cluster can do that, and by a file everywhere; the pod's specification never holds it.
-async fn token(home: &Home<'_>, pod: &Pod) -> Result<()> {
+async fn token(home: &ScenarioNamespace<'_>, pod: &Pod) -> Result<()> {
     let script = r#"import os; print(open(os.environ["MY_CONFIG_TOKEN_FILE"]).read(), os.environ.get("MY_CONFIG_TOKEN", ""), sep="\n")"#;
     let output = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "python3", "-c", script])?;
     let (file, variable) = output.trim_end_matches('\n').split_once('\n').unwrap_or((output.trim_end(), ""));

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use crate::objects::{config, deployment, list, plain, published_config, shell, template};
 use crate::report::seconds;
-use crate::space::{Home, LONG_WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -27,7 +27,7 @@ const DEADLINE_SECONDS: i32 = 30;
 const APP: &str = r#"[ "$MODE" != crash ] || exit 1; echo "mode=$MODE"; exec sleep 86400"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "workload-restarts").await?;
+    let home = ScenarioNamespace::enabled(suite, "workload-restarts").await?;
     home.kubectl(&["apply", "-k", "deploy/namespace/restart"])?;
     let [one, two, crash] = ["one", "two", "crash"].map(|mode| json!({"MODE": mode}));
     home.apply(&list([plain("mode", &one)]))?;
@@ -90,7 +90,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// A version of a config without objects becomes current; nothing else comes of it.
-async fn test_config_without_objects(home: &Home<'_>) -> Result<()> {
+async fn test_config_without_objects(home: &ScenarioNamespace<'_>) -> Result<()> {
     let [one, two] = ["one", "two"].map(|mode| json!({"MODE": mode}));
     home.apply(&list([plain("quiet", &one)]))?;
     home.apply(&config("quiet", &[("1", one), ("2", two)], &at_once()))?;
@@ -113,13 +113,13 @@ async fn test_config_without_objects(home: &Home<'_>) -> Result<()> {
     assert_untouched(home, &pod).await
 }
 
-async fn pod_log(home: &Home<'_>, pod: &Pod) -> Result<String> {
+async fn pod_log(home: &ScenarioNamespace<'_>, pod: &Pod) -> Result<String> {
     Ok(home.space.api::<Pod>().logs(&pod.name_any(), &LogParams::default()).await?)
 }
 
 /// Waits until the Deployment's pods run with this and are available, and all others are terminating (which takes an old kubelet a minute at times):
 /// Nudge waits for none that was not well before.
-async fn wait_for_pods(home: &Home<'_>, mode: &str) -> Result<()> {
+async fn wait_for_pods(home: &ScenarioNamespace<'_>, mode: &str) -> Result<()> {
     let (pods, deployments) = (home.space.api::<Pod>(), home.space.api::<Deployment>());
     let text = format!("mode={mode}");
     eventually(LONG_WAIT_TIMEOUT, &format!("all pods say {text}"), async || {

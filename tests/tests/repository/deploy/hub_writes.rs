@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::{Api, Patch, PatchParams};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{HUB_ACCOUNT, NAMESPACE, bind};
 use nudge_tests::eventually;
 use nudge_tests::policies::Recorder;
@@ -16,7 +16,7 @@ use crate::deploy::installing::installed;
 const POLICY: &str = "nudge-pods-status";
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
-async fn pod(space: &Space) -> Result<Pod> {
+async fn pod(space: &TestNamespace) -> Result<Pod> {
     space.service_account("app").await?;
     let pod = json!({
         "metadata": {
@@ -130,6 +130,6 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
-async fn hub_left_no_owner(space: &Space) -> Result<bool> {
+async fn hub_left_no_owner(space: &TestNamespace) -> Result<bool> {
     Ok(space.api::<Pod>().get("web").await?.metadata.owner_references.is_none())
 }

@@ -11,7 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Resource as _, ResourceExt as _};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::{NAMESPACE, at_once, bind, create_part, deploy, hub_ca, injected_pod};
-use nudge_tests::cluster::{Options, Space};
+use nudge_tests::cluster::{Options, TestNamespace};
 use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, eventually, ports};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -172,7 +172,7 @@ async fn run(cluster: &Cluster, arguments: &[&str]) -> Result<Finished> {
 }
 
 /// Returns every ConfigMap and pod of the namespace.
-async fn what_users_have(space: &Space) -> Result<Vec<String>> {
+async fn what_users_have(space: &TestNamespace) -> Result<Vec<String>> {
     let mut collected = Vec::new();
     for mut map in space.api::<ConfigMap>().list(&ListParams::default()).await? {
         map.meta_mut().managed_fields = None;

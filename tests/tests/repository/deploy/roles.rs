@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, PostParams};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, bind};
 use nudge_tests::eventually;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::deploy::installing::installed;
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Gives a new user one of Kubernetes' own roles in the namespace.
-async fn user(space: &Space, role: &str) -> Result<String> {
+async fn user(space: &TestNamespace, role: &str) -> Result<String> {
     let user = format!("{role}-of-{}", space.name);
     let binding = json!({
         "metadata": {"name": role},
@@ -28,7 +28,7 @@ async fn user(space: &Space, role: &str) -> Result<String> {
 }
 
 /// Returns whether a user may `verb` the resource `group/resource/subresource` in a namespace.
-async fn is_allowed(space: &Space, user: &str, verb: &str, what: &str, name: Option<&str>) -> Result<bool> {
+async fn is_allowed(space: &TestNamespace, user: &str, verb: &str, what: &str, name: Option<&str>) -> Result<bool> {
     let [group, resource, sub] = what.split('/').collect::<Vec<_>>()[..] else { anyhow::bail!("{what}") };
     let attributes = ResourceAttributes {
         group: Some(group.to_owned()),
@@ -181,7 +181,7 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
         ensure!(is_allowed(&space, user, verb, what, None).await?, "{user} {verb} {what}");
         ensure!(!is_allowed(&other, user, verb, what, None).await?, "{user} {verb} {what} where nobody has bound it");
     }
-    let secrets = Space { client: space.client.clone(), name: NAMESPACE.to_owned() };
+    let secrets = TestNamespace { client: space.client.clone(), name: NAMESPACE.to_owned() };
     for (name, user) in [("nudge-authority", &certs), ("nudge-serving", &certs), ("nudge-content-key", &certs)] {
         for verb in ["get", "update"] {
             ensure!(is_allowed(&secrets, user, verb, "/secrets/", Some(name)).await?, "{verb} {name}");

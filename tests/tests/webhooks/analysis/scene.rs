@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
 use nudge_api::{ConfigState, RolloutAnalysis, VersionedConfig, VersionedConfigStatus};
 use nudge_core::analysis::is_rehearsal;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{create_part, injected_pod_with};
 use nudge_tests::{Installation, Pod, Replica, ReplicaOptions, eventually, serving};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ pub(crate) async fn shared() -> Result<Option<&'static (Installation<'static>, R
 
 /// A config with its pods.
 pub(crate) struct Scene {
-    pub(crate) space: Space,
+    pub(crate) space: TestNamespace,
     pub(crate) load: Load,
     pods: Vec<Pod>,
     pub(crate) names: Vec<String>,

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nudge_api::{ConditionType, ConfigState, VersionApproval, VersionedConfig, VersionedConfigStatus, find_condition};
 use nudge_tests::cluster::space::group;
-use nudge_tests::cluster::{Cluster, Space};
+use nudge_tests::cluster::{Cluster, TestNamespace};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
@@ -19,11 +19,11 @@ pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 /// A config `shop` at version 1, in a namespace with these users: alice, bob, carol and dora may do all with configs, versions and approvals
 /// but override, and may approve; eve may do the same and not approve.
 pub(crate) struct Shop {
-    pub(crate) space: Space,
+    pub(crate) space: TestNamespace,
 }
 
 /// Allows one user to approve.
-pub(crate) async fn allow(space: &Space, user: &str, subject: Value) -> Result<()> {
+pub(crate) async fn allow(space: &TestNamespace, user: &str, subject: Value) -> Result<()> {
     let rules = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "resourceNames": ["shop"], "verbs": ["approve"]}]);
     space.grant(&format!("approve-{user}"), rules, subject).await
 }

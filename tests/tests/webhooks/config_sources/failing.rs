@@ -5,7 +5,7 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::Installation;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::at_once;
 use serde_json::json;
 
@@ -14,12 +14,12 @@ use crate::config_sources::scene::{
     changes, condition, config_until, create_quick_source, enabled, is, live, until, wait_until_current,
 };
 
-async fn asked_for(space: &Space) -> Result<String> {
+async fn asked_for(space: &TestNamespace) -> Result<String> {
     space.api::<VersionedConfig>().get("shop").await?.spec.version.context("nothing is asked for")
 }
 
 /// Waits until the pod is moved to another version than this one, and returns that.
-async fn moving_from(space: &Space, before: &str) -> Result<String> {
+async fn moving_from(space: &TestNamespace, before: &str) -> Result<String> {
     let moved = config_until(space, "shop", "it is moved", |config, status| {
         status.rollout.stage.is_some()
             && status.target_version.as_deref() != Some(before)

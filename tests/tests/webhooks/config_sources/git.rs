@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nudge_api::{ConfigSource, VersionedConfig};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::analysis::own_address;
 use nudge_tests::cluster::sources::may;
 use nudge_tests::cluster::space::user;
@@ -34,13 +34,13 @@ pub(crate) async fn server(more: &str) -> Result<Option<GitServer>> {
 }
 
 /// Creates a Secret with credentials that sources may read.
-pub(crate) async fn credentials(space: &Space, name: &str, hosts: &str, data: &Value) -> Result<()> {
+pub(crate) async fn credentials(space: &TestNamespace, name: &str, hosts: &str, data: &Value) -> Result<()> {
     let metadata = json!({"name": name, "annotations": {"nudge.dev/allowed-hosts": hosts}});
     space.create_object::<Secret>(json!({"metadata": metadata, "stringData": data})).await?;
     may(space, &["get"], "secrets", name).await
 }
 
-async fn data(space: &Space, version: &str) -> Result<Value> {
+async fn data(space: &TestNamespace, version: &str) -> Result<Value> {
     let map = space.api::<ConfigMap>().get(&format!("shop-{version}")).await?;
     Ok(json!(map.data))
 }

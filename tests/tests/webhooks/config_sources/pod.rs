@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use nudge_protocol::hub::REPORT_PATH;
 use nudge_tests::Raw;
 use nudge_tests::agent::tls;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{agent_token, hub_ca, injected_pod};
 use rustls::ClientConfig;
 use serde_json::json;
@@ -25,7 +25,7 @@ pub(crate) struct Speaker {
 
 impl Speaker {
     /// Returns a pod of the config `shop`.
-    pub(crate) async fn new(space: &Space, hub: SocketAddr) -> Result<Self> {
+    pub(crate) async fn new(space: &TestNamespace, hub: SocketAddr) -> Result<Self> {
         let pod: Pod = injected_pod(space, "web", "shop").await?;
         ensure!(pod.name_any() == "web");
         let folder = tempfile::tempdir()?;

@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_tests::cluster::installation::SOURCES_ACCOUNT;
 use nudge_tests::cluster::sources::may_read;
-use nudge_tests::cluster::{Identity, Space};
+use nudge_tests::cluster::{Identity, TestNamespace};
 use serde_json::{Value, json};
 
 use crate::config_sources::scene::{
@@ -121,7 +121,7 @@ async fn a_secret_may_change_its_type_but_not_to_one_of_kubernetes() -> Result<(
 }
 
 /// Returns the API of sources as this user.
-pub(crate) async fn sources_of(space: &Space, user: &str, rules: Value) -> Result<Api<ConfigSource>> {
+pub(crate) async fn sources_of(space: &TestNamespace, user: &str, rules: Value) -> Result<Api<ConfigSource>> {
     let Some(installation) = shared().await? else { anyhow::bail!("no cluster") };
     space.service_account(user).await?;
     space.allow(user, rules).await?;

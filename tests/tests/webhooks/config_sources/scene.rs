@@ -10,7 +10,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
 use nudge_api::{ConfigSource, ConfigSourceStatus, Origin, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::bind;
 use nudge_tests::cluster::sources::{may, may_read};
 use nudge_tests::{Installation, Replica, ReplicaOptions};
@@ -60,13 +60,13 @@ pub(crate) async fn nowhere_logged(credentials: &[&str]) -> Result<()> {
 }
 
 /// Returns a namespace whose admin lets sources work there. `secrets`: with Secrets too.
-pub(crate) async fn enabled(purpose: &str, secrets: bool) -> Result<Option<Space>> {
+pub(crate) async fn enabled(purpose: &str, secrets: bool) -> Result<Option<TestNamespace>> {
     let Some(installation) = shared().await? else { return Ok(None) };
     enabled_of(installation, purpose, secrets).await.map(Some)
 }
 
 /// Returns the same of another installation.
-pub(crate) async fn enabled_of(installation: &Installation<'_>, purpose: &str, secrets: bool) -> Result<Space> {
+pub(crate) async fn enabled_of(installation: &Installation<'_>, purpose: &str, secrets: bool) -> Result<TestNamespace> {
     let space = installation.enabled(purpose).await?;
     bind(&space, "nudge-sources").await?;
     if secrets {
@@ -77,35 +77,35 @@ pub(crate) async fn enabled_of(installation: &Installation<'_>, purpose: &str, s
 }
 
 /// Returns a living ConfigMap that sources may read.
-pub(crate) async fn live(space: &Space, name: &str, value: &str) -> Result<ConfigMap> {
+pub(crate) async fn live(space: &TestNamespace, name: &str, value: &str) -> Result<ConfigMap> {
     may_read(space, "configmaps", name).await?;
     space.create_object(json!({"metadata": {"name": name}, "data": {"key": value}})).await
 }
 
 /// Returns the same as a Secret of a type.
-pub(crate) async fn live_secret(space: &Space, name: &str, kind: &str, data: Value) -> Result<Secret> {
+pub(crate) async fn live_secret(space: &TestNamespace, name: &str, kind: &str, data: Value) -> Result<Secret> {
     may_read(space, "secrets", name).await?;
     space.create_object(json!({"metadata": {"name": name}, "type": kind, "stringData": data})).await
 }
 
 /// Lets the role sources decide about the published Secret of this name, as its message says.
-pub(crate) async fn may_publish(space: &Space, name: &str) -> Result<()> {
+pub(crate) async fn may_publish(space: &TestNamespace, name: &str) -> Result<()> {
     may(space, &["update"], "secrets", name).await
 }
 
-pub(crate) async fn changes(space: &Space, name: &str, value: &str) -> Result<()> {
+pub(crate) async fn changes(space: &TestNamespace, name: &str, value: &str) -> Result<()> {
     let patch = json!({"data": {"key": value}});
     space.api::<ConfigMap>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
 }
 
 /// Returns a source that does not wait for long.
-pub(crate) async fn create_quick_source(space: &Space, name: &str, from: &Value) -> Result<ConfigSource> {
+pub(crate) async fn create_quick_source(space: &TestNamespace, name: &str, from: &Value) -> Result<ConfigSource> {
     source(space, name, from, &json!({"debounceSeconds": 0, "minPeriodSeconds": 0})).await
 }
 
 /// Returns a source with more in its spec.
-pub(crate) async fn source(space: &Space, name: &str, from: &Value, more: &Value) -> Result<ConfigSource> {
+pub(crate) async fn source(space: &TestNamespace, name: &str, from: &Value, more: &Value) -> Result<ConfigSource> {
     let mut spec = json!({"from": from});
     spec.as_object_mut().context("no spec")?.extend(more.as_object().context("no fields")?.clone());
     let object =
@@ -113,14 +113,14 @@ pub(crate) async fn source(space: &Space, name: &str, from: &Value, more: &Value
     space.create_object(object).await
 }
 
-pub(crate) async fn patched(space: &Space, name: &str, patch: &Value) -> Result<()> {
+pub(crate) async fn patched(space: &TestNamespace, name: &str, patch: &Value) -> Result<()> {
     space.api::<ConfigSource>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }
 
 /// Waits until the status of a source is as expected.
 pub(crate) async fn until(
-    space: &Space,
+    space: &TestNamespace,
     name: &str,
     what: &str,
     expected: impl Fn(&ConfigSourceStatus) -> bool,
@@ -141,7 +141,7 @@ pub(crate) fn is(reason: &'static str) -> impl Fn(&ConfigSourceStatus) -> bool {
 
 /// Waits until the config of this name has what the ConfigMap said last, and returns it.
 pub(crate) async fn config_until(
-    space: &Space,
+    space: &TestNamespace,
     name: &str,
     what: &str,
     expected: impl Fn(&VersionedConfig, &VersionedConfigStatus) -> bool,
@@ -151,7 +151,7 @@ pub(crate) async fn config_until(
 }
 
 /// Waits until the version of the source's newest content is current, and returns its name.
-pub(crate) async fn wait_until_current(space: &Space, source: &str, before: Option<&str>) -> Result<String> {
+pub(crate) async fn wait_until_current(space: &TestNamespace, source: &str, before: Option<&str>) -> Result<String> {
     let done = |status: &ConfigSourceStatus| is("Activated")(status) && status.version.as_deref() != before;
     let status = until(space, source, "the version is asked for", done).await?;
     let version = status.version.context("no version")?;
@@ -163,7 +163,7 @@ pub(crate) async fn wait_until_current(space: &Space, source: &str, before: Opti
 }
 
 /// Returns where the content of a version is from, as its object says.
-pub(crate) async fn origin<K>(space: &Space, config: &str, version: &str) -> Result<Origin>
+pub(crate) async fn origin<K>(space: &TestNamespace, config: &str, version: &str) -> Result<Origin>
 where
     K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     K::DynamicType: Default,
@@ -175,7 +175,7 @@ where
 }
 
 /// Returns names of the ConfigMaps that are versions of a config.
-pub(crate) async fn versions(space: &Space, config: &str) -> Result<Vec<ConfigMap>> {
+pub(crate) async fn versions(space: &TestNamespace, config: &str) -> Result<Vec<ConfigMap>> {
     let list_params = ListParams::default().labels(&format!("nudge.dev/config={config}"));
     let mut maps = space.api::<ConfigMap>().list(&list_params).await?.items;
     maps.sort_by_key(ResourceExt::name_any);

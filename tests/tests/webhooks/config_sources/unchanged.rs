@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use nudge_api::{ConfigSource, ConfigState, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::installation::{at_once, injected_pod_with};
-use nudge_tests::cluster::{Options, Space};
+use nudge_tests::cluster::{Options, TestNamespace};
 use nudge_tests::servers::git_repository::Repository;
 use nudge_tests::servers::registry::PASSWORD;
 use nudge_tests::{Cluster, Installation, Replica, ReplicaOptions, eventually, serving};
@@ -39,7 +39,7 @@ async fn asked(sources: &Replica, outcome: &str, times: f64, since: [f64; 3]) ->
 }
 
 /// Returns all that a change of a config writes, and when it was written last.
-async fn last_write(space: &Space, cluster: &Cluster) -> Result<String> {
+async fn last_write(space: &TestNamespace, cluster: &Cluster) -> Result<String> {
     let each = r#"jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}{"\n"}{end}"#;
     let kinds = "versionedconfigs,configsources,configmaps,secrets";
     let listed = cluster.kubectl(&["get", kinds, "-n", &space.name, "-o", each]).await?.context("no kubectl")?;

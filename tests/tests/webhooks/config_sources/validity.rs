@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::at_once;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::config_sources::scene::{
 };
 
 /// Creates a config whose content must follow these rules.
-async fn create_config_with_rules(space: &Space, validation: Value) -> Result<()> {
+async fn create_config_with_rules(space: &TestNamespace, validation: Value) -> Result<()> {
     let spec = json!({"rollout": at_once(), "validation": validation});
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": spec});
     space.create_object::<VersionedConfig>(config).await?;

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_tests::Installation;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::sources::may;
 use nudge_tests::cluster::space::user;
 use nudge_tests::cluster::tokens::claims;
@@ -25,7 +25,7 @@ use crate::config_sources::scene::{
 const VALUE: &str = "hunter2-of-vault";
 
 /// Returns a server that knows the cluster by the auth method `kubernetes`.
-pub(crate) async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Option<(OpenBao, String)>> {
+pub(crate) async fn openbao(installation: &Installation<'_>, space: &TestNamespace) -> Result<Option<(OpenBao, String)>> {
     let Some(bao) = OpenBao::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).await? else { return Ok(None) };
     let cluster = installation.cluster;
     let reviewer = bao.configure_kubernetes_auth(space, &cluster.url(), &cluster.authority().certificate()).await?;
@@ -39,11 +39,11 @@ pub(crate) fn from(bao: &OpenBao, role: &str, account: &str, kv: &Value) -> Valu
 }
 
 /// Lets sources have tokens of an account, as the condition says.
-pub(crate) async fn may_have_tokens(space: &Space, account: &str) -> Result<()> {
+pub(crate) async fn may_have_tokens(space: &TestNamespace, account: &str) -> Result<()> {
     may(space, &["create"], "serviceaccounts/token", account).await
 }
 
-async fn value(space: &Space, config: &str, version: &str, key: &str) -> Result<String> {
+async fn value(space: &TestNamespace, config: &str, version: &str, key: &str) -> Result<String> {
     let labels = format!("nudge.dev/config={config},nudge.dev/version={version}");
     let secrets = space.api::<Secret>().list(&ListParams::default().labels(&labels)).await?;
     let data = secrets.items.into_iter().find_map(|secret| secret.data?.remove(key)).context("no such key")?;

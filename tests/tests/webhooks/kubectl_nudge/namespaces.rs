@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::space::user;
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::kubectl_nudge::scene::{
 };
 
 /// Returns the names of the RoleBindings of a namespace, and whether it is enabled.
-async fn bindings_and_state(space: &Space) -> Result<(Vec<String>, bool)> {
+async fn bindings_and_state(space: &TestNamespace) -> Result<(Vec<String>, bool)> {
     let names = ListParams::default();
     let bindings = space.api::<RoleBinding>().list(&names).await?.iter().map(ResourceExt::name_any).collect();
     let namespace = Api::<Namespace>::all(space.client.clone()).get(&space.name).await?;

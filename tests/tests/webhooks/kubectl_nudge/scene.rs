@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use kube::api::{Patch, PatchParams};
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{agent_token, hub_ca, injected_pod};
 use nudge_tests::{Finished, Installation, Pod, Replica, binary};
 use serde_json::{Value, json};
@@ -15,20 +15,20 @@ use serde_json::{Value, json};
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs the command with these arguments in the namespace, with a kubeconfig.
-pub(crate) async fn run_by(kubeconfig: &Path, space: &Space, arguments: &[&str]) -> Result<Finished> {
+pub(crate) async fn run_by(kubeconfig: &Path, space: &TestNamespace, arguments: &[&str]) -> Result<Finished> {
     let mut command = Command::new(binary::kubectl_nudge()?);
     command.args(arguments).arg("--namespace").arg(&space.name).arg("--kubeconfig").arg(kubeconfig);
     tokio::task::spawn_blocking(move || Finished::of(&mut command)).await?
 }
 
-pub(crate) async fn run(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<Finished> {
+pub(crate) async fn run(installation: &Installation<'_>, space: &TestNamespace, arguments: &[&str]) -> Result<Finished> {
     run_by(&installation.cluster.kubeconfig(), space, arguments).await
 }
 
 /// Runs the command, which must end with this exit code, and returns its output.
 pub(crate) async fn run_expecting(
     installation: &Installation<'_>,
-    space: &Space,
+    space: &TestNamespace,
     code: i32,
     arguments: &[&str],
 ) -> Result<Finished> {
@@ -39,19 +39,19 @@ pub(crate) async fn run_expecting(
 
 pub(crate) async fn run_successfully(
     installation: &Installation<'_>,
-    space: &Space,
+    space: &TestNamespace,
     arguments: &[&str],
 ) -> Result<String> {
     Ok(run_expecting(installation, space, 0, arguments).await?.stdout)
 }
 
-pub(crate) async fn run_failing(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<String> {
+pub(crate) async fn run_failing(installation: &Installation<'_>, space: &TestNamespace, arguments: &[&str]) -> Result<String> {
     Ok(run_expecting(installation, space, 1, arguments).await?.stderr)
 }
 
 /// Waits until the status meets the condition.
 pub(crate) async fn status(
-    space: &Space,
+    space: &TestNamespace,
     name: &str,
     what: &str,
     expected: impl Fn(&VersionedConfigStatus) -> bool,
@@ -60,12 +60,12 @@ pub(crate) async fn status(
     space.object_until(WAIT_TIMEOUT, name, what, is_expected).await.map(drop)
 }
 
-pub(crate) async fn becomes_current(space: &Space, name: &str, version: &str) -> Result<()> {
+pub(crate) async fn becomes_current(space: &TestNamespace, name: &str, version: &str) -> Result<()> {
     status(space, name, "it is current", |status| status.current_version.as_deref() == Some(version)).await
 }
 
 /// Returns a pod of config `game` whose agent runs version 1.
-pub(crate) async fn pod(installation: &Installation<'_>, replica: &Replica, space: &Space) -> Result<Pod> {
+pub(crate) async fn pod(installation: &Installation<'_>, replica: &Replica, space: &TestNamespace) -> Result<Pod> {
     run_successfully(installation, space, &["create", "game", "1", "--from-literal=lives=3"]).await?;
     becomes_current(space, "game", "1").await?;
     let object = injected_pod(space, "web", "game").await?;
@@ -79,12 +79,12 @@ pub(crate) async fn pod(installation: &Installation<'_>, replica: &Replica, spac
     Ok(pod)
 }
 
-pub(crate) async fn set_rollout(space: &Space, rollout: Value) -> Result<()> {
+pub(crate) async fn set_rollout(space: &TestNamespace, rollout: Value) -> Result<()> {
     let patch = json!({"spec": {"rollout": rollout}});
     space.api::<VersionedConfig>().patch("game", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
 }
 
-pub(crate) async fn set_ready(space: &Space, ready: bool) -> Result<()> {
+pub(crate) async fn set_ready(space: &TestNamespace, ready: bool) -> Result<()> {
     space.set_ready("web", ready).await
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::{Installation, Terminal, binary};
 use serde_json::{Value, json};
 
@@ -106,7 +106,7 @@ async fn what_the_cluster_says_cannot_command_the_terminal() -> Result<()> {
 /// Returns the command on a terminal of this width.
 fn on_terminal(
     installation: &Installation<'_>,
-    space: &Space,
+    space: &TestNamespace,
     columns: u16,
     arguments: &[&str],
     variables: &[(&str, &str)],

@@ -9,7 +9,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, Secret};
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{at_once, bind, hub_ca};
 use nudge_tests::{Raw, Replica, agent::tls, eventually};
 use rustls::ClientConfig;
@@ -34,7 +34,7 @@ struct Attack<'a> {
 }
 
 impl<'a> Attack<'a> {
-    async fn on(injecting: &'a InjectingCluster, space: &'a Space) -> Result<Self> {
+    async fn on(injecting: &'a InjectingCluster, space: &'a TestNamespace) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let authority = folder.path().join("ca.crt");
         std::fs::write(&authority, hub_ca(space).await?)?;
@@ -124,7 +124,7 @@ fn collect(value: &Value, texts: &mut BTreeSet<String>) {
 }
 
 /// A config of a Secret that only `owner` may have, one of ConfigMaps for everybody, and a ConfigMap that is no config.
-async fn tenant(space: &Space) -> Result<()> {
+async fn tenant(space: &TestNamespace) -> Result<()> {
     bind(space, "nudge-secrets").await?;
     let meta = |config: &str, name: &str| json!({"name": name, "labels": {"nudge.dev/config": config, "nudge.dev/version": "1"}});
     let data = |value: &str| json!({"hidden_key": value});

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
 use kube::api::{ListParams, PostParams};
 use nudge_protocol::pod::AGENT_CONTAINER;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::{Cluster, Installation, Replica, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -36,7 +36,7 @@ impl InjectingCluster {
     }
 
     /// Returns an enabled namespace with a ConfigMap `shop`.
-    pub(crate) async fn space(&self, purpose: &str) -> Result<Space> {
+    pub(crate) async fn space(&self, purpose: &str) -> Result<TestNamespace> {
         let space = self.installation.enabled(purpose).await?;
         config_map(&space).await?;
         Ok(space)
@@ -44,13 +44,13 @@ impl InjectingCluster {
 }
 
 /// Creates the ConfigMap `shop`.
-pub(crate) async fn config_map(space: &Space) -> Result<()> {
+pub(crate) async fn config_map(space: &TestNamespace) -> Result<()> {
     let map = json!({"metadata": {"name": "shop", "labels": {"nudge.dev/baseline": "true"}}, "data": {"lives": "3"}});
     space.create_object::<ConfigMap>(map).await.map(drop)
 }
 
 /// Waits until pods that opt in are injected: the API server and Nudge both learn of a namespace and of each other in their own time.
-pub(crate) async fn wait_until_injected(space: &Space) -> Result<()> {
+pub(crate) async fn wait_until_injected(space: &TestNamespace) -> Result<()> {
     config_map(space).await?;
     let injected = async || dry(space, &opted_in("probe")).await.ok().filter(has_agent).map(drop);
     eventually(WAIT_TIMEOUT, "pods are injected", injected).await
@@ -80,11 +80,11 @@ pub(crate) fn with_annotation(name: &str, annotation: &str, value: &str) -> Valu
     pod
 }
 
-pub(crate) async fn create(space: &Space, pod: &Value) -> Result<Pod, kube::Error> {
+pub(crate) async fn create(space: &TestNamespace, pod: &Value) -> Result<Pod, kube::Error> {
     space.create_with(&PostParams::default(), &serde_json::from_value(pod.clone()).expect("a pod")).await
 }
 
-pub(crate) async fn dry(space: &Space, pod: &Value) -> Result<Pod, kube::Error> {
+pub(crate) async fn dry(space: &TestNamespace, pod: &Value) -> Result<Pod, kube::Error> {
     let parameters = PostParams { dry_run: true, ..PostParams::default() };
     space.create_with(&parameters, &serde_json::from_value(pod.clone()).expect("a pod")).await
 }
@@ -108,7 +108,7 @@ pub(crate) fn refusal<T: Debug>(result: Result<T, kube::Error>) -> String {
 }
 
 /// Returns the names and texts of the Events with this reason.
-pub(crate) async fn events(space: &Space, reason: &str) -> Result<Vec<(String, String)>> {
+pub(crate) async fn events(space: &TestNamespace, reason: &str) -> Result<Vec<(String, String)>> {
     let events = space.api::<Event>().list(&ListParams::default()).await?;
     let matching = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
     Ok(matching

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use nudge_tests::cluster::installation::bind;
-use nudge_tests::cluster::{Options, Space};
+use nudge_tests::cluster::{Options, TestNamespace};
 use nudge_tests::{Cluster, Installation, Replica, ReplicaOptions, eventually};
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ async fn looked_twice(replica: &Replica) -> Result<()> {
     eventually(WAIT_TIMEOUT, "it is looked again", async || (looks().await? >= before + 2.0).then_some(())).await
 }
 
-async fn names(space: &Space) -> Result<Vec<String>> {
+async fn names(space: &TestNamespace) -> Result<Vec<String>> {
     Ok(space.api::<Pod>().list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect())
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use kube::api::{ListParams, Patch, PatchParams};
 use nudge_api::{ApprovalDecision, VersionApproval, VersionedConfig};
 use nudge_tests::Installation;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::space::user;
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use crate::ui::views::assert_page_agrees;
 async fn open_awaiting_config(
     installation: &'static Installation<'static>,
     browser: &'static crate::ui::browser::Browser,
-) -> Result<(Space, Page, Tab)> {
+) -> Result<(TestNamespace, Page, Tab)> {
     let space = shop(installation).await?;
     let rules = json!([
         {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "list", "watch", "approve"]},
@@ -44,7 +44,7 @@ async fn open_awaiting_config(
 }
 
 /// Returns all that users have decided, as the API server says.
-async fn stored_decisions(space: &Space) -> Result<Vec<(String, ApprovalDecision, String)>> {
+async fn stored_decisions(space: &TestNamespace) -> Result<Vec<(String, ApprovalDecision, String)>> {
     let version_approvals = space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
     Ok(version_approvals
         .into_iter()

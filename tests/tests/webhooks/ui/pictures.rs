@@ -11,7 +11,7 @@ use nudge_core::governance::sealed_digest;
 use nudge_core::identity::Identity;
 use nudge_core::rollout::pod_number;
 use nudge_tests::Installation;
-use nudge_tests::cluster::Space;
+use nudge_tests::cluster::TestNamespace;
 use serde_json::{Value, json};
 
 use crate::ui::scene::{open_page, paint, pod, pod_status, repaint, report, show_config, stage};
@@ -66,7 +66,7 @@ fn condition(kind: &str, is: bool, reason: &str, message: &str, since: i64) -> V
 }
 
 /// Returns a version with a ConfigMap, as it stands in the status.
-async fn version(space: &Space, name: &str, state: &str, data: Value, age: i64) -> Result<Value> {
+async fn version(space: &TestNamespace, name: &str, state: &str, data: Value, age: i64) -> Result<Value> {
     let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": name});
     let object = json!({"metadata": {"name": format!("shop-{name}"), "labels": labels}, "data": data});
     let result = space.create_object::<ConfigMap>(object).await?;
@@ -102,7 +102,7 @@ fn release(
 }
 
 /// Returns a rollout of which a bit of everything can be seen.
-async fn scene(installation: &Installation<'_>) -> Result<Space> {
+async fn scene(installation: &Installation<'_>) -> Result<TestNamespace> {
     let space = installation.cluster.space("shop").await?;
     space.service_account("app").await?;
     let old = json!({"shop.properties": "currency=EUR\nlimit=100\nretries=3\n", "features.json": "{\n  \"search\": true\n}\n", "banner": "Hello\n"});
@@ -171,7 +171,7 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
 }
 
 /// Configs that the overview shows beside it.
-async fn others(space: &Space) -> Result<()> {
+async fn others(space: &TestNamespace) -> Result<()> {
     let counts = |on_target: u32, total: u32| json!({"total": total, "onTarget": on_target, "ready": on_target, "summary": format!("{on_target}/{total}")});
     let ready = |age| json!([condition("Ready", true, "Current", "the version is current", age)]);
     paint(
@@ -242,7 +242,7 @@ fn version_status(name: &str, state: &str) -> Value {
 }
 
 /// Creates a config that is outside of its windows, and one that is judged by metrics.
-async fn create_gated_configs(space: &Space) -> Result<()> {
+async fn create_gated_configs(space: &TestNamespace) -> Result<()> {
     let counts = |on_target: u32, total: u32| json!({"total": total, "onTarget": on_target, "ready": on_target, "summary": format!("{on_target}/{total}")});
     let opens = ago(-50_000);
     let message = format!(
@@ -304,7 +304,7 @@ async fn create_gated_configs(space: &Space) -> Result<()> {
 }
 
 /// Assigns the target to the pods of the first two steps, as the plan of the page has them, and makes most of them run it.
-async fn move_pods(space: &Space, tab: &Tab) -> Result<()> {
+async fn move_pods(space: &TestNamespace, tab: &Tab) -> Result<()> {
     tab.run("document.querySelector('details').open = true").await?;
     tab.wait_for_text("details tbody", "web-00").await?;
     let planned: Vec<(String, String)> =
@@ -336,7 +336,7 @@ async fn move_pods(space: &Space, tab: &Tab) -> Result<()> {
 }
 
 /// A user approves what another denies.
-async fn create_decisions(space: &Space) -> Result<()> {
+async fn create_decisions(space: &TestNamespace) -> Result<()> {
     let status = space.api::<VersionedConfig>().get("news").await?.status.context("it was painted")?;
     let digest = sealed_digest(status.version("13").context("it was painted")?);
     for (name, decision, reason) in [

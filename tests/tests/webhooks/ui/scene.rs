@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::installation::bind;
-use nudge_tests::cluster::{Identity, Space};
+use nudge_tests::cluster::{Identity, TestNamespace};
 use nudge_tests::{Finished, Installation, Replica, binary};
 use serde_json::{Value, json};
 
@@ -38,12 +38,12 @@ pub(crate) async fn open_page(installation: &Installation<'_>, browser: &'static
 }
 
 /// Shows a config, or what stands behind its name.
-pub(crate) async fn show_config(tab: &Tab, space: &Space, rest: &str) -> Result<()> {
+pub(crate) async fn show_config(tab: &Tab, space: &TestNamespace, rest: &str) -> Result<()> {
     tab.run(&format!("location.hash = {}", json!(format!("#/{}/{rest}", space.name)))).await
 }
 
 /// Runs `kubectl nudge` in the namespace, which must work, and returns what it prints.
-pub(crate) async fn nudge(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<String> {
+pub(crate) async fn nudge(installation: &Installation<'_>, space: &TestNamespace, arguments: &[&str]) -> Result<String> {
     let mut command = std::process::Command::new(binary::kubectl_nudge()?);
     command.args(arguments).args(["-n", &space.name, "--kubeconfig"]).arg(installation.cluster.kubeconfig());
     let finished = tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??;
@@ -53,7 +53,7 @@ pub(crate) async fn nudge(installation: &Installation<'_>, space: &Space, argume
 
 /// Returns a namespace with the config `shop`, whose versions 1.0.0 and 1.0.1 are complete and whose first one is
 /// current.
-pub(crate) async fn shop(installation: &Installation<'_>) -> Result<Space> {
+pub(crate) async fn shop(installation: &Installation<'_>) -> Result<TestNamespace> {
     let space = installation.enabled("ui").await?;
     bind(&space, "nudge-secrets").await?;
     nudge(installation, &space, &["create", "shop", "1.0.0", "--from-literal=number=1", "--from-literal=text=a b"])
@@ -72,7 +72,7 @@ pub(crate) async fn shop(installation: &Installation<'_>) -> Result<Space> {
 
 /// Waits until the status of `shop` is as expected.
 pub(crate) async fn until(
-    space: &Space,
+    space: &TestNamespace,
     what: &str,
     expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfig> {
@@ -89,20 +89,20 @@ pub(crate) async fn create_pictured(
     name: &str,
     spec: Value,
     status: Value,
-) -> Result<Space> {
+) -> Result<TestNamespace> {
     let space = installation.cluster.space("painted").await?;
     paint(&space, name, spec, status).await?;
     Ok(space)
 }
 
 /// Creates a config with its status, in a namespace where nobody works.
-pub(crate) async fn paint(space: &Space, name: &str, spec: Value, status: Value) -> Result<()> {
+pub(crate) async fn paint(space: &TestNamespace, name: &str, spec: Value, status: Value) -> Result<()> {
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": spec})).await?;
     repaint(space, name, status).await
 }
 
 /// Writes the status.
-pub(crate) async fn repaint(space: &Space, name: &str, status: Value) -> Result<()> {
+pub(crate) async fn repaint(space: &TestNamespace, name: &str, status: Value) -> Result<()> {
     let patch = Patch::Merge(json!({"status": status}));
     space.api::<VersionedConfig>().patch_status(name, &PatchParams::default(), &patch).await?;
     Ok(())
@@ -128,7 +128,7 @@ pub(crate) fn pod_status(ready: bool, state: &str, reason: &str, message: &str) 
 }
 
 /// Writes its status.
-pub(crate) async fn report(space: &Space, name: &str, status: Value) -> Result<()> {
+pub(crate) async fn report(space: &TestNamespace, name: &str, status: Value) -> Result<()> {
     let patch = Patch::Strategic(json!({"status": status}));
     space.api::<Pod>().patch_status(name, &PatchParams::default(), &patch).await?;
     Ok(())
