@@ -250,7 +250,7 @@ pub fn group(name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name})
 }
 
-/// Returns the id that [`Space::run`] gives a container: 64 hexadecimal digits that differ between pods and containers.
+/// Returns the id that [`TestNamespace::run`] gives a container: 64 hexadecimal digits that differ between pods and containers.
 pub fn container_id(pod: &Pod, container: &str) -> String {
     let seed = format!("{}/{container}", pod.metadata.uid.as_deref().unwrap_or_default());
     let digest = ring::digest::digest(&ring::digest::SHA256, seed.as_bytes());

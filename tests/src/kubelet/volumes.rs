@@ -25,7 +25,11 @@ struct File {
 type Files = BTreeMap<String, File>;
 
 /// Returns an object's values by key; `None` where it is not there.
-pub(super) async fn values(space: &TestNamespace, resource: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
+pub(super) async fn values(
+    space: &TestNamespace,
+    resource: &str,
+    name: &str,
+) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
     let object = if resource == "secrets" {
         let object = space.api::<Secret>().get_opt(name).await?;
         object.map(serde_json::to_value).transpose()?

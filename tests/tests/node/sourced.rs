@@ -5,7 +5,7 @@ use nudge_api::{ConfigSource, ConfigSourceStatus};
 use serde_json::{Value, json};
 
 use crate::component::Component;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 

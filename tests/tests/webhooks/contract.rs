@@ -74,7 +74,12 @@ async fn wait_until_at_rest(space: &TestNamespace, config: &str, current: &str) 
 
 /// Returns an enabled namespace with the configs `shop` 1.0.0 and `keys` 1, each with another version, and a service
 /// that is called like us: it gives every pod a variable `NUDGE_PORT`.
-async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool, bound: bool) -> Result<TestNamespace> {
+async fn space(
+    installation: &Installation<'_>,
+    purpose: &str,
+    secret_keys: bool,
+    bound: bool,
+) -> Result<TestNamespace> {
     let space = installation.enabled(purpose).await?;
     if bound {
         bind(&space, "nudge-secrets").await?;

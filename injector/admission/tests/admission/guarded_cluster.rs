@@ -265,7 +265,7 @@ pub(crate) fn message<T: Debug>(webhook: &str, result: Result<T, kube::Error>) -
     status.message.strip_prefix(&prefix).unwrap_or_else(|| panic!("{status:?}")).to_owned()
 }
 
-/// [`message`] for objects made by [`Space::create_object`].
+/// [`message`] for objects made by [`TestNamespace::create_object`].
 #[track_caller]
 pub(crate) fn message_of<T: Debug>(webhook: &str, result: Result<T>) -> String {
     message(webhook, result.map_err(|error| error.downcast().expect("an error of the API")))

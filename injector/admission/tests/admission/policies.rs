@@ -306,7 +306,8 @@ async fn versions_marked(cluster: &Cluster, space: &TestNamespace) -> Result<()>
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
             {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["hers", "late"], "verbs": ["patch", "update"]}]);
         allow_devs(space, "parts", rules).await?;
-        let jane = TestNamespace { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
+        let jane =
+            TestNamespace { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
         eventually(SOON, "the role holds", async || made(&jane, immutable("hers")).await.ok()).await?;
         let mark = json!({"nudge.dev/may-activate": "x"});
         let refusal = |name: &str| {
@@ -327,7 +328,8 @@ async fn versions_marked(cluster: &Cluster, space: &TestNamespace) -> Result<()>
         space.api::<ConfigMap>().delete("other", &DeleteParams::default()).await?;
     }
     // Nobody is asked for the mark before the object has a label, so it counts as new with each label.
-    let jane = TestNamespace { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: elsewhere.name.clone() };
+    let jane =
+        TestNamespace { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: elsewhere.name.clone() };
     let mut late = immutable("late");
     late["metadata"]["labels"] = json!({});
     late["metadata"]["annotations"] = json!({"nudge.dev/may-activate": "x"});
@@ -515,7 +517,8 @@ async fn approvals(cluster: &Cluster) -> Result<()> {
         "apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "resourceNames": ["shop"], "verbs": ["approve"]
     });
     allow_devs(space, "approvals", json!([all, approve])).await?;
-    let jane = TestNamespace { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
+    let jane =
+        TestNamespace { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
     let decided = async |name: &str, config: &str, approver: &str| {
         let spec = json!({
             "configName": config, "version": "2", "digest": format!("sha256:{}", "0".repeat(48)), "decision": "Deny",
@@ -575,7 +578,10 @@ async fn approvals(cluster: &Cluster) -> Result<()> {
 }
 
 /// A Secret that is published, or was, needs the right to update it too, which jane does not have.
-async fn publishing(space: &TestNamespace, change: impl AsyncFn(&Value) -> Result<VersionedConfig, kube::Error>) -> Result<()> {
+async fn publishing(
+    space: &TestNamespace,
+    change: impl AsyncFn(&Value) -> Result<VersionedConfig, kube::Error>,
+) -> Result<()> {
     let admin = space.api::<VersionedConfig>();
     let of = |objects: Value| json!({"spec": {"objects": objects}});
     let refused = async |asked: &Value| {

@@ -86,7 +86,8 @@ pub(super) async fn make(
         space.service_account(SERVICE_ACCOUNT).await?;
         anyhow::Ok(space)
     };
-    let spaces: Vec<TestNamespace> = stream::iter(0..shape.namespaces).map(enable).buffered(CLIENTS).try_collect().await?;
+    let spaces: Vec<TestNamespace> =
+        stream::iter(0..shape.namespaces).map(enable).buffered(CLIENTS).try_collect().await?;
     let mut fleet = Fleet { spaces, pods: Vec::new() };
 
     let configs = stream::iter(0..shape.configs).map(|number| make_config(fleet.space(number), number, shape, rollout));

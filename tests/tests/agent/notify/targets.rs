@@ -16,7 +16,7 @@ async fn the_child_gets_the_signal_and_the_status_says_so() -> Result<()> {
     assert_eq!(before.containers[0].notified, NotificationStatus::default());
 
     agent.dir.switch("shop", "1.0.1")?;
-    agent.says(1, "SIGUSR1 shop=1.0.1").await?;
+    agent.wait_for_lines(1, "SIGUSR1 shop=1.0.1").await?;
     let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     assert_eq!(container.notified.processes, [app]);
     assert_eq!(container.notified.etag, Some(agent.client.status().await?.etag));
@@ -31,9 +31,9 @@ async fn each_of_the_three_signals_works() -> Result<()> {
             AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", signal], &[APP, "--catch", signal])
                 .await
                 .context(signal)?;
-        agent.says(1, "ready").await?;
+        agent.wait_for_lines(1, "ready").await?;
         agent.dir.switch("shop", "1.0.1")?;
-        agent.says(1, signal).await?;
+        agent.wait_for_lines(1, signal).await?;
     }
     Ok(())
 }
@@ -42,7 +42,7 @@ async fn each_of_the_three_signals_works() -> Result<()> {
 async fn only_the_application_is_notified(agent: &mut AgentUnderTest) -> Result<i32> {
     let app = agent.ready().await?;
     agent.dir.switch("shop", "1.0.1")?;
-    agent.says(1, "SIGUSR1").await?;
+    agent.wait_for_lines(1, "SIGUSR1").await?;
     let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     ensure!(container.notified.processes == [app], "{:?}", container.notified.processes);
     Ok(app)
@@ -77,7 +77,7 @@ async fn the_helpers_of_an_application_that_catches_the_signal_get_none() -> Res
     let container = agent.notified_when("the signal is delivered", was_delivered).await?;
     assert_eq!(container.notified.processes.len(), 1);
     assert_ne!(container.notified.processes, [app]);
-    agent.says(1, "parent SIGUSR1").await?;
+    agent.wait_for_lines(1, "parent SIGUSR1").await?;
     Ok(())
 }
 
@@ -85,14 +85,14 @@ async fn the_helpers_of_an_application_that_catches_the_signal_get_none() -> Res
 async fn a_hang_up_that_is_the_notification_is_not_forwarded() -> Result<()> {
     let child = [APP, "--catch", "SIGHUP", "--catch", "SIGINT"];
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGHUP"], &child).await?;
-    agent.says(1, "ready").await?;
+    agent.wait_for_lines(1, "ready").await?;
     agent.agent.process().signal(Signal::SIGHUP)?;
     agent.logs("not passed on").await?;
     // What comes after it shows that it has not come.
     agent.agent.process().signal(Signal::SIGINT)?;
-    let output = agent.says(1, "SIGINT").await?;
+    let output = agent.wait_for_lines(1, "SIGINT").await?;
     assert!(!output.contains("SIGHUP"), "{output}");
     agent.dir.switch("shop", "1.0.1")?;
-    agent.says(1, "SIGHUP").await?;
+    agent.wait_for_lines(1, "SIGHUP").await?;
     Ok(())
 }

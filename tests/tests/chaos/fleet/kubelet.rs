@@ -55,7 +55,12 @@ impl PodHealth {
 }
 
 /// Writes the status of a pod whenever its health has changed, until the task is ended.
-pub(crate) async fn write_pod_status(space: TestNamespace, pod: String, health: Arc<PodHealth>, node: watch::Receiver<bool>) {
+pub(crate) async fn write_pod_status(
+    space: TestNamespace,
+    pod: String,
+    health: Arc<PodHealth>,
+    node: watch::Receiver<bool>,
+) {
     let mut written = State::default();
     let mut ticks = tokio::time::interval(WRITE_INTERVAL);
     loop {

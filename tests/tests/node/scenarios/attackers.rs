@@ -26,7 +26,7 @@ use crate::log::Log;
 use crate::objects::{config, deployment, list, opted_in, pod, python, shell, template};
 use crate::place::Place;
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched, containers};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -143,7 +143,12 @@ fn subscriber(home: &ScenarioNamespace<'_>, name: &str) -> Value {
 }
 
 /// Starts all attackers, and waits until each has all its connections or its first answer.
-async fn attack(stranger: &ScenarioNamespace<'_>, home: &ScenarioNamespace<'_>, replicas: &[Pod], victim: &Pod) -> Result<Vec<(String, Log)>> {
+async fn attack(
+    stranger: &ScenarioNamespace<'_>,
+    home: &ScenarioNamespace<'_>,
+    replicas: &[Pod],
+    victim: &Pod,
+) -> Result<Vec<(String, Log)>> {
     let mut pods = Vec::new();
     for (name, port, count) in KEPT {
         let mut container = python(stranger, starving::APP);
@@ -259,7 +264,14 @@ impl Agents {
     }
 
     /// Makes a version current, which all have then.
-    async fn switch(&self, suite: &Suite, home: &ScenarioNamespace<'_>, when: &str, version: &str, greeting: &str) -> Result<()> {
+    async fn switch(
+        &self,
+        suite: &Suite,
+        home: &ScenarioNamespace<'_>,
+        when: &str,
+        version: &str,
+        greeting: &str,
+    ) -> Result<()> {
         let before = OffsetDateTime::now_utc();
         home.activate("tough", version).await?;
         let mut times = Vec::new();

@@ -21,7 +21,7 @@ use crate::node::Node;
 use crate::objects::{pod, shell, template};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched, containers};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -69,7 +69,12 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Pods run, restart their containers, and start, apart from those that opt in.
-async fn goes_on(suite: &Suite, home: &ScenarioNamespace<'_>, node: Option<&Node>, [first, second]: &[Pod; 2]) -> Result<()> {
+async fn goes_on(
+    suite: &Suite,
+    home: &ScenarioNamespace<'_>,
+    node: Option<&Node>,
+    [first, second]: &[Pod; 2],
+) -> Result<()> {
     for pod in [first, second] {
         assert_untouched(home, pod).await?;
     }

@@ -26,7 +26,7 @@ use crate::log::Log;
 use crate::objects::{list, opted_in, pod, python, shell, template};
 use crate::report::seconds;
 use crate::sourced::why;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const MINUTES: &str = "NUDGE_TLS_MINUTES";

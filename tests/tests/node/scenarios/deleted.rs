@@ -9,7 +9,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::objects::{config, deployment, list, opted_in, shell};
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 

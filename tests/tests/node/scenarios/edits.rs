@@ -21,7 +21,7 @@ use crate::objects::{deployment, list, opted_in, plain, python};
 use crate::place::succeed;
 use crate::report::seconds;
 use crate::sourced::why;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "kubectl edit with a typing error in a JSON value, four pods each";
@@ -203,7 +203,12 @@ fn logged(log: &Log, text: &str) -> bool {
 }
 
 /// What the user reads, by kubectl and by kubectl nudge.
-async fn assert_messages(home: &ScenarioNamespace<'_>, case: &Case, good: &str, status: &ConfigSourceStatus) -> Result<()> {
+async fn assert_messages(
+    home: &ScenarioNamespace<'_>,
+    case: &Case,
+    good: &str,
+    status: &ConfigSourceStatus,
+) -> Result<()> {
     let name = case.name;
     let listed = home.kubectl(&["get", "csrc", name])?;
     let row = listed.lines().last().context("nothing is listed")?;

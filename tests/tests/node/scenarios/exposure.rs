@@ -16,7 +16,7 @@ use super::rollout::APP;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 

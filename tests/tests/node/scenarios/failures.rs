@@ -13,7 +13,7 @@ use crate::log::Log;
 use crate::node::Node;
 use crate::objects::{config, opted_in, pod, shell};
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers, is_ready};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched, containers, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -89,7 +89,12 @@ async fn agent_killed(suite: &Suite, home: &ScenarioNamespace<'_>, node: &Node, 
 }
 
 /// Kills a container of the pod that was never restarted, and waits until it and the pod are ready again.
-pub(super) async fn kill_and_wait(home: &ScenarioNamespace<'_>, node: &Node, pod: &Pod, container: &str) -> Result<Duration> {
+pub(super) async fn kill_and_wait(
+    home: &ScenarioNamespace<'_>,
+    node: &Node,
+    pod: &Pod,
+    container: &str,
+) -> Result<Duration> {
     let name = pod.name_any();
     let all = containers(&home.space.api::<Pod>().get(&name).await?);
     let (_, id, _) = all.into_iter().find(|(name, ..)| name == container).context("no such container")?;

@@ -22,7 +22,7 @@ use crate::log::Log;
 use crate::objects::{list, opted_in, pod, shell};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "From git or OpenBao to the handler in a pod, everything of the source at its default";

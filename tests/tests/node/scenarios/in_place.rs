@@ -20,7 +20,7 @@ use super::exposure::{nudge, ready, wait_for_status};
 use crate::install;
 use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, containers};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, containers};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -178,7 +178,12 @@ async fn wait_for_failure(home: &ScenarioNamespace<'_>, version: &str) -> Result
 
 /// Returns when the application said this, which it did first after `since`: the log of a container that was restarted
 /// in place is gone.
-async fn first_log_time(home: &ScenarioNamespace<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> Result<OffsetDateTime> {
+async fn first_log_time(
+    home: &ScenarioNamespace<'_>,
+    pod: &Pod,
+    since: OffsetDateTime,
+    text: &str,
+) -> Result<OffsetDateTime> {
     let (pods, name) = (home.space.api::<Pod>(), pod.name_any());
     let log = LogParams { container: Some("app".to_owned()), timestamps: true, ..LogParams::default() };
     let find = async || {

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use crate::objects::{deployment, list, plain, published_config, shell, template};
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use crate::objects::{deployment, list, secret_config, shell, template};
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, is_ready};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 

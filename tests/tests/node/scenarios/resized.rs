@@ -10,7 +10,7 @@ use serde_json::json;
 use super::exposure::{ready, wait_for_status};
 use crate::install;
 use crate::objects::{config, deployment, list, opted_in, shell};
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, containers};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, containers};
 use crate::suite::Suite;
 
 const PODS: usize = 3;

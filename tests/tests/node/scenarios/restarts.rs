@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use crate::log::Log;
 use crate::objects::{deployment, list, opted_in, shell};
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use super::exposure::{nudge, ready, wait_for_status};
 use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 

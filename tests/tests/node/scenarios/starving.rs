@@ -16,7 +16,7 @@ use crate::log::Log;
 use crate::objects::{config, list, opted_in, pod, python, shell, template};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, containers, is_ready};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, containers, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 

@@ -18,7 +18,7 @@ use super::exposure::wait_for_status;
 use super::rollout::APP;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, is_ready};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use crate::objects::{config, deployment, list, plain, published_config, shell, template};
 use crate::report::seconds;
-use crate::space::{ScenarioNamespace, LONG_WAIT_TIMEOUT, assert_untouched, is_ready};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 

@@ -25,7 +25,10 @@ use crate::config_sources::scene::{
 const VALUE: &str = "hunter2-of-vault";
 
 /// Returns a server that knows the cluster by the auth method `kubernetes`.
-pub(crate) async fn openbao(installation: &Installation<'_>, space: &TestNamespace) -> Result<Option<(OpenBao, String)>> {
+pub(crate) async fn openbao(
+    installation: &Installation<'_>,
+    space: &TestNamespace,
+) -> Result<Option<(OpenBao, String)>> {
     let Some(bao) = OpenBao::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).await? else { return Ok(None) };
     let cluster = installation.cluster;
     let reviewer = bao.configure_kubernetes_auth(space, &cluster.url(), &cluster.authority().certificate()).await?;

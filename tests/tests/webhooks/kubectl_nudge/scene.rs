@@ -21,7 +21,11 @@ pub(crate) async fn run_by(kubeconfig: &Path, space: &TestNamespace, arguments: 
     tokio::task::spawn_blocking(move || Finished::of(&mut command)).await?
 }
 
-pub(crate) async fn run(installation: &Installation<'_>, space: &TestNamespace, arguments: &[&str]) -> Result<Finished> {
+pub(crate) async fn run(
+    installation: &Installation<'_>,
+    space: &TestNamespace,
+    arguments: &[&str],
+) -> Result<Finished> {
     run_by(&installation.cluster.kubeconfig(), space, arguments).await
 }
 
@@ -45,7 +49,11 @@ pub(crate) async fn run_successfully(
     Ok(run_expecting(installation, space, 0, arguments).await?.stdout)
 }
 
-pub(crate) async fn run_failing(installation: &Installation<'_>, space: &TestNamespace, arguments: &[&str]) -> Result<String> {
+pub(crate) async fn run_failing(
+    installation: &Installation<'_>,
+    space: &TestNamespace,
+    arguments: &[&str],
+) -> Result<String> {
     Ok(run_expecting(installation, space, 1, arguments).await?.stderr)
 }
 

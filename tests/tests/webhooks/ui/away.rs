@@ -18,7 +18,11 @@ use crate::ui::scene::{create_pictured, open_page, show_config, stage};
 use crate::ui::tab::Tab;
 
 /// Returns a way of its own to the API server, for an identity.
-async fn by_wire(installation: &Installation<'_>, space: &TestNamespace, who: &Identity<'_>) -> Result<(Wire, PathBuf)> {
+async fn by_wire(
+    installation: &Installation<'_>,
+    space: &TestNamespace,
+    who: &Identity<'_>,
+) -> Result<(Wire, PathBuf)> {
     let (cluster, wire) = (installation.cluster, installation.cluster.wire().await?);
     let file = cluster.folder().join(format!("{}.kubeconfig", space.name));
     std::fs::write(&file, cluster.kubeconfig_by(&wire, who))?;

@@ -43,7 +43,11 @@ pub(crate) async fn show_config(tab: &Tab, space: &TestNamespace, rest: &str) ->
 }
 
 /// Runs `kubectl nudge` in the namespace, which must work, and returns what it prints.
-pub(crate) async fn nudge(installation: &Installation<'_>, space: &TestNamespace, arguments: &[&str]) -> Result<String> {
+pub(crate) async fn nudge(
+    installation: &Installation<'_>,
+    space: &TestNamespace,
+    arguments: &[&str],
+) -> Result<String> {
     let mut command = std::process::Command::new(binary::kubectl_nudge()?);
     command.args(arguments).args(["-n", &space.name, "--kubeconfig"]).arg(installation.cluster.kubeconfig());
     let finished = tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??;
