@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::exposure::{ready, wait_for_status};
 use crate::install;
 use crate::objects::{deployment, list, opted_in, shell};
-use crate::space::{Home, LONG_WAIT_TIMEOUT, containers};
+use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, containers};
 use crate::suite::Suite;
 
 const PODS: usize = 3;
@@ -35,7 +35,7 @@ fn line(mode: &str, pin: &str, extra: &str) -> String {
 }
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "mounted").await?;
+    let home = ScenarioNamespace::enabled(suite, "mounted").await?;
     let server = install::minor(&home.place.client().await?).await?;
     if server < SERVER {
         tools::skipped(&format!("no mounts that move: the server is 1.{server}, and they need 1.{SERVER}"));
@@ -111,7 +111,7 @@ fn objects() -> Vec<Value> {
     parts.chain([config]).collect()
 }
 
-fn template(home: &Home<'_>) -> Value {
+fn template(home: &ScenarioNamespace<'_>) -> Value {
     let mut app = shell(home, APP);
     app["readinessProbe"] = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
     app["volumeMounts"] = json!([
@@ -133,13 +133,13 @@ fn template(home: &Home<'_>) -> Value {
     template
 }
 
-fn has_said(home: &Home<'_>, pod: &Pod, line: &str) -> bool {
+fn has_said(home: &ScenarioNamespace<'_>, pod: &Pod, line: &str) -> bool {
     let log = home.kubectl(&["logs", &pod.name_any(), "-c", "app"]);
     log.is_ok_and(|log| log.lines().last() == Some(line))
 }
 
 /// Waits until this is the last line of the pod's log.
-async fn says(home: &Home<'_>, pod: &Pod, line: &str) -> Result<()> {
+async fn says(home: &ScenarioNamespace<'_>, pod: &Pod, line: &str) -> Result<()> {
     eventually(LONG_WAIT_TIMEOUT, &format!("pod {} says {line:?}", pod.name_any()), async || {
         has_said(home, pod, line).then_some(())
     })
