@@ -101,8 +101,9 @@ impl GuardedReader {
         guarded.endpoints.extend(self.server);
         let services = |namespace: &str| Api::<Service>::namespaced(self.client.clone(), namespace);
         add_each(services(SYSTEM_NAMESPACE), ListParams::default(), &mut guarded, add_service).await?;
-        let own = services(SERVER_NAMESPACE);
-        let service = call(|| "reading Service default/kubernetes".to_owned(), own.get_opt("kubernetes")).await?;
+        let server_services = services(SERVER_NAMESPACE);
+        let service =
+            call(|| "reading Service default/kubernetes".to_owned(), server_services.get_opt("kubernetes")).await?;
         service.iter().for_each(|service| add_service(service, &mut guarded));
         match self.add_slices(&mut guarded).await {
             Err(ReadCause::Call(error)) if error.code() == 404 => self.add_all_endpoints(&mut guarded).await?,
@@ -123,8 +124,9 @@ impl GuardedReader {
     async fn add_all_endpoints(&self, guarded: &mut Guarded) -> Result<(), ReadCause> {
         let endpoints = |namespace: &str| Api::<Endpoints>::namespaced(self.client.clone(), namespace);
         add_each(endpoints(SYSTEM_NAMESPACE), ListParams::default(), guarded, add_endpoints).await?;
-        let own = endpoints(SERVER_NAMESPACE);
-        let endpoints = call(|| "reading Endpoints default/kubernetes".to_owned(), own.get_opt("kubernetes")).await?;
+        let server_endpoints = endpoints(SERVER_NAMESPACE);
+        let endpoints =
+            call(|| "reading Endpoints default/kubernetes".to_owned(), server_endpoints.get_opt("kubernetes")).await?;
         endpoints.iter().for_each(|endpoints| add_endpoints(endpoints, guarded));
         Ok(())
     }
@@ -177,7 +179,7 @@ fn add_node(node: &Node, guarded: &mut Guarded) {
 /// Adds the addresses by which a Service is reached.
 fn add_service(service: &Service, guarded: &mut Guarded) {
     let spec = service.spec.iter();
-    let own = spec.flat_map(|spec| {
+    let addresses = spec.flat_map(|spec| {
         let others = [&spec.cluster_ips, &spec.external_ips].into_iter().flatten().flatten();
         others.chain(&spec.cluster_ip).chain(&spec.load_balancer_ip)
     });
@@ -185,7 +187,7 @@ fn add_service(service: &Service, guarded: &mut Guarded) {
     let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref()).into_iter().flatten();
     let ingress = ingress.filter_map(|ingress| ingress.ip.as_ref());
     // A Service without an address has `None`, which is not parsed.
-    guarded.hosts.extend(own.chain(ingress).filter_map(|ip| ip.parse::<IpAddr>().ok()));
+    guarded.hosts.extend(addresses.chain(ingress).filter_map(|ip| ip.parse::<IpAddr>().ok()));
 }
 
 /// Adds the endpoints of a Service, of one family of addresses.
@@ -228,7 +230,7 @@ mod tests {
     /// What an API server answers, by paths.
     type Answers = Arc<std::sync::Mutex<Value>>;
 
-    /// An API server with neither Services nor slices, where Endpoints stand behind its own Service.
+    /// Returns an API server with neither Services nor slices, where Endpoints stand behind its own Service.
     fn answers() -> Answers {
         let endpoints = json!({"subsets": [{"addresses": [{"ip": "10.9.0.1"}], "ports": [{"port": 6443}]}]});
         Arc::new(std::sync::Mutex::new(json!({

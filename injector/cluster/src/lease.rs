@@ -306,7 +306,8 @@ mod tests {
         assert!(may_hold(Some(&seen(Some("b"))), "a", start + Duration::from_secs(16)));
     }
 
-    /// How long a replica leads whose API server refuses or is silent from `cut` on, and how often it tries to renew.
+    /// Returns how long a replica leads whose API server refuses or is silent from `cut` on, and how often it tries to
+    /// renew.
     async fn led(silent: bool) -> (Duration, u32) {
         let start = Instant::now();
         let cut = Duration::from_secs(13);
@@ -361,7 +362,7 @@ mod tests {
 
     type Stored = Arc<Mutex<(u64, serde_json::Value)>>;
 
-    /// An API server with one Lease, which refuses writes to an older state.
+    /// Returns an API server with one Lease, which refuses writes to an older state.
     fn stores(stored: &Stored) -> Client {
         let stored = Arc::clone(stored);
         let service = service_fn(move |request: http::Request<Body>| {

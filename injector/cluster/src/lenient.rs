@@ -104,8 +104,8 @@ mod tests {
 
     use super::*;
 
-    /// A Secret with managedFields that no type takes: a time that the API server has stored, and more levels than a
-    /// parser takes.
+    /// Returns a Secret with managedFields that no type takes: a time that the API server has stored, and more levels
+    /// than a parser takes.
     fn hostile(managed: &str) -> String {
         format!(
             r#"{{"apiVersion": "v1", "kind": "Secret", "metadata": {{"name": "s", "managedFields": [{managed}], "namespace": "ns",

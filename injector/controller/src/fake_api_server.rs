@@ -65,7 +65,8 @@ pub(super) struct FakeApiServer {
 }
 
 impl FakeApiServer {
-    /// A client whose calls are answered so, where they don't fail: by method, path and body, with code and object.
+    /// Returns a client whose calls are answered so, where they don't fail: by method, path and body, with code and
+    /// object.
     pub(super) fn client(
         self: &Arc<Self>,
         answer: impl Fn(&str, &str, Value) -> (u16, Value) + Clone + Send + Sync + 'static,
@@ -100,12 +101,12 @@ impl FakeApiServer {
     }
 }
 
-/// A controller over this index, whose content key is `key`.
+/// Returns a controller over this index, whose content key is `key`.
 pub(super) fn controller_over(client: Client, index: Arc<Index>) -> Controller {
     Controller::new(client, index, Keys::of_root(b"key"), "a", Duration::from_mins(1), RolloutMetrics::default())
 }
 
-/// A controller that can read nothing.
+/// Returns a controller that can read nothing.
 pub(super) fn blind(index: Arc<Index>) -> Controller {
     let service = service_fn(|_: http::Request<Body>| async {
         http::Response::builder().status(500).body(Body::from(Vec::new()))
@@ -113,7 +114,7 @@ pub(super) fn blind(index: Arc<Index>) -> Controller {
     controller_over(Client::new(service, "ns"), index)
 }
 
-/// A ConfigMap that is the whole of a version, as the watch shows it.
+/// Returns a ConfigMap that is the whole of a version, as the watch shows it.
 pub(super) fn part(version: &str, name: &str, uid: &str) -> PartMeta {
     PartMeta {
         kind: PartKind::ConfigMap,
@@ -130,7 +131,7 @@ pub(super) fn part(version: &str, name: &str, uid: &str) -> PartMeta {
     }
 }
 
-/// A failure as the API server answers it.
+/// Returns a failure as the API server answers it.
 pub(super) fn status(code: u16) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": format!("no: the data is {VALUE}"),
         "reason": if code == 404 { "NotFound" } else { "Other" }})

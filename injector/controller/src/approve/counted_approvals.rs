@@ -70,11 +70,12 @@ impl Controller {
             Err(why) => return Approvals { incomplete: Some(why), ..Approvals::default() },
         };
         let rights = self.approver_rights.lock();
-        let given = signed.iter().filter_map(|(approval, approver)| decision(approval, approver, &rights)).collect();
+        let decisions =
+            signed.iter().filter_map(|(approval, approver)| decision(approval, approver, &rights)).collect();
         let wait = self.memories.get(key, |memory| memory.rights_review.silent_for(Instant::now())).flatten();
         let wait = wait.filter(|_| goes_on(config));
         let awaited = wait.map(|wait| self.steady() + i64::try_from(wait.as_millis()).unwrap_or(0));
-        Approvals { given, incomplete: None, awaited }
+        Approvals { given: decisions, incomplete: None, awaited }
     }
 
     /// Returns the user who has decided, with the groups that admission has signed for this decision.

@@ -155,7 +155,7 @@ mod tests {
         })
     }
 
-    /// A controller whose requests about analyses are taken, or fail, and how many of them there were.
+    /// Returns a controller whose requests about analyses are taken, or fail, and how many of them there were.
     fn controller(config: Value, takes: bool) -> (Arc<Controller>, Arc<Mutex<usize>>) {
         let requests: Arc<Mutex<usize>> = Arc::default();
         let count = Arc::clone(&requests);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::fake_api_server::{FakeApiServer, controller_over, status};
 
-/// A config with three versions: 2 is current, 1 was, and pods are moved to 3 where there is a stage.
+/// Returns a config with three versions: 2 is current, 1 was, and pods are moved to 3 where there is a stage.
 fn config(stage: Option<&str>, requested: &str, now: bool) -> Value {
     let version = |name: &str| {
         let part = json!({"kind": "Secret", "name": format!("shop-{name}"), "uid": name, "digest": "seal:00"});

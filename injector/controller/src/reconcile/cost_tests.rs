@@ -40,7 +40,7 @@ fn uid(number: usize) -> String {
     format!("{:08x}-7c2d-4b1e-9a3f-{number:012x}", number.wrapping_mul(2_654_435_761) & 0xffff_ffff)
 }
 
-/// A pod that runs this version. `apart`: it is the only one of its workload.
+/// Returns a pod that runs this version. `apart`: it is the only one of its workload.
 fn pod(number: usize, runs: &str, apart: bool) -> PodState {
     let shop = ConfigName::new("shop").unwrap();
     PodState {
@@ -65,7 +65,7 @@ fn pod(number: usize, runs: &str, apart: bool) -> PodState {
     }
 }
 
-/// A config with as many versions as there may be. 1 is current; half of the pods are on 2 where it moves.
+/// Returns a config with as many versions as there may be. 1 is current; half of the pods are on 2 where it moves.
 fn config(moves: bool) -> Value {
     let version = |number: usize| {
         let name = number.to_string();
@@ -90,7 +90,7 @@ fn config(moves: bool) -> Value {
     })
 }
 
-/// A controller over this config and its pods. Writes succeed; there is no published ConfigMap.
+/// Returns a controller over this config and its pods. Writes succeed; there is no published ConfigMap.
 fn controller(config: Value, pods: impl Iterator<Item = PodState>) -> Arc<Controller> {
     let stored = Arc::new(Mutex::new(1));
     let service = service_fn(move |request: Request<Body>| {

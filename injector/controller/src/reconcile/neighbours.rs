@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// What fell with `web` on its node, where another pod fell that is like this.
+    /// Returns what fell with `web` on its node, where another pod fell that is like this.
     fn fell_with_web(other: &PodState) -> Neighbours {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned(), "foreign".to_owned()].into());

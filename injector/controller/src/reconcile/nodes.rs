@@ -132,7 +132,7 @@ mod tests {
         })
     }
 
-    /// A config in this stage.
+    /// Returns a config in this stage.
     fn config(stage: RolloutStage) -> VersionedConfig {
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
         let mut status =
@@ -142,7 +142,7 @@ mod tests {
         config
     }
 
-    /// How many nodes count as away where pods fell on so many, and what was read.
+    /// Returns how many nodes count as away where pods fell on so many, and what was read.
     async fn nodes_read(stage: RolloutStage, counts: &[u32]) -> (Vec<usize>, Vec<String>) {
         let server = Arc::<FakeApiServer>::default();
         let client = server.client(|_, path, _| match path.strip_prefix("/api/v1/nodes/") {

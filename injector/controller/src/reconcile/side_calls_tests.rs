@@ -25,7 +25,7 @@ struct Scene {
     index: Arc<Index>,
 }
 
-/// A Deployment without agent that reads the published ConfigMap.
+/// Returns a Deployment without agent that reads the published ConfigMap.
 fn deployment() -> Value {
     let container = json!({"name": "app", "image": "app", "envFrom": [{"configMapRef": {"name": "shop"}}]});
     json!({
@@ -36,7 +36,7 @@ fn deployment() -> Value {
     })
 }
 
-/// A pod of a ReplicaSet without Deployment, with the same ConfigMap: it is evicted.
+/// Returns a pod of a ReplicaSet without Deployment, with the same ConfigMap: it is evicted.
 fn loose_pod() -> Value {
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "loose", "uid": "loose", "controller": true});
@@ -168,7 +168,7 @@ impl Scene {
         among.iter().filter(|call| is_made(call)).copied().collect()
     }
 
-    /// What the condition says, or will say once the fault has lasted for long enough.
+    /// Returns what the condition says, or will say once the fault has lasted for long enough.
     fn impaired(&self) -> Option<Condition> {
         let mut status = self.status();
         let later = (Instant::now() + Duration::from_mins(1), &Time(Timestamp::now()));

@@ -67,7 +67,7 @@ fn picky(refuses: fn(&Value) -> bool) -> (Client, Arc<Mutex<Writes>>) {
     (client, writes)
 }
 
-/// A config whose pods are to return from version 2, and one of them.
+/// Returns a config whose pods are to return from version 2, and one of them.
 fn returning() -> (VersionedConfig, PodState) {
     let version = |name: &str| {
         let part = json!({"kind": "ConfigMap", "name": format!("shop-{name}"), "uid": format!("u{name}"), "digest": "sha256:00"});
@@ -126,7 +126,7 @@ async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Writes {
     writes.clone()
 }
 
-/// What the last status says about itself, after it has taken pods back.
+/// Returns what the last status says about itself, after it has taken pods back.
 fn back(writes: &Writes) -> String {
     let Some(written) = writes.taken.last() else { panic!("none of {} statuses is taken", writes.tried) };
     let status = &written["status"];

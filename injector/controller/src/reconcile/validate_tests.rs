@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::fake_api_server::{FakeApiServer, controller_over, status};
 use crate::memory::ValidationMemory;
 
-/// A config whose rules need a ConfigMap.
+/// Returns a config whose rules need a ConfigMap.
 fn config(key: &ConfigKey) -> Arc<VersionedConfig> {
     let schema = json!({"configMapKeyRef": {"name": "schema", "key": "schema.json"}});
     let config = json!({

@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// A scan whose evictions all have this outcome.
+    /// Returns a scan whose evictions all have this outcome.
     fn scan(
         memory: &mut RepairMemory,
         pods: Vec<AgentlessPod>,

@@ -119,7 +119,7 @@ mod tests {
 
     type Writes = Arc<Mutex<Vec<(String, Value)>>>;
 
-    /// An approval of a config that is not there.
+    /// Returns an approval of a config that is not there.
     fn approval(name: &str, revision: &str, status: &Value) -> VersionApproval {
         let spec = json!({"configName": "shop", "version": "2", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
         let meta = json!({"name": name, "namespace": "ns", "uid": name, "resourceVersion": revision, "generation": 1});
@@ -129,7 +129,7 @@ mod tests {
         serde_json::from_value(approval).unwrap()
     }
 
-    /// A controller whose writes the API server answers so, and these writes.
+    /// Returns a controller whose writes the API server answers so, and these writes.
     fn controller(code: u16) -> (Controller, Writes) {
         let writes = Writes::default();
         let noted = Arc::clone(&writes);

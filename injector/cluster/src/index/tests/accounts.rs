@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// An index with the accounts `app` and `other`, a pod of each, and the uids of accounts that are gone.
+/// Returns an index with the accounts `app` and `other`, a pod of each, and the uids of accounts that are gone.
 fn with_two() -> (Index, Arc<Mutex<Vec<String>>>) {
     let (index, gone) = (enabled(), Arc::new(Mutex::new(Vec::new())));
     for (account, uid) in [("app", "a"), ("other", "o")] {

@@ -4,7 +4,7 @@ use nudge_api::VersionedConfigStatus;
 
 use super::*;
 
-/// The version of the config that is known.
+/// Returns the version of the config that is known.
 fn version(index: &Index) -> Option<String> {
     index.config(&config_key("shop")).unwrap().metadata.resource_version.clone()
 }

@@ -17,7 +17,7 @@ use nudge_protocol::ConfigName;
 use super::*;
 use crate::watch_health::WatchHealth;
 
-/// An index with the namespace `ns`.
+/// Returns an index with the namespace `ns`.
 pub(super) fn enabled() -> Index {
     let index = Index::default();
     index.set_enabled(["ns".to_owned()].into());
@@ -37,12 +37,12 @@ pub(super) fn config(uid: &str, version: &str) -> VersionedConfig {
     config
 }
 
-/// A config of namespace `ns`.
+/// Returns a config of namespace `ns`.
 pub(super) fn config_key(name: &str) -> ConfigKey {
     ConfigKey::parse("ns", name).unwrap()
 }
 
-/// A pod `web` of namespace `ns` that uses these configs.
+/// Returns a pod `web` of namespace `ns` that uses these configs.
 pub(crate) fn pod(uid: &str, configs: &[&str]) -> PodState {
     PodState {
         namespace: "ns".to_owned(),

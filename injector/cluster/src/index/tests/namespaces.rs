@@ -9,7 +9,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_hours(1);
 
-/// An index that expects all kinds, with these namespaces and the healths of their watches.
+/// Returns an index that expects all kinds, with these namespaces and the healths of their watches.
 fn watched(namespaces: &[&str]) -> (Index, Vec<Vec<WatchHealth>>) {
     let index = Index::default();
     index.expect(&WatchedKind::ALL);
@@ -34,7 +34,7 @@ fn list(index: &Index, namespace: &str, healths: &[WatchHealth]) {
     }
 }
 
-/// The API server refuses everything in the namespace.
+/// Has the API server refuse everything in the namespace.
 fn forbid(index: &Index, namespace: &str, healths: &[WatchHealth]) -> usize {
     healths.iter().for_each(WatchHealth::doubt);
     healths.iter().for_each(|health| health.set_forbidden(true));

@@ -19,7 +19,7 @@ fn policy(name: &str, team: &str) -> Arc<RolloutPolicy> {
     Arc::new(serde_json::from_value(policy).unwrap())
 }
 
-/// An index that expects policies, and the health of their watch.
+/// Returns an index that expects policies, and the health of their watch.
 fn expecting() -> (Index, WatchHealth) {
     let (index, health) = (enabled(), WatchHealth::new("rolloutpolicies"));
     label(&index, "a");
@@ -43,7 +43,7 @@ fn list(index: &Index, health: &WatchHealth, names: &[(&str, &str)]) {
     health.confirm(Instant::now());
 }
 
-/// The names of those that hold, or why that is not known.
+/// Returns the names of those that hold, or why that is not known.
 fn known(index: &Index) -> Result<String, String> {
     match index.policies("ns") {
         Policies::Known(all) => {

@@ -22,7 +22,7 @@ struct Scripted {
 
 type Item = PartialObjectMeta<ConfigMap>;
 
-/// A page with these objects, before the page `next`. The API server writes null for none.
+/// Returns a page with these objects, before the page `next`. The API server writes null for none.
 fn page(version: &str, next: &str, items: &[serde_json::Value]) -> Vec<u8> {
     let items = (!items.is_empty()).then_some(items);
     let list = serde_json::json!({"metadata": {"resourceVersion": version, "continue": next}, "items": items});
@@ -33,8 +33,8 @@ fn raw(object: &serde_json::Value) -> Box<RawValue> {
     serde_json::value::to_raw_value(object).unwrap()
 }
 
-/// What is seen of changes: brackets around lists, the names of what they show, and those of what changes with a sign
-/// before.
+/// Returns what is seen of changes: brackets around lists, the names of what they show, and those of what changes with
+/// a sign before.
 fn text(change: Change<Item>) -> String {
     match change {
         Change::Listing => "[".to_owned(),
@@ -249,7 +249,7 @@ impl Source for Forbidden {
     }
 }
 
-/// How often it is asked for in an hour, the longest wait, and how long after the right is given it is read.
+/// Returns how often it is asked for in an hour, the longest wait, and how long after the right is given it is read.
 async fn refused_for_an_hour(code: u16) -> (usize, Duration, Duration) {
     let (asked, mut times) = mpsc::unbounded_channel();
     let (answers, health) = (Arc::new(AtomicU16::new(code)), WatchHealth::new("tests"));
