@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{Analysis, RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus, RolloutStage, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
-use nudge_core::analysis::{is_rehearsal, rehearsal};
+use nudge_core::analysis::{is_rehearsal, rehearsal_question};
 use nudge_protocol::error_chain::chain;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
@@ -152,7 +152,7 @@ fn next_check() -> Instant {
 /// Returns whether the question is about the current state of the config.
 fn is_current(config: &VersionedConfig, question: &RolloutAnalysisSpec) -> bool {
     if is_rehearsal(&question.round) {
-        return rehearsal(&config.spec.rollout.analysis).round == question.round;
+        return rehearsal_question(&config.spec.rollout.analysis).round == question.round;
     }
     question.target_version.as_deref().is_some_and(|target| is_moving(config, question.generation, target))
 }
@@ -223,7 +223,7 @@ mod tests {
         let query = json!({"name": "errors", "prometheus": {"address": "http://a", "query": "a"}, "max": "1"});
         let config = json!({"metadata": {"name": "shop"}, "spec": {"rollout": {"analysis": [query]}}});
         let analyses: Vec<Analysis> = serde_json::from_value(config["spec"]["rollout"]["analysis"].clone()).unwrap();
-        let object = object(&rehearsal(&analyses).round);
+        let object = object(&rehearsal_question(&analyses).round);
         let written = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&written);
         let answer = serde_json::to_value(&*object).unwrap();

@@ -3,7 +3,7 @@
 use nudge_api::{Analysis, RolloutAnalysisSpec};
 use nudge_cluster::guarded::GuardedReadError;
 use nudge_cluster::tasks::catch_panic;
-use nudge_core::analysis::{Fault, fill, is_answered, is_rehearsal, server};
+use nudge_core::analysis::{AnalysisFault, fill_query, is_answer_without_pods, is_rehearsal, parse_server};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 
@@ -27,7 +27,7 @@ pub(crate) struct Numbers {
 #[derive(Debug, thiserror::Error)]
 enum MeasureError {
     #[error(transparent)]
-    Meaningless(#[from] Fault),
+    Meaningless(#[from] AnalysisFault),
     #[error(transparent)]
     GuardedReader(#[from] GuardedReadError),
     #[error(transparent)]
@@ -74,7 +74,7 @@ async fn query_both(
     question: &RolloutAnalysisSpec,
 ) -> Result<Numbers, MeasureError> {
     let prometheus = &analysis.prometheus;
-    let address = server(analysis)?;
+    let address = parse_server(analysis)?;
     let reach = Reach::Outside(analyses.guarded.read().await?);
     let credentials = match &prometheus.secret_ref {
         Some(secret) => {
@@ -84,9 +84,9 @@ async fn query_both(
     };
     let is_rehearsal = is_rehearsal(&question.round);
     let query_pods = async |pods: &[String]| {
-        let query = fill(&prometheus.query, namespace, pods);
+        let query = fill_query(&prometheus.query, namespace, pods);
         match query_number(&address, &query, &credentials, &reach, &analyses.roots).await {
-            Err(QueryError::Answer(error)) if is_rehearsal && is_answered(&error) => Ok(String::new()),
+            Err(QueryError::Answer(error)) if is_rehearsal && is_answer_without_pods(&error) => Ok(String::new()),
             answer => answer,
         }
     };

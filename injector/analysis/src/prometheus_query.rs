@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Request, Response, StatusCode};
-use nudge_core::analysis::{AnswerError, number};
+use nudge_core::analysis::{AnswerError, parse_number};
 use nudge_core::outbound::Address;
 use nudge_outbound::{Authorities, Bounds, HttpError, Reach};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -75,7 +75,7 @@ fn read_number(answer: &Response<Bytes>) -> Result<String, QueryError> {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(QueryError::Credentials(status.as_u16())),
         _ if status.is_redirection() => Err(QueryError::Redirects(status.as_u16())),
         // Prometheus answers with these statuses where a query fails.
-        StatusCode::OK | StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Ok(number(answer.body())?),
+        StatusCode::OK | StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Ok(parse_number(answer.body())?),
         _ => Err(QueryError::Status(status.as_u16())),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Analysis, Answer, QueryAnswers, RolloutAnalysisStatus};
-use nudge_core::analysis::{is_rehearsal, period};
+use nudge_core::analysis::{answer_period, is_rehearsal};
 use nudge_protocol::backoff::Backoff;
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ impl RoundAnswers {
         let query = self.queries.get(&analysis.name);
         if !is_rehearsal(&self.round) {
             let last = query.map_or(self.began, |query| query.asked_at);
-            return Some(last.checked_add(period(analysis)).unwrap_or(self.began));
+            return Some(last.checked_add(answer_period(analysis)).unwrap_or(self.began));
         }
         let Some((query, answer)) = query.and_then(|query| Some((query, query.answers.last()?))) else {
             return Some(self.began);

@@ -76,7 +76,7 @@ impl CredentialSecret {
 
     /// Returns whether the values may be sent to the address.
     pub fn allows(&self, address: &Address) -> bool {
-        address.is_in(&self.hosts)
+        address.is_listed_in(&self.hosts)
     }
 
     /// Fails where the values may not be sent to the address.

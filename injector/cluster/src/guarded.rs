@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use nudge_core::outbound::{Guarded, Range};
+use nudge_core::outbound::{AddressRange, GuardedAddresses};
 use nudge_protocol::error_chain::chain;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -55,15 +55,15 @@ enum ReadCause {
 pub struct GuardedReader {
     client: Client,
     server: Option<SocketAddr>,
-    lent: Vec<Range>,
-    known: Mutex<Option<(Instant, Arc<Guarded>)>>,
+    lent: Vec<AddressRange>,
+    known: Mutex<Option<(Instant, Arc<GuardedAddresses>)>>,
     nodes: Mutex<Option<(Instant, HashSet<IpAddr>)>>,
 }
 
 impl GuardedReader {
     /// Returns a reader. `server` is the address by which this process reaches the API server, `lent` the ranges in
     /// which nodes may be asked.
-    pub fn new(client: Client, server: &str, lent: Vec<Range>) -> Self {
+    pub fn new(client: Client, server: &str, lent: Vec<AddressRange>) -> Self {
         let authority = server.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let ip = || Some(SocketAddr::new(authority.trim_matches(['[', ']']).parse::<IpAddr>().ok()?, 443));
         let server = authority.parse().ok().or_else(ip);
@@ -71,7 +71,7 @@ impl GuardedReader {
     }
 
     /// Returns the addresses.
-    pub async fn read(&self) -> Result<Arc<Guarded>, GuardedReadError> {
+    pub async fn read(&self) -> Result<Arc<GuardedAddresses>, GuardedReadError> {
         // Concurrent calls wait for one read.
         let mut known = self.known.lock().await;
         let age = known.as_ref().map(|(at, _)| at.elapsed());
@@ -96,8 +96,12 @@ impl GuardedReader {
         }
     }
 
-    async fn read_all(&self) -> Result<Guarded, ReadCause> {
-        let mut guarded = Guarded { nodes: self.nodes().await?, lent: self.lent.clone(), ..Guarded::default() };
+    async fn read_all(&self) -> Result<GuardedAddresses, ReadCause> {
+        let mut guarded = GuardedAddresses {
+            nodes: self.nodes().await?,
+            allowed_ranges: self.lent.clone(),
+            ..GuardedAddresses::default()
+        };
         guarded.endpoints.extend(self.server);
         let services = |namespace: &str| Api::<Service>::namespaced(self.client.clone(), namespace);
         add_each(services(SYSTEM_NAMESPACE), ListParams::default(), &mut guarded, add_service).await?;
@@ -113,7 +117,7 @@ impl GuardedReader {
     }
 
     /// Adds the endpoints of Services, of every family of addresses.
-    async fn add_slices(&self, guarded: &mut Guarded) -> Result<(), ReadCause> {
+    async fn add_slices(&self, guarded: &mut GuardedAddresses) -> Result<(), ReadCause> {
         let slices = |namespace: &str| Api::<EndpointSlice>::namespaced(self.client.clone(), namespace);
         add_each(slices(SYSTEM_NAMESPACE), ListParams::default(), guarded, add_slice).await?;
         add_each(slices(SERVER_NAMESPACE), ListParams::default().labels(SERVER_SLICES_SELECTOR), guarded, add_slice)
@@ -121,7 +125,7 @@ impl GuardedReader {
     }
 
     /// Adds the endpoints of Services on servers without slices (Kubernetes 1.20).
-    async fn add_all_endpoints(&self, guarded: &mut Guarded) -> Result<(), ReadCause> {
+    async fn add_all_endpoints(&self, guarded: &mut GuardedAddresses) -> Result<(), ReadCause> {
         let endpoints = |namespace: &str| Api::<Endpoints>::namespaced(self.client.clone(), namespace);
         add_each(endpoints(SYSTEM_NAMESPACE), ListParams::default(), guarded, add_endpoints).await?;
         let server_endpoints = endpoints(SERVER_NAMESPACE);
@@ -137,7 +141,7 @@ impl GuardedReader {
         if let Some((_, known)) = nodes.as_ref().filter(|(at, _)| at.elapsed() < MAX_NODES_AGE) {
             return Ok(known.clone());
         }
-        let (now, mut read) = (Instant::now(), Guarded::default());
+        let (now, mut read) = (Instant::now(), GuardedAddresses::default());
         add_each(Api::<Node>::all(self.client.clone()), ListParams::default(), &mut read, add_node).await?;
         *nodes = Some((now, read.nodes.clone()));
         Ok(read.nodes)
@@ -148,8 +152,8 @@ impl GuardedReader {
 async fn add_each<K>(
     api: Api<K>,
     params: ListParams,
-    guarded: &mut Guarded,
-    add: fn(&K, &mut Guarded),
+    guarded: &mut GuardedAddresses,
+    add: fn(&K, &mut GuardedAddresses),
 ) -> Result<(), ReadCause>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -171,13 +175,13 @@ where
 }
 
 /// Adds the addresses of a node, without names of hosts.
-fn add_node(node: &Node, guarded: &mut Guarded) {
+fn add_node(node: &Node, guarded: &mut GuardedAddresses) {
     let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     guarded.nodes.extend(addresses.filter_map(|address| address.address.parse::<IpAddr>().ok()));
 }
 
 /// Adds the addresses by which a Service is reached.
-fn add_service(service: &Service, guarded: &mut Guarded) {
+fn add_service(service: &Service, guarded: &mut GuardedAddresses) {
     let spec = service.spec.iter();
     let addresses = spec.flat_map(|spec| {
         let others = [&spec.cluster_ips, &spec.external_ips].into_iter().flatten().flatten();
@@ -191,7 +195,7 @@ fn add_service(service: &Service, guarded: &mut Guarded) {
 }
 
 /// Adds the endpoints of a Service, of one family of addresses.
-fn add_slice(slice: &EndpointSlice, guarded: &mut Guarded) {
+fn add_slice(slice: &EndpointSlice, guarded: &mut GuardedAddresses) {
     let ports: Vec<_> = slice.ports.iter().flatten().map(|port| port.port).collect();
     for endpoint in &slice.endpoints {
         add_addresses(&endpoint.addresses, &ports, guarded);
@@ -199,7 +203,7 @@ fn add_slice(slice: &EndpointSlice, guarded: &mut Guarded) {
 }
 
 /// Adds the endpoints of a Service, of its first family only, which is all that Endpoints have.
-fn add_endpoints(endpoints: &Endpoints, guarded: &mut Guarded) {
+fn add_endpoints(endpoints: &Endpoints, guarded: &mut GuardedAddresses) {
     for subset in endpoints.subsets.iter().flatten() {
         let ports: Vec<_> = subset.ports.iter().flatten().map(|port| Some(port.port)).collect();
         let addresses = subset.addresses.iter().chain(&subset.not_ready_addresses).flatten();
@@ -208,7 +212,11 @@ fn add_endpoints(endpoints: &Endpoints, guarded: &mut Guarded) {
 }
 
 /// Adds addresses with these ports. A port without a number stands for all ports, and so do no ports.
-fn add_addresses<'a>(addresses: impl IntoIterator<Item = &'a String>, ports: &[Option<i32>], guarded: &mut Guarded) {
+fn add_addresses<'a>(
+    addresses: impl IntoIterator<Item = &'a String>,
+    ports: &[Option<i32>],
+    guarded: &mut GuardedAddresses,
+) {
     let is_whole = ports.is_empty() || ports.contains(&None);
     for ip in addresses.into_iter().filter_map(|address| address.parse::<IpAddr>().ok()) {
         let ports = ports.iter().flatten().filter_map(|port| u16::try_from(*port).ok());
@@ -255,7 +263,7 @@ mod tests {
         GuardedReader::new(Client::new(service, "ns"), "https://10.0.0.1", Vec::new())
     }
 
-    fn refuses(guarded: &Guarded, address: &str) -> bool {
+    fn refuses(guarded: &GuardedAddresses, address: &str) -> bool {
         refusal(address.parse().unwrap(), guarded).is_some()
     }
 
@@ -293,7 +301,7 @@ mod tests {
 
     #[test]
     fn all_addresses_of_a_service_and_what_stands_behind_it() {
-        let mut guarded = Guarded::default();
+        let mut guarded = GuardedAddresses::default();
         let service = json!({
             "spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"], "externalIPs": ["203.0.113.1"]},
             "status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.2"}, {"hostname": "a.example.com"}]}}

@@ -1,5 +1,5 @@
-//! Keys that follow from the content key of an installation, by HKDF (RFC 5869). A role has no key but those that it needs: an attacker who takes
-//! over the hub or the sources can sign no note of admission.
+//! The keys that are derived from the root key of an installation, by HKDF (RFC 5869). A role has only the keys that it
+//! needs: an attacker who takes over the hub or the sources can't sign notes of admission.
 
 use ring::hmac;
 use zeroize::Zeroizing;
@@ -13,7 +13,7 @@ pub const NOTES: &str = "notes";
 /// The size of each key.
 pub const KEY_BYTES: usize = 32;
 
-/// The key of digests and seals, and so of names of sources' versions.
+/// The key of digests and seals, and thereby of the names of sources' versions.
 #[derive(Clone, Debug)]
 pub struct ContentKey(pub(crate) hmac::Key);
 
@@ -51,7 +51,7 @@ impl Keys {
     }
 }
 
-/// Returns what the Secret holds: the root, and what follows from it.
+/// Returns the entries of the Secret: the root, and the keys that are derived from it.
 pub fn entries(root: &[u8]) -> [(&'static str, Zeroizing<Vec<u8>>); 3] {
     [(ROOT, Zeroizing::new(root.to_vec())), (CONTENT, derive(root, CONTENT)), (NOTES, derive(root, NOTES))]
 }
@@ -62,7 +62,7 @@ pub fn derive(root: &[u8], entry: &str) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(expand(&root, format!("nudge.dev/{entry}").as_bytes()).as_ref().to_vec())
 }
 
-/// Derives a key from one of those above.
+/// Derives a key for one purpose from another key.
 pub(crate) fn sub_key(key: &hmac::Key, info: &[u8]) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, expand(key, info).as_ref())
 }

@@ -1,4 +1,4 @@
-//! What becomes an Event of the Kubernetes API.
+//! The records that become Events of the Kubernetes API.
 
 use nudge_api::{Explanation, Reason};
 
@@ -12,12 +12,12 @@ pub struct EventRecord {
 }
 
 impl EventRecord {
-    /// An Event that is a warning if its reason needs somebody to act.
+    /// Returns an Event that is a warning if its reason needs somebody to act.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { warning: reason.facts().needs_action, explanation: reason.explained(message) }
     }
 
-    /// A warning, whatever its reason needs.
+    /// Returns a warning, whatever its reason needs.
     pub fn warning(reason: Reason, message: impl Into<String>) -> Self {
         Self { warning: true, explanation: reason.explained(message) }
     }

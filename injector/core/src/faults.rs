@@ -1,50 +1,31 @@
-//! What is wrong with an object beyond what its schema can say. Each kind has one function that names all of it: `config_faults`, `policy_faults`,
-//! `approval_faults` and `source_faults`. Its webhook refuses what a request adds, and who reads an object that no webhook has seen says the
-//! same in its conditions. `RolloutAnalysis` needs none, because its webhook lets nobody but Nudge write it.
+//! The faults of an object beyond its schema. Each kind has one function that returns all of them: `config_faults`,
+//! `policy_faults`, `approval_faults` and `source_faults`. The kind's webhook refuses a request that adds a fault, and
+//! the conditions of an object that no webhook has seen name its faults. `RolloutAnalysis` needs no such function,
+//! because its webhook lets only Nudge write it.
 
 use std::fmt::Display;
 
 use nudge_api::{Explanation, Reason};
 use nudge_protocol::bounded_text::one_line;
+use nudge_protocol::names::{is_label_value, is_object_name};
 
-/// Longest name in the key of a label.
-const MAX_NAME_BYTES: usize = 63;
-/// Longest prefix of the key of a label.
-const MAX_PREFIX_BYTES: usize = 253;
-/// The maximum of bytes of a foreign text in a message.
-const SHOWN_BYTES: usize = 80;
+/// The maximum length of a foreign text in a message.
+const MAX_SHOWN_BYTES: usize = 80;
 
-/// A fault of this field.
+/// Returns a fault of this field.
 pub(crate) fn invalid(field: &str, why: impl Display) -> Explanation {
     Reason::InvalidSpec.explained(format!("{field}: {why}"))
 }
 
-/// The key in quotes, where no label can have it.
+/// Returns the key in quotes, where no label can have it.
 pub(crate) fn no_label_key(key: &str) -> Option<String> {
-    (!is_label_key(key)).then(|| format!("{:?}", one_line(key, SHOWN_BYTES)))
+    (!is_label_key(key)).then(|| format!("{:?}", one_line(key, MAX_SHOWN_BYTES)))
 }
 
-/// Returns whether labels can have this key: a name, or the name of a domain, a slash and a name.
+/// Returns whether labels can have this key: a name, or a DNS subdomain, a slash and a name.
 fn is_label_key(key: &str) -> bool {
-    match key.split_once('/') {
-        None => is_label_name(key),
-        Some((prefix, name)) => {
-            let lower = |part: &str| part.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-            prefix.len() <= MAX_PREFIX_BYTES
-                && prefix.split('.').all(|part| lower(part) && ends_well(part))
-                && is_label_name(name)
-        }
-    }
-}
-
-fn is_label_name(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    text.len() <= MAX_NAME_BYTES && text.bytes().all(inner) && ends_well(text)
-}
-
-fn ends_well(text: &str) -> bool {
-    let at_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    at_end(text.as_bytes().first()) && at_end(text.as_bytes().last())
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    prefix.is_none_or(is_object_name) && !name.is_empty() && is_label_value(name)
 }
 
 #[cfg(test)]
@@ -62,7 +43,7 @@ mod tests {
         for key in ["", "a b", "-a", "a-", "/a", "a/", "a/b/c", "A.b/c", "a..b/c", "-a/b", "ä", "a\nb", &long, &domain]
         {
             let shown = no_label_key(key).unwrap();
-            assert!(shown.len() <= SHOWN_BYTES + 2 && !shown.contains('\n'), "{shown}");
+            assert!(shown.len() <= MAX_SHOWN_BYTES + 2 && !shown.contains('\n'), "{shown}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What identifies configs, pods and the objects of versions, and the metadata of objects that are watched by metadata alone.
+//! The keys of configs, pods and the objects of versions, and the metadata of objects that are watched by metadata
+//! alone.
 
 use std::fmt;
 
@@ -6,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
 use nudge_protocol::{ConfigName, NameError};
 
-/// Identifies a config.
+/// The key of a config.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigKey {
     /// The namespace.
@@ -16,17 +17,17 @@ pub struct ConfigKey {
 }
 
 impl ConfigKey {
-    /// The config `name` in `namespace`.
+    /// Returns the key of the config `name` in `namespace`.
     pub fn new(namespace: impl Into<String>, name: ConfigName) -> Self {
         Self { namespace: namespace.into(), name }
     }
 
-    /// The config of this name, which is checked.
+    /// Returns the key of the config with this name, which is checked.
     pub fn parse(namespace: impl Into<String>, name: &str) -> Result<Self, NameError> {
         Ok(Self::new(namespace, ConfigName::new(name)?))
     }
 
-    /// The config that an object with this namespace and name is, or that it publishes.
+    /// Returns the key of the config that an object with these metadata is, or that it publishes.
     pub fn of(meta: &ObjectMeta) -> Result<Self, NameError> {
         Self::parse(meta.namespace.clone().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
     }
@@ -38,7 +39,7 @@ impl fmt::Display for ConfigKey {
     }
 }
 
-/// Identifies a pod by its name. Another pod may get the same name later, with another [`PodUid`].
+/// The key of a pod by its name. Another pod may get the same name later, with another [`PodUid`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKey {
     /// The namespace.
@@ -48,7 +49,7 @@ pub struct PodKey {
 }
 
 impl PodKey {
-    /// The pod `name` in `namespace`.
+    /// Returns the key of the pod `name` in `namespace`.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -60,17 +61,17 @@ impl fmt::Display for PodKey {
     }
 }
 
-/// Uid of a pod, which no other pod ever has. Empty only in the default value.
+/// The uid of a pod, which no other pod ever has. Empty only in the default value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodUid(Box<str>);
 
 impl PodUid {
-    /// The uid; `None` where it is empty.
+    /// Returns the uid; `None` where it is empty.
     pub fn new(uid: &str) -> Option<Self> {
         (!uid.is_empty()).then(|| Self(uid.into()))
     }
 
-    /// The uid as text.
+    /// Returns the uid as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -82,7 +83,7 @@ impl fmt::Display for PodUid {
     }
 }
 
-/// Identifies an object with the labels of a version.
+/// The key of an object with the labels of a version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// The kind of the object.
@@ -94,7 +95,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// The object `name` of this kind in `namespace`.
+    /// Returns the key of the object `name` of this kind in `namespace`.
     pub fn new(kind: PartKind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind, namespace: namespace.into(), name: name.into() }
     }
@@ -106,7 +107,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Metadata of an object with the labels of a version.
+/// The metadata of an object with the labels of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartMeta {
     /// The kind of the object.
@@ -125,7 +126,7 @@ pub struct PartMeta {
     pub parts: Option<String>,
     /// Whether the history limit may delete the object.
     pub prune: bool,
-    /// The number of such versions that the limit keeps, where that is not what the config says.
+    /// The number of such versions that the limit keeps, where it differs from that of the config.
     pub keep: Option<u32>,
     /// The time of the object's creation, in seconds since 1970.
     pub created: i64,
@@ -133,7 +134,7 @@ pub struct PartMeta {
     pub terminating: bool,
 }
 
-/// Metadata of a published ConfigMap.
+/// The metadata of a published ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedMeta {
     /// The uid of the object.

@@ -1,4 +1,5 @@
-//! Which namespaces are enabled: the rule that the webhooks' `namespaceSelector` has for the API server.
+//! The rule by which namespaces are enabled. The `namespaceSelector` of the webhooks has the same rule for the API
+//! server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,44 +8,45 @@ use nudge_protocol::labels;
 /// The namespaces of Kubernetes, which are enabled by their label alone.
 const SYSTEM: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 
-/// The rule.
+/// The rule by which namespaces are enabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceRule {
     /// Namespaces with the label are enabled.
     #[default]
     Labelled,
-    /// The namespaces are enabled except these, and those whose label is `false`.
+    /// All namespaces are enabled except these, and those whose label is `false`.
     AllBut(BTreeSet<String>),
 }
 
 impl NamespaceRule {
-    /// Returns the filter for all namespaces except those of Kubernetes, that of Nudge itself, and those whose label is `false`.
-    pub fn all_but(own: &str) -> Self {
-        Self::AllBut(SYSTEM.into_iter().chain([own]).map(str::to_owned).collect())
+    /// Returns the rule for all namespaces except those of Kubernetes, that of Nudge itself, and those whose label is
+    /// `false`.
+    pub fn all_but(nudge_namespace: &str) -> Self {
+        Self::AllBut(SYSTEM.into_iter().chain([nudge_namespace]).map(str::to_owned).collect())
     }
 
-    /// The label selector of the namespaces that can be enabled.
+    /// Returns the label selector of the namespaces that can be enabled.
     pub fn selector(&self) -> &'static str {
         match self {
             Self::Labelled => "nudge.dev/enabled=true",
-            // Also matches those without the label.
+            // The selector also matches namespaces without the label.
             Self::AllBut(_) => "nudge.dev/enabled!=false",
         }
     }
 
     /// Returns whether the namespace with these labels is enabled.
-    pub fn holds(&self, namespace: &str, all: Option<&BTreeMap<String, String>>) -> bool {
-        let label = all.and_then(|all| all.get(labels::ENABLED)).map(String::as_str);
-        let selected = match self {
+    pub fn is_enabled(&self, namespace: &str, labels: Option<&BTreeMap<String, String>>) -> bool {
+        let label = labels.and_then(|labels| labels.get(labels::ENABLED)).map(String::as_str);
+        let is_selected = match self {
             Self::Labelled => label == Some("true"),
             Self::AllBut(_) => label != Some("false"),
         };
-        selected && self.takes(namespace)
+        is_selected && self.allows_name(namespace)
     }
 
-    /// Returns whether a namespace that the selector matches is enabled. By its name and not the label kubernetes.io/metadata.name, which servers
-    /// before 1.21 do not set.
-    pub fn takes(&self, namespace: &str) -> bool {
+    /// Returns whether a namespace that the selector matches is enabled, by its name: API servers before 1.21 do not
+    /// set the label kubernetes.io/metadata.name.
+    pub fn allows_name(&self, namespace: &str) -> bool {
         match self {
             Self::Labelled => true,
             Self::AllBut(names) => !names.contains(namespace),
@@ -60,13 +62,13 @@ mod tests {
     fn the_system_and_nudge_itself_are_never_enabled_together_with_all_others() {
         let all = NamespaceRule::all_but("nudge-here");
         for name in ["kube-system", "kube-public", "kube-node-lease", "nudge-here"] {
-            assert!(!all.takes(name), "{name}");
+            assert!(!all.allows_name(name), "{name}");
         }
-        assert!(all.takes("shop") && all.takes("default") && all.takes("nudge-system"));
+        assert!(all.allows_name("shop") && all.allows_name("default") && all.allows_name("nudge-system"));
         assert_ne!(all.selector(), NamespaceRule::Labelled.selector());
         let labelled = |value: &str| BTreeMap::from([(labels::ENABLED.to_owned(), value.to_owned())]);
         let holds = |rule: &NamespaceRule, namespace: &str, label: Option<&str>| {
-            rule.holds(namespace, label.map(labelled).as_ref())
+            rule.is_enabled(namespace, label.map(labelled).as_ref())
         };
         assert!(holds(&all, "shop", None) && holds(&all, "shop", Some("x")) && !holds(&all, "shop", Some("false")));
         assert!(!holds(&all, "kube-system", Some("true")) && holds(&NamespaceRule::Labelled, "shop", Some("true")));
@@ -74,6 +76,6 @@ mod tests {
             !holds(&NamespaceRule::Labelled, "shop", None) && !holds(&NamespaceRule::Labelled, "shop", Some("True"))
         );
         // Somebody has labelled it by hand.
-        assert!(NamespaceRule::Labelled.takes("kube-system"));
+        assert!(NamespaceRule::Labelled.allows_name("kube-system"));
     }
 }

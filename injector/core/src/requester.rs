@@ -1,8 +1,10 @@
-//! Who asked for a version, as admission saw it: an annotation for `spec.version`, one for `spec.rollout.override`, and one for another attempt with
-//! a version that failed. In the same way, who set the spec of a `ConfigSource`, and so decided what its versions are.
+//! The users who asked for a version, as admission saw it: an annotation for `spec.version`, one for
+//! `spec.rollout.override`, and one for another attempt with a version that failed. In the same way, the user who set
+//! the spec of a `ConfigSource`, and so decided what its versions are.
 //!
-//! The webhook writes them and removes what users wrote there, and the controller believes no other: each is a note (`crate::signed_notes`) about the
-//! config and what was asked for, with when and by whom. So an old one says nothing about another version, and not that it was asked for today.
+//! The webhook writes these annotations and removes what users wrote there, and the controller believes no others: each
+//! is a note (`crate::signed_notes`) about the config and the request, with the user and the time. So an old note says
+//! nothing about another version or a later request.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -13,39 +15,44 @@ use nudge_protocol::labels;
 use crate::derived_keys::NoteKey;
 use crate::signed_notes::{self, Clock, whole_second};
 
-/// Longest name of a user that is kept.
-const USER_BYTES: usize = 253;
-/// Longest annotation: time, tag and user.
-pub const REQUESTER_BYTES: usize = USER_BYTES + 80;
+/// The maximum length of a user's name that is kept or shown.
+const MAX_USER_BYTES: usize = 253;
+/// The maximum length of an annotation: time, tag and user.
+pub const MAX_REQUESTER_BYTES: usize = MAX_USER_BYTES + 80;
 
-/// What somebody asks for.
+/// Returns the name of a user in one line of bounded length.
+pub(crate) fn bounded_user(user: &str) -> String {
+    one_line(user, MAX_USER_BYTES)
+}
+
+/// The request of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// This version, in `spec.version`.
+    /// The version in `spec.version`.
     Version(&'a str),
-    /// Another attempt with this version, by the annotation `nudge.dev/retry`.
+    /// Another attempt with the version, by the annotation `nudge.dev/retry`.
     Retry(&'a str),
     /// A version for all pods at once, in `spec.rollout.override`.
     Override {
         /// The version.
         version: &'a str,
-        /// Why nobody can wait.
+        /// The reason why nobody can wait.
         reason: &'a str,
-        /// When that ends.
+        /// The end of the override.
         until: Timestamp,
     },
 }
 
-/// The user who asked, and the time.
+/// The user who made a request, and the time of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requester {
     /// The user, in one line of bounded length.
     pub user: String,
-    /// When, in whole seconds.
+    /// The time, in whole seconds.
     pub at: Time,
 }
 
-/// The users who asked for what the spec of a config says; absent where they are not known.
+/// The users who asked for what the spec of a config says; `None` where a user is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requesters {
     /// The user who set `spec.version`.
@@ -57,20 +64,20 @@ pub struct Requesters {
 }
 
 impl Requester {
-    /// This user, at this time.
+    /// Returns the requester with this name, at this time.
     pub fn new(user: &str, at: Timestamp) -> Self {
-        Self { user: one_line(user, USER_BYTES), at: Time(whole_second(at)) }
+        Self { user: bounded_user(user), at: Time(whole_second(at)) }
     }
 
-    /// The annotation that says that this user has asked for this.
-    pub fn signed(&self, key: &NoteKey, namespace: &str, name: &str, request: Request<'_>) -> String {
+    /// Signs the annotation by which this user has made the request.
+    pub fn sign(&self, key: &NoteKey, namespace: &str, name: &str, request: Request<'_>) -> String {
         request
             .about(namespace, name, |purpose, about| signed_notes::sign(&key.0, purpose, about, &self.user, self.at.0))
     }
 }
 
 impl Request<'_> {
-    /// Reads an annotation, where it is about this.
+    /// Reads the requester from an annotation that is about this request.
     fn requester(self, annotation: &str, key: &NoteKey, namespace: &str, name: &str) -> Option<Requester> {
         let note = self.about(namespace, name, |purpose, about| {
             signed_notes::read(&key.0, purpose, about, annotation, Clock::Any)
@@ -78,6 +85,7 @@ impl Request<'_> {
         Some(Requester::new(&note.value, note.time))
     }
 
+    /// Passes the annotation's name and the facts that the note is about.
     fn about<T>(self, namespace: &str, name: &str, note: impl FnOnce(&str, &[&str]) -> T) -> T {
         match self {
             Self::Version(version) => note(labels::REQUESTED_BY, &[namespace, name, version]),
@@ -95,26 +103,27 @@ impl Requesters {
         let meta = &config.metadata;
         let (namespace, name) =
             (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-        let asked = |label: &str, request: Option<Request<'_>>| {
+        let requester = |label: &str, request: Option<Request<'_>>| {
             let annotation = meta.annotations.as_ref()?.get(label)?;
             request?.requester(annotation, key, namespace, name)
         };
         let spec = &config.spec;
         Self {
-            current: asked(labels::REQUESTED_BY, spec.version.as_deref().map(Request::Version)),
-            overridden: asked(labels::OVERRIDDEN_BY, spec.rollout.overridden.as_ref().map(Request::from)),
-            retry: asked(labels::RETRY, spec.version.as_deref().map(Request::Retry)),
+            current: requester(labels::REQUESTED_BY, spec.version.as_deref().map(Request::Version)),
+            overridden: requester(labels::OVERRIDDEN_BY, spec.rollout.overridden.as_ref().map(Request::from)),
+            retry: requester(labels::RETRY, spec.version.as_deref().map(Request::Retry)),
         }
     }
 
-    /// When somebody asked last for another attempt.
-    pub fn retry(&self) -> Option<Time> {
+    /// Returns the time at which somebody last asked for another attempt.
+    pub fn retry_time(&self) -> Option<Time> {
         self.retry.as_ref().map(|requester| requester.at.clone())
     }
 }
 
-/// When somebody asked last for another attempt, as the webhook has noted it. Nobody has checked that.
-pub fn noted_retry(config: &VersionedConfig) -> Option<Time> {
+/// Returns the time at which somebody last asked for another attempt, as the webhook has noted it. The signature is not
+/// checked.
+pub fn noted_retry_time(config: &VersionedConfig) -> Option<Time> {
     let note = config.metadata.annotations.as_ref()?.get(labels::RETRY)?;
     Some(Time(note.split(' ').next()?.parse().ok()?))
 }
@@ -125,28 +134,29 @@ impl<'a> From<&'a Override> for Request<'a> {
     }
 }
 
-/// The note that admission writes for this user, who sets the spec of a source. `None` where the name of the source, or the user, can't be said.
-pub fn note_setter(key: &NoteKey, (namespace, source): (&str, &str), user: &str, now: Timestamp) -> Option<String> {
-    let is_known = !source.is_empty() && !user.is_empty() && one_line(user, USER_BYTES) == user;
-    is_known.then(|| signed_notes::sign(&key.0, labels::SET_BY, &[namespace, source], user, now))
+/// Returns the note that admission writes about the user who sets the spec of a source. `None` where a note can't hold
+/// the source's name or the user.
+pub fn sign_setter(key: &NoteKey, (namespace, source): (&str, &str), user: &str, now: Timestamp) -> Option<String> {
+    let is_valid = !source.is_empty() && !user.is_empty() && one_line(user, MAX_USER_BYTES) == user;
+    is_valid.then(|| signed_notes::sign(&key.0, labels::SET_BY, &[namespace, source], user, now))
 }
 
 /// Returns the user who set the spec of the source that has this note.
-pub fn noted_setter(key: &NoteKey, (namespace, source): (&str, &str), note: &str) -> Option<String> {
+pub fn read_setter(key: &NoteKey, (namespace, source): (&str, &str), note: &str) -> Option<String> {
     signed_notes::read(&key.0, labels::SET_BY, &[namespace, source], note, Clock::Any).map(|note| note.value)
 }
 
-/// What a part that the source makes has in `nudge.dev/set-by`.
-pub fn repeated_setter(source: &ConfigSource) -> Option<String> {
+/// Returns the annotation `nudge.dev/set-by` of the parts that the source makes: the source's name and its note.
+pub fn part_annotation(source: &ConfigSource) -> Option<String> {
     let (name, annotations) = (source.metadata.name.as_deref()?, source.metadata.annotations.as_ref()?);
-    let note = annotations.get(labels::SET_BY).filter(|note| note.len() <= REQUESTER_BYTES)?;
+    let note = annotations.get(labels::SET_BY).filter(|note| note.len() <= MAX_REQUESTER_BYTES)?;
     Some(format!("{name} {note}"))
 }
 
 /// Returns the user who set the spec of the source that this part names.
-pub fn setter(key: &NoteKey, part: &ObjectMeta) -> Option<String> {
+pub fn part_setter(key: &NoteKey, part: &ObjectMeta) -> Option<String> {
     let (source, note) = part.annotations.as_ref()?.get(labels::SET_BY)?.split_once(' ')?;
-    noted_setter(key, (part.namespace.as_deref().unwrap_or_default(), source), note)
+    read_setter(key, (part.namespace.as_deref().unwrap_or_default(), source), note)
 }
 
 #[cfg(test)]
@@ -179,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_admission_wrote_is_read_for_that_version_of_that_config_alone() {
-        let written = alice().signed(&note_key(1), "team", "shop", Request::Version("2"));
+        let written = alice().sign(&note_key(1), "team", "shop", Request::Version("2"));
         assert!(written.starts_with("2026-09-21T14:13:20Z ") && written.ends_with(" alice"), "{written}");
         let says = |change: &dyn Fn(&mut VersionedConfig), key: &NoteKey| {
             let mut config = config("2", None);
@@ -204,7 +214,7 @@ mod tests {
         let asked = at_once("2", "outage");
         let outage = Request::from(&asked);
         let [current, overriding] =
-            [Request::Version("2"), outage].map(|asked| alice().signed(&note_key(1), "team", "shop", asked));
+            [Request::Version("2"), outage].map(|asked| alice().sign(&note_key(1), "team", "shop", asked));
         let mut config = config("2", Some(("2", "outage")));
         annotate(&mut config, labels::OVERRIDDEN_BY, &overriding);
         let known = Requesters::of(&config, &note_key(1));
@@ -223,7 +233,7 @@ mod tests {
     #[test]
     fn a_part_names_who_set_the_spec_of_its_source_and_nobody_else() {
         let now = Timestamp::from_second(1_790_000_000).unwrap();
-        let note = note_setter(&note_key(1), ("team", "shop"), "alice", now);
+        let note = sign_setter(&note_key(1), ("team", "shop"), "alice", now);
         let part = |name: &str, note: &Option<String>| {
             let mut source: ConfigSource = serde_json::from_value(serde_json::json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name},
@@ -231,19 +241,19 @@ mod tests {
             }))
             .unwrap();
             source.metadata.annotations = note.clone().map(|note| [(labels::SET_BY.to_owned(), note)].into());
-            let annotations = repeated_setter(&source).map(|note| [(labels::SET_BY.to_owned(), note)].into());
+            let annotations = part_annotation(&source).map(|note| [(labels::SET_BY.to_owned(), note)].into());
             ObjectMeta { namespace: Some("team".to_owned()), annotations, ..ObjectMeta::default() }
         };
-        assert_eq!(setter(&note_key(1), &part("shop", &note)).as_deref(), Some("alice"));
-        assert_eq!(setter(&note_key(1), &part("other", &note)), None, "another source");
-        assert_eq!(setter(&note_key(2), &part("shop", &note)), None, "another key");
-        assert_eq!(setter(&note_key(1), &part("shop", &None)), None);
+        assert_eq!(part_setter(&note_key(1), &part("shop", &note)).as_deref(), Some("alice"));
+        assert_eq!(part_setter(&note_key(1), &part("other", &note)), None, "another source");
+        assert_eq!(part_setter(&note_key(2), &part("shop", &note)), None, "another key");
+        assert_eq!(part_setter(&note_key(1), &part("shop", &None)), None);
         let elsewhere = ObjectMeta { namespace: Some("other".to_owned()), ..part("shop", &note) };
-        assert_eq!(setter(&note_key(1), &elsewhere), None);
-        let asked = alice().signed(&note_key(1), "team", "shop", Request::Version(""));
-        assert_eq!(setter(&note_key(1), &part("shop", &Some(asked))), None, "for something else");
-        for user in ["", "a\nb", &"x".repeat(USER_BYTES + 1)] {
-            assert_eq!(note_setter(&note_key(1), ("team", "shop"), user, now), None, "{user:?}");
+        assert_eq!(part_setter(&note_key(1), &elsewhere), None);
+        let asked = alice().sign(&note_key(1), "team", "shop", Request::Version(""));
+        assert_eq!(part_setter(&note_key(1), &part("shop", &Some(asked))), None, "for something else");
+        for user in ["", "a\nb", &"x".repeat(MAX_USER_BYTES + 1)] {
+            assert_eq!(sign_setter(&note_key(1), ("team", "shop"), user, now), None, "{user:?}");
         }
     }
 
@@ -252,9 +262,9 @@ mod tests {
         let at = Timestamp::from_second(1).unwrap();
         let user = format!("a b\n\u{202e}{}", "x".repeat(1000));
         let requester = Requester::new(&user, at);
-        assert!(requester.user.len() <= USER_BYTES && requester.user.starts_with("a b  x"), "{}", requester.user);
-        let written = requester.signed(&note_key(1), "team", "shop", Request::Version("2"));
-        assert!(written.len() <= REQUESTER_BYTES, "{}", written.len());
+        assert!(requester.user.len() <= MAX_USER_BYTES && requester.user.starts_with("a b  x"), "{}", requester.user);
+        let written = requester.sign(&note_key(1), "team", "shop", Request::Version("2"));
+        assert!(written.len() <= MAX_REQUESTER_BYTES, "{}", written.len());
         let mut config = config("2", None);
         annotate(&mut config, labels::REQUESTED_BY, &written);
         assert_eq!(Requesters::of(&config, &note_key(1)).current, Some(requester));

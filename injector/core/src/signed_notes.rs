@@ -1,8 +1,8 @@
-//! Notes that Nudge writes into annotations and later believes: `TIME TAG VALUE`, where the tag is an HMAC over the time, the value, and what the
-//! note is about.
+//! Signed notes that Nudge writes into annotations and later believes: `TIME TAG VALUE`, where the tag is an HMAC over
+//! the time, the value, and what the note is about.
 //!
-//! Each annotation has a key of its own, so a note for one is never a note for another. Anybody may read a note. About another object, or with
-//! another value or time, it is worth nothing.
+//! Each annotation has a key of its own, so a note for one annotation never counts in another. Anybody may read a note.
+//! With another object, value or time, the note is invalid.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,25 +12,25 @@ use ring::hmac;
 
 use crate::derived_keys::sub_key;
 
-/// The seconds by which the clock of admission may differ from that of the API server.
-pub(crate) const SKEW: u64 = 300;
+/// The maximum difference in seconds between the clocks of admission and the API server.
+pub(crate) const MAX_SKEW_SECONDS: u64 = 300;
 
-/// What the time of a note must agree with.
+/// The clock that the time of a note must agree with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock<'a> {
-    /// The creation of the object that has the note, as the API server stored it: nobody else sets it, and it never changes. What was signed long
-    /// before says nothing about this object.
+    /// The creation time of the object with the note, which only the API server sets, once. A note that was signed long
+    /// before says nothing about the object.
     Creation(Option<&'a Time>),
-    /// Nothing: the note is about a field, which may be set at any time.
+    /// No clock: the note is about a field, which may be set at any time.
     Any,
 }
 
-/// What a note says.
+/// The content of a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// When, in whole seconds.
+    /// The time, in whole seconds.
     pub time: Timestamp,
-    /// What it says; may be empty.
+    /// The value, which may be empty.
     pub value: String,
 }
 
@@ -38,7 +38,7 @@ impl Clock<'_> {
     fn agrees(self, time: Timestamp) -> bool {
         match self {
             Self::Creation(created) => {
-                created.is_some_and(|created| created.0.as_second().abs_diff(time.as_second()) <= SKEW)
+                created.is_some_and(|created| created.0.as_second().abs_diff(time.as_second()) <= MAX_SKEW_SECONDS)
             }
             Self::Any => true,
         }
@@ -52,7 +52,8 @@ pub(crate) fn sign(key: &hmac::Key, purpose: &str, about: &[&str], value: &str, 
     if value.is_empty() { format!("{time} {tag}") } else { format!("{time} {tag} {value}") }
 }
 
-/// Reads the text of the annotation `purpose`; `None` where it is no note for that, about this, of the right time.
+/// Reads the note in the annotation `purpose`; `None` where the text is not a note for this purpose, about this, of the
+/// right time.
 pub(crate) fn read(key: &hmac::Key, purpose: &str, about: &[&str], text: &str, clock: Clock<'_>) -> Option<Note> {
     let mut words = text.splitn(3, ' ');
     let (time, tag, value) = (words.next()?, words.next()?, words.next().unwrap_or_default());
@@ -62,7 +63,7 @@ pub(crate) fn read(key: &hmac::Key, purpose: &str, about: &[&str], text: &str, c
     clock.agrees(note.time).then_some(note)
 }
 
-/// Returns the time as notes have it.
+/// Returns the time in whole seconds, as notes have it.
 pub(crate) fn whole_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use nudge_core::remote::{GitUrl, is_id};
+use nudge_core::remote::{GitUrl, is_object_id};
 use zeroize::Zeroizing;
 
 use crate::error::GitError;
@@ -110,7 +110,7 @@ impl<'a> Mirror<'a> {
         let parse = async |revision: &str| {
             let output = self.run("rev-parse", &["--verify", "--quiet", revision]).await?;
             let id = String::from_utf8_lossy(&output).trim().to_owned();
-            if is_id(&id) { Ok(id) } else { Err(GitError::Broken) }
+            if is_object_id(&id) { Ok(id) } else { Err(GitError::Broken) }
         };
         let (object, commit) = (parse("refs/nudge/named").await?, parse("refs/nudge/named^{commit}").await?);
         self.run("update-ref", &[&format!("refs/nudge/{object}"), &object]).await?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nudge_core::remote::{Revision, is_id, is_ref};
+use nudge_core::remote::{Revision, is_object_id, is_ref};
 use semver::{Version, VersionReq};
 
 /// The commit that a revision stands for.
@@ -34,7 +34,7 @@ pub fn find_revision(revision: &Revision, printed: &[u8]) -> Option<ResolvedRef>
     let refs: BTreeMap<&str, &str> = printed
         .lines()
         .filter_map(|line| line.split_once('\t'))
-        .filter(|(id, _)| is_id(id))
+        .filter(|(id, _)| is_object_id(id))
         .map(|(id, name)| (name, id))
         .collect();
     match revision {

@@ -155,7 +155,7 @@ impl<'a> Session<'a> {
     }
 
     fn host(&self) -> String {
-        if self.url.is_ssh() { self.url.known_as() } else { self.url.address().authority() }
+        if self.url.is_ssh() { self.url.known_hosts_name() } else { self.url.address().authority() }
     }
 
     /// Returns the error that a fault of git means.

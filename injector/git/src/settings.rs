@@ -186,7 +186,7 @@ pub(crate) fn ssh_arguments(url: &GitUrl, address: SocketAddr) -> Vec<String> {
     let server_options = [
         format!("User={}", url.user()),
         format!("HostName={}", address.ip()),
-        format!("HostKeyAlias={}", url.known_as()),
+        format!("HostKeyAlias={}", url.known_hosts_name()),
     ];
     let options = SSH_OPTIONS.iter().map(|option| (*option).to_owned()).chain(server_options);
     let options = options.flat_map(|option| ["-o".to_owned(), option]);

@@ -1,6 +1,6 @@
 //! Parses what `git ls-tree -z` prints.
 
-use nudge_core::remote::is_id;
+use nudge_core::remote::is_object_id;
 
 use crate::error::GitError;
 
@@ -51,7 +51,7 @@ fn parse_entry(line: &[u8]) -> Result<Entry, GitError> {
         return Err(GitError::Broken);
     };
     // The id becomes an argument of git.
-    if !is_id(id) {
+    if !is_object_id(id) {
         return Err(GitError::Broken);
     }
     let kind = match mode {

@@ -28,4 +28,4 @@ pub use error::OciError;
 pub use pull::{Artifact, PULL_MIB, Request};
 pub use session::Registry;
 
-pub use nudge_core::remote::{Located, Pick, PickError, Reference, ReferenceError};
+pub use nudge_core::remote::{ArtifactLocation, Pick, PickError, Reference, ReferenceError};

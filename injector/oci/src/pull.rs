@@ -9,7 +9,7 @@ use hyper::header::LINK;
 use hyper::{Method, StatusCode};
 use jiff::Timestamp;
 use nudge_core::outbound::Address;
-use nudge_core::remote::{Pick, Reference, is_digest, is_tag, range_of};
+use nudge_core::remote::{Pick, Reference, is_digest, is_tag, parse_range};
 use nudge_outbound::HttpError;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use serde::Deserialize;
@@ -256,7 +256,7 @@ impl Session<'_> {
         struct List {
             tags: Option<Vec<String>>,
         }
-        let parsed = range_of(range)?;
+        let parsed = parse_range(range)?;
         let (mut tags, mut path) = (Vec::new(), self.path("tags/list?n=1000"));
         for _ in 0..MAX_PAGES {
             let request =

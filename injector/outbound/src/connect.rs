@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use nudge_core::outbound::{Address, Guarded, refusal};
+use nudge_core::outbound::{Address, GuardedAddresses, refusal};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -59,7 +59,7 @@ pub enum Reach {
     /// Any address: on the machine of the user, who could connect there as well.
     Anywhere,
     /// Any address but those of the machine itself and these of the cluster.
-    Outside(Arc<Guarded>),
+    Outside(Arc<GuardedAddresses>),
 }
 
 impl Reach {

@@ -2,7 +2,7 @@
 
 use nudge_api::{ConfigSource, Explanation, Origin, PartKind, Reason};
 use nudge_authoring::{Content, ContentError, OPAQUE, Part, divide};
-use nudge_core::sources::{refusal, selects};
+use nudge_core::sources::{object_refusal, selects_key};
 
 use crate::upstream::Object;
 
@@ -24,7 +24,7 @@ impl VersionDraft {
 
 /// Reads the draft from the object, with the keys that the source takes.
 pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<VersionDraft, Explanation> {
-    if let Some(refusal) = refusal(object.kind, &object.meta, &object.secret_type) {
+    if let Some(refusal) = object_refusal(object.kind, &object.meta, &object.secret_type) {
         return Err(refusal);
     }
     let name = object.name();
@@ -33,7 +33,7 @@ pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<VersionDraft
     let (key_count, prefix) = (object.contents.len(), &source.spec.prefix);
     let mut content = Content::default();
     for (key, mut value) in object.contents {
-        if selects(&source.spec, &key) {
+        if selects_key(&source.spec, &key) {
             let value = std::mem::take(&mut *value);
             content.add(object.kind == PartKind::Secret, format!("{prefix}{key}"), value).map_err(refusal)?;
         }

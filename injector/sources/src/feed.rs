@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 use futures::stream::{BoxStream, pending};
 use kube::ResourceExt as _;
 use nudge_api::{ConfigSource, SourcePlace};
-use nudge_core::sources::{interval, source_faults};
+use nudge_core::sources::{poll_period, source_faults};
 
 use crate::follow::ObjectState;
 use crate::git::Git;
@@ -22,7 +22,7 @@ pub(crate) fn feed(
     namespace: &str,
     source: &ConfigSource,
 ) -> BoxStream<'static, ObjectState<Object>> {
-    let (interval, metrics, namespace) = (interval(source), sources.metrics.clone(), namespace.to_owned());
+    let (interval, metrics, namespace) = (poll_period(source), sources.metrics.clone(), namespace.to_owned());
     let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
     // The decision about the next act reports what is wrong with the spec.
     let from = source.spec.from.place().filter(|_| source_faults(&source.name_any(), &source.spec).is_empty());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConfigSourceSpec, Explanation, GitSource, Origin, OriginKind, PartKind, Reason};
 use nudge_authoring::{file_key, keys_of_files};
-use nudge_core::sources::{git_wanted, selects};
+use nudge_core::sources::{git_target, selects_key};
 use nudge_git::{Commit, Credential, Request};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
@@ -36,7 +36,7 @@ impl Git {
     }
 
     async fn fetch(&self) -> Result<Option<Commit>, Explanation> {
-        let (url, revision) = git_wanted(&self.from)?;
+        let (url, revision) = git_target(&self.from)?;
         let credential = match &self.from.secret_ref {
             Some(object) => {
                 let name = object.name.as_str();
@@ -55,7 +55,7 @@ impl Git {
             lfs: self.from.lfs,
             allowed_signers: self.from.verify.as_ref().map(|verify| verify.allowed_signers.as_str()),
             // The patterns for keys choose files, too.
-            is_wanted: &|path| selects(&self.spec, &file_key(path)),
+            is_wanted: &|path| selects_key(&self.spec, &file_key(path)),
         };
         let commit = self.sources.mirrors.fetch(&request, self.last_commit.as_deref()).await;
         commit.map_err(|error| fetch_failure(&self.from.url, chain(&error)))

@@ -7,7 +7,7 @@ use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, SourceFrom};
 use nudge_cluster::supervisor::Supervisor;
-use nudge_core::sources::rival;
+use nudge_core::sources::older_rival;
 
 use crate::follow::{back_off, status_code};
 use crate::shared::Sources;
@@ -96,7 +96,7 @@ fn note_rivals(supervisor: &Supervisor<Subject, KnownSource>) {
     let sources: Vec<Arc<ConfigSource>> =
         supervisor.senders().map(|sender| Arc::clone(&sender.borrow().source)).collect();
     for (sender, source) in supervisor.senders().zip(&sources) {
-        let rival = rival(source, sources.iter().map(|other| &**other));
+        let rival = older_rival(source, sources.iter().map(|other| &**other));
         let rival = rival.map_or(Rival::Absent, |name| Rival::Present(name.to_owned()));
         sender.send_if_modified(|known| {
             let changed = known.rival != rival;

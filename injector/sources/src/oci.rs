@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConfigSourceSpec, Explanation, OciSource, Origin, OriginKind, PartKind, Reason};
 use nudge_authoring::{file_key, keys_of_files};
 use nudge_core::outbound::Address;
-use nudge_core::sources::{oci_wanted, selects};
+use nudge_core::sources::{oci_target, selects_key};
 use nudge_oci::{Artifact, Credential, Registry, Request};
 use nudge_outbound::{Reach, authorities_from_pem};
 use nudge_protocol::error_chain::chain;
@@ -33,7 +33,7 @@ impl Oci {
     }
 
     async fn pull(&self) -> Result<Option<Artifact>, Explanation> {
-        let (reference, pick) = oci_wanted(&self.from)?;
+        let (reference, pick) = oci_target(&self.from)?;
         let secret = match &self.from.secret_ref {
             Some(object) => {
                 let name = object.name.as_str();
@@ -59,7 +59,7 @@ impl Oci {
             credential: &credential,
             trusts_realm: &|realm: &Address| secret.as_ref().is_none_or(|(secret, _)| secret.allows(realm)),
             // The patterns for keys choose files, too.
-            is_wanted: &|path| selects(&self.spec, &file_key(path)),
+            is_wanted: &|path| selects_key(&self.spec, &file_key(path)),
         };
         let artifact = Registry::new(Reach::Outside(guarded), roots).pull(&request, self.last_digest.as_deref()).await;
         artifact.map_err(|error| fetch_failure(&self.from.url, chain(&error)))

@@ -20,7 +20,7 @@ use nudge_api::{ConfigSource, ConfigSourceSpec, Explanation, Origin, OriginKind,
 use nudge_authoring::OPAQUE;
 use nudge_cluster::call::call;
 use nudge_core::outbound::Address;
-use nudge_core::sources::{selects, vault_address};
+use nudge_core::sources::{selects_key, vault_address};
 use nudge_core::versions::Contents;
 use nudge_outbound::{Authorities, Bounds, HttpError, Reach, authorities_from_pem, request};
 use nudge_protocol::error_chain::chain;
@@ -312,7 +312,7 @@ impl Remote for Vault {
 
 /// Returns the values of the keys that the source takes.
 fn contents(keys: &ConfigSourceSpec, values: BTreeMap<String, Box<RawValue>>) -> Result<Contents, Explanation> {
-    let selected = values.into_iter().filter(|(key, _)| selects(keys, key));
+    let selected = values.into_iter().filter(|(key, _)| selects_key(keys, key));
     let parse_entry = |(key, value): (String, Box<RawValue>)| {
         let value = value_bytes(&value).ok_or_else(|| not_text(&key))?;
         Ok::<_, Explanation>((key, value))

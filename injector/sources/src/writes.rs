@@ -15,8 +15,8 @@ use kube::{Api, Resource};
 use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Origin, PartKind, Reason, VersionedConfig};
 use nudge_authoring::{Common, Keep, Object, object, object_names};
 use nudge_cluster::call::{CallError, call};
-use nudge_core::requester::repeated_setter;
-use nudge_core::sources::{FIELD_MANAGER, held_by, holder, unpublishable};
+use nudge_core::requester::part_annotation;
+use nudge_core::sources::{FIELD_MANAGER, explain_held, explain_unpublishable, version_holder};
 use nudge_core::versions::object_name;
 use nudge_protocol::{ConfigName, VersionName, labels};
 use serde::Serialize;
@@ -97,7 +97,7 @@ impl Writes {
         draft: &VersionDraft,
     ) -> Result<Option<String>, WriteError> {
         let origin = draft.origin.as_ref().and_then(Origin::annotation);
-        let set_by = repeated_setter(source);
+        let set_by = part_annotation(source);
         let common = Common {
             config,
             version,
@@ -165,14 +165,15 @@ impl Writes {
         let context = || format!("setting spec.version of config {}/{name}", self.namespace);
         match self.write(context, api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(patch))).await {
             Ok(config) => Ok(config),
-            Err(error) if error.is_conflict() => {
-                Err(WriteError::Refused(held_by(source, holder(&config.metadata).unwrap_or("somebody else"))))
-            }
+            Err(error) if error.is_conflict() => Err(WriteError::Refused(explain_held(
+                source,
+                version_holder(&config.metadata).unwrap_or("somebody else"),
+            ))),
             Err(error) => {
                 let context = format!("spec.version of config {name} can't be set");
                 Err(match to_write_error(error, &context, ServerMessage::Shown) {
                     WriteError::Refused(why) if config.spec.publishes(PartKind::Secret) => {
-                        WriteError::Refused(unpublishable(&why, name, &self.sources.account))
+                        WriteError::Refused(explain_unpublishable(&why, name, &self.sources.account))
                     }
                     error => error,
                 })

@@ -11,7 +11,7 @@ use nudge_controller::RepairSettings;
 use nudge_core::features::Overrides;
 use nudge_core::injection::{self, AgentDefaults, InjectionSettings};
 use nudge_core::namespaces::NamespaceRule;
-use nudge_core::outbound::Range;
+use nudge_core::outbound::AddressRange;
 use nudge_protocol::error_chain::chain;
 
 use super::roles::Roles;
@@ -71,7 +71,7 @@ pub(super) struct Options {
     /// The maximum bytes of the mirrors.
     pub(super) max_mirror_bytes: u64,
     /// The addresses of nodes that may be reached for sources and analyses.
-    pub(super) allowed_nodes: Vec<Range>,
+    pub(super) allowed_nodes: Vec<AddressRange>,
     pub(super) analysis_lease: LeaseSettings,
     /// The service account of the role analysis, as kubectl takes it.
     pub(super) analysis_account: String,
@@ -204,10 +204,10 @@ fn certificates(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>
     Some(CertificateSource::Own { names, lifetimes: lifetimes? })
 }
 
-fn parse_ranges(list: &[String], faults: &mut Vec<String>) -> Vec<Range> {
+fn parse_ranges(list: &[String], faults: &mut Vec<String>) -> Vec<AddressRange> {
     let mut ranges = Vec::new();
     for text in list_items(list) {
-        match text.parse::<Range>() {
+        match text.parse::<AddressRange>() {
             Ok(range) => ranges.push(range),
             Err(allowed) => faults.push(format!("--outbound-allow: {text:?} is not allowed: {allowed}")),
         }

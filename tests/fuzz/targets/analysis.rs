@@ -5,7 +5,7 @@
 
 use hyper::{Request, header};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_core::analysis::{LONGEST_REACH, fill, number, reach};
+use nudge_core::analysis::{MAX_REACH, fill_query, parse_number, reach};
 use nudge_core::outbound::Address;
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
 
 /// A number is finite and short, and an error repeats nothing of what came.
 fn assert_number(answer: &[u8]) {
-    match number(answer) {
+    match parse_number(answer) {
         Ok(text) => assert!(text.len() <= 32 && text.parse::<f64>().unwrap().is_finite(), "{text}"),
         Err(error) => assert!(error.to_string().len() < 120, "{error}"),
     }
@@ -40,11 +40,11 @@ fn assert_number(answer: &[u8]) {
 /// No range is missed, whatever stands before it; what is filled in changes none.
 fn assert_reach(query: &str) {
     let Ok(found) = reach(query) else { return };
-    assert!(found <= LONGEST_REACH);
+    assert!(found <= MAX_REACH);
     if let Ok(more) = reach(&format!("{query}\n+ rate(a[59m])")) {
         assert!(more.as_secs() >= 59 * 60, "{query:?}");
     }
-    let filled = fill(query, "team", &["web-1".to_owned(), "b\"}[2h]".to_owned()]);
+    let filled = fill_query(query, "team", &["web-1".to_owned(), "b\"}[2h]".to_owned()]);
     assert!(!filled.contains("b\"}[2h]") || query.contains("b\"}[2h]"));
 }
 
@@ -79,5 +79,5 @@ fn assert_is_for_it(hosts: &str, address: &Address) {
     let bare = if address.host.contains(':') { format!("[{}]", address.host) } else { address.host.clone() };
     let with_port = format!("{bare}:{}", address.port);
     let listed = list.split([',']).flat_map(str::split_whitespace).any(|one| one == bare || one == with_port);
-    assert_eq!(address.is_in(hosts), listed, "{hosts:?} {address:?}");
+    assert_eq!(address.is_listed_in(hosts), listed, "{hosts:?} {address:?}");
 }

@@ -4,13 +4,13 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_oci::{Challenge, Credential, Located, Reference, credential_of, parse_challenges};
+use nudge_oci::{ArtifactLocation, Challenge, Credential, Reference, credential_of, parse_challenges};
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Ok(text) = str::from_utf8(bytes) else { return Corpus::Reject };
     let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
     assert_challenges(rest);
-    if let Ok(located) = Located::parse(line) {
+    if let Ok(located) = ArtifactLocation::parse(line) {
         assert_reference(line, &located);
         assert_credential(rest, &located.reference);
     }
@@ -34,8 +34,8 @@ fn assert_challenges(header: &str) {
 }
 
 /// A second reading of the same text finds the same host, and nothing of the text gets into another part of a request.
-fn assert_reference(line: &str, located: &Located) {
-    let Located { reference, path, .. } = located;
+fn assert_reference(line: &str, located: &ArtifactLocation) {
+    let ArtifactLocation { reference, path, .. } = located;
     let rest = line.split_once("://").unwrap().1;
     let authority = rest.split('/').next().unwrap();
     assert!(!authority.contains(['@', '?', '#', '\\']), "{line:?}");

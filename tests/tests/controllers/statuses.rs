@@ -12,7 +12,7 @@ use nudge_api::{
     VersionedConfigStatus, find_condition,
 };
 use nudge_core::derived_keys::{NOTES, NoteKey};
-use nudge_core::governance::{approver_groups, sealed_digest};
+use nudge_core::governance::{sealed_digest, sign_approver_groups};
 use nudge_protocol::labels::APPROVER_GROUPS;
 use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{NAMESPACE, at_once, bind, create_part};
@@ -122,7 +122,7 @@ async fn create_approval(space: &TestNamespace, name: &str, digest: &str, key: O
         "configName": "shop", "version": "1", "digest": digest, "decision": "Approve", "reason": "read it", "approver": "bob"
     });
     let approval: VersionApprovalSpec = serde_json::from_value(spec.clone())?;
-    let note = key.and_then(|key| approver_groups(key, &space.name, &approval, &[], Timestamp::now()));
+    let note = key.and_then(|key| sign_approver_groups(key, &space.name, &approval, &[], Timestamp::now()));
     let annotations = note.map(|note| json!({APPROVER_GROUPS: note}));
     let object = json!({"metadata": {"name": name, "annotations": annotations}, "spec": spec});
     space.create_object::<VersionApproval>(object).await.map(drop)

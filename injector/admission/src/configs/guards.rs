@@ -5,7 +5,7 @@ use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{RolloutSpec, VersionedConfig, VersionedConfigSpec};
-use nudge_core::governance::{guards, overrides, weakened};
+use nudge_core::governance::{describe_override, guard_fields, weakened_guards};
 use nudge_protocol::labels::GUARDED;
 use serde_json::Value;
 
@@ -21,18 +21,18 @@ pub(crate) fn weakening<'a>(
     now: Timestamp,
 ) -> Option<NeededRight<'a>> {
     let right = Right::Override(name);
-    let less = weakened(old.map_or(&RolloutSpec::default(), |old| &old.rollout), &new.rollout, now);
+    let less = weakened_guards(old.map_or(&RolloutSpec::default(), |old| &old.rollout), &new.rollout, now);
     if !less.is_empty() {
         let action = if old.is_some() { "change its spec" } else { "create it" };
         return Some(NeededRight::new(right, action, format!("that {}", less.join(" and "))));
     }
     let because = "that version then waits for no step, approval, window or hold";
-    overrides(old, new).map(|action| NeededRight::new(right, action, because))
+    describe_override(old, new).map(|action| NeededRight::new(right, action, because))
 }
 
 /// Returns the right that the deletion of a config with guards needs.
 pub(crate) fn removed_guards<'a>(config: &VersionedConfig, name: &'a str) -> Option<NeededRight<'a>> {
-    let guards = guards(&config.spec.rollout);
+    let guards = guard_fields(&config.spec.rollout);
     let because = format!("that removes its guards ({})", guards.join(", "));
     (!guards.is_empty()).then(|| NeededRight::new(Right::Override(name), "delete it", because))
 }

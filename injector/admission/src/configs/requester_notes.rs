@@ -26,7 +26,7 @@ pub(crate) fn note_requester(
             Some(request) if Some(request) == old.and_then(field) && !is_retried(label, old, new) => {
                 old.and_then(|old| old.annotations().get(label)).cloned()
             }
-            Some(request) if !name.is_empty() => Some(Requester::new(user, now).signed(key, namespace, name, request)),
+            Some(request) if !name.is_empty() => Some(Requester::new(user, now).sign(key, namespace, name, request)),
             _ => None,
         };
         (label, note)

@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_core::config::config_faults;
-use nudge_core::governance::{Effective, Policies};
+use nudge_core::governance::{EffectiveRules, Policies};
 
 /// Returns the warning about a version in `spec.version` that the status does not list as complete.
 pub(crate) fn incomplete_version(config: &VersionedConfig, status: Option<&VersionedConfigStatus>) -> Option<String> {
@@ -30,7 +30,7 @@ pub(crate) fn waiting_version(
     }
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, now).into_iter().next();
-    let why = fault.or_else(|| Some(Effective::of(&config.spec.rollout, policies).blocked(now)?.why))?;
+    let why = fault.or_else(|| Some(EffectiveRules::of(&config.spec.rollout, policies).block(now)?.why))?;
     Some(format!("version {version} of config {name} waits: {}", why.message))
 }
 

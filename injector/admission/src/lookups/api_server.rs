@@ -158,7 +158,7 @@ impl Lookups for KubeLookups {
         self.count(request, "", || "look up the namespace".to_owned())?;
         // The API server asks only about enabled namespaces, and may know one before our watch does.
         let stored = self.namespace(namespace).await?;
-        Ok(stored.is_some_and(|stored| self.namespace_rule.holds(namespace, stored.metadata.labels.as_ref())))
+        Ok(stored.is_some_and(|stored| self.namespace_rule.is_enabled(namespace, stored.metadata.labels.as_ref())))
     }
 
     fn index(&self) -> &dyn IndexLookups {

@@ -11,7 +11,9 @@ use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{VersionApproval, VersionApprovalSpec};
 use nudge_core::derived_keys::NoteKey;
-use nudge_core::governance::{Made, NoRoom, approval_faults, approver_groups, check_room};
+use nudge_core::governance::{
+    PastDecision, TooManyDecisions, approval_faults, check_decision_count, sign_approver_groups,
+};
 use nudge_protocol::labels::APPROVER_GROUPS;
 use serde_json::json;
 
@@ -60,7 +62,7 @@ impl MutateApprovals {
         // An object that is not an approval is refused by the schema afterwards.
         let note = serde_json::from_value::<VersionApprovalSpec>(spec).ok().and_then(|spec| {
             let groups = request.user_info.groups.as_deref().unwrap_or_default();
-            approver_groups(&self.key, request.namespace.as_deref()?, &spec, groups, Timestamp::now())
+            sign_approver_groups(&self.key, request.namespace.as_deref()?, &spec, groups, Timestamp::now())
         });
         changes.extend(set_note(new, note));
         Ok(changes)
@@ -145,14 +147,14 @@ impl<L: Lookups> ValidateApprovals<L> {
     }
 
     /// Checks that the user may decide once more about versions of the config.
-    fn check_room(&self, namespace: &str, config: &str, user: &str) -> Result<(), NoRoom> {
+    fn check_room(&self, namespace: &str, config: &str, user: &str) -> Result<(), TooManyDecisions> {
         let approvals = self.lookups.index().approvals(namespace, config);
-        let made = approvals.iter().map(|approval| Made {
+        let made = approvals.iter().map(|approval| PastDecision {
             at: approval.metadata.creation_timestamp.as_ref().map_or(0, |at| at.0.as_second()),
             name: approval.metadata.name.as_deref().unwrap_or_default(),
             user: &approval.spec.approver,
         });
-        check_room(config, user, &made.collect::<Vec<_>>())
+        check_decision_count(config, user, &made.collect::<Vec<_>>())
     }
 
     /// Denies a change of the decision, and another owner with which it would be deleted.
@@ -217,7 +219,7 @@ fn title(request: &Request) -> String {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use nudge_core::governance::groups_of;
+    use nudge_core::governance::read_approver_groups;
 
     use serde_json::Value;
 
@@ -265,7 +267,7 @@ mod tests {
         let mut approval: VersionApproval = serde_json::from_value(stored.clone()).unwrap();
         // The API server sets it afterwards.
         approval.metadata.creation_timestamp = Some(Time(Timestamp::now()));
-        groups_of(&key(), &approval)
+        read_approver_groups(&key(), &approval)
     }
 
     fn may() -> FakeLookups {

@@ -11,7 +11,7 @@ use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::ConfigSource;
 use nudge_core::derived_keys::NoteKey;
-use nudge_core::requester::{note_setter, noted_setter};
+use nudge_core::requester::{read_setter, sign_setter};
 use nudge_protocol::labels::SET_BY;
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ impl MutateSources {
         let new = request.required_object()?;
         let source = (request.required_namespace()?, request.object_name());
         let is_kept = |old: &&DynamicObject| {
-            let is_noted = note(old).is_some_and(|note| noted_setter(&self.key, source, note).is_some());
+            let is_noted = note(old).is_some_and(|note| read_setter(&self.key, source, note).is_some());
             // A user whose change needs the rights of the source also answers for a spec without a note.
             content(old) == content(new) && (is_noted || lending_change(Some(*old), Some(new)).is_none())
         };
@@ -64,7 +64,7 @@ impl MutateSources {
         } else {
             // Authors are compared by their whole names.
             let user = request.user_info.username.as_deref().unwrap_or_default();
-            note_setter(&self.key, source, user, Timestamp::now())
+            sign_setter(&self.key, source, user, Timestamp::now())
         };
         Ok(Verdict::patch(set_annotations(new.metadata.annotations.as_ref(), [(SET_BY, note)])))
     }
@@ -117,7 +117,7 @@ mod tests {
 
     /// The source as alice has set it.
     fn of_alice() -> Value {
-        source("live", Some(json!({SET_BY: note_setter(&key(), ("team", "shop"), "alice", Timestamp::now()).unwrap()})))
+        source("live", Some(json!({SET_BY: sign_setter(&key(), ("team", "shop"), "alice", Timestamp::now()).unwrap()})))
     }
 
     fn with(source: &Value, pointer: &str, value: Value) -> Value {

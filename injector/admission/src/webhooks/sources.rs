@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{ConfigSource, PartKind, SourcePlace, VersionedConfig};
-use nudge_core::sources::{published, source_faults};
+use nudge_core::sources::{published_object_fault, source_faults};
 use nudge_protocol::labels;
 
 use super::unattended;
@@ -71,7 +71,7 @@ impl<L: Lookups> ValidateSources<L> {
             let namesake = if object == config { &config_object } else { &namesake };
             let publishes = |namesake: &VersionedConfig| kind == PartKind::ConfigMap || namesake.spec.publishes(kind);
             if namesake.as_ref().is_some_and(publishes) {
-                return Ok(check_faults(&title, &[], &[published(kind, object)]).into());
+                return Ok(check_faults(&title, &[], &[published_object_fault(kind, object)]).into());
             }
         }
         let publishes_secret = config_object.is_some_and(|config| config.spec.publishes(PartKind::Secret));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use kube::Client;
-use nudge_core::features::{Minor, Overrides, choose};
+use nudge_core::features::{Minor, Overrides, supported_features};
 use nudge_core::injection::Features;
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
@@ -68,7 +68,7 @@ pub async fn keep_features(
         let result = timeout(READ_TIMEOUT, read_versions(&client, &overrides)).await;
         let error = match result {
             Ok(Ok((server, kubelets))) => {
-                let features = choose(server, kubelets.iter().copied(), &overrides);
+                let features = supported_features(server, kubelets.iter().copied(), &overrides);
                 let before = known.send_replace(Some(features));
                 if before != Some(features) {
                     let oldest = kubelets.iter().min().map(Minor::to_string);

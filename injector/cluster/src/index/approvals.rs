@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nudge_api::VersionApproval;
-use nudge_core::governance::APPROVER_GROUPS_BYTES;
+use nudge_core::governance::MAX_APPROVER_GROUPS_BYTES;
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::labels;
 
@@ -46,7 +46,8 @@ impl Index {
             return self.remove_approval(&namespace, &name);
         }
         // Users may write large annotations, and nothing here depends on the others.
-        let is_kept = |label: &str, text: &str| label == labels::APPROVER_GROUPS && text.len() <= APPROVER_GROUPS_BYTES;
+        let is_kept =
+            |label: &str, text: &str| label == labels::APPROVER_GROUPS && text.len() <= MAX_APPROVER_GROUPS_BYTES;
         meta.annotations.iter_mut().for_each(|annotations| annotations.retain(|label, text| is_kept(label, text)));
         (meta.managed_fields, meta.labels, meta.owner_references, meta.finalizers) = (None, None, None, None);
         let before = {

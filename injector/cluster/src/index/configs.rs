@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nudge_api::{InternalStatus, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
-use nudge_core::requester::REQUESTER_BYTES;
+use nudge_core::requester::MAX_REQUESTER_BYTES;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use super::{Index, IndexEvent, WatchedKind};
 const KEPT_ANNOTATIONS: [&str; 5] =
     [labels::SOURCE_GONE, labels::REQUESTED_BY, labels::OVERRIDDEN_BY, labels::RETRY, labels::IMPORTING];
 /// The maximum size of an annotation that is kept.
-const MAX_ANNOTATION_BYTES: usize = REQUESTER_BYTES;
+const MAX_ANNOTATION_BYTES: usize = MAX_REQUESTER_BYTES;
 
 /// Where a state of a config comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

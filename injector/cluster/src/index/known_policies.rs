@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nudge_api::RolloutPolicy;
-use nudge_core::governance::{MOST_POLICIES, Policies};
+use nudge_core::governance::{MAX_POLICIES, Policies};
 
 use super::namespace_state::Labels;
 use crate::watch_health::WatchHealth;
@@ -103,7 +103,7 @@ impl KnownPolicies {
         }
         let Some(list) = self.list() else { return Policies::default() };
         if list.too_many {
-            return Policies::Unknown(format!("there are more than {MOST_POLICIES} RolloutPolicies; delete some"));
+            return Policies::Unknown(format!("there are more than {MAX_POLICIES} RolloutPolicies; delete some"));
         }
         let mut selecting = Vec::new();
         for (name, policy) in &list.by_name {

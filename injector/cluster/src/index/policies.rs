@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nudge_api::RolloutPolicy;
-use nudge_core::governance::{MOST_POLICIES, Policies, PolicyReach};
+use nudge_core::governance::{MAX_POLICIES, Policies, PolicyReach};
 use nudge_core::keys::ConfigKey;
 
 use super::known_policies::{KnownPolicies, Policy, PolicyList, PolicyState, ReadFault};
@@ -76,7 +76,7 @@ impl Index {
     pub(crate) fn add_listed_policy(&self, name: String, policy: Policy) {
         self.change_policies(|policies| {
             let listing = policies.listing.get_or_insert_default();
-            if listing.by_name.len() < MOST_POLICIES {
+            if listing.by_name.len() < MAX_POLICIES {
                 listing.by_name.insert(name, policy);
             } else {
                 listing.too_many = true;
@@ -107,7 +107,7 @@ impl Index {
         self.change_policies(|policies| {
             let PolicyState::Listed(list) = &mut policies.state else { return false };
             let known = list.by_name.get(&name);
-            if known.is_none() && list.by_name.len() >= MOST_POLICIES {
+            if known.is_none() && list.by_name.len() >= MAX_POLICIES {
                 list.too_many = true;
                 return true;
             }

@@ -31,7 +31,7 @@ pub(super) fn namespace_sink(
     let (mut enabled, mut listed) = (BTreeMap::new(), BTreeMap::new());
     let enabled_namespace = move |namespace: PartialObjectMeta<Namespace>| {
         let (name, labels) = (namespace.name_any(), namespace.metadata.labels.unwrap_or_default());
-        rule.takes(&name).then(|| (name, Arc::new(labels)))
+        rule.allows_name(&name).then(|| (name, Arc::new(labels)))
     };
     move |change| {
         match change {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nudge_api::{ConditionType, Reason, VersionApproval, VersionedConfig, find_condition};
-use nudge_core::governance::{Approvals, Effective, Given, groups_of};
+use nudge_core::governance::{Approvals, EffectiveRules, UserDecision, read_approver_groups};
 use nudge_core::keys::ConfigKey;
 
 use crate::controller::Controller;
@@ -57,7 +57,7 @@ impl Controller {
 
     /// Returns whether versions of the config need approval, by its own rule or by a policy.
     pub(crate) fn needs_approval(&self, key: &ConfigKey, config: &VersionedConfig) -> bool {
-        Effective::of(&config.spec.rollout, &self.index.policies(&key.namespace)).approval.is_some()
+        EffectiveRules::of(&config.spec.rollout, &self.index.policies(&key.namespace)).approval.is_some()
     }
 
     /// Returns what users have decided, by what is in memory.
@@ -75,17 +75,17 @@ impl Controller {
         let wait = self.memories.get(key, |memory| memory.rights_review.silent_for(Instant::now())).flatten();
         let wait = wait.filter(|_| goes_on(config));
         let awaited = wait.map(|wait| self.steady() + i64::try_from(wait.as_millis()).unwrap_or(0));
-        Approvals { given: decisions, incomplete: None, awaited }
+        Approvals { decisions, incomplete: None, awaited }
     }
 
     /// Returns the user who has decided, with the groups that admission has signed for this decision.
     fn approver(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<Approver> {
-        let groups = groups_of(&self.keys.note, approval)?;
+        let groups = read_approver_groups(&self.keys.note, approval)?;
         Some(Approver { config: key.clone(), user: approval.spec.approver.clone(), groups })
     }
 
     /// Returns a decision that admission has signed, with what is in memory of the user's right.
-    pub(crate) fn approval_decision(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<Given> {
+    pub(crate) fn approval_decision(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<UserDecision> {
         decision(approval, &self.approver(key, approval)?, &self.approver_rights.lock())
     }
 
@@ -117,17 +117,17 @@ impl Controller {
 }
 
 /// Returns the decision of a user, with what is known of the user's right.
-fn decision(approval: &VersionApproval, approver: &Approver, rights: &ApproverRights) -> Option<Given> {
+fn decision(approval: &VersionApproval, approver: &Approver, rights: &ApproverRights) -> Option<UserDecision> {
     let spec = &approval.spec;
-    Some(Given {
+    Some(UserDecision {
         version: spec.version.clone(),
         digest: spec.digest.clone(),
         user: spec.approver.clone(),
         decision: spec.decision,
         reason: spec.reason.clone(),
         at: approval.metadata.creation_timestamp.clone()?,
-        may: rights.may_approve(approver),
-        could: rights.could_approve(approver),
+        is_allowed: rights.may_approve(approver),
+        was_allowed: rights.could_approve(approver),
     })
 }
 

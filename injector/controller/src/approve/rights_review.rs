@@ -95,7 +95,7 @@ fn review(Approver { config, user, groups }: &Approver) -> SubjectAccessReview {
 mod tests {
     use nudge_cluster::index::Index;
     use nudge_core::derived_keys::Keys;
-    use nudge_core::governance::approver_groups;
+    use nudge_core::governance::sign_approver_groups;
     use nudge_protocol::labels::APPROVER_GROUPS;
     use serde_json::{Value, json};
 
@@ -109,7 +109,7 @@ mod tests {
         let keys = Keys::of_root(b"key");
         let spec = json!({"configName": "shop", "version": "3", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
         let made = "2026-01-01T00:00:00Z".parse().unwrap();
-        let note = approver_groups(&keys.note, "ns", &serde_json::from_value(spec.clone()).unwrap(), &[], made);
+        let note = sign_approver_groups(&keys.note, "ns", &serde_json::from_value(spec.clone()).unwrap(), &[], made);
         let approval = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval",
             "metadata": {"name": "one", "namespace": "ns", "annotations": {APPROVER_GROUPS: note}, "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -127,7 +127,7 @@ mod tests {
         let (key, config) = (ConfigKey::parse("ns", "shop").unwrap(), serde_json::from_value(config).unwrap());
         for _ in 0..100 {
             let approvals = controller.approvals(&key, &config).await;
-            assert_eq!(approvals.given[0].may, None);
+            assert_eq!(approvals.decisions[0].is_allowed, None);
             sleep(REVIEW_RETRY_INTERVAL / 50).await;
         }
         let asked = server.calls.lock().len();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nudge_core::keys::ConfigKey;
-use nudge_core::restart::Part;
+use nudge_core::restart::RolloutPart;
 use nudge_core::rollout::{Evidence, Subjects};
 use nudge_core::versions::Facts;
 use parking_lot::Mutex;
@@ -85,7 +85,12 @@ impl ConfigMemories {
     }
 
     /// Reads or changes what is remembered of workloads in this part of the config's rollout.
-    pub(crate) fn restarts<T>(&self, key: &ConfigKey, part: &Part, change: impl FnOnce(&mut RestartMemory) -> T) -> T {
+    pub(crate) fn restarts<T>(
+        &self,
+        key: &ConfigKey,
+        part: &RolloutPart,
+        change: impl FnOnce(&mut RestartMemory) -> T,
+    ) -> T {
         self.change(key, |memory| {
             if memory.restarts.part != *part {
                 memory.restarts = RestartMemory { part: part.clone(), ..RestartMemory::default() };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nudge_core::restart::{Memory, Part, RestartReport};
+use nudge_core::restart::{RestartAttempts, RestartReport, RolloutPart};
 use nudge_core::rollout::Restarts;
 use tokio::time::Instant;
 
@@ -22,9 +22,9 @@ pub(crate) struct RestartCheck {
 /// The memory of workloads in one part of a rollout.
 #[derive(Default)]
 pub(crate) struct RestartMemory {
-    pub(super) part: Part,
+    pub(super) part: RolloutPart,
     /// The attempts, so that none is made every second.
-    pub(crate) attempts: Memory,
+    pub(crate) attempts: RestartAttempts,
     /// The last check, and when it ended: the lists of the next one show what it did.
     pub(crate) last_check: Option<(Instant, RestartCheck)>,
 }

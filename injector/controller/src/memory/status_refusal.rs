@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use nudge_core::config::Extent;
+use nudge_core::config::StatusExtent;
 
 /// The last refusal of a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(crate) struct StatusRefusal {
     /// The time at which the whole status was refused.
     since: Instant,
     /// The extent that is written instead.
-    pub(crate) extent: Extent,
+    pub(crate) extent: StatusExtent,
     /// The last answer of the API server.
     pub(crate) cause: String,
 }
@@ -22,7 +22,7 @@ impl StatusRefusal {
 
     /// Returns the refusal after `before`, with a smaller extent; `None` where there is none.
     pub(crate) fn next(before: Option<&Self>, cause: String, now: Instant) -> Option<Self> {
-        let (since, extent) = before.map_or((now, Extent::Whole), |before| (before.since, before.extent));
+        let (since, extent) = before.map_or((now, StatusExtent::Whole), |before| (before.since, before.extent));
         Some(Self { since, extent: extent.smaller()?, cause })
     }
 
@@ -43,7 +43,10 @@ mod tests {
             |before, cause: &str, seconds| StatusRefusal::next(before, cause.to_owned(), began + seconds * second);
         let short = refuse(None, "no", 0).unwrap();
         let plain = refuse(Some(&short), "never", 50).unwrap();
-        assert_eq!((short.extent, plain.extent, plain.cause.as_str()), (Extent::Short, Extent::Plain, "never"));
+        assert_eq!(
+            (short.extent, plain.extent, plain.cause.as_str()),
+            (StatusExtent::Short, StatusExtent::Plain, "never")
+        );
         assert_eq!(refuse(Some(&plain), "no", 51), None);
         for refused in [&short, &plain] {
             assert!(refused.holds(began + 59 * second) && !refused.holds(began + 60 * second));

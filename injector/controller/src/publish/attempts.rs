@@ -10,8 +10,8 @@ use nudge_api::{PartKind, Reason, VersionStatus, VersionedConfig};
 use nudge_cluster::call::CallError;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::publish::{
-    Attempt, Holder, Outcome, Publication, PublishGoal, PublishedContent, PublishedKind as _, publication,
-    publish_time, to_write, unpublished, with_outcome,
+    Attempt, Holder, Outcome, Publication, PublishGoal, PublishedContent, PublishedKind as _, apply_outcome,
+    clear_publication, decide_publication, object_to_write, publish_time,
 };
 use nudge_core::rollout::{PublishAttempt, version_to_publish};
 use nudge_core::versions::Seals;
@@ -94,7 +94,7 @@ impl Controller {
         let publishes = config.spec.publishes(kind);
         let Some(version) = version_to_publish(status).and_then(|version| status.version(version)) else {
             self.forget_published(key);
-            return if publishes { None } else { unpublished(kind, config) };
+            return if publishes { None } else { clear_publication(kind, config) };
         };
         let mut subject = PublishSubject {
             version: version.version.clone(),
@@ -105,7 +105,7 @@ impl Controller {
         let now = Instant::now();
         if !publishes {
             self.memories.change(key, |memory| memory.publish.leave(kind, subject));
-            return unpublished(kind, config);
+            return clear_publication(kind, config);
         }
         if self.memories.get(key, |memory| memory.publish.is_due(kind, &subject, now)) == Some(false) {
             return None;
@@ -116,7 +116,7 @@ impl Controller {
         }
         // The metadata that the watch shows now, or after this write.
         subject.meta = written.filter(|_| kind.is_watched()).or(subject.meta);
-        let outcome = with_outcome(kind, config, &version.version, &attempt, &Time(Timestamp::now()));
+        let outcome = apply_outcome(kind, config, &version.version, &attempt, &Time(Timestamp::now()));
         self.memories
             .change(key, |memory| memory.publish.keep(kind, subject, &attempt.publication, now, rand::random()));
         outcome
@@ -155,24 +155,24 @@ impl Controller {
             kind,
             name,
             version: &version.version,
-            published: config.status.as_ref().and_then(|status| kind.held(status)),
+            published: config.status.as_ref().and_then(|status| kind.held_version(status)),
             content: content.as_ref(),
             seals: &seals,
             writer: FIELD_MANAGER,
         };
-        let step = publication(stored.as_ref(), &goal);
+        let step = decide_publication(stored.as_ref(), &goal);
         let holds_before = exists && !step.is_of_others();
         if step != Publication::Write {
             return without_write(step, holds_before, time);
         }
-        let Some(next) = to_write(stored, &goal) else { return without_write(step, holds_before, time) };
+        let Some(next) = object_to_write(stored, &goal) else { return without_write(step, holds_before, time) };
         let act = if exists { Act::Replace } else { Act::Create };
         let written = match api.write(name, &next, act).await {
             Ok(written) => written,
             Err(error) => return without_write(publication_fault(&error, kind, name, act), holds_before, time),
         };
         // Pods read what a webhook of others made of the object.
-        if publication(Some(&written), &goal) != Publication::Published {
+        if decide_publication(Some(&written), &goal) != Publication::Published {
             let message = format!(
                 "{kind} {name} was changed while it was written and does not hold version {}; look for an admission webhook that changes \
                  {kind}s",
@@ -212,7 +212,7 @@ async fn read_content(
             );
             return Err(Publication::Refused(Reason::Changed.explained(message)));
         };
-        let joined = PublishedContent::joined(content, object.content, &version.version);
+        let joined = PublishedContent::join(content, object.content, &version.version);
         content = Some(joined.map_err(Publication::Refused)?);
     }
     Ok(content)

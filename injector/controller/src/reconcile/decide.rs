@@ -68,7 +68,7 @@ impl Controller {
         }
         let ReconcileInputs { facts, subjects, validation, restart_check, waiting_for, observed_at, .. } = inputs;
         let next = self.next_read(key, &decision.unread, &tried).unwrap_or(NextReconcile::OnChange);
-        let next = next.or_within(decision.again.map(to_wait));
+        let next = next.or_within(decision.recheck_after.map(to_wait));
         let next = next.or_within(self.begin_validation(key, &config, validation, &decision.unjudged, &facts));
         let next = self.add_call_conditions(next, key, &config, &restart_check, &mut decision);
         // The write of the decision may fail, so what it needs is kept until it succeeds.
@@ -132,7 +132,7 @@ impl Controller {
     ) -> NextReconcile {
         let (status, generation, now) = (&mut decision.status, config.metadata.generation, Time(Timestamp::now()));
         if let Some(report) = &restart_check.report {
-            decision.events.extend(restart::write_condition(status, report, generation, &now));
+            decision.events.extend(restart::write_restart_condition(status, report, generation, &now));
         }
         self.memories
             .change(key, |memory| memory.side_calls.write_condition(status, generation, (Instant::now(), &now)));

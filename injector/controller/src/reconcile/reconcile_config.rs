@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::CallError;
-use nudge_core::config::{importing, is_importing};
+use nudge_core::config::{importing_status, is_importing};
 use nudge_core::keys::ConfigKey;
 
 use super::brake::Brake;
@@ -83,7 +83,7 @@ impl Controller {
     async fn leave_alone(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<NextReconcile, CallError> {
         self.memories.forget(key);
         let before = config.status.clone().unwrap_or_default();
-        let status = importing(before, config.metadata.generation, &Time(Timestamp::now()));
+        let status = importing_status(before, config.metadata.generation, &Time(Timestamp::now()));
         if config.status.as_ref() != Some(&status) && Box::pin(self.write_status(key, config, &status)).await?.is_some()
         {
             tracing::info!("the config is being imported; left alone");

@@ -11,7 +11,8 @@ use nudge_cluster::call::{CallError, call};
 use nudge_core::owners::controlling_owner;
 use nudge_core::pods::{PodState, condition, pod_state};
 use nudge_core::restart::{
-    Group, Memory, NextPod, ReplaceablePod, Report, RestartReport, Stale, next_pod, restarted_for, stale_pods,
+    NextEviction, ObjectReport, PodGroup, ReplaceablePod, RestartAttempts, RestartReport, Staleness, next_eviction,
+    report_stale_pods, restart_uses,
 };
 use nudge_core::rollout::{Restarts, is_same_content, version_to_publish};
 
@@ -40,31 +41,31 @@ impl Controller {
     pub(super) async fn evict_pods(
         &self,
         goal: &RestartGoal<'_>,
-        memory: &mut Memory,
+        memory: &mut RestartAttempts,
         report: &mut RestartReport,
     ) -> Result<(Restarts, Vec<String>), CallError> {
         let RestartGoal { key, status, holds, since, deadline, .. } = *goal;
         // Where nothing is published no pod is too old for it, but the reports of agents count.
         let published = holds.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
-        let stale = Stale { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
+        let stale = Staleness { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
         let (mut groups, loose) = self.groups(goal).await?;
         // A group whose last pod was just evicted is remembered.
         memory.keep_groups(groups.iter().map(|group| group.id.as_str()));
         groups.retain(|group| !group.pods.is_empty());
         for group in &mut groups {
-            group.before = memory.ready_before(&group.id, group.ready());
+            group.before = memory.ready_before(&group.id, group.count_ready());
         }
         report.workloads += groups.len();
-        report.reports.extend(stale_pods(&loose, stale));
+        report.reports.extend(report_stale_pods(&loose, stale));
         let state = loop {
-            let refused = |id: &str| memory.refused_group(id).is_some();
-            match next_pod(&groups, stale, since, deadline, refused, Timestamp::now()) {
-                NextPod::Done => break Restarts::Done,
-                NextPod::Wait(message) => break Restarts::Busy(message),
-                NextPod::Failed(message) => break Restarts::Failed(message),
-                NextPod::Evict { group, pod } => {
+            let refused = |id: &str| memory.group_refusal(id).is_some();
+            match next_eviction(&groups, stale, since, deadline, refused, Timestamp::now()) {
+                NextEviction::Done => break Restarts::Done,
+                NextEviction::Wait(message) => break Restarts::Busy(message),
+                NextEviction::Failed(message) => break Restarts::Failed(message),
+                NextEviction::Evict { group, pod } => {
                     let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-                    let is_evicted = |other: &&Group| other.id == group;
+                    let is_evicted = |other: &&PodGroup| other.id == group;
                     let evicting = || format!("evicting Pod {}/{pod}", key.namespace);
                     match call(evicting, api.evict(&pod, &EvictParams::default())).await {
                         Ok(_) => {
@@ -74,7 +75,8 @@ impl Controller {
                         }
                         Err(error) if error.code() == 404 => {}
                         Err(error) if error.code() == 429 => {
-                            let progressed = groups.iter().find(is_evicted).map(|group| group.progressed(stale, since));
+                            let progressed =
+                                groups.iter().find(is_evicted).map(|group| group.last_progress(stale, since));
                             let waited = Timestamp::now().duration_since(progressed.unwrap_or(since));
                             if waited.as_secs() < i64::from(deadline) {
                                 break Restarts::Busy(format!(
@@ -84,8 +86,8 @@ impl Controller {
                             let message = format!(
                                 "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
                             );
-                            let report = Report::new(Reason::NotEvicted, &group, message);
-                            memory.refuse_group(group, report);
+                            let report = ObjectReport::new(Reason::NotEvicted, &group, message);
+                            memory.note_group_refusal(group, report);
                             continue;
                         }
                         Err(error) => {
@@ -94,7 +96,7 @@ impl Controller {
                             let done = "restarted by evicting its pods";
                             let report = refusal_report(&error, &group, done, has_agent).ok_or(error)?;
                             self.metrics.count_restart("refused");
-                            memory.refuse_group(group, report);
+                            memory.note_group_refusal(group, report);
                             continue;
                         }
                     }
@@ -103,17 +105,17 @@ impl Controller {
             }
         };
         // On the way back, the version that is left may have made the group unwell.
-        let unwell = |group: &Group| group.unwell().filter(|_| stale.since.is_none());
-        let group_report = |group: &Group| memory.refused_group(&group.id).cloned().or_else(|| unwell(group));
+        let unwell = |group: &PodGroup| group.unwell_report().filter(|_| stale.since.is_none());
+        let group_report = |group: &PodGroup| memory.group_refusal(&group.id).cloned().or_else(|| unwell(group));
         report.reports.extend(groups.iter().filter_map(group_report));
         Ok((state, groups.into_iter().map(|group| group.id).collect()))
     }
 
     /// Returns the controllers without rolling updates, with their pods that take the config by a restart, and the pods
     /// that nothing replaces.
-    async fn groups(&self, goal: &RestartGoal<'_>) -> Result<(Vec<Group>, Vec<ReplaceablePod>), CallError> {
+    async fn groups(&self, goal: &RestartGoal<'_>) -> Result<(Vec<PodGroup>, Vec<ReplaceablePod>), CallError> {
         let RestartGoal { key, status, holds, .. } = *goal;
-        let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(key.name.as_str(), holds);
+        let uses = |meta: &ObjectMeta, spec: &PodSpec| restart_uses(meta, spec).takes(key.name.as_str(), holds);
         // Whether the agent reports that its pod started with another content.
         let behind = |pod: &Pod| {
             let state = pod_state(pod).filter(PodState::is_by_restart)?;
@@ -126,7 +128,7 @@ impl Controller {
                 None => {
                     let id = format!("{kind}/{}", meta.name.as_deref().unwrap_or_default());
                     let replicas = usize::try_from(replicas.unwrap_or(1)).unwrap_or(0);
-                    groups.push(Group { id, replicas, before: 0, pods: Vec::new() });
+                    groups.push(PodGroup { id, replicas, before: 0, pods: Vec::new() });
                     Restarter::Group(groups.len() - 1)
                 }
                 Some("Deployment") => Restarter::Other,

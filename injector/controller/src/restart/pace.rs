@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{AgentlessPolicy, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_core::keys::ConfigKey;
-use nudge_core::restart::{Holds, Part, RETRY_SECONDS, Report, RestartReport};
+use nudge_core::restart::{HoldingObjects, ObjectReport, RETRY_SECONDS, RestartReport, RolloutPart};
 use nudge_core::rollout::{Restarts, version_to_publish};
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
@@ -30,7 +30,7 @@ pub(super) struct RestartGoal<'a> {
     pub(super) status: &'a VersionedConfigStatus,
     pub(super) version: &'a str,
     /// The kinds of published objects that workloads without an agent read.
-    pub(super) holds: Holds,
+    pub(super) holds: HoldingObjects,
     /// Whether pods return from another version.
     pub(super) back: bool,
     /// The time of the rollout's last progress.
@@ -73,7 +73,7 @@ impl Controller {
             return RestartCheck::without_workloads(Restarts::Done);
         }
         let restarts_agentless = config.spec.agentless_policy == AgentlessPolicy::Restart;
-        let holds = if restarts_agentless { Holds::of(status, version) } else { Holds::default() };
+        let holds = if restarts_agentless { HoldingObjects::of(status, version) } else { HoldingObjects::default() };
         let now = Timestamp::now();
         let since = rollout.progress_time.as_ref().map_or(now, whole_second);
         let deadline = config.spec.rollout.progress_deadline_seconds;
@@ -84,7 +84,7 @@ impl Controller {
         if !self.restarts_with(key, version, overdue) {
             return if back { RestartCheck::not_yet() } else { RestartCheck::without_workloads(Restarts::Done) };
         }
-        let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
+        let part = RolloutPart { stage: rollout.stage, version: Some(version.to_owned()) };
         let last = self.memories.restarts(key, &part, |memory| memory.last_check.clone());
         // The first check must find all workloads that existed when the version was published.
         if last.is_none() {
@@ -126,7 +126,7 @@ impl RestartCheck {
         let count = count.saturating_add(1);
         let message = format!("workloads can't be restarted, because {}", cause.text);
         let reason = if cause.refused { Reason::Refused } else { Reason::NotRestarted };
-        let reports = vec![Report::new(reason, "", message.clone())];
+        let reports = vec![ObjectReport::about_several(reason, message.clone())];
         let report = RestartReport { version: version.to_owned(), workloads: 0, done: false, reports };
         let state = if since.elapsed() >= Duration::from_secs(deadline.into()) {
             Restarts::Failed(format!("no progress within {deadline} s: {message}"))

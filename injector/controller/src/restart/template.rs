@@ -6,7 +6,7 @@ use kube::{Api, Resource};
 use nudge_api::Reason;
 use nudge_cluster::call::{CallError, call};
 use nudge_core::keys::ConfigKey;
-use nudge_core::restart::{DIGEST, Kind, RESTARTED, Report, Restarted, Workload};
+use nudge_core::restart::{DIGEST_ANNOTATION, MARK_ANNOTATION, ObjectReport, RestartMark, Workload, WorkloadKind};
 use nudge_protocol::bounded_text::clip;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -18,7 +18,7 @@ const MAX_MESSAGE_BYTES: usize = 200;
 
 /// Returns the report about a refusal that the next attempt would get, too. `done` is what was tried, as a message has
 /// it.
-pub(super) fn refusal_report(error: &CallError, id: &str, done: &str, has_agent: bool) -> Option<Report> {
+pub(super) fn refusal_report(error: &CallError, id: &str, done: &str, has_agent: bool) -> Option<ObjectReport> {
     let CallError::Api { source, .. } = error else { return None };
     let kube::Error::Api(status) = &**source else { return None };
     let text = clip(status.message.clone(), MAX_MESSAGE_BYTES);
@@ -40,7 +40,7 @@ pub(super) fn refusal_report(error: &CallError, id: &str, done: &str, has_agent:
         }
         _ => return None,
     };
-    Some(Report::new(reason, id, message))
+    Some(ObjectReport::new(reason, id, message))
 }
 
 impl Controller {
@@ -50,17 +50,17 @@ impl Controller {
         &self,
         key: &ConfigKey,
         workload: &Workload,
-        mark: &Restarted,
+        mark: &RestartMark,
     ) -> Result<Option<Workload>, CallError> {
         let patch = json!({
-            "metadata": {"annotations": {RESTARTED: mark.text()}},
-            "spec": {"template": {"metadata": {"annotations": {DIGEST: mark.digest}}}},
+            "metadata": {"annotations": {MARK_ANNOTATION: mark.text()}},
+            "spec": {"template": {"metadata": {"annotations": {DIGEST_ANNOTATION: mark.digest}}}},
         });
         let name = &workload.name;
         match workload.kind {
-            Kind::Deployment => self.patch(key, name, &patch, Workload::of_deployment).await,
-            Kind::StatefulSet => self.patch(key, name, &patch, Workload::of_stateful_set).await,
-            Kind::DaemonSet => self.patch(key, name, &patch, Workload::of_daemon_set).await,
+            WorkloadKind::Deployment => self.patch(key, name, &patch, Workload::of_deployment).await,
+            WorkloadKind::StatefulSet => self.patch(key, name, &patch, Workload::of_stateful_set).await,
+            WorkloadKind::DaemonSet => self.patch(key, name, &patch, Workload::of_daemon_set).await,
         }
     }
 

@@ -9,11 +9,12 @@ use kube::ResourceExt as _;
 use nudge_api::{ConditionType, Reason, VersionedConfig, VersionedConfigStatus, find_condition};
 use nudge_cluster::call::CallError;
 use nudge_core::keys::ConfigKey;
-use nudge_core::owners::workload as workload_of;
+use nudge_core::owners::workload_id as workload_of;
 use nudge_core::pods::crashes;
 use nudge_core::restart::{
-    Behind, DIGEST, Holds, Look, Memory, Next, Part, PodRestarts, Report, RestartReport, UNDECIDED, Workload,
-    add_unnotified, behind, content_digest, judge, next, rolls,
+    DIGEST_ANNOTATION, HealthBefore, HoldingObjects, NextRestart, ObjectReport, PodRestarts, PodsBehind,
+    RestartAttempts, RestartReport, RestartSituation, RolloutPart, UNDECIDED_MESSAGE, Workload, add_unnotified_pods,
+    content_digest, count_pods_behind, has_rolling_update, judge_pods_behind, next_restart,
 };
 use nudge_core::rollout::Restarts;
 
@@ -30,7 +31,11 @@ fn is_inconclusive(status: &VersionedConfigStatus) -> bool {
 
 impl Controller {
     /// Checks the workloads once, and makes the next steps.
-    pub(super) async fn check_workloads(&self, goal: &RestartGoal<'_>, part: &Part) -> Result<RestartCheck, CallError> {
+    pub(super) async fn check_workloads(
+        &self,
+        goal: &RestartGoal<'_>,
+        part: &RolloutPart,
+    ) -> Result<RestartCheck, CallError> {
         let RestartGoal { key, version, .. } = *goal;
         let mut memory = self.memories.restarts(key, part, |memory| memory.attempts.clone());
         let mut report = RestartReport { version: version.to_owned(), workloads: 0, done: false, reports: Vec::new() };
@@ -47,27 +52,37 @@ impl Controller {
     async fn restart_workloads(
         &self,
         goal: &RestartGoal<'_>,
-        memory: &mut Memory,
+        memory: &mut RestartAttempts,
         report: &mut RestartReport,
     ) -> Result<Restarts, CallError> {
         let RestartGoal { key, config, status, version, holds, back, since, deadline, now } = *goal;
         let pods = self.index.subscribers(key);
-        let mut behind = behind(&pods, key.name.as_str(), status);
+        let mut behind = count_pods_behind(&pods, key.name.as_str(), status);
         // On the way forward workloads are listed only where one may take the version by a restart.
         let lists = back || holds.any() || !memory.is_empty() || pods.iter().any(|pod| pod.is_by_restart());
         let mut workloads = if lists { self.restarted_workloads(key, holds).await? } else { Vec::new() };
         memory.forget_refusals(now);
         memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
-        let settle = config.spec.rollout.min_ready_seconds;
+        let settle_seconds = config.spec.rollout.min_ready_seconds;
         self.count_restarts(key, &mut workloads, memory, since).await?;
         for (workload, _) in &workloads {
-            memory.watch(workload, settle, now);
+            memory.observe(workload, settle_seconds, now);
         }
         // No further process gets a version that may have harmed pods.
         let held = !back && is_inconclusive(status);
-        let next_step = |workloads: &[(Workload, String)], memory: &Memory| {
+        let next_step = |workloads: &[(Workload, String)], attempts: &RestartAttempts| {
             let now = Timestamp::now();
-            next(&Look { workloads, behind: &behind, back, held, since, deadline, settle, memory, now })
+            next_restart(&RestartSituation {
+                workloads,
+                behind: &behind,
+                is_return: back,
+                is_held: held,
+                since,
+                deadline_seconds: deadline,
+                settle_seconds,
+                attempts,
+                now,
+            })
         };
         let (state, reports) = self.take_steps(key, &mut workloads, memory, next_step).await?;
         report.workloads = workloads.len();
@@ -75,13 +90,15 @@ impl Controller {
         if state != Restarts::Done {
             return Ok(state);
         }
-        let marks = workloads.iter().filter_map(|(workload, _)| Some((workload.id(), workload.restarted.as_ref()?.at)));
+        let marks = workloads.iter().filter_map(|(workload, _)| Some((workload.id(), workload.last_mark.as_ref()?.at)));
         let marks: Vec<(String, Timestamp)> = marks.filter(|(_, at)| *at >= since).collect();
-        let since = marks.iter().map(|(_, at)| *at).chain(memory.progressed(since)).max().unwrap_or(since);
+        let since = marks.iter().map(|(_, at)| *at).chain(memory.last_progress(since)).max().unwrap_or(since);
         // All pods of a namespace are listed only for those that no rolling update restarts.
-        let loose = holds.any() || memory.has_groups() || pods.iter().any(|pod| pod.is_by_restart() && !rolls(pod));
+        let loose = holds.any()
+            || memory.has_groups()
+            || pods.iter().any(|pod| pod.is_by_restart() && !has_rolling_update(pod));
         let (state, groups) = if loose && held {
-            (Restarts::Busy(UNDECIDED.to_owned()), Vec::new())
+            (Restarts::Busy(UNDECIDED_MESSAGE.to_owned()), Vec::new())
         } else if loose {
             self.evict_pods(&RestartGoal { since, ..*goal }, memory, report).await?
         } else {
@@ -91,11 +108,20 @@ impl Controller {
             return Ok(state);
         }
         if let Some(published) = holds.since(status).filter(|_| !back) {
-            add_unnotified(&mut behind, &workloads, &pods, published, since);
+            add_unnotified_pods(&mut behind, &workloads, &pods, published, since);
         }
         let (restarted, groups) = (marks.into_iter().map(|(id, _)| id).collect(), groups.into_iter().collect());
-        let behind = Behind { pods: &behind, version, back, since, deadline, restarted, groups, now };
-        Ok(judge(&behind, &mut report.reports))
+        let behind = PodsBehind {
+            counts: &behind,
+            version,
+            is_return: back,
+            since,
+            deadline_seconds: deadline,
+            restarted,
+            groups,
+            now,
+        };
+        Ok(judge_pods_behind(&behind, &mut report.reports))
     }
 
     /// Restarts workloads as `next_step` decides, until one must be waited for.
@@ -103,19 +129,19 @@ impl Controller {
         &self,
         key: &ConfigKey,
         workloads: &mut Vec<(Workload, String)>,
-        memory: &mut Memory,
-        next_step: impl Fn(&[(Workload, String)], &Memory) -> (Next, Vec<Report>),
-    ) -> Result<(Restarts, Vec<Report>), CallError> {
+        memory: &mut RestartAttempts,
+        next_step: impl Fn(&[(Workload, String)], &RestartAttempts) -> (NextRestart, Vec<ObjectReport>),
+    ) -> Result<(Restarts, Vec<ObjectReport>), CallError> {
         loop {
             let (step, reports) = next_step(workloads, memory);
             match step {
-                Next::Restart { index, mark } => {
+                NextRestart::Restart { index, mark } => {
                     let id = workloads[index].0.id();
                     match self.annotate(key, &workloads[index].0, &mark).await {
                         Ok(Some(written)) => {
                             tracing::info!(config = %key, workload = id, "workload restarted");
                             self.metrics.count_restart("restarted");
-                            memory.restarted(&written, &mark.digest);
+                            memory.note_restart(&written, &mark.digest);
                             workloads[index].0 = written;
                         }
                         // It was deleted.
@@ -125,19 +151,23 @@ impl Controller {
                             let has_agent = workload.uses.configs.contains(key.name.as_str());
                             let report = refusal_report(&error, &id, "restarted", has_agent).ok_or(error)?;
                             self.metrics.count_restart("refused");
-                            memory.refuse(workload, report);
+                            memory.note_refusal(workload, report);
                         }
                     }
                 }
-                Next::Wait(message) => return Ok((Restarts::Busy(message), reports)),
-                Next::Failed(message) => return Ok((Restarts::Failed(message), reports)),
-                Next::Done => return Ok((Restarts::Done, reports)),
+                NextRestart::Wait(message) => return Ok((Restarts::Busy(message), reports)),
+                NextRestart::Failed(message) => return Ok((Restarts::Failed(message), reports)),
+                NextRestart::Done => return Ok((Restarts::Done, reports)),
             }
         }
     }
 
     /// Returns the workloads that take the config by a restart, each with the digest that its template should have.
-    async fn restarted_workloads(&self, key: &ConfigKey, holds: Holds) -> Result<Vec<(Workload, String)>, CallError> {
+    async fn restarted_workloads(
+        &self,
+        key: &ConfigKey,
+        holds: HoldingObjects,
+    ) -> Result<Vec<(Workload, String)>, CallError> {
         let listed = self.workload_lists.workloads(&key.namespace).await?;
         let takes = |workload: &&Workload| workload.uses.takes(key.name.as_str(), holds);
         let mut workloads: Vec<Workload> = listed.iter().filter(takes).cloned().collect();
@@ -156,12 +186,12 @@ impl Controller {
         &self,
         key: &ConfigKey,
         workloads: &mut [(Workload, String)],
-        memory: &Memory,
+        memory: &RestartAttempts,
         since: Timestamp,
     ) -> Result<(), CallError> {
         let is_counted = |workload: &Workload| {
-            let mark = workload.mark().filter(|mark| mark.at >= since && !mark.unwell);
-            workload.unprobed && mark.is_some() && !memory.has_settled(workload)
+            let mark = workload.mark().filter(|mark| mark.at >= since && mark.before != HealthBefore::Unwell);
+            workload.is_unprobed && mark.is_some() && !memory.has_settled(workload)
         };
         let counted = workloads.iter_mut().map(|(workload, _)| workload).filter(|workload| is_counted(workload));
         let mut counted: HashMap<String, &mut Workload> = counted.map(|workload| (workload.id(), workload)).collect();
@@ -173,7 +203,9 @@ impl Controller {
         }
         for pod in self.workload_lists.pods(&key.namespace).await?.iter() {
             let owner = counted.get_mut(&workload_of(&pod.metadata));
-            if let Some(workload) = owner.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST)) {
+            if let Some(workload) =
+                owner.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST_ANNOTATION))
+            {
                 workload.restarts.get_or_insert_default().add(crashes(pod, &workload.containers));
             }
         }

@@ -10,7 +10,7 @@ use kube::Api;
 use nudge_api::VersionApproval;
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::queue::Priority;
-use nudge_core::config::{ApprovalScene, Provenance, approval_status};
+use nudge_core::config::{ApprovalContext, Provenance, approval_status};
 use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::Now;
@@ -80,7 +80,7 @@ impl Controller {
             let requesters = Requesters::of(config, &self.keys.note);
             (config, parts, facts, seals, requesters, self.signed_approvals(key, config).err())
         });
-        let scene = context.as_ref().map(|(config, parts, facts, seals, requesters, uncounted)| ApprovalScene {
+        let scene = context.as_ref().map(|(config, parts, facts, seals, requesters, uncounted)| ApprovalContext {
             config,
             provenance: Provenance { parts, facts, seals, requesters },
             policies: &policies,

@@ -8,7 +8,7 @@ use kube::Api;
 use nudge_api::{Reason, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
-use nudge_core::config::reduced;
+use nudge_core::config::reduce_status;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::bounded_text::one_line;
@@ -33,7 +33,7 @@ impl Controller {
         decided: &VersionedConfigStatus,
     ) -> Option<VersionedConfigStatus> {
         let StatusRefusal { extent, cause, .. } = self.status_refusal(key)?;
-        Some(reduced(extent, stored, decided, &cause, &Time(Timestamp::now())))
+        Some(reduce_status(extent, stored, decided, &cause, &Time(Timestamp::now())))
     }
 
     /// Writes the decided status, or as much of it as the API server takes, unless the object has changed since.

@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
-/// The reason why an answer is not a number. Nothing of the answer is repeated: it may be of a server that is not the user's.
+/// The reason why an answer has no number. It repeats nothing of the answer, which may come from a server that is not
+/// the user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// The answer is not one of Prometheus.
+    /// The answer does not come from Prometheus.
     #[error("the server's answer is not one of Prometheus")]
     Foreign,
     /// Prometheus refuses the query.
@@ -23,22 +24,22 @@ pub enum AnswerError {
     /// The result is not a number.
     #[error("the query's answer is not a number (0/0?)")]
     NotANumber,
-    /// Too large.
+    /// The result is infinite.
     #[error("the query's answer is infinite")]
     Infinite,
 }
 
-/// What Prometheus calls its errors.
-const ERRORS: [&str; 6] = ["bad_data", "execution", "timeout", "canceled", "internal", "unavailable"];
+/// The types of errors that Prometheus has.
+const ERROR_TYPES: [&str; 6] = ["bad_data", "execution", "timeout", "canceled", "internal", "unavailable"];
 
-/// The number of an answer, in the shortest form.
-pub fn number(answer: &[u8]) -> Result<String, AnswerError> {
+/// Reads the number of an answer, and returns it in the shortest form.
+pub fn parse_number(answer: &[u8]) -> Result<String, AnswerError> {
     let answer: Value = serde_json::from_slice(answer).map_err(|_| AnswerError::Foreign)?;
     match answer["status"].as_str() {
         Some("success") => {}
         Some("error") => {
-            let named = ERRORS.into_iter().find(|error| answer["errorType"].as_str() == Some(error));
-            return Err(AnswerError::Refused(named.unwrap_or("unknown error")));
+            let known = ERROR_TYPES.into_iter().find(|error| answer["errorType"].as_str() == Some(error));
+            return Err(AnswerError::Refused(known.unwrap_or("unknown error")));
         }
         _ => return Err(AnswerError::Foreign),
     }
@@ -46,7 +47,7 @@ pub fn number(answer: &[u8]) -> Result<String, AnswerError> {
     let sample = match kind {
         Some("scalar") => result,
         Some("vector") => match result.as_array().map(Vec::as_slice) {
-            Some([one]) => &one["value"],
+            Some([series]) => &series["value"],
             Some([]) => return Err(AnswerError::Empty),
             Some(several) => return Err(AnswerError::Several(several.len())),
             None => return Err(AnswerError::Foreign),
@@ -74,7 +75,7 @@ mod tests {
 
     fn value_of(kind: &str, result: &Value) -> Result<String, AnswerError> {
         let answer = json!({"status": "success", "data": {"resultType": kind, "result": result}});
-        number(answer.to_string().as_bytes())
+        parse_number(answer.to_string().as_bytes())
     }
 
     #[test]
@@ -96,18 +97,18 @@ mod tests {
     #[test]
     fn nothing_of_another_answer_is_repeated() {
         let refused = br#"{"status": "error", "errorType": "bad_data", "error": "hunter2"}"#;
-        assert_eq!(number(refused), Err(AnswerError::Refused("bad_data")));
+        assert_eq!(parse_number(refused), Err(AnswerError::Refused("bad_data")));
         let odd = br#"{"status": "error", "errorType": "hunter2"}"#;
-        assert_eq!(number(odd), Err(AnswerError::Refused("unknown error")));
+        assert_eq!(parse_number(odd), Err(AnswerError::Refused("unknown error")));
         for foreign in ["", "hunter2", "{}", "[]", "<html>", r#"{"status": "hunter2"}"#] {
-            assert_eq!(number(foreign.as_bytes()), Err(AnswerError::Foreign), "{foreign}");
+            assert_eq!(parse_number(foreign.as_bytes()), Err(AnswerError::Foreign), "{foreign}");
         }
     }
 
     proptest! {
         #[test]
         fn every_answer_is_understood_or_refused(bytes: Vec<u8>, value: f64) {
-            let _ = number(&bytes);
+            let _ = parse_number(&bytes);
             if let Ok(text) = value_of("scalar", &json!([1, value.to_string()])) {
                 prop_assert_eq!(text.parse::<f64>().unwrap().to_bits(), value.to_bits());
                 prop_assert!(text.len() <= 32, "{}", text);

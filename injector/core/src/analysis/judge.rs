@@ -1,110 +1,133 @@
-//! What all answers of a round say of the version.
+//! The verdict of all answers of a round about the version.
 //!
-//! An answer that is too high counts against the version if pods without it have a good one at the same time. Without such pods it counts half.
-//! A good answer, or one that is too high for all, ends the row. What can't be measured says nothing: it holds the version, and blames nobody.
+//! An answer that is too high counts against the version if the pods without the version have a good answer at the same
+//! time. Without such pods it counts half. A good answer, or one that is too high for all pods, ends the row. A failed
+//! measurement holds the version, and blames nobody.
 
 use std::collections::HashMap;
 
 use nudge_api::{Analysis, AnalysisStatus, AnalysisVerdict, Answer, RolloutAnalysisStatus};
 
 use super::outcome::{Outcome, outcome};
-use super::pace::period;
+use super::period::answer_period;
 
-/// How much later than it is due an answer may be seen, in milliseconds: a query may take 10 s, and objects are read every few seconds.
+/// The maximum delay of an answer after it is due, in milliseconds: a query may take 10 s, and objects are read every
+/// few seconds.
 const MAX_ANSWER_DELAY_MILLIS: i64 = 30_000;
-/// The next answer is overdue this many periods after the last one.
+/// The number of periods after an answer at which the next one is overdue.
 const OVERDUE_PERIODS: i64 = 3;
-/// How often to look for answers, at most and at least, in milliseconds.
-const LOOKS: (i64, i64) = (1000, 5000);
+/// The minimum time between two looks for answers, in milliseconds.
+const MIN_RECHECK_MILLIS: i64 = 1000;
+/// The maximum time between two looks for answers, in milliseconds.
+const MAX_RECHECK_MILLIS: i64 = 5000;
 
-/// What follows from all answers.
+/// The verdict of all answers about the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The results say nothing against the version.
     Clear,
-    /// More answers are needed: the message.
+    /// More answers are needed, as the message says.
     Pending(String),
-    /// The results show neither: the message.
+    /// The results show neither, as the message says.
     Inconclusive(String),
-    /// The version is bad: the message.
+    /// The version is bad, as the message says.
     Bad(String),
 }
 
 /// The verdict, with the numbers behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// What follows.
+    /// The verdict.
     pub verdict: Verdict,
     /// The last numbers of each analysis.
     pub numbers: Vec<AnalysisStatus>,
-    /// After how many milliseconds there may be more answers.
-    pub again: i64,
+    /// The time in milliseconds after which there may be more answers.
+    pub recheck_after: i64,
 }
 
-/// The names of both versions.
+/// The names of the versions that an analysis compares.
 #[derive(Clone, Copy, Debug)]
-pub struct Names<'a> {
+pub struct VersionNames<'a> {
     /// The version that is judged.
     pub target: &'a str,
     /// The version before.
     pub current: &'a str,
 }
 
-/// When the answers of a round were seen first, by the clock of one leader: those of another machine's clock may be wrong.
+/// The leader's memory of when it first saw the answers of a round, by its own clock: the clock of another machine may
+/// be wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    began: (i64, i64),
+pub struct RoundMemory {
+    start: RoundStart,
     round: String,
-    seen: HashMap<String, (u64, i64)>,
+    last_answers: HashMap<String, SeenAnswer>,
 }
 
-impl Memory {
-    /// The round that began at this time by the spec of this generation: where these are others, another one begins, with this name.
-    pub fn round(&mut self, began: (i64, i64), name: impl FnOnce() -> String) -> &str {
-        if self.round.is_empty() || self.began != began {
-            *self = Self { began, round: name(), seen: HashMap::new() };
+/// The start of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundStart {
+    /// The time, in milliseconds of the steady clock.
+    pub at: i64,
+    /// The generation of the spec.
+    pub generation: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SeenAnswer {
+    number: u64,
+    first_seen: i64,
+}
+
+impl RoundMemory {
+    /// Returns the name of the round with this start. Another start begins another round, whose name is `name`.
+    pub fn round(&mut self, start: RoundStart, name: impl FnOnce() -> String) -> &str {
+        if self.round.is_empty() || self.start != start {
+            *self = Self { start, round: name(), last_answers: HashMap::new() };
         }
         &self.round
     }
 
-    /// Notes what has come.
+    /// Notes the last answer to a query, and returns when it was first seen. Without an answer that is the start of the
+    /// round.
     fn note_last(&mut self, name: &str, answers: &[Answer], now: i64) -> i64 {
-        let Some(last) = answers.last() else { return self.began.0 };
-        let seen = self.seen.entry(name.to_owned()).or_insert((last.number, now));
-        if seen.0 != last.number {
-            *seen = (last.number, now);
+        let Some(Answer { number, .. }) = answers.last() else { return self.start.at };
+        let last = SeenAnswer { number: *number, first_seen: now };
+        let seen = self.last_answers.entry(name.to_owned()).or_insert(last);
+        if seen.number != last.number {
+            *seen = last;
         }
-        seen.1
+        seen.first_seen
     }
 }
 
-/// Judges by the answers of the round that `memory` is about. `first`: the first step is judged, from which all others follow.
+/// Judges by the answers of the round that `memory` is about. `is_first_step`: whether the step is the first one, which
+/// all others follow.
 pub fn judge(
     analyses: &[Analysis],
-    known: Option<&RolloutAnalysisStatus>,
-    memory: &mut Memory,
-    names: Names<'_>,
-    first: bool,
+    status: Option<&RolloutAnalysisStatus>,
+    memory: &mut RoundMemory,
+    names: VersionNames<'_>,
+    is_first_step: bool,
     now: i64,
 ) -> Judgement {
-    let known = known.filter(|known| known.round == memory.round);
+    let status = status.filter(|status| status.round == memory.round);
     let mut verdict = Verdict::Clear;
-    let (mut numbers, mut again) = (Vec::new(), LOOKS.1);
+    let (mut numbers, mut recheck_after) = (Vec::new(), MAX_RECHECK_MILLIS);
     for analysis in analyses {
-        let found = known.and_then(|known| known.queries.iter().find(|one| one.name == analysis.name));
-        let answers = found.map(|found| found.answers.as_slice()).unwrap_or_default();
+        let query = status.and_then(|status| status.queries.iter().find(|query| query.name == analysis.name));
+        let answers = query.map(|query| query.answers.as_slice()).unwrap_or_default();
         let since = memory.note_last(&analysis.name, answers, now);
-        let one = verdict_of(analysis, answers, names, first, now.saturating_sub(since));
-        again = again.min(millis(analysis) / 2);
-        numbers.push(status_of(analysis, answers.last(), &one));
-        if weight(&one) > weight(&verdict) {
-            verdict = one;
+        let next = judge_analysis(analysis, answers, names, is_first_step, now.saturating_sub(since));
+        recheck_after = recheck_after.min(period_millis(analysis) / 2);
+        numbers.push(analysis_status(analysis, answers.last(), &next));
+        if weight(&next) > weight(&verdict) {
+            verdict = next;
         }
     }
-    Judgement { verdict, numbers, again: again.max(LOOKS.0) }
+    Judgement { verdict, numbers, recheck_after: recheck_after.max(MIN_RECHECK_MILLIS) }
 }
 
-/// Which of several verdicts counts.
+/// Returns the weight of a verdict: the heaviest one counts.
 fn weight(verdict: &Verdict) -> u8 {
     match verdict {
         Verdict::Clear => 0,
@@ -114,28 +137,34 @@ fn weight(verdict: &Verdict) -> u8 {
     }
 }
 
-fn millis(analysis: &Analysis) -> i64 {
-    i64::try_from(period(analysis).as_millis()).unwrap_or(i64::MAX / 8)
+fn period_millis(analysis: &Analysis) -> i64 {
+    i64::try_from(answer_period(analysis).as_millis()).unwrap_or(i64::MAX / 8)
 }
 
-/// What the answers of one analysis say. `silent`: for how many milliseconds there was no other one.
-fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: bool, silent: i64) -> Verdict {
-    let (name, period) = (&analysis.name, millis(analysis));
+/// Judges by the answers of one analysis. `silence` is the time since the last answer, in milliseconds.
+fn judge_analysis(
+    analysis: &Analysis,
+    answers: &[Answer],
+    names: VersionNames<'_>,
+    is_first_step: bool,
+    silence: i64,
+) -> Verdict {
+    let (name, period) = (&analysis.name, period_millis(analysis));
     let Some(last) = answers.last() else {
         let message =
             format!("{name} has not been measured in this step yet: Nudge measures it every {} s", period / 1000);
-        if silent < period.saturating_add(MAX_ANSWER_DELAY_MILLIS) {
+        if silence < period.saturating_add(MAX_ANSWER_DELAY_MILLIS) {
             return Verdict::Pending(message);
         }
         return Verdict::Inconclusive(format!(
             "{name} has not been measured for {} s; {NO_ANSWER_HINT}",
-            silent / 1000
+            silence / 1000
         ));
     };
     // Counted in halves: an answer that is too high counts two, one without pods to compare with counts one.
     let (mut against, mut good) = (0, 0);
-    for one in answers {
-        match outcome(analysis, one) {
+    for answer in answers {
+        match outcome(analysis, answer) {
             Outcome::Good => (against, good) = (0, u32::saturating_add(good, 1)),
             Outcome::High => (against, good) = (u32::saturating_add(against, 2), 0),
             Outcome::HighAlone => (against, good) = (u32::saturating_add(against, 1), 0),
@@ -143,28 +172,30 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
             Outcome::Unknown(_) => good = 0,
         }
     }
-    let said = describe(analysis, last, names);
+    let description = describe(analysis, last, names);
     let last = outcome(analysis, last);
     let high = matches!(last, Outcome::High | Outcome::HighAlone);
     if high && against >= analysis.failures.saturating_mul(2) {
         let times = if last == Outcome::HighAlone { against } else { analysis.failures };
         let times = if times == 1 { String::new() } else { format!(", {times} times in a row") };
-        return Verdict::Bad(format!("{said}{times}"));
+        return Verdict::Bad(format!("{description}{times}"));
     }
-    if silent > period.saturating_mul(OVERDUE_PERIODS).saturating_add(MAX_ANSWER_DELAY_MILLIS) {
-        return Verdict::Inconclusive(format!("{name} was last measured {} s ago; {NO_ANSWER_HINT}", silent / 1000));
+    if silence > period.saturating_mul(OVERDUE_PERIODS).saturating_add(MAX_ANSWER_DELAY_MILLIS) {
+        return Verdict::Inconclusive(format!("{name} was last measured {} s ago; {NO_ANSWER_HINT}", silence / 1000));
     }
-    let needed = if first { analysis.failures } else { 1 };
+    let needed = if is_first_step { analysis.failures } else { 1 };
     match last {
         Outcome::Good if good >= needed => Verdict::Clear,
-        Outcome::Good => Verdict::Pending(format!("{said}; the first step needs {needed} good answers in a row")),
-        Outcome::High | Outcome::HighAlone => Verdict::Pending(format!("{said}; it is measured again")),
+        Outcome::Good => {
+            Verdict::Pending(format!("{description}; the first step needs {needed} good answers in a row"))
+        }
+        Outcome::High | Outcome::HighAlone => Verdict::Pending(format!("{description}; it is measured again")),
         Outcome::AllHigh => Verdict::Inconclusive(format!(
-            "{said}: the other pods are bad too, so the version is not the cause. No more pods get version {}",
+            "{description}: the other pods are bad too, so the version is not the cause. No more pods get version {}",
             names.target
         )),
         Outcome::WithinRatio => Verdict::Inconclusive(format!(
-            "{said}: this is above max, but not above maxRatio, so it does not show whether the version is bad. No more pods get \
+            "{description}: this is above max, but not above maxRatio, so it does not show whether the version is bad. No more pods get \
              version {} until the result is at most max",
             names.target
         )),
@@ -175,11 +206,12 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
     }
 }
 
+/// The way out where answers are missing.
 const NO_ANSWER_HINT: &str =
     "check that Deployment nudge-analysis runs and may ask the server (deploy/TROUBLESHOOTING.md)";
 
-/// The numbers in words.
-fn describe(analysis: &Analysis, answer: &Answer, Names { target, current }: Names<'_>) -> String {
+/// Describes the numbers of an answer in words.
+fn describe(analysis: &Analysis, answer: &Answer, VersionNames { target, current }: VersionNames<'_>) -> String {
     let number = |text: &Option<String>| text.as_deref().map_or_else(|| "nothing".to_owned(), short);
     let limits = [("max", &analysis.max), ("maxRatio", &analysis.max_ratio)];
     let limits: Vec<String> =
@@ -192,7 +224,7 @@ fn describe(analysis: &Analysis, answer: &Answer, Names { target, current }: Nam
     format!("{name}: pods on {target} have {}, {others} ({limits})", number(&answer.target))
 }
 
-/// A number with no more digits than people read.
+/// Returns the number with no more digits than people read.
 fn short(text: &str) -> String {
     let Ok(number) = text.parse::<f64>() else { return "nothing".to_owned() };
     if text.len() <= 6 || number == 0.0 {
@@ -208,8 +240,8 @@ fn short(text: &str) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// What the status says of it.
-fn status_of(analysis: &Analysis, last: Option<&Answer>, verdict: &Verdict) -> AnalysisStatus {
+/// Returns the status of an analysis.
+fn analysis_status(analysis: &Analysis, last: Option<&Answer>, verdict: &Verdict) -> AnalysisStatus {
     let verdict = match verdict {
         Verdict::Clear => AnalysisVerdict::Clear,
         Verdict::Pending(_) => AnalysisVerdict::Pending,

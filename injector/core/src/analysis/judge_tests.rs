@@ -8,9 +8,9 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde_json::json;
 
-use super::judge::{Judgement, Memory, Names, Verdict, judge};
+use super::judge::{Judgement, RoundMemory, RoundStart, Verdict, VersionNames, judge};
 
-const NAMES: Names<'static> = Names { target: "1.0.2", current: "1.0.1" };
+const NAMES: VersionNames<'static> = VersionNames { target: "1.0.2", current: "1.0.1" };
 
 /// Asked for every minute.
 fn analysis(max: Option<&str>, ratio: Option<&str>) -> Analysis {
@@ -22,7 +22,7 @@ fn analysis(max: Option<&str>, ratio: Option<&str>) -> Analysis {
 /// The answers so far, and when each is seen.
 struct Asked {
     analysis: Analysis,
-    memory: Memory,
+    memory: RoundMemory,
     answers: Vec<Answer>,
     first: bool,
     now: i64,
@@ -30,8 +30,8 @@ struct Asked {
 
 impl Asked {
     fn new(analysis: Analysis) -> Self {
-        let mut memory = Memory::default();
-        memory.round((0, 1), || "a".to_owned());
+        let mut memory = RoundMemory::default();
+        memory.round(RoundStart { at: 0, generation: 1 }, || "a".to_owned());
         Self { analysis, memory, answers: Vec::new(), first: false, now: 0 }
     }
 
@@ -156,16 +156,16 @@ fn answers_of_another_round_do_not_count() {
     let mut asked = Asked::new(analysis(Some("0.01"), None));
     asked.answer(Ok(0.25), Some(0.0));
     asked.answer(Ok(0.25), Some(0.0));
-    assert_eq!(asked.memory.round((0, 1), || unreachable!()), "a");
-    asked.memory.round((121_000, 1), || "b".to_owned());
+    assert_eq!(asked.memory.round(RoundStart { at: 0, generation: 1 }, || unreachable!()), "a");
+    asked.memory.round(RoundStart { at: 121_000, generation: 1 }, || "b".to_owned());
     assert!(is_pending(&asked.judged().verdict), "they are of the step before");
 }
 
 #[test]
 fn the_worst_of_several_counts() {
-    let (mut memory, good, ill) = (Memory::default(), analysis(Some("1"), None), analysis(Some("0.01"), None));
+    let (mut memory, good, ill) = (RoundMemory::default(), analysis(Some("1"), None), analysis(Some("0.01"), None));
     let ill = Analysis { name: "ill".to_owned(), failures: 1, ..ill };
-    memory.round((0, 1), || "a".to_owned());
+    memory.round(RoundStart { at: 0, generation: 1 }, || "a".to_owned());
     let answer = |name: &str| QueryAnswers {
         name: name.to_owned(),
         answers: vec![Answer {
@@ -201,7 +201,8 @@ proptest! {
         }
     }
 
-    /// A version that is too high and whose others are well is found after so many answers, whatever can't be measured between them.
+    /// A version that is too high and whose others are well is found after so many answers, whatever can't be measured
+    /// between them.
     #[test]
     fn who_is_too_high_is_found(gaps in proptest::collection::vec(0_usize..4, 1..4), failures in 1_u32..4) {
         let mut asked = Asked::new(Analysis { failures, ..analysis(Some("0.1"), None) });
@@ -230,8 +231,8 @@ fn poisson(expected: f64, random: &mut StdRng) -> f64 {
     count
 }
 
-/// How many of so many rollouts of 8 pods in four steps and a bake are blamed, and how many are held at some time. In a minute each pod has so
-/// many requests, of which such a share fails: of pods with the version, and of the others.
+/// How many of so many rollouts of 8 pods in four steps and a bake are blamed, and how many are held at some time. In a
+/// minute each pod has so many requests, of which such a share fails: of pods with the version, and of the others.
 fn simulated(rollouts: u32, analysis: &Analysis, requests: f64, (target, control): (f64, f64)) -> (u32, u32, u32) {
     let mut random = StdRng::seed_from_u64(7);
     let (mut blamed, mut held, mut first) = (0, 0, 0);
@@ -264,7 +265,8 @@ fn simulated(rollouts: u32, analysis: &Analysis, requests: f64, (target, control
 
 #[test]
 fn of_rollouts_without_a_change_few_are_blamed() {
-    // Requests of a pod and minute, the share that fails, max and maxRatio: a busy service, a slow one, one near its limit, and a ratio.
+    // Requests of a pod and minute, the share that fails, max and maxRatio: a busy service, a slow one, one near its
+    // limit, and a ratio.
     for (requests, failing, max, ratio) in [
         (600.0, 0.001, Some("0.01"), None),
         (600.0, 0.005, Some("0.01"), None),

@@ -1,25 +1,26 @@
-//! Judging a version by numbers of Prometheus: what is asked and of whom, which answers count, and what they say.
+//! The judgement of a version by numbers of Prometheus: the queries, the answers that count, and the verdict.
 //!
-//! The controller writes whose numbers it wants into a `RolloutAnalysis`, the role `analysis` asks and writes the answers there, and
-//! [`judge`] says what follows. An answer counts only if all data behind it are of pods that ran the version.
-// What others send is computed with: nothing overflows.
+//! The controller writes into a `RolloutAnalysis` of which pods it needs numbers, the role `analysis` queries
+//! Prometheus and writes the answers there, and [`judge`] returns the verdict. An answer counts only if all data behind
+//! it come from pods that ran the version.
+// This module computes with numbers that others send, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod analysis_faults;
 mod answer;
-mod check;
 mod judge;
 #[cfg(test)]
 mod judge_tests;
 mod outcome;
-mod pace;
+mod period;
 mod query;
 mod reach;
 mod rehearsal;
 
-pub use answer::{AnswerError, number};
-pub use check::{Fault, analysis_faults, server};
-pub use judge::{Judgement, Memory, Names, Verdict, judge};
-pub use pace::period;
-pub use query::{MAX_PODS, fill, sample};
-pub use reach::{LONGEST_REACH, ReachError, reach};
-pub use rehearsal::{Rehearsal, is_answered, is_rehearsal, rehearsal, rehearsed};
+pub use analysis_faults::{AnalysisFault, analysis_faults, parse_server};
+pub use answer::{AnswerError, parse_number};
+pub use judge::{Judgement, RoundMemory, RoundStart, Verdict, VersionNames, judge};
+pub use period::answer_period;
+pub use query::{MAX_PODS, fill_query, sample_pods};
+pub use reach::{MAX_REACH, ReachError, reach};
+pub use rehearsal::{Rehearsal, is_answer_without_pods, is_rehearsal, rehearsal_question, rehearsal_result};

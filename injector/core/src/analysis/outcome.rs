@@ -1,8 +1,8 @@
-//! What one answer says of the version.
+//! The outcome of one answer: what it says about the version.
 
 use nudge_api::{Analysis, Answer};
 
-/// What one answer says.
+/// What one answer says about the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The pods with the version have no more than they may.
@@ -15,11 +15,11 @@ pub(super) enum Outcome {
     AllHigh,
     /// Pods with the target exceed `max` and control does not, but they stay within `maxRatio` times control.
     WithinRatio,
-    /// The result is not known: the message.
+    /// The result is unknown, with the reason.
     Unknown(String),
 }
 
-/// What an answer says.
+/// Returns what an answer says about the version.
 pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> Outcome {
     let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<f64>().ok());
     let (max, ratio) = (number(&analysis.max), number(&analysis.max_ratio));
@@ -43,7 +43,7 @@ pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> Outcome {
         }
         (Some(control), Some(max), Some(_)) if control <= max => Outcome::WithinRatio,
         (Some(_), Some(_), Some(_)) => Outcome::AllHigh,
-        // It keeps the ratio, or there is nothing to compare with and nothing else to go by.
+        // The target is within the ratio, or there is neither control nor `max` to compare with.
         (_, None, _) => Outcome::Good,
         (Some(control), Some(max), None) if control > max => Outcome::AllHigh,
         (Some(_), Some(_), None) => Outcome::High,
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    fn said(limits: (Option<&str>, Option<&str>), target: &str, control: Option<&str>) -> Outcome {
+    fn outcome_of(limits: (Option<&str>, Option<&str>), target: &str, control: Option<&str>) -> Outcome {
         let (max, ratio) = limits;
         let prometheus = json!({"address": "http://a", "query": "{{pods}}"});
         let analysis = json!({"name": "errors", "prometheus": prometheus, "max": max, "maxRatio": ratio});
@@ -75,32 +75,36 @@ mod tests {
     #[test]
     fn a_threshold_counts_where_the_others_keep_it() {
         let max = (Some("0.01"), None);
-        assert_eq!(said(max, "0.01", Some("0")), Outcome::Good);
-        assert_eq!(said(max, "0.02", Some("0.01")), Outcome::High);
-        assert_eq!(said(max, "0.02", Some("0.011")), Outcome::AllHigh);
-        assert_eq!(said(max, "0.02", None), Outcome::HighAlone);
-        assert_eq!(said(max, "0.01", Some("0.9")), Outcome::Good);
+        assert_eq!(outcome_of(max, "0.01", Some("0")), Outcome::Good);
+        assert_eq!(outcome_of(max, "0.02", Some("0.01")), Outcome::High);
+        assert_eq!(outcome_of(max, "0.02", Some("0.011")), Outcome::AllHigh);
+        assert_eq!(outcome_of(max, "0.02", None), Outcome::HighAlone);
+        assert_eq!(outcome_of(max, "0.01", Some("0.9")), Outcome::Good);
     }
 
     #[test]
     fn a_ratio_needs_others_that_have_more_than_nothing() {
         let ratio = (None, Some("2"));
-        assert_eq!(said(ratio, "0.2", Some("0.1")), Outcome::Good);
-        assert_eq!(said(ratio, "0.21", Some("0.1")), Outcome::High);
-        assert_eq!(said(ratio, "0", Some("0")), Outcome::Good);
-        assert!(matches!(said(ratio, "0.001", Some("0")), Outcome::Unknown(_)));
-        assert_eq!(said(ratio, "9", None), Outcome::Good);
+        assert_eq!(outcome_of(ratio, "0.2", Some("0.1")), Outcome::Good);
+        assert_eq!(outcome_of(ratio, "0.21", Some("0.1")), Outcome::High);
+        assert_eq!(outcome_of(ratio, "0", Some("0")), Outcome::Good);
+        assert!(matches!(outcome_of(ratio, "0.001", Some("0")), Outcome::Unknown(_)));
+        assert_eq!(outcome_of(ratio, "9", None), Outcome::Good);
     }
 
     #[test]
     fn with_both_limits_both_must_be_broken() {
         let both = (Some("0.01"), Some("2"));
-        assert_eq!(said(both, "0.009", Some("0.001")), Outcome::Good);
-        assert_eq!(said(both, "0.011", Some("0")), Outcome::High);
-        assert_eq!(said(both, "0.011", Some("0.006")), Outcome::WithinRatio);
-        assert_eq!(said(both, "0.011", Some("0.01")), Outcome::WithinRatio);
-        assert_eq!(said(both, "0.021", Some("0.011")), Outcome::AllHigh);
-        assert_eq!(said(both, "0.9", Some("0.02")), Outcome::High, "it is far worse than others that are ill too");
-        assert_eq!(said(both, "0.011", None), Outcome::HighAlone);
+        assert_eq!(outcome_of(both, "0.009", Some("0.001")), Outcome::Good);
+        assert_eq!(outcome_of(both, "0.011", Some("0")), Outcome::High);
+        assert_eq!(outcome_of(both, "0.011", Some("0.006")), Outcome::WithinRatio);
+        assert_eq!(outcome_of(both, "0.011", Some("0.01")), Outcome::WithinRatio);
+        assert_eq!(outcome_of(both, "0.021", Some("0.011")), Outcome::AllHigh);
+        assert_eq!(
+            outcome_of(both, "0.9", Some("0.02")),
+            Outcome::High,
+            "it is far worse than others that are ill too"
+        );
+        assert_eq!(outcome_of(both, "0.011", None), Outcome::HighAlone);
     }
 }

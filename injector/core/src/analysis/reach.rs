@@ -1,38 +1,38 @@
-//! How far back a query looks. Data from before pods ran a version say nothing about it.
+//! The reach of a query: how far back it looks. Data from before pods ran a version say nothing about the version.
 
 use std::time::Duration;
 
-/// The farthest that a query may look back.
-pub const LONGEST_REACH: Duration = Duration::from_hours(1);
+/// The maximum time for which a query may look back.
+pub const MAX_REACH: Duration = Duration::from_hours(1);
 
-/// A query of whose data it is not clear from when they are.
+/// The reason why the reach of a query can't be used, or is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReachError {
-    /// A range is not one.
+    /// The text in brackets is not a range.
     #[error("[{0}] is not a range, such as [1m]")]
     Range(String),
-    /// An offset is not one.
+    /// The offset is not a period.
     #[error("offset {0:?} is not a period, such as 1m")]
     Offset(String),
     /// The query asks for a fixed time (`@`).
     #[error("it asks for a fixed time with @, which is not allowed")]
     At,
     /// The query looks too far back.
-    #[error("it looks back for {} s, and at most {} s are allowed", .0.as_secs(), LONGEST_REACH.as_secs())]
+    #[error("it looks back for {} s, and at most {} s are allowed", .0.as_secs(), MAX_REACH.as_secs())]
     TooFar(Duration),
     /// A bracket or a quote is not closed.
     #[error("a bracket or a quote is not closed")]
     Open,
 }
 
-/// How far back the query looks, at most: its longest range, and all subqueries and offsets together.
+/// Returns how far back the query looks at most: its longest range, plus all of its subqueries and offsets.
 pub fn reach(query: &str) -> Result<Duration, ReachError> {
-    let (mut longest, mut more) = (Duration::ZERO, Duration::ZERO);
+    let (mut longest_range, mut shift) = (Duration::ZERO, Duration::ZERO);
     let mut rest = query;
     while let Some(first) = rest.chars().next() {
         let after = &rest[first.len_utf8()..];
         rest = match first {
-            '"' | '\'' | '`' => &after[quoted(after, first).ok_or(ReachError::Open)?..],
+            '"' | '\'' | '`' => &after[literal_end(after, first).ok_or(ReachError::Open)?..],
             '#' => after.find('\n').map_or("", |end| &after[end..]),
             '@' => return Err(ReachError::At),
             '[' => {
@@ -42,56 +42,56 @@ pub fn reach(query: &str) -> Result<Duration, ReachError> {
                 let (range, subquery) = text.split_once(':').map_or((text, false), |(range, _)| (range, true));
                 let range = duration(range.trim()).ok_or_else(bad)?;
                 if subquery {
-                    more = more.saturating_add(range);
+                    shift = shift.saturating_add(range);
                 } else {
-                    longest = longest.max(range);
+                    longest_range = longest_range.max(range);
                 }
                 &after[end.saturating_add(1)..]
             }
             _ if first.is_ascii_alphabetic() || first == '_' => {
-                let name_end = |text: &str| text.find(|it: char| !it.is_ascii_alphanumeric() && !"_:.".contains(it));
+                let name_end = |text: &str| text.find(|c: char| !c.is_ascii_alphanumeric() && !"_:.".contains(c));
                 let end = name_end(rest).unwrap_or(rest.len());
                 let (name, after) = rest.split_at(end);
                 if name.eq_ignore_ascii_case("offset") && after.starts_with(char::is_whitespace) {
                     let text = after.trim_start().trim_start_matches('-').trim_start();
                     let text = &text[..name_end(text).unwrap_or(text.len())];
-                    more = more.saturating_add(duration(text).ok_or_else(|| ReachError::Offset(text.to_owned()))?);
+                    shift = shift.saturating_add(duration(text).ok_or_else(|| ReachError::Offset(text.to_owned()))?);
                 }
                 after
             }
             _ => after,
         };
     }
-    let reach = longest.saturating_add(more);
-    if reach > LONGEST_REACH { Err(ReachError::TooFar(reach)) } else { Ok(reach) }
+    let reach = longest_range.saturating_add(shift);
+    if reach > MAX_REACH { Err(ReachError::TooFar(reach)) } else { Ok(reach) }
 }
 
-/// The index behind the end of a string that began before `text`.
-fn quoted(text: &str, quote: char) -> Option<usize> {
+/// Returns the index after the end of a string literal whose opening quote is just before `text`.
+fn literal_end(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
-    for (at, one) in text.char_indices() {
-        match one {
+    for (at, letter) in text.char_indices() {
+        match letter {
             _ if escaped => escaped = false,
             '\\' if quote != '`' => escaped = true,
-            _ if one == quote => return Some(at.saturating_add(1)),
+            _ if letter == quote => return Some(at.saturating_add(1)),
             _ => {}
         }
     }
     None
 }
 
-/// A period of PromQL: numbers with units, or of seconds.
+/// Reads a period of PromQL: numbers with units, or a number of seconds.
 fn duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok().filter(|period| !period.is_zero());
     }
     let (mut rest, mut millis) = (text, 0_u64);
     while !rest.is_empty() {
-        let digits = rest.find(|it: char| !it.is_ascii_digit()).filter(|end| *end > 0)?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|end| *end > 0)?;
         let (number, after) = rest.split_at(digits);
-        let end = after.find(|it: char| it.is_ascii_digit()).unwrap_or(after.len());
+        let end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
         let (unit, after) = after.split_at(end);
-        let of = match unit {
+        let unit_millis = match unit {
             "ms" => 1,
             "s" => 1000,
             "m" => 60_000,
@@ -101,7 +101,7 @@ fn duration(text: &str) -> Option<Duration> {
             "y" => 31_536_000_000,
             _ => return None,
         };
-        millis = millis.saturating_add(number.parse::<u64>().ok()?.saturating_mul(of));
+        millis = millis.saturating_add(number.parse::<u64>().ok()?.saturating_mul(unit_millis));
         rest = after;
     }
     (millis > 0).then(|| Duration::from_millis(millis))

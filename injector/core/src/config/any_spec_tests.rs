@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::config_faults;
 use super::decide_tests::{Fixture, at};
 use crate::governance::{PolicyReach, approval_faults, policy_faults, policy_status};
-use crate::sources::{self, Newest, Observed, Upstream, source_faults};
+use crate::sources::{self, DebouncedVersion, SourceSnapshot, Upstream, source_faults};
 
 /// Values that the schema describes; a few of them it does not let pass.
 fn values(schema: &Value) -> BoxedStrategy<Value> {
@@ -151,10 +151,10 @@ proptest! {
         let faults = source_faults("shop", &spec);
         check(&faults)?;
         let (now, suspended) = (Timestamp::from_millisecond(millis).unwrap(), spec.suspend);
-        let (source, newest) = (ConfigSource::new("shop", spec), Newest::first("src-a".to_owned(), now));
+        let (source, newest) = (ConfigSource::new("shop", spec), DebouncedVersion::first("src-a".to_owned(), now));
         let upstream = Upstream::Content(&newest);
         let (refusal, config, last, rival, trouble) = (None, None, None, None, None);
-        let decision = sources::decide(&Observed { source: &source, upstream, refusal, config, last, rival, trouble, now });
+        let decision = sources::decide(&SourceSnapshot { source: &source, upstream, refusal, config, last, rival, trouble, now });
         prop_assert!(decision.act.is_none() || (faults.is_empty() && !suspended), "{:?}", source.spec);
     }
 

@@ -1,47 +1,46 @@
-//! The status of a `VersionApproval`: whether the decision counts, and why not. The status is for people, and nothing is decided by it.
+//! The status of a `VersionApproval`: whether the decision counts, with the reason. The status is for people, and no
+//! decision follows from it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
     ApprovalDecision, ConditionType, Explanation, Reason, VersionApproval, VersionApprovalSpec, VersionApprovalStatus,
     VersionedConfig, condition, find_condition, set_condition,
 };
-use nudge_protocol::bounded_text::one_line;
 
 use super::gated_version::{Provenance, gated_version};
-use crate::governance::{Given, Policies, approval_counts, approval_faults, deciding_command, sealed_digest};
+use crate::governance::{Policies, UserDecision, approval_faults, decision_command, explain_approval, sealed_digest};
+use crate::requester::bounded_user;
 use crate::rollout::Now;
 
-/// The maximum length of a user's name in messages.
-const USER_BYTES: usize = 253;
-
-/// The config whose version a user has decided about, and what is known of it.
-pub struct ApprovalScene<'a> {
+/// The config whose version a user has decided about, and the facts about it.
+pub struct ApprovalContext<'a> {
     /// The config.
     pub config: &'a VersionedConfig,
     /// The makers of its versions.
     pub provenance: Provenance<'a>,
     /// The policies of the namespace.
     pub policies: &'a Policies,
-    /// Why approvals of the version that is asked for can't be counted, if so.
+    /// The reason why approvals of the desired version can't be counted, if there is one.
     pub incomplete: Option<&'a str>,
     /// The present time.
     pub now: Now<'a>,
 }
 
-/// Returns the status that the approval is to have. It is the present one where nothing has changed, and where it is not known yet what has. `given`
-/// is the decision with what is known of the user's right; absent where admission has not signed it. `scene` is absent where there is no such config.
+/// Returns the status that the approval is to have, which is the present one where nothing has changed, or where the
+/// facts are not known yet. `given` is the decision with the user's right; `None` where admission has not signed it.
+/// `context` is `None` where the config does not exist.
 pub fn approval_status(
     approval: &VersionApproval,
-    given: Option<&Given>,
-    scene: Option<&ApprovalScene<'_>>,
+    given: Option<&UserDecision>,
+    context: Option<&ApprovalContext<'_>>,
     now: &Time,
 ) -> VersionApprovalStatus {
     let mut status = approval.status.clone().unwrap_or_default();
     let fault = approval_faults(&approval.spec).into_iter().next();
     let verdict = if let Some(fault) = fault {
         Some((false, fault))
-    } else if let Some(scene) = scene {
-        verdict(approval, given, scene)
+    } else if let Some(context) = context {
+        verdict(approval, given, context)
     } else {
         let message = format!("config {} does not exist", approval.spec.config_name);
         Some((false, Reason::NoConfig.explained(message)))
@@ -58,71 +57,72 @@ pub fn approval_status(
 /// Returns whether the decision counts, with the reason; `None` where the last status stays.
 fn verdict(
     approval: &VersionApproval,
-    given: Option<&Given>,
-    scene: &ApprovalScene<'_>,
+    given: Option<&UserDecision>,
+    context: &ApprovalContext<'_>,
 ) -> Option<(bool, Explanation)> {
-    let ApprovalScene { config, provenance, policies, incomplete, now } = *scene;
+    let ApprovalContext { config, provenance, policies, incomplete, now } = *context;
     let VersionApprovalSpec { config_name, version, digest, decision, approver, .. } = &approval.spec;
-    let approver = one_line(approver, USER_BYTES);
-    let no = |reason: Reason, message: String| Some((false, reason.explained(message)));
+    let approver = bounded_user(approver);
+    let refuse = |reason: Reason, message: String| Some((false, reason.explained(message)));
     let sealed = config.status.as_ref().and_then(|status| Some((status, status.version(version)?)));
     let Some((status, sealed)) = sealed else {
-        return no(
+        return refuse(
             Reason::NoVersion,
             format!("version {version} of config {config_name} does not exist, or is not complete"),
         );
     };
     let content = sealed_digest(sealed);
-    let again = deciding_command(*decision, config_name, version, &content);
+    let command = decision_command(*decision, config_name, version, &content);
     if content != *digest {
-        return no(
+        return refuse(
             Reason::OtherContent,
             format!(
                 "version {version} has other content than what was decided about; read it (kubectl nudge diff {config_name} current \
-                 {version}), and decide again: {again}"
+                 {version}), and decide again: {command}"
             ),
         );
     }
     let Some(given) = given else {
-        return no(
+        return refuse(
             Reason::NotSigned,
             format!(
-                "admission has not signed the groups of {approver} for this decision; delete this and decide again: {again}"
+                "admission has not signed the groups of {approver} for this decision; delete this and decide again: {command}"
             ),
         );
     };
     let aim = config.spec.version.as_ref().or(status.desired_version.as_ref()).filter(|aim| *aim == version);
-    let guarded = aim.and_then(|aim| gated_version(aim, (config, status), provenance, policies, now));
+    let gated = aim.and_then(|aim| gated_version(aim, (config, status), provenance, policies, now));
     if *decision == ApprovalDecision::Deny {
-        if given.may.or(given.could) == Some(false) {
+        if given.is_allowed.or(given.was_allowed) == Some(false) {
             let right = format!("the right to approve versions of VersionedConfig {config_name}");
-            return no(
+            return refuse(
                 Reason::NoRight,
                 format!("{approver} may not deny version {version} any more; this needs {right}"),
             );
         }
         let way_out = format!("kubectl nudge deny {config_name} {version} --undo");
-        let effect = if guarded.is_some() {
+        let effect = if gated.is_some() {
             "which holds the version until the denial is withdrawn"
         } else {
             "which holds the version where a rule asks for approvals, until the denial is withdrawn"
         };
-        return no(Reason::Denied, format!("{approver} denies version {version}, {effect} ({way_out})"));
+        return refuse(Reason::Denied, format!("{approver} denies version {version}, {effect} ({way_out})"));
     }
-    if let Some(guarded) = guarded {
-        return approval_counts(&guarded.needed, guarded.candidate(), given, incomplete, now.time.0);
+    if let Some(gated) = gated {
+        return explain_approval(&gated.needed, gated.candidate(), given, incomplete, now.time.0);
     }
     if status.releases.iter().any(|release| given.is_recorded(release)) {
         return Some((true, Reason::Counted.explained(format!("version {version} went on with this approval"))));
     }
-    // The release may be forgotten by now. Of a version that is in use, what was said when it went on stays.
+    // The record of the release may be forgotten by now. While the version is in use, the condition from when it went
+    // on stays.
     let before = approval.status.as_ref().and_then(|status| find_condition(&status.conditions, ConditionType::Counted));
     let went_on = before.is_some_and(|before| before.status == "True") && status.holds(version);
-    // A policy that is not known may ask for approvals.
+    // An unknown policy may ask for approvals.
     if went_on || matches!(policies, Policies::Unknown(_)) {
         return None;
     }
-    no(
+    refuse(
         Reason::NotAwaited,
         format!(
             "version {version} waits for no approvals now; this one counts when spec.version asks for the version and a rule asks for approvals"
@@ -165,7 +165,7 @@ mod tests {
     }
 
     /// What the user has decided about a version as it is.
-    fn decided(fixture: &Fixture, user: &str, version: &str, decision: &str) -> (VersionApproval, Given) {
+    fn decided(fixture: &Fixture, user: &str, version: &str, decision: &str) -> (VersionApproval, UserDecision) {
         let digest = sealed_digest(fixture.config.status.as_ref().unwrap().version(version).unwrap());
         let approval: VersionApproval = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"name": "one", "generation": 1},
@@ -174,35 +174,35 @@ mod tests {
             },
         }))
         .unwrap();
-        let given = Given {
+        let given = UserDecision {
             version: version.to_owned(),
             digest,
             user: user.to_owned(),
             decision: approval.spec.decision,
             reason: "read it".to_owned(),
             at: at(7),
-            may: Some(true),
-            could: None,
+            is_allowed: Some(true),
+            was_allowed: None,
         };
         (approval, given)
     }
 
-    /// The condition Counted, as status and reason; empty where nothing is said.
-    fn said(fixture: &Fixture, approval: &VersionApproval, given: Option<&Given>) -> (String, String) {
-        counted(fixture, approval, given).map(|one| (one.status, one.reason)).unwrap_or_default()
+    /// The condition ApprovalCount, as status and reason; empty where nothing is said.
+    fn said(fixture: &Fixture, approval: &VersionApproval, given: Option<&UserDecision>) -> (String, String) {
+        counted(fixture, approval, given).map(|condition| (condition.status, condition.reason)).unwrap_or_default()
     }
 
-    fn message(fixture: &Fixture, approval: &VersionApproval, given: Option<&Given>) -> String {
-        counted(fixture, approval, given).map(|one| one.message).unwrap_or_default()
+    fn message(fixture: &Fixture, approval: &VersionApproval, given: Option<&UserDecision>) -> String {
+        counted(fixture, approval, given).map(|condition| condition.message).unwrap_or_default()
     }
 
-    fn counted(fixture: &Fixture, approval: &VersionApproval, given: Option<&Given>) -> Option<Condition> {
+    fn counted(fixture: &Fixture, approval: &VersionApproval, given: Option<&UserDecision>) -> Option<Condition> {
         let seals = seals();
         let (time, policies) = (at(fixture.now), Policies::default());
         let provenance =
             Provenance { parts: &fixture.parts, facts: &fixture.facts, seals: &seals, requesters: &fixture.requesters };
         let now = Now { time: &time, steady: SteadyTime(0) };
-        let scene = ApprovalScene { config: &fixture.config, provenance, policies: &policies, incomplete: None, now };
+        let scene = ApprovalContext { config: &fixture.config, provenance, policies: &policies, incomplete: None, now };
         let status = approval_status(approval, given, Some(&scene), &time);
         find_condition(&status.conditions, ConditionType::Counted).cloned()
     }
@@ -222,9 +222,9 @@ mod tests {
         }
         let (approval, given) = decided(&fixture, "bob", "2", "Approve");
         assert_eq!(said(&fixture, &approval, None), is("False", "NotSigned"));
-        let gone = Given { may: Some(false), ..given.clone() };
+        let gone = UserDecision { is_allowed: Some(false), ..given.clone() };
         assert_eq!(said(&fixture, &approval, Some(&gone)), is("False", "NoRight"));
-        let unanswered = Given { may: None, ..given.clone() };
+        let unanswered = UserDecision { is_allowed: None, ..given.clone() };
         assert_eq!(said(&fixture, &approval, Some(&unanswered)), is("", ""), "nothing is known yet");
         let mut other = approval.clone();
         other.spec.digest = format!("sha256:{}", "0".repeat(48));
@@ -272,7 +272,7 @@ mod tests {
         let fixture = guarded();
         let (denial, given) = decided(&fixture, "alice", "2", "Deny");
         assert_eq!(said(&fixture, &denial, Some(&given)), is("False", "Denied"));
-        let gone = Given { may: Some(false), ..given };
+        let gone = UserDecision { is_allowed: Some(false), ..given };
         assert_eq!(said(&fixture, &denial, Some(&gone)), is("False", "NoRight"));
     }
 
@@ -280,7 +280,7 @@ mod tests {
     fn what_counted_stays_so_when_the_version_has_gone_on() {
         let mut fixture = guarded();
         let (mut approval, given) = decided(&fixture, "bob", "2", "Approve");
-        fixture.approvals.given.push(given.clone());
+        fixture.approvals.decisions.push(given.clone());
         for _ in 0..5 {
             fixture.now += 100;
             fixture.step();

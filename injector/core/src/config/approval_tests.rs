@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Approval, ApprovalDecision, ConfigState, Hold, Override, PartKind, Reason, WithheldStatus};
 
 use super::decide_tests::Fixture;
-use crate::governance::{Given, sealed_digest};
+use crate::governance::{UserDecision, sealed_digest};
 use crate::requester::Requester;
 
 impl Fixture {
@@ -29,15 +29,15 @@ impl Fixture {
     /// The user has approved the version as it is sealed.
     fn approve(&mut self, user: &str, version: &str) {
         let status = self.config.status.as_ref().unwrap();
-        self.approvals.given.push(Given {
+        self.approvals.decisions.push(UserDecision {
             version: version.to_owned(),
             digest: sealed_digest(status.version(version).unwrap()),
             user: user.to_owned(),
             decision: ApprovalDecision::Approve,
             reason: "read it".to_owned(),
             at: Time(Timestamp::from_second(7).unwrap()),
-            may: Some(true),
-            could: None,
+            is_allowed: Some(true),
+            was_allowed: None,
         });
     }
 }
@@ -81,7 +81,7 @@ fn a_version_waits_and_what_runs_or_ran_before_does_not() {
     let last = status.releases.last().unwrap();
     assert_eq!((last.approvals.len(), last.approvals[0].user.as_str()), (1, "bob"));
     // Back, although approvals are withdrawn.
-    fixture.approvals.given.clear();
+    fixture.approvals.decisions.clear();
     fixture.wants("1");
     fixture.now += 100;
     assert_eq!(fixture.step().status.current_version.as_deref(), Some("1"));
@@ -134,7 +134,7 @@ fn an_approval_of_what_was_there_before_does_not_count() {
     fixture.config.spec.rollout.approval = Some(Approval::default());
     fixture.asked_by(Some("dora"));
     fixture.approve("bob", "2");
-    fixture.approvals.given[0].digest = "sha256:other".to_owned();
+    fixture.approvals.decisions[0].digest = "sha256:other".to_owned();
     fixture.wants("2");
     fixture.step();
     assert_eq!(fixture.ready().1, "AwaitingApproval");

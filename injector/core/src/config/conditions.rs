@@ -1,4 +1,4 @@
-//! The conditions that follow from what is decided: `Ready`, `Reconciling`, `Stalled` and `Conflict`.
+//! The conditions that follow from the decision: `Ready`, `Reconciling`, `Stalled` and `Conflict`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -12,15 +12,15 @@ use crate::event_record::EventRecord;
 use crate::rollout::{Continuation, Rollout};
 use crate::versions::{Inventory, SealCheck};
 
-/// How long the condition Suspect stays.
-const SUSPECT: SignedDuration = SignedDuration::from_hours(24);
+/// The time for which the condition Suspect stays.
+const SUSPECT_PERIOD: SignedDuration = SignedDuration::from_hours(24);
 
-/// Whether a config is Ready, and what it waits for.
+/// The progress of a config: whether it is Ready, and what it waits for.
 pub(super) struct Progress {
     /// The reason and the message of the condition Ready.
     explanation: Explanation,
     state: State,
-    /// Why nothing begins or goes on by this spec, whatever moves or rests.
+    /// The fault of the spec for which no version begins or goes on, if there is one.
     invalid: Option<Explanation>,
 }
 
@@ -57,8 +57,8 @@ impl Progress {
         Self { explanation, state: if stalled { State::Stalled } else { State::Reconciling }, invalid: None }
     }
 
-    /// Returns the progress with what is wrong with the spec.
-    pub(super) fn by(self, invalid: Option<Explanation>) -> Self {
+    /// Returns the progress with the fault of the spec.
+    pub(super) fn with_fault(self, invalid: Option<Explanation>) -> Self {
         Self { invalid, ..self }
     }
 
@@ -67,9 +67,9 @@ impl Progress {
         let Explanation { reason, message } = &self.explanation;
         let text = clipped(message.clone());
         let ready = before.iter().find(|condition| condition.type_ == "Ready");
-        let known = ready.is_some_and(|ready| ready.message == text);
-        // Its numbers change as more is seen, or the time that it names; one Event says that it began.
-        let changes = matches!(
+        let is_known = ready.is_some_and(|ready| ready.message == text);
+        // The message of these reasons has numbers or times that change, so only the first message becomes an Event.
+        let varies = matches!(
             reason,
             Reason::Inconclusive
                 | Reason::AnalysisInconclusive
@@ -78,12 +78,12 @@ impl Progress {
                 | Reason::HubAway
                 | Reason::PoliciesUnknown
         );
-        let begins = changes && ready.is_none_or(|ready| ready.reason != reason.as_str());
-        (begins || (is_stuck(*reason) && !known)).then(|| EventRecord::new(*reason, message.as_str()))
+        let begins = varies && ready.is_none_or(|ready| ready.reason != reason.as_str());
+        (begins || (is_stuck(*reason) && !is_known)).then(|| EventRecord::new(*reason, message.as_str()))
     }
 }
 
-/// Returns whether somebody wanted the rollout to stop.
+/// Returns whether a user wanted the rollout to stop.
 fn is_planned(reason: Reason) -> bool {
     matches!(reason, Reason::AwaitingApproval | Reason::OutsideWindow | Reason::OnHold)
 }
@@ -98,11 +98,11 @@ pub(super) fn with_conditions(
     now: &Time,
 ) -> VersionedConfigStatus {
     let weak = status.rollout.watch.as_ref().and_then(|watch| watch.weak.clone());
-    let suspect = suspect.map(|message| clipped(message.to_owned())).or_else(|| suspected(&status, now));
+    let suspect = suspect.map(|message| clipped(message.to_owned())).or_else(|| suspect_message(&status, now));
     let Progress { explanation: Explanation { reason, message }, state, invalid } = progress;
-    let mut set = |kind: ConditionType, on: Option<bool>, reason: Reason, message: &str| match on {
-        Some(on) => {
-            set_condition(&mut status.conditions, condition(kind, on, reason, message, generation, now));
+    let mut set = |kind: ConditionType, value: Option<bool>, reason: Reason, message: &str| match value {
+        Some(value) => {
+            set_condition(&mut status.conditions, condition(kind, value, reason, message, generation, now));
         }
         None => status.conditions.retain(|condition| condition.type_ != kind.as_str()),
     };
@@ -117,30 +117,32 @@ pub(super) fn with_conditions(
     set(ConditionType::Conflict, conflict.map(|_| true), Reason::Conflict, conflict.unwrap_or_default());
     set(ConditionType::WeakEvidence, weak.as_ref().map(|_| true), Reason::WeakEvidence, &weak.unwrap_or_default());
     set(ConditionType::Suspect, suspect.as_ref().map(|_| true), Reason::Suspect, &suspect.unwrap_or_default());
-    // It is said where the status is written.
+    // The writer of the status sets this condition where it is needed.
     set(ConditionType::StatusComplete, None, Reason::StatusRefused, "");
-    // An edit of spec does not change what other conditions say, and a client that waits for one (kubectl wait) ignores an older generation.
+    // All conditions hold for the present spec, and a client that waits for one (kubectl wait) ignores an older
+    // generation.
     for condition in &mut status.conditions {
         condition.observed_generation = generation;
     }
     status
 }
 
-/// Returns when the condition Suspect ends, at the latest.
+/// Returns the time at which the condition Suspect ends at the latest.
 pub(super) fn suspect_until(status: &VersionedConfigStatus) -> Option<Timestamp> {
     let condition = find_condition(&status.conditions, ConditionType::Suspect)?;
-    condition.last_transition_time.0.checked_add(SUSPECT).ok()
+    condition.last_transition_time.0.checked_add(SUSPECT_PERIOD).ok()
 }
 
-/// Returns the message against the current version, which is dropped with the version, and after a day.
-fn suspected(status: &VersionedConfigStatus, now: &Time) -> Option<String> {
+/// Returns the message of the condition Suspect, unless it is about an older version, or older than a day.
+fn suspect_message(status: &VersionedConfigStatus, now: &Time) -> Option<String> {
     suspect_until(status).filter(|until| now.0 < *until)?;
     let condition = find_condition(&status.conditions, ConditionType::Suspect)?;
     let about = format!("version {}: ", status.current_version.as_deref()?);
     condition.message.starts_with(&about).then(|| condition.message.clone())
 }
 
-/// Returns a message about objects with labels of versions that they do not belong to, and about invalid versions that spec.version does not name.
+/// Returns a message about objects with labels of versions that they do not belong to, and about invalid versions that
+/// spec.version does not name.
 pub(super) fn conflict(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
     let invalid = inventory.others.iter().filter_map(|(version, seal_check)| match seal_check {
         SealCheck::Invalid(message) | SealCheck::Refused(message) if config.spec.version.as_ref() != Some(version) => {
@@ -156,8 +158,8 @@ pub(super) fn conflict(config: &VersionedConfig, inventory: &Inventory) -> Optio
 pub(super) fn conflict_event(conflict: Option<&str>, before: &[Condition]) -> Option<EventRecord> {
     let kind = ConditionType::Conflict.as_str();
     let message = conflict?;
-    let known = before.iter().any(|condition| condition.type_ == kind && condition.message == message);
-    (!known).then(|| EventRecord::new(Reason::Conflict, message))
+    let is_known = before.iter().any(|condition| condition.type_ == kind && condition.message == message);
+    (!is_known).then(|| EventRecord::new(Reason::Conflict, message))
 }
 
 #[cfg(test)]

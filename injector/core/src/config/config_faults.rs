@@ -1,7 +1,8 @@
 //! The faults of a `VersionedConfig` beyond its schema.
 //!
-//! Nothing new begins by such a spec, and what runs is judged and goes back all the same. To find out whether the rules of `spec.validation` can be
-//! used takes ConfigMaps and time, and holds new versions before they are sealed: see [`Judging`](crate::versions::Judging).
+//! No version begins by a spec with faults, but running versions are judged, and go back if they are bad. The rules of
+//! `spec.validation` are not checked here, because that takes ConfigMaps and time; they hold new versions before they
+//! are sealed: see [`Judging`](crate::versions::Judging).
 
 use std::collections::BTreeSet;
 
@@ -16,11 +17,11 @@ use crate::governance::window_faults;
 /// The maximum length of a label's value.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// Returns all faults of a config of this name, which is empty where the API server has yet to generate it.
+/// Returns all faults of a config of this name, which is empty where the API server will generate it.
 pub fn config_faults(name: &str, spec: &VersionedConfigSpec, now: Timestamp) -> Vec<Explanation> {
     let RolloutSpec { steps, overridden, windows, analysis, .. } = &spec.rollout;
-    let named = Some(name).filter(|name| !name.is_empty()).and_then(|name| name_fault("metadata.name", name));
-    let mut faults: Vec<Explanation> = named.into_iter().collect();
+    let name_fault = Some(name).filter(|name| !name.is_empty()).and_then(|name| name_fault("metadata.name", name));
+    let mut faults: Vec<Explanation> = name_fault.into_iter().collect();
     faults.extend(spec.version.as_deref().and_then(|version| version_fault("spec.version", version)));
     faults.extend(overridden.iter().flat_map(|overridden| override_faults(overridden, now)));
     faults.extend(step_faults(steps));
@@ -29,7 +30,7 @@ pub fn config_faults(name: &str, spec: &VersionedConfigSpec, now: Timestamp) -> 
     faults
 }
 
-/// Returns the fault of the name of a config, which this field has. The name must fit into a label of its versions.
+/// Returns the fault of a config's name in this field. The name must fit into a label of its versions.
 pub(crate) fn name_fault(field: &str, name: &str) -> Option<Explanation> {
     if let Err(error) = ConfigName::new(name) {
         return Some(invalid(field, format!("{error}; choose another one")));
@@ -42,7 +43,7 @@ pub(crate) fn name_fault(field: &str, name: &str) -> Option<Explanation> {
     })
 }
 
-/// Returns the fault of the name of a version, which this field has.
+/// Returns the fault of a version's name in this field.
 fn version_fault(field: &str, version: &str) -> Option<Explanation> {
     VersionName::new(version).err().map(|error| invalid(field, error))
 }
@@ -61,17 +62,19 @@ fn override_faults(overridden: &Override, now: Timestamp) -> impl Iterator<Item 
 
 fn step_faults(steps: &[Step]) -> Vec<Explanation> {
     let fault = |why: String| invalid("spec.rollout.steps", why);
-    let (mut names, mut twice) = (BTreeSet::new(), BTreeSet::new());
-    twice.extend(steps.iter().filter_map(|step| step.name.as_ref()).filter(|name| !names.insert(*name)));
+    let (mut names, mut duplicates) = (BTreeSet::new(), BTreeSet::new());
+    duplicates.extend(steps.iter().filter_map(|step| step.name.as_ref()).filter(|name| !names.insert(*name)));
     let mut faults: Vec<Explanation> =
-        twice.into_iter().map(|name| fault(format!("two of them have the name {name}; rename one"))).collect();
+        duplicates.into_iter().map(|name| fault(format!("two of them have the name {name}; rename one"))).collect();
     let selectors: BTreeSet<_> = steps.iter().filter_map(|step| Some(&step.selector.as_ref()?.match_labels)).collect();
     if selectors.len() > StepSelector::MAX_SELECTORS {
-        let (count, most) = (selectors.len(), StepSelector::MAX_SELECTORS);
-        faults.push(fault(format!("they have {count} different selectors, and at most {most} are allowed; use fewer")));
+        let (count, max) = (selectors.len(), StepSelector::MAX_SELECTORS);
+        faults.push(fault(format!("they have {count} different selectors, and at most {max} are allowed; use fewer")));
     }
     let keys: BTreeSet<&String> = selectors.into_iter().flat_map(|labels| labels.keys()).collect();
-    let bad = keys.into_iter().filter_map(|key| no_label_key(key));
-    faults.extend(bad.map(|key| fault(format!("no pod can have a label with the key {key}; correct the selector"))));
+    let invalid_keys = keys.into_iter().filter_map(|key| no_label_key(key));
+    faults.extend(
+        invalid_keys.map(|key| fault(format!("no pod can have a label with the key {key}; correct the selector"))),
+    );
     faults
 }

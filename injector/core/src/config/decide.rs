@@ -1,4 +1,4 @@
-//! The decision about the status of a config: from the object, its parts, its pods and the time to the next status and its Events.
+//! The decision about a config: its next status and Events follow from the object, its parts, its pods and the time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use nudge_api::{
 
 use super::conditions::{Progress, conflict, conflict_event, suspect_until, with_conditions};
 use super::config_faults::config_faults;
-use super::gated_version::{Provenance, gated_version, overridden_for};
+use super::gated_version::{Provenance, gated_version, override_reason};
 use super::measurable_condition::set_measurable;
 use super::pod_counts::pod_counts;
 use super::target_version::{desired_version, target_version};
 use crate::event_record::EventRecord;
-use crate::governance::{Approvals, Effective, Policies, approved, sealed_digest, withheld};
+use crate::governance::{Approvals, EffectiveRules, Policies, check_approvals, sealed_digest, withheld_by_rules};
 use crate::hub_health::HubAway;
 use crate::identity::Identity;
 use crate::keys::PartMeta;
@@ -27,7 +27,7 @@ use crate::rollout::{
 };
 use crate::versions::{Facts, Judging, Seals, Unjudged, inventory};
 
-/// The facts about a config that are known at one look.
+/// The facts about a config at one moment.
 pub struct Observed<'a> {
     /// The config.
     pub config: &'a VersionedConfig,
@@ -37,11 +37,12 @@ pub struct Observed<'a> {
     pub facts: &'a Facts,
     /// Whether the namespace's Secrets can be read.
     pub secrets_known: bool,
-    /// Kinds of which some objects of the namespace are not known, since there are too many: one that is missing may be there.
+    /// The kinds of which some objects of the namespace are unknown, because there are too many: a missing object may
+    /// exist.
     pub left_out: &'a [PartKind],
     /// The pods that use the config.
     pub pods: &'a Subjects,
-    /// The times at which other pods on the nodes of these pods fell.
+    /// The times at which other pods on the nodes of these pods failed.
     pub neighbours: &'a HashMap<String, Neighbours>,
     /// Another config that shares pods with this one and is being moved.
     pub waiting_for: Option<&'a str>,
@@ -61,9 +62,9 @@ pub struct Observed<'a> {
     pub approvals: &'a Approvals,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
-    /// For how long reports of pods wait in the line of a hub replica.
+    /// The time for which reports of pods wait in a hub replica.
     pub report_wait: Millis,
-    /// Why what pods say reaches nobody, if that is so.
+    /// The reason why reports of pods do not arrive, if so.
     pub hub_away: Option<HubAway>,
     /// The present time.
     pub now: Now<'a>,
@@ -74,24 +75,25 @@ pub struct Observed<'a> {
 pub struct Decision {
     /// The status as it should be.
     pub status: VersionedConfigStatus,
-    /// Objects whose content must be read before more can be decided.
+    /// The objects whose content must be read before more can be decided.
     pub unread: Vec<(PartKind, String)>,
-    /// Versions that must be judged before they are sealed; what `spec.version` names comes first.
+    /// The versions that must be judged before they are sealed; the one that `spec.version` names comes first.
     pub unjudged: Vec<Unjudged>,
     /// The pods whose numbers are to be asked for.
     pub question: Option<RolloutAnalysisSpec>,
     /// The Events to write.
     pub events: Vec<EventRecord>,
-    /// After how long to look again although nothing is observed to change.
-    pub again: Option<Millis>,
+    /// The time after which the config must be decided about again even if nothing changes.
+    pub recheck_after: Option<Millis>,
 }
 
-/// When to look again at a spec that can't be used: the time may come for the end of its override.
+/// The time after which a spec with faults is checked again: its override may have a valid end by then.
 const INVALID_SPEC_RECHECK_MILLIS: Millis = 3_600_000;
-/// The maximum of transitions of a rollout at one look.
+/// The maximum number of transitions of a rollout in one decision.
 const MAX_TRANSITIONS: usize = 16;
 
-/// Decides about the config. `evidence` is what this leader has seen of the pods so far. Returns the decision, and the evidence if it is used.
+/// Decides about the config. `evidence` is what this leader has seen of the pods so far. Returns the decision, and the
+/// evidence if it is used.
 pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Evidence) {
     let mut evidence = evidence.clone();
     let Observed { config, parts, facts, secrets_known, left_out, pods, judging, seals, now: clocks, .. } = *observed;
@@ -100,12 +102,12 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let hidden = (!secrets_known).then_some(PartKind::Secret);
     let unseen: Vec<PartKind> = left_out.iter().copied().chain(hidden).collect();
     let named = config.spec.version.as_deref();
-    let invalid = invalid(config, clocks);
+    let invalid = spec_fault(config, clocks);
     let mut inventory = inventory(&before, parts, facts, &unseen, named, &judging, seals, now);
     inventory.unjudged.sort_by_key(|unjudged| named != Some(unjudged.version.as_str()));
     let conflict = conflict(config, &inventory);
     let requested = target_version(config, &inventory, secrets_known);
-    // The version may be missing for that alone.
+    // The spec's fault alone may be the reason why the version is missing.
     let requested = requested.map_err(|why| invalid.as_ref().map_or(why, |invalid| invalid.why.clone()));
     let generation = config.metadata.generation;
 
@@ -116,7 +118,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let mut events: Vec<EventRecord> = inventory.new.iter().map(sealed).collect();
     let mut status = VersionedConfigStatus {
         observed_generation: generation,
-        desired_version: desired_version(config, &inventory),
+        desired_version: desired_version(config, &inventory).ok(),
         versions: inventory.sealed,
         invalid: inventory.invalid,
         ..before.clone()
@@ -125,9 +127,9 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let rollout = Rollout::from_status(&status, now);
     // While the requested version can't be moved to, pods stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current_version.as_ref()).cloned();
-    let counted = aim.as_deref().map(|aim| counted(aim, &status, observed)).unwrap_or_default();
+    let counted = aim.as_deref().map(|aim| count_approvals(aim, &status, observed)).unwrap_or_default();
     let why = invalid.as_ref().map(|invalid| invalid.why.clone());
-    let counted = Counted { withheld: invalid.or(counted.withheld), ..counted };
+    let counted = ApprovalCount { withheld: invalid.or(counted.withheld), ..counted };
     let (rollout, effects) = match aim {
         Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, (&aim, &counted), &mut events),
         None => (rollout, Effects::default()),
@@ -146,7 +148,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         Err(explanation) => (rollout.waiting(), Progress::impossible(explanation)),
     };
     let recheck = why.as_ref().map(|_| INVALID_SPEC_RECHECK_MILLIS);
-    let progress = progress.by(why);
+    let progress = progress.with_fault(why);
     let mut status = rollout.into_status(status);
     status.internal.yields = status.rollout.stage.is_some() && effects.continuation.yields();
     status.rollout.withheld = match effects.continuation {
@@ -162,17 +164,18 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let mut status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
     let analyses = set_measurable(config, &mut status, observed.measured, now);
     events.extend(analyses.event);
-    let overridden_until = config.spec.rollout.overridden.as_ref().map(|it| it.until_time.0);
+    let overridden_until = config.spec.rollout.overridden.as_ref().map(|spec_override| spec_override.until_time.0);
     let later = suspect_until(&status).into_iter().chain(overridden_until).filter_map(|until| clocks.until(until));
-    let again =
+    let recheck_after =
         effects.reconcile_at.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).chain(recheck).min();
     let unread = inventory.unread.into_iter().chain(counted.unread).collect();
     let (unjudged, question) = (inventory.unjudged, effects.question.or(analyses.question));
-    (Decision { status, unread, unjudged, question, events, again }, evidence)
+    (Decision { status, unread, unjudged, question, events, recheck_after }, evidence)
 }
 
-/// Returns why nothing begins or goes on by a spec that no webhook has seen as it is. What runs is judged all the same, and goes back if it is bad.
-fn invalid(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
+/// Returns why no version begins or goes on by a spec with faults, which no webhook has seen. Running versions are
+/// judged all the same, and go back if they are bad.
+fn spec_fault(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, Override::reader_time(now.time.0)).into_iter().next()?;
     let message = clipped(format!("no version begins or goes on until this is corrected: {}", fault.message));
@@ -181,7 +184,7 @@ fn invalid(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
 
 /// The count of the approvals that a version needs.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Counted {
+struct ApprovalCount {
     /// The approvals that let the version go on.
     approvals: Vec<ReleaseApproval>,
     /// The reason why the version may not go on.
@@ -190,19 +193,19 @@ struct Counted {
     unread: Vec<(PartKind, String)>,
 }
 
-/// Counts the approvals of the version that the config is to have, if it needs any: not of a version that is current or was before, nor of one that
-/// all pods get at once.
-fn counted(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -> Counted {
+/// Counts the approvals of the version that the config is to have. A version needs none if it is or was current, or if
+/// all pods get it at once.
+fn count_approvals(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -> ApprovalCount {
     let Observed { config, parts, facts, seals, requesters, policies, approvals, now, .. } = *observed;
     let provenance = Provenance { parts, facts, seals, requesters };
     let Some(version) = gated_version(aim, (config, status), provenance, policies, now) else {
-        return Counted::default();
+        return ApprovalCount::default();
     };
-    let (approvals, withheld) = match approved(&version.needed, version.candidate(), approvals, now) {
+    let (approvals, withheld) = match check_approvals(&version.needed, version.candidate(), approvals, now) {
         Ok(approvals) => (approvals, None),
         Err(withheld) => (Vec::new(), Some(withheld)),
     };
-    Counted { approvals, withheld, unread: version.unread }
+    ApprovalCount { approvals, withheld, unread: version.unread }
 }
 
 /// Makes transitions towards `aim` until there is something to wait for.
@@ -211,7 +214,7 @@ fn transitions(
     evidence: &mut Evidence,
     status: &mut VersionedConfigStatus,
     observed: &Observed<'_>,
-    (aim, counted): (&str, &Counted),
+    (aim, counted): (&str, &ApprovalCount),
     events: &mut Vec<EventRecord>,
 ) -> (Rollout, Effects) {
     let config = observed.config;
@@ -221,8 +224,8 @@ fn transitions(
     let requesters = Requesters { current: of_aim(current), overridden: overridden.clone(), retry: of_aim(retry) };
     let mut releases = std::mem::take(&mut status.releases);
     let digest = status.version(aim).map(sealed_digest).unwrap_or_default();
-    let rules = Effective::of(&config.spec.rollout, observed.policies);
-    let withheld = counted.withheld.clone().or_else(|| withheld(&rules, observed.now));
+    let rules = EffectiveRules::of(&config.spec.rollout, observed.policies);
+    let withheld = counted.withheld.clone().or_else(|| withheld_by_rules(&rules, observed.now));
     let seen = Observation {
         now: observed.now,
         spec: &config.spec.rollout,
@@ -230,7 +233,7 @@ fn transitions(
         requested: aim,
         spec_version: config.spec.version.as_deref(),
         digest: &digest,
-        override_reason: overridden_for(config, aim, observed.now),
+        override_reason: override_reason(config, aim, observed.now),
         requesters: &requesters,
         pods: observed.pods.by_steps(),
         neighbours: observed.neighbours,
@@ -246,7 +249,7 @@ fn transitions(
         report_wait: observed.report_wait,
         hub_away: observed.hub_away,
     };
-    // The rest at the next look.
+    // Further transitions follow in the next decision.
     let mut last = Effects { reconcile_at: Some(observed.now.steady), ..Effects::default() };
     for _ in 0..MAX_TRANSITIONS {
         let before = rollout.clone();
@@ -263,7 +266,8 @@ fn transitions(
     (rollout, last)
 }
 
-/// Returns since when workloads may have been restarted with the current version: since it was published, or at the earliest since it was sealed.
+/// Returns the time since which workloads may have been restarted with the current version: when it was published, or
+/// otherwise when it was sealed.
 fn current_since(status: &VersionedConfigStatus) -> Option<&Time> {
     let current = status.current_version.as_deref()?;
     let published = status.publish_time.as_ref().filter(|_| status.published_version.as_deref() == Some(current));

@@ -1,4 +1,5 @@
-//! The gate before sealing: what breaks a rule of `spec.validation` is never sealed, and what was sealed is never judged again.
+//! The gate before sealing: what breaks a rule of `spec.validation` is never sealed, and what was sealed is never
+//! judged again.
 
 use nudge_api::{ConfigState, InvalidVersion, VersionedConfigStatus};
 

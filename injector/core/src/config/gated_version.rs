@@ -1,16 +1,16 @@
-//! The version of a config that goes on only with approvals: its makers, and the user who asked for it.
+//! The version of a config that goes on only with approvals: its authors, and the user who asked for it.
 
 use std::sync::Arc;
 
 use nudge_api::{Approval, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus};
 
-use crate::governance::{Asker, Authors, Candidate, Effective, Policies, RuleOwner, sealed_digest};
+use crate::governance::{Asker, Authors, Candidate, EffectiveRules, Policies, RuleOwner, sealed_digest};
 use crate::keys::PartMeta;
 use crate::requester::Requesters;
 use crate::rollout::Now;
 use crate::versions::{Facts, Seals, authors};
 
-/// The sources from which follows who made the versions of a config, and who asked for one.
+/// The facts by which the authors of a config's versions are known, and the users who asked for them.
 #[derive(Clone, Copy)]
 pub struct Provenance<'a> {
     /// The objects with the config's label.
@@ -31,22 +31,22 @@ pub(super) struct GatedVersion<'a> {
     authors: Authors,
     asker: Asker<'a>,
     rule: RuleOwner,
-    /// The number of approvals that the version needs, and whose.
+    /// The approvals that the version needs.
     pub(super) needed: Approval,
-    /// The objects that must be read to know who made the version, where that matters.
+    /// The objects that must be read to know the authors, where these matter.
     pub(super) unread: Vec<(PartKind, String)>,
 }
 
 impl GatedVersion<'_> {
-    /// Returns the version as its approvals are counted.
+    /// Returns the candidate whose approvals are counted.
     pub(super) fn candidate(&self) -> Candidate<'_> {
         let Self { config, version, digest, authors, asker, rule, .. } = self;
         Candidate { config, version: &version.version, digest, authors, asker: *asker, rule }
     }
 }
 
-/// Returns the version that the config is to have, if it needs approvals: not a version that is current or was before, nor one that all pods get at
-/// once.
+/// Returns the version that the config is to have, if it needs approvals: not a version that is current or was before,
+/// nor one that all pods get at once.
 pub(super) fn gated_version<'a>(
     aim: &str,
     (config, status): (&'a VersionedConfig, &'a VersionedConfigStatus),
@@ -56,8 +56,8 @@ pub(super) fn gated_version<'a>(
 ) -> Option<GatedVersion<'a>> {
     let Provenance { parts, facts, seals, requesters } = provenance;
     let runs = [&status.current_version, &status.previous_version].into_iter().flatten().any(|version| version == aim);
-    let Effective { approval, approval_of, .. } = Effective::of(&config.spec.rollout, policies);
-    let needed = approval.filter(|_| !runs && overridden_for(config, aim, now).is_none())?;
+    let EffectiveRules { approval, approval_owner, .. } = EffectiveRules::of(&config.spec.rollout, policies);
+    let needed = approval.filter(|_| !runs && override_reason(config, aim, now).is_none())?;
     let version = status.version(aim)?;
     let (authors, unread) = authors(version, parts, facts, seals);
     let unread = if needed.not_author { unread } else { Vec::new() };
@@ -73,14 +73,15 @@ pub(super) fn gated_version<'a>(
         digest: sealed_digest(version),
         authors,
         asker,
-        rule: approval_of,
+        rule: approval_owner,
         needed,
         unread,
     })
 }
 
-/// Returns why this version is to be assigned to all pods at once, if it is. An override that has expired has no effect.
-pub(super) fn overridden_for<'a>(config: &'a VersionedConfig, aim: &str, now: Now<'_>) -> Option<&'a str> {
-    let it = config.spec.rollout.overridden.as_ref();
-    it.filter(|it| it.assigns(aim, now.time.0)).map(|it| it.reason.as_str())
+/// Returns why this version is to be assigned to all pods at once, if it is. An override that has expired has no
+/// effect.
+pub(super) fn override_reason<'a>(config: &'a VersionedConfig, aim: &str, now: Now<'_>) -> Option<&'a str> {
+    let spec_override = config.spec.rollout.overridden.as_ref().filter(|spec| spec.assigns(aim, now.time.0))?;
+    Some(&spec_override.reason)
 }

@@ -1,6 +1,8 @@
-//! A config that is being restored from an export (`nudge.dev/importing`): Nudge leaves it alone until its status is restored.
+//! A config that is being restored from an export (`nudge.dev/importing`): Nudge leaves it alone until its status is
+//! restored.
 //!
-//! Without that, a config that has no status yet would be a new one: it would get another identity, and its oldest version would become current.
+//! Otherwise a config without a status would count as new: it would get another identity, and its oldest version would
+//! become current.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConditionType, Reason, VersionedConfig, VersionedConfigStatus, condition, set_condition};
@@ -14,16 +16,20 @@ pub fn is_importing(config: &VersionedConfig) -> bool {
     config.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(labels::IMPORTING))
 }
 
-/// Returns the status with the conditions that say so, and nothing else changed.
-pub fn importing(mut status: VersionedConfigStatus, generation: Option<i64>, now: &Time) -> VersionedConfigStatus {
+/// Returns the status with the conditions of a config that is being restored, and no other change.
+pub fn importing_status(
+    mut status: VersionedConfigStatus,
+    generation: Option<i64>,
+    now: &Time,
+) -> VersionedConfigStatus {
     status.conditions.retain(|condition| condition.type_ != ConditionType::Stalled.as_str());
-    for (kind, on) in [(ConditionType::Ready, false), (ConditionType::Reconciling, true)] {
-        let condition = condition(kind, on, Reason::Importing, MESSAGE, generation, now);
+    for (kind, is_true) in [(ConditionType::Ready, false), (ConditionType::Reconciling, true)] {
+        let condition = condition(kind, is_true, Reason::Importing, MESSAGE, generation, now);
         set_condition(&mut status.conditions, condition);
     }
     status.observed_generation = generation;
     if status.pods.summary.is_empty() {
-        // Kubernetes 1.20 takes an empty string for null.
+        // Kubernetes 1.20 reads an empty string as null.
         "0/0".clone_into(&mut status.pods.summary);
     }
     status
@@ -45,11 +51,11 @@ mod tests {
             internal: InternalStatus { revision: 7, ..InternalStatus::default() },
             ..VersionedConfigStatus::default()
         };
-        let marked = importing(before.clone(), Some(3), &at(2));
+        let marked = importing_status(before.clone(), Some(3), &at(2));
         let ready = find_condition(&marked.conditions, ConditionType::Ready).unwrap();
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Importing"));
         assert_eq!(marked.conditions.len(), 2, "{:?}", marked.conditions);
-        assert_eq!(importing(marked.clone(), Some(3), &at(9)), marked, "it is written once");
+        assert_eq!(importing_status(marked.clone(), Some(3), &at(9)), marked, "it is written once");
         let rest = VersionedConfigStatus {
             conditions: Vec::new(),
             observed_generation: None,

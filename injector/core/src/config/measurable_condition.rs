@@ -1,4 +1,5 @@
-//! The condition `Measurable`: whether the analyses of a config can be asked, as their rehearsal has found before a rollout needs them.
+//! The condition `Measurable`: whether the analyses of a config can be asked, as their rehearsal has found before a
+//! rollout needs them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_api::{
@@ -6,14 +7,14 @@ use nudge_api::{
     condition, find_condition, set_condition,
 };
 
-use crate::analysis::{Rehearsal, rehearsal, rehearsed, server};
+use crate::analysis::{Rehearsal, parse_server, rehearsal_question, rehearsal_result};
 use crate::event_record::EventRecord;
 
 /// The message before the first answer.
-const UNASKED: &str =
+const UNASKED_MESSAGE: &str =
     "no query of spec.rollout.analysis has been asked yet; if this stays so, install the component analysis";
 
-/// The results of a rehearsal, beside the condition.
+/// The results of a rehearsal, besides the condition.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct RehearsalEffects {
     /// The question that is to be asked.
@@ -22,23 +23,25 @@ pub(super) struct RehearsalEffects {
     pub(super) event: Option<EventRecord>,
 }
 
-/// Returns the question that is to be asked of the analyses of a config with this status: none while something moves, where a rehearsal has no
-/// meaning, nor once each analysis has had an answer.
+/// Returns the question that the rehearsal of a config with this status is to ask. There is none while pods move, when
+/// a rehearsal has no meaning, and once each analysis has had an answer.
 pub fn wanted_rehearsal(
     config: &VersionedConfig,
     status: Option<&VersionedConfigStatus>,
 ) -> Option<RolloutAnalysisSpec> {
     let analyses = &config.spec.rollout.analysis;
     let moves = status.is_some_and(|status| status.rollout.stage.is_some());
-    if analyses.is_empty() || moves || analyses.iter().any(|analysis| server(analysis).is_err()) {
+    if analyses.is_empty() || moves || analyses.iter().any(|analysis| parse_server(analysis).is_err()) {
         return None;
     }
-    let question = rehearsal(analyses);
-    let works = status.and_then(|status| answered(status, &question.round)).is_some_and(|known| known.status == "True");
+    let question = rehearsal_question(analyses);
+    let works = status
+        .and_then(|status| rehearsal_condition(status, &question.round))
+        .is_some_and(|condition| condition.status == "True");
     (!works).then_some(question)
 }
 
-/// Sets the condition by what was measured. What an earlier rehearsal has said is dropped.
+/// Sets the condition by the measured answers, and removes the result of an earlier rehearsal.
 pub(super) fn set_measurable(
     config: &VersionedConfig,
     status: &mut VersionedConfigStatus,
@@ -47,26 +50,26 @@ pub(super) fn set_measurable(
 ) -> RehearsalEffects {
     let analyses = &config.spec.rollout.analysis;
     if analyses.is_empty() {
-        forget(status);
+        remove_rehearsal(status);
         return RehearsalEffects::default();
     }
-    let round = rehearsal(analyses).round;
-    let known = answered(status, &round).map(|known| known.status == "True");
+    let round = rehearsal_question(analyses).round;
+    let worked = rehearsal_condition(status, &round).map(|condition| condition.status == "True");
     let generation = config.metadata.generation;
     let set = |status: &mut VersionedConfigStatus, works: bool, reason: Reason, message: &str| {
         let kind = ConditionType::Measurable;
         set_condition(&mut status.conditions, condition(kind, works, reason, message, generation, now));
     };
-    let (works, reason, message) = match rehearsed(analyses, measured) {
+    let (works, reason, message) = match rehearsal_result(analyses, measured) {
         Rehearsal::Pending => {
             let question = wanted_rehearsal(config, Some(&*status));
-            match (known, &question) {
+            match (worked, &question) {
                 (Some(_), _) => {}
                 (None, Some(_)) => {
                     status.internal.rehearsed = None;
-                    set(status, false, Reason::NotMeasurable, UNASKED);
+                    set(status, false, Reason::NotMeasurable, UNASKED_MESSAGE);
                 }
-                (None, None) => forget(status),
+                (None, None) => remove_rehearsal(status),
             }
             return RehearsalEffects { question, event: None };
         }
@@ -75,18 +78,18 @@ pub(super) fn set_measurable(
     };
     status.internal.rehearsed = Some(round);
     set(status, works, reason, &message);
-    let event = (!works && known != Some(false)).then(|| EventRecord::new(reason, message));
+    let event = (!works && worked != Some(false)).then(|| EventRecord::new(reason, message));
     RehearsalEffects { question: wanted_rehearsal(config, Some(&*status)), event }
 }
 
 /// Returns the condition, if it is about the answers of this rehearsal.
-fn answered<'a>(status: &'a VersionedConfigStatus, round: &str) -> Option<&'a Condition> {
-    let known = find_condition(&status.conditions, ConditionType::Measurable);
-    known.filter(|_| status.internal.rehearsed.as_deref() == Some(round))
+fn rehearsal_condition<'a>(status: &'a VersionedConfigStatus, round: &str) -> Option<&'a Condition> {
+    let condition = find_condition(&status.conditions, ConditionType::Measurable);
+    condition.filter(|_| status.internal.rehearsed.as_deref() == Some(round))
 }
 
-/// Removes what any rehearsal has said.
-fn forget(status: &mut VersionedConfigStatus) {
+/// Removes the result of any rehearsal.
+fn remove_rehearsal(status: &mut VersionedConfigStatus) {
     status.internal.rehearsed = None;
     status.conditions.retain(|condition| condition.type_ != ConditionType::Measurable.as_str());
 }
@@ -98,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::{Extent, reduced};
+    use crate::config::{StatusExtent, reduce_status};
 
     fn config(query: &str) -> VersionedConfig {
         let prometheus = json!({"address": "http://prometheus:9090", "query": query});
@@ -111,7 +114,7 @@ mod tests {
 
     fn answer(config: &VersionedConfig, error: Option<&str>) -> RolloutAnalysisStatus {
         let answers = json!([{"number": 1, "answerTime": "2026-01-01T00:00:00Z", "error": error}]);
-        let round = rehearsal(&config.spec.rollout.analysis).round;
+        let round = rehearsal_question(&config.spec.rollout.analysis).round;
         serde_json::from_value(json!({"round": round, "queries": [{"name": "errors", "answers": answers}]})).unwrap()
     }
 
@@ -164,12 +167,12 @@ mod tests {
             let answer = answer(&one, error);
             set_measurable(&one, &mut decided, Some(&answer), &now);
             let stored = VersionedConfigStatus::default();
-            let stored = reduced(Extent::Plain, &stored, &decided, "a policy", &now);
+            let stored = reduce_status(StatusExtent::Plain, &stored, &decided, "a policy", &now);
             let mut next = stored.clone();
             next.conditions.retain(|condition| condition.type_ != ConditionType::StatusComplete.as_str());
             let RehearsalEffects { question, event } = set_measurable(&one, &mut next, None, &later);
             assert_eq!((question.is_some(), event), (error.is_some(), None));
-            let written = reduced(Extent::Plain, &stored, &next, "a policy", &later);
+            let written = reduce_status(StatusExtent::Plain, &stored, &next, "a policy", &later);
             assert_eq!(written, stored, "nothing is written again");
         }
     }

@@ -1,4 +1,5 @@
-//! The decision about a config: from its spec, versions, pods and approvals to its next status. The versions themselves are in `versions`.
+//! The decision about a config: its next status follows from its spec, versions, pods and approvals. The module
+//! `versions` has the versions themselves.
 
 #[cfg(test)]
 mod any_spec_tests;
@@ -23,11 +24,11 @@ mod target_version;
 #[cfg(test)]
 mod unseen_tests;
 
-pub use approval_status::{ApprovalScene, approval_status};
+pub use approval_status::{ApprovalContext, approval_status};
 pub use config_faults::config_faults;
 pub(crate) use config_faults::name_fault;
 pub use decide::{Decision, Observed, decide};
 pub use gated_version::Provenance;
-pub use import::{importing, is_importing};
+pub use import::{importing_status, is_importing};
 pub use measurable_condition::wanted_rehearsal;
-pub use reduced_status::{Extent, reduced};
+pub use reduced_status::{StatusExtent, reduce_status};

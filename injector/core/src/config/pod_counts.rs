@@ -1,4 +1,4 @@
-//! The number of pods that run the version that the config is moved to.
+//! The number of pods that run the version that the config moves to.
 
 use nudge_api::{PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::VersionName;
@@ -10,7 +10,7 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let thresholds = status.target_version.as_deref().map(|target| (target, Thresholds::from_status(&status.internal)));
     let (current, published) = (status.current_version.as_deref(), version_to_publish(status));
-    let goal = goal(status);
+    let goal = final_version(status);
     let mut counts = PodCounts::default();
     let mut count = |assigned: Option<&str>, runs: Option<&str>, ready: bool, failed: bool| {
         counts.total += 1;
@@ -30,8 +30,9 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
     counts
 }
 
-/// Returns the version that pods are to run in the end: the target, or the current one where nothing moves or pods leave the target.
-fn goal(status: &VersionedConfigStatus) -> Option<&str> {
+/// Returns the version that pods are to run in the end: the target, or the current version where nothing moves or pods
+/// leave the target.
+fn final_version(status: &VersionedConfigStatus) -> Option<&str> {
     let leaves = matches!(
         status.rollout.stage,
         Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)

@@ -1,7 +1,7 @@
-//! The part of a decided status that is written where the API server refuses the whole.
+//! The part of a decided status that is written where the API server refuses the whole status.
 //!
-//! The status holds the assignment of pods, so a text that somebody wrote, or an admission policy of the cluster, must not keep a bad version from
-//! its way back.
+//! The status holds the assignment of pods, so neither a text that somebody wrote nor an admission policy of the
+//! cluster may keep pods from leaving a bad version.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
@@ -11,23 +11,24 @@ use nudge_api::{
 
 use crate::versions::MAX_RETIRED;
 
-/// The text in place of one that is left out.
-const LEFT_OUT: &str = "left out; see the condition StatusComplete";
+/// The text in place of an omitted one.
+const OMITTED_TEXT: &str = "left out; see the condition StatusComplete";
 
 /// The extent to which a decided status is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Extent {
+pub enum StatusExtent {
     /// The whole status.
     #[default]
     Whole,
     /// The assignment of pods, the failure, the conditions, the versions that are in use, and releases without details.
     Short,
-    /// The short status without what pods reported, the names of objects in messages, and the names of users. What the spec says stays.
+    /// The short status without reports of pods, names of objects in messages, and names of users. Texts of the spec
+    /// stay.
     Plain,
 }
 
-impl Extent {
-    /// Returns the extent to try where this one is refused.
+impl StatusExtent {
+    /// Returns the extent to try after this one is refused.
     pub fn smaller(self) -> Option<Self> {
         match self {
             Self::Whole => Some(Self::Short),
@@ -37,24 +38,24 @@ impl Extent {
     }
 }
 
-/// Returns this extent of `decided`, and a condition with the `cause` for which the rest is missing. `stored` is what the API server holds; whatever
-/// is left out stays as it is there.
-pub fn reduced(
-    extent: Extent,
+/// Reduces the `decided` status to this extent, and adds a condition with the `cause`. What is left out stays as in
+/// `stored`, the status that the API server has.
+pub fn reduce_status(
+    extent: StatusExtent,
     stored: &VersionedConfigStatus,
     decided: &VersionedConfigStatus,
     cause: &str,
     now: &Time,
 ) -> VersionedConfigStatus {
     let is_plain = match extent {
-        Extent::Whole => return decided.clone(),
-        Extent::Short => false,
-        Extent::Plain => true,
+        StatusExtent::Whole => return decided.clone(),
+        StatusExtent::Short => false,
+        StatusExtent::Plain => true,
     };
-    let mut status = short(stored, decided);
+    let mut status = shorten(stored, decided);
     let message = if is_plain {
-        plain(&mut status);
-        // An answer may repeat the text that it is about. What comes first names who refused it.
+        remove_texts(&mut status);
+        // An answer may repeat the text that was refused. Its beginning names the refuser.
         let who = cause.split(": ").next().unwrap_or_default();
         format!(
             "messages, users, details of releases and versions that are not in use are left out, because the API server refuses them: \
@@ -76,13 +77,13 @@ pub fn reduced(
     status
 }
 
-fn short(stored: &VersionedConfigStatus, decided: &VersionedConfigStatus) -> VersionedConfigStatus {
+fn shorten(stored: &VersionedConfigStatus, decided: &VersionedConfigStatus) -> VersionedConfigStatus {
     let is_kept = |version: &VersionStatus| {
         let name = &version.version;
         decided.holds(name) || decided.desired_version.as_ref() == Some(name) || stored.version(name).is_some()
     };
     let (versions, left_out): (Vec<_>, Vec<_>) = decided.versions.iter().cloned().partition(is_kept);
-    // A deleted version that came back and is left out stays a deleted one. Forgotten, it could come back with other content.
+    // A deleted version that came back and is left out stays retired: otherwise it could come back with other content.
     let returned = |name: &str| left_out.iter().any(|version| version.version == name);
     let mut retired = decided.internal.retired.clone();
     retired.extend(stored.internal.retired.iter().filter(|retired| returned(&retired.version)).cloned());
@@ -104,14 +105,14 @@ fn short(stored: &VersionedConfigStatus, decided: &VersionedConfigStatus) -> Ver
     }
 }
 
-fn plain(status: &mut VersionedConfigStatus) {
+fn remove_texts(status: &mut VersionedConfigStatus) {
     status.invalid.clear();
     status.releases = status.releases.iter().map(without_details).collect();
     for condition in &mut status.conditions {
-        LEFT_OUT.clone_into(&mut condition.message);
+        OMITTED_TEXT.clone_into(&mut condition.message);
     }
     if let Some(RolloutFailure { message, .. }) = &mut status.rollout.failure {
-        LEFT_OUT.clone_into(message);
+        OMITTED_TEXT.clone_into(message);
     }
 }
 
@@ -159,7 +160,7 @@ mod tests {
         };
         (decided.internal.revision, decided.internal.threshold) = (7, 1 << 31);
         decided.releases.push(Release::new("2", Some("1".to_owned()), at(2)));
-        let written = reduced(Extent::Short, &stored, &decided, "a policy", &at(3));
+        let written = reduce_status(StatusExtent::Short, &stored, &decided, "a policy", &at(3));
         let names: Vec<_> = written.versions.iter().map(|version| &*version.version).collect();
         assert_eq!(names, ["1", "old", "2"]);
         assert_eq!((&written.rollout, &written.target_version), (&decided.rollout, &decided.target_version));
@@ -171,7 +172,7 @@ mod tests {
             said.message
         );
         // The same decision once more changes nothing.
-        assert_eq!(reduced(Extent::Short, &written, &decided, "a policy", &at(9)), written);
+        assert_eq!(reduce_status(StatusExtent::Short, &written, &decided, "a policy", &at(9)), written);
     }
 
     #[test]
@@ -196,9 +197,11 @@ mod tests {
         decided.rollout.failure = serde_json::from_value(failure).unwrap();
         let cause = format!("webhook w denied the request: there is a password: {TEXT}");
         assert!(
-            serde_json::to_string(&reduced(Extent::Short, &stored, &decided, &cause, &at(3))).unwrap().contains(TEXT)
+            serde_json::to_string(&reduce_status(StatusExtent::Short, &stored, &decided, &cause, &at(3)))
+                .unwrap()
+                .contains(TEXT)
         );
-        let written = reduced(Extent::Plain, &stored, &decided, &cause, &at(3));
+        let written = reduce_status(StatusExtent::Plain, &stored, &decided, &cause, &at(3));
         let json = serde_json::to_string(&written).unwrap();
         assert!(!json.contains(TEXT), "{json}");
         let failure = written.rollout.failure.as_ref().unwrap();
@@ -207,7 +210,7 @@ mod tests {
         assert_eq!(written.conditions.len(), 4);
         let said = find_condition(&written.conditions, ConditionType::StatusComplete).unwrap();
         assert!(said.message.contains(": webhook w denied the request; "), "{}", said.message);
-        assert_eq!(reduced(Extent::Plain, &written, &decided, &cause, &at(9)), written);
+        assert_eq!(reduce_status(StatusExtent::Plain, &written, &decided, &cause, &at(9)), written);
     }
 
     fn retired(name: &str) -> RetiredVersion {
@@ -226,12 +229,12 @@ mod tests {
             ..VersionedConfigStatus::default()
         };
         decided.internal.retired = vec![retired("old"), retired("gone")];
-        let written = reduced(Extent::Short, &stored, &decided, "a policy", &at(3));
+        let written = reduce_status(StatusExtent::Short, &stored, &decided, "a policy", &at(3));
         let names: Vec<_> = written.versions.iter().map(|version| &*version.version).collect();
         assert_eq!(names, ["1", "asked"], "approvals are about what is asked for");
         let mut names: Vec<_> = written.internal.retired.iter().map(|version| &*version.version).collect();
         names.sort_unstable();
         assert_eq!(names, ["back", "gone", "old"], "they come back with the same content only");
-        assert_eq!(reduced(Extent::Short, &written, &decided, "a policy", &at(9)), written);
+        assert_eq!(reduce_status(StatusExtent::Short, &written, &decided, "a policy", &at(9)), written);
     }
 }

@@ -1,4 +1,5 @@
-//! Whatever users write: each status that is decided is valid by the schema of the CRD, or the API server would refuse it for ever.
+//! Whatever users write: each status that is decided is valid by the schema of the CRD, or the API server would refuse
+//! it for ever.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -16,7 +17,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::decide_tests::Fixture;
-use super::{Extent, reduced};
+use super::{StatusExtent, reduce_status};
 use crate::keys::PodUid;
 use crate::pods::{PodPhase, PodState, Readiness, Report, ReportState};
 use crate::requester::Requester;
@@ -84,7 +85,7 @@ enum Act {
     Delete(usize),
     PutBack(usize),
     /// The API server takes this much of each status.
-    Take(Extent),
+    Take(StatusExtent),
     /// A version is asked for, by this user.
     Use(usize, String),
     /// And for all pods at once.
@@ -104,7 +105,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => Just(Act::Create),
         1 => (0_usize..4).prop_map(Act::Delete),
         1 => (0_usize..4).prop_map(Act::PutBack),
-        2 => proptest::sample::select(&[Extent::Whole, Extent::Short, Extent::Plain][..]).prop_map(Act::Take),
+        2 => proptest::sample::select(&[StatusExtent::Whole, StatusExtent::Short, StatusExtent::Plain][..]).prop_map(Act::Take),
         3 => (0_usize..4, text()).prop_map(|(version, user)| Act::Use(version, user)),
         1 => (0_usize..4, text()).prop_map(|(version, reason)| Act::Override(version, reason)),
         1 => "[a-z]{1,63}".prop_map(Act::Select),
@@ -186,7 +187,7 @@ proptest! {
     fn every_status_is_valid_by_the_schema(acts in vec(act(), 1..25)) {
         let mut fixture = Fixture::new(None).with("v0");
         report(&mut fixture, None, "");
-        let (mut created, mut extent) = (0, Extent::Whole);
+        let (mut created, mut extent) = (0, StatusExtent::Whole);
         let mut sealed = BTreeMap::new();
         for act in &acts {
             if let Act::Take(taken) = act {
@@ -196,7 +197,7 @@ proptest! {
             let stored = fixture.config.status.clone().unwrap_or_default();
             let decided = fixture.step().status;
             check(&decided)?;
-            let written = reduced(extent, &stored, &decided, "refused", &super::decide_tests::at(fixture.now));
+            let written = reduce_status(extent, &stored, &decided, "refused", &super::decide_tests::at(fixture.now));
             check(&written)?;
             sealed.extend(known(&written));
             prop_assert_eq!(&known(&written), &sealed, "no version is forgotten, nor comes back with other content");

@@ -1,4 +1,4 @@
-//! The version that becomes the target of a config, and why pods can't be moved to it yet.
+//! The version that becomes the target of a config, or the reason why pods can't be moved to it yet.
 
 use nudge_api::{Consent, Explanation, Reason, VersionState, VersionedConfig};
 
@@ -10,13 +10,8 @@ pub(super) fn target_version(
     inventory: &Inventory,
     secrets_known: bool,
 ) -> Result<String, Explanation> {
-    let version = named(config, inventory).and_then(|version| possible(config, version, inventory));
+    let version = desired_version(config, inventory).and_then(|version| check_possible(config, version, inventory));
     version.map_err(|explanation| if secrets_known { explanation } else { with_hint(explanation) })
-}
-
-/// Returns the version that is asked for, whether pods can be moved to it or not.
-pub(super) fn desired_version(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
-    named(config, inventory).ok()
 }
 
 /// Returns whether only a person can make the version possible.
@@ -39,8 +34,8 @@ fn with_hint(mut explanation: Explanation) -> Explanation {
     explanation
 }
 
-/// Returns the version that is asked for.
-fn named(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
+/// Returns the version that is asked for, whether pods can be moved to it or not; or why there is none.
+pub(super) fn desired_version(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
     let current = config.status.as_ref().and_then(|status| status.current_version.as_deref());
     let wish = wish(config.spec.version.as_deref(), current, &inventory.sealed);
     wish.map(str::to_owned).ok_or_else(|| {
@@ -57,7 +52,8 @@ fn named(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Expl
     })
 }
 
-/// Returns why the version is not authorized: nobody who may decide what the published ConfigMap holds has asked for it.
+/// Returns why the version is not authorized: nobody who may decide what the published ConfigMap holds has asked for
+/// it.
 fn not_authorized(config: &VersionedConfig, version: &str) -> Explanation {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     Reason::VersionNotAuthorized.explained(format!(
@@ -85,7 +81,7 @@ fn not_sealed(version: &str, seal_check: &SealCheck) -> Explanation {
 }
 
 /// Returns the version, if pods can be moved to it.
-fn possible(config: &VersionedConfig, version: String, inventory: &Inventory) -> Result<String, Explanation> {
+fn check_possible(config: &VersionedConfig, version: String, inventory: &Inventory) -> Result<String, Explanation> {
     if let Some(sealed) = inventory.find(&version) {
         if sealed.consent == Some(Consent::NeededAnew) {
             return Err(not_authorized(config, &version));
@@ -101,13 +97,13 @@ fn possible(config: &VersionedConfig, version: String, inventory: &Inventory) ->
         Some(seal_check) => not_sealed(&version, seal_check),
         None => Reason::VersionMissing.explained(format!(
             "version {version} does not exist; create it, or set spec.version to one of: {}",
-            listed(inventory.sealed.iter().map(|sealed| sealed.version.as_str()))
+            list_versions(inventory.sealed.iter().map(|sealed| sealed.version.as_str()))
         )),
     })
 }
 
 /// Returns at most ten names, newest first, or `(none)`.
-fn listed<'a>(versions: impl DoubleEndedIterator<Item = &'a str>) -> String {
+fn list_versions<'a>(versions: impl DoubleEndedIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = versions.rev().take(10).collect();
     if names.is_empty() { "(none)".to_owned() } else { names.join(", ") }
 }

@@ -1,5 +1,5 @@
-//! A spec that breaks a rule which its schema can't say, and that no webhook has seen: nothing new begins by it, and the config says so. What runs
-//! is judged, and goes back.
+//! A spec that breaks a rule which its schema can't say, and that no webhook has seen: nothing new begins by it, and
+//! the config says so. What runs is judged, and goes back.
 
 use std::sync::Arc;
 
@@ -120,7 +120,7 @@ fn nothing_new_begins_and_the_config_says_why() {
         assert!(ready == "False" && why == reason && message.contains(said), "{rollout}: {why}: {message}");
         assert!(message.starts_with("no version begins or goes on until this is corrected: "), "{message}");
         assert_eq!(stalled(&fixture), Some((why, message)), "somebody has to act");
-        assert!(held.again.is_some(), "{rollout}");
+        assert!(held.recheck_after.is_some(), "{rollout}");
         let warnings = held.events.iter().filter(|event| event.warning && event.explanation.reason.as_str() == reason);
         assert_eq!(warnings.count(), 1, "{rollout}");
         assert!(fixture.step().events.is_empty(), "it is said once");

@@ -8,30 +8,30 @@ use nudge_api::{Approval, ApprovalDecision, Explanation, Reason, Release, Releas
 use nudge_protocol::bounded_text::one_line;
 
 use super::RuleOwner;
-use super::digest::shortened;
+use super::digest::shorten_digest;
+use crate::requester::bounded_user;
 use crate::rollout::{Now, SteadyTime, Withheld};
 
-/// The maximum length of a user's name in the record and in messages, as of the user who asked for a version.
-const USER_BYTES: usize = 253;
 /// The maximum length of a reason in a message.
-const REASON_BYTES: usize = 128;
-/// The maximum of users that a message names.
+const MAX_REASON_BYTES: usize = 128;
+/// The maximum number of users that a message names.
 const MAX_NAMED_USERS: usize = 4;
-/// The time after which approvals are counted again where somebody has decided: a right that is given or removed is not observed.
-const RECHECK_MILLIS: i64 = 15_000;
+/// The time after which approvals are counted again where somebody has decided: no watch reports that a right was
+/// granted or removed.
+const RIGHTS_RECHECK_MILLIS: i64 = 15_000;
 
-/// The message where nobody knows who made a version.
+/// The message where the author of a version is unknown.
 const UNKNOWN_AUTHOR: &str =
     "Nudge does not know who created it, so no approval counts: create it again under another name while Nudge runs";
-/// The message where nobody knows who made a version of a source, which has one name.
+/// The message where the author of a source's version is unknown: such a version can't get another name.
 const UNKNOWN_SETTER: &str = "Nudge does not know who created it or set its source, so no approval counts: run kubectl nudge source sync, and \
                               delete the version: the source makes it again";
-/// The message where nobody knows who asked for a version.
+/// The message where the user who asked for a version is unknown.
 const UNKNOWN_ASKER: &str = "Nudge does not know who asked for it, so no approval counts: set spec.version to another version, and then to this one";
 
 /// The decision of a user, from a `VersionApproval` that admission has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct UserDecision {
     /// The version that the decision is about.
     pub version: String,
     /// The digest of its content.
@@ -44,21 +44,22 @@ pub struct Given {
     pub reason: String,
     /// The time of the decision.
     pub at: Time,
-    /// Whether the user may approve the config now; absent where that is not known.
-    pub may: Option<bool>,
-    /// Whether the user could when that was last known, however long ago. It lets nothing go on.
-    pub could: Option<bool>,
+    /// Whether the user may approve the config now; `None` where that is not known.
+    pub is_allowed: Option<bool>,
+    /// Whether the user was allowed to when that was last known, however long ago. By this alone no version goes on.
+    pub was_allowed: Option<bool>,
 }
 
 /// The decisions of users about versions of a config.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Approvals {
     /// The decisions that may count.
-    pub given: Vec<Given>,
-    /// The reason why there may be more decisions, if so. Then no version goes on: what is not known may be a denial.
+    pub decisions: Vec<UserDecision>,
+    /// The reason why there may be more decisions, if so. Then no version goes on, because an unknown decision may be a
+    /// denial.
     pub incomplete: Option<String>,
-    /// The time until which missing answers about rights are taken to be what they were: they are under way, and the version
-    /// went on by the ones before. That lets nothing go on. It only keeps the config from saying for a moment that it awaits approval.
+    /// The time until which missing answers about rights are assumed to be the earlier ones, by which the version went
+    /// on. By this alone no version goes on. It only keeps the config from saying for a moment that it awaits approval.
     pub awaited: Option<SteadyTime>,
 }
 
@@ -93,7 +94,7 @@ pub struct Candidate<'a> {
     pub config: &'a str,
     /// The name of the version.
     pub version: &'a str,
-    /// The digest of what the version is.
+    /// The digest of the sealed version.
     pub digest: &'a str,
     /// The users who made the version.
     pub authors: &'a Authors,
@@ -104,40 +105,44 @@ pub struct Candidate<'a> {
 }
 
 /// Returns the approvals that let the version go on, the oldest first; or why it may not.
-pub fn approved(
+pub fn check_approvals(
     needed: &Approval,
     candidate: Candidate<'_>,
     approvals: &Approvals,
     now: Now<'_>,
 ) -> Result<Vec<ReleaseApproval>, Withheld> {
-    let about = |given: &&Given| given.version == candidate.version && given.digest == candidate.digest;
-    let about: Vec<&Given> = approvals.given.iter().filter(about).collect();
+    let is_about =
+        |decision: &&UserDecision| decision.version == candidate.version && decision.digest == candidate.digest;
+    let decisions: Vec<&UserDecision> = approvals.decisions.iter().filter(is_about).collect();
     let at = now.time.0;
-    counted(needed, candidate, &about, approvals.incomplete.as_deref(), at).map_err(|message| {
-        let again = !approvals.given.is_empty() || approvals.incomplete.is_some();
+    count_approvals(needed, candidate, &decisions, approvals.incomplete.as_deref(), at).map_err(|message| {
+        let may_change = !approvals.decisions.is_empty() || approvals.incomplete.is_some();
         let why = Reason::AwaitingApproval.explained(clipped(message));
-        let awaited =
-            approvals.awaited.filter(|&until| now.steady < until && was_allowed(needed, candidate, &about, at));
-        let until = awaited.or_else(|| again.then(|| now.steady + RECHECK_MILLIS));
+        let awaited = approvals
+            .awaited
+            .filter(|&until| now.steady < until && would_have_passed(needed, candidate, &decisions, at));
+        let until = awaited.or_else(|| may_change.then(|| now.steady + RIGHTS_RECHECK_MILLIS));
         Withheld { why, until, ends: None, unsaid: awaited.is_some() }
     })
 }
 
-/// Returns whether the version would go on by what was last known of rights.
-fn was_allowed(needed: &Approval, candidate: Candidate<'_>, about: &[&Given], at: Timestamp) -> bool {
-    let as_before = |given: &&Given| {
-        let approves = given.decision == ApprovalDecision::Approve;
-        // Another leader has had answers that are not known here.
-        Given { may: given.may.or(given.could).or(Some(approves)), ..(*given).clone() }
+/// Returns whether the version would go on by the rights that were last known.
+fn would_have_passed(needed: &Approval, candidate: Candidate<'_>, decisions: &[&UserDecision], at: Timestamp) -> bool {
+    let with_last_right = |decision: &&UserDecision| {
+        // The leader before may have known rights that this one does not know.
+        let assumed = decision.decision == ApprovalDecision::Approve;
+        let is_allowed = decision.is_allowed.or(decision.was_allowed).or(Some(assumed));
+        UserDecision { is_allowed, ..(*decision).clone() }
     };
-    let before: Vec<Given> = about.iter().map(as_before).collect();
-    counted(needed, candidate, &before.iter().collect::<Vec<_>>(), None, at).is_ok()
+    let before: Vec<UserDecision> = decisions.iter().map(with_last_right).collect();
+    count_approvals(needed, candidate, &before.iter().collect::<Vec<_>>(), None, at).is_ok()
 }
 
-fn counted(
+/// Returns the approvals that count, or a message about what is missing.
+fn count_approvals(
     needed: &Approval,
     candidate: Candidate<'_>,
-    about: &[&Given],
+    decisions: &[&UserDecision],
     incomplete: Option<&str>,
     at: Timestamp,
 ) -> Result<Vec<ReleaseApproval>, String> {
@@ -145,9 +150,10 @@ fn counted(
     if let Some(why) = incomplete {
         return Err(format!("version {version} waits for its approvals to be counted: {why}"));
     }
-    let denial = about.iter().find(|given| given.decision == ApprovalDecision::Deny && given.may != Some(false));
-    if let Some(given) = denial {
-        let (user, reason) = (shown(&given.user), one_line(&given.reason, REASON_BYTES));
+    let is_denial =
+        |given: &&&UserDecision| given.decision == ApprovalDecision::Deny && given.is_allowed != Some(false);
+    if let Some(denial) = decisions.iter().find(is_denial) {
+        let (user, reason) = (bounded_user(&denial.user), one_line(&denial.reason, MAX_REASON_BYTES));
         return Err(format!(
             "{user} denies version {version} ({reason}); it may go on when {user} withdraws that (kubectl nudge deny {config} {version} \
              --undo)"
@@ -156,62 +162,65 @@ fn counted(
     if *authors == Authors::Unread && needed.not_author {
         return Err(format!("version {version} waits for its approvals to be counted: its parts are being read"));
     }
-    let mut users: BTreeMap<&str, &Given> = BTreeMap::new();
-    // The right may be that of a group that the user has left, and has another one for what was decided later. The same is so of what has run out.
-    let rank =
-        |given: &Given| (given.has_run_out(needed, at), given.may != Some(true), given.may.is_some(), given.at.0);
-    for &given in about.iter().filter(|given| given.decision == ApprovalDecision::Approve) {
+    let mut users: BTreeMap<&str, &UserDecision> = BTreeMap::new();
+    // One decision of each user counts, the best one: the right of an earlier decision may be that of a group that the
+    // user has left.
+    let rank = |given: &UserDecision| {
+        (given.has_run_out(needed, at), given.is_allowed != Some(true), given.is_allowed.is_some(), given.at.0)
+    };
+    for &given in decisions.iter().filter(|given| given.decision == ApprovalDecision::Approve) {
         let first = users.entry(&given.user).or_insert(given);
         if rank(given) < rank(first) {
             *first = given;
         }
     }
-    let (mut counts, mut others) = (Vec::new(), Vec::new());
+    let (mut counted, mut excluded) = (Vec::new(), Vec::new());
     for (user, given) in users {
-        match excluded(needed, authors, asker, given, at) {
-            None => counts.push(given),
-            Some(why) => others.push(format!("{} {}", shown(user), why.phrase())),
+        match find_exclusion(needed, authors, asker, given, at) {
+            None => counted.push(given),
+            Some(exclusion) => excluded.push(format!("{} {}", bounded_user(user), exclusion.phrase())),
         }
     }
-    counts.sort_by(|one, other| (one.at.0, &one.user).cmp(&(other.at.0, &other.user)));
+    counted.sort_by(|a, b| (a.at.0, &a.user).cmp(&(b.at.0, &b.user)));
     let required = usize::try_from(needed.required).unwrap_or(usize::MAX).max(1);
-    if counts.len() >= required {
-        let record = |given: &Given| ReleaseApproval { user: shown(&given.user), approval_time: given.at.clone() };
-        return Ok(counts.into_iter().take(Release::MAX_APPROVALS).map(record).collect());
+    if counted.len() >= required {
+        let record =
+            |given: &UserDecision| ReleaseApproval { user: bounded_user(&given.user), approval_time: given.at.clone() };
+        return Ok(counted.into_iter().take(Release::MAX_APPROVALS).map(record).collect());
     }
     let way_out = match (authors, asker) {
         (Authors::Unknown, _) if needed.not_author => UNKNOWN_AUTHOR.to_owned(),
         (Authors::SetterUnknown, _) if needed.not_author => UNKNOWN_SETTER.to_owned(),
         (_, Asker::Unknown) if needed.not_author => UNKNOWN_ASKER.to_owned(),
         _ => {
-            let command = deciding_command(ApprovalDecision::Approve, config, version, digest);
+            let command = decision_command(ApprovalDecision::Approve, config, version, digest);
             format!(
                 "{command}, by a user with the verb approve on the config who has read it (kubectl nudge diff {config} current {version})"
             )
         }
     };
-    let by = counts.iter().map(|given| format!("{} approves it", shown(&given.user)));
-    let mut said: Vec<String> = by.chain(others).collect();
-    if said.len() > MAX_NAMED_USERS {
-        let more = said.len() - MAX_NAMED_USERS;
-        said.truncate(MAX_NAMED_USERS);
-        said.push(format!("and {more} more"));
+    let approvers = counted.iter().map(|given| format!("{} approves it", bounded_user(&given.user)));
+    let mut users: Vec<String> = approvers.chain(excluded).collect();
+    if users.len() > MAX_NAMED_USERS {
+        let more = users.len() - MAX_NAMED_USERS;
+        users.truncate(MAX_NAMED_USERS);
+        users.push(format!("and {more} more"));
     }
-    let said = if said.is_empty() { String::new() } else { format!("; so far: {}", said.join("; ")) };
+    let so_far = if users.is_empty() { String::new() } else { format!("; so far: {}", users.join("; ")) };
     let plural = if required == 1 { "approval" } else { "approvals" };
     let needs = match rule {
         RuleOwner::Config => "it needs".to_owned(),
         RuleOwner::Policy(_) => format!("{rule} asks for"),
     };
-    // A long message is cut at its end, which the command must survive.
-    Err(format!("version {version} has {} of {required} {plural} that {needs}; {way_out}{said}", counts.len()))
+    // A long message is cut at its end, so the command comes first.
+    Err(format!("version {version} has {} of {required} {plural} that {needs}; {way_out}{so_far}", counted.len()))
 }
 
 /// Returns the command by which a user decides about the version with this content.
-pub fn deciding_command(decision: ApprovalDecision, config: &str, version: &str, digest: &str) -> String {
+pub fn decision_command(decision: ApprovalDecision, config: &str, version: &str, digest: &str) -> String {
     match decision {
         ApprovalDecision::Approve => {
-            format!("kubectl nudge approve {config} {version} --digest={} --reason=TEXT", shortened(digest))
+            format!("kubectl nudge approve {config} {version} --digest={} --reason=TEXT", shorten_digest(digest))
         }
         ApprovalDecision::Deny => format!("kubectl nudge deny {config} {version} --reason=TEXT"),
     }
@@ -248,13 +257,19 @@ impl Exclusion {
     }
 }
 
-/// Returns why an approval does not count.
-fn excluded(needed: &Approval, authors: &Authors, asker: Asker<'_>, given: &Given, at: Timestamp) -> Option<Exclusion> {
+/// Returns why an approval does not count, if it does not.
+fn find_exclusion(
+    needed: &Approval,
+    authors: &Authors,
+    asker: Asker<'_>,
+    given: &UserDecision,
+    at: Timestamp,
+) -> Option<Exclusion> {
     let user = given.user.as_str();
     if given.has_run_out(needed, at) {
         return Some(Exclusion::RanOut);
     }
-    match (given.may, authors, asker) {
+    match (given.is_allowed, authors, asker) {
         (Some(false), ..) => return Some(Exclusion::NoRight),
         (None, ..) => return Some(Exclusion::NoAnswer),
         _ if !needed.not_author => return None,
@@ -262,19 +277,19 @@ fn excluded(needed: &Approval, authors: &Authors, asker: Asker<'_>, given: &Give
     }
     match (authors, asker) {
         (Authors::Known(authors), _) if authors.contains(user) => Some(Exclusion::Author),
-        // Who asked is known in one line of bounded length.
-        (_, Asker::User(asker)) if asker == one_line(user, USER_BYTES) => Some(Exclusion::Asker),
+        // The name of the asker is kept with a bounded length.
+        (_, Asker::User(asker)) if asker == bounded_user(user) => Some(Exclusion::Asker),
         (Authors::Known(_), Asker::Nobody | Asker::User(_)) => None,
         _ => Some(Exclusion::Unknown),
     }
 }
 
-/// Returns whether an approval of the candidate counts, and why, or why not; `None` where that is not known yet. `incomplete` is why no approval is
-/// counted.
-pub fn approval_counts(
+/// Returns whether an approval of the candidate counts, with the reason; `None` where that is not known yet.
+/// `incomplete` is the reason why no approval is counted, if there is one.
+pub fn explain_approval(
     needed: &Approval,
     candidate: Candidate<'_>,
-    given: &Given,
+    given: &UserDecision,
     incomplete: Option<&str>,
     at: Timestamp,
 ) -> Option<(bool, Explanation)> {
@@ -283,8 +298,8 @@ pub fn approval_counts(
         let message = format!("approvals of version {version} can't be counted: {why}");
         return Some((false, Reason::NotCounted.explained(message)));
     }
-    let user = shown(&given.user);
-    let Some(exclusion) = excluded(needed, authors, asker, given, at) else {
+    let user = bounded_user(&given.user);
+    let Some(exclusion) = find_exclusion(needed, authors, asker, given, at) else {
         let message = format!("{user} approves version {version}, and that counts");
         return Some((true, Reason::Counted.explained(message)));
     };
@@ -293,7 +308,7 @@ pub fn approval_counts(
         Exclusion::NoAnswer => return None,
         Exclusion::Unknown if *authors == Authors::Unread => return None,
         Exclusion::RanOut => {
-            let command = deciding_command(ApprovalDecision::Approve, config, version, digest);
+            let command = decision_command(ApprovalDecision::Approve, config, version, digest);
             let seconds = needed.valid_seconds;
             Reason::RanOut.explained(format!("{text}: approvals count for {seconds} s; approve it again: {command}"))
         }
@@ -316,7 +331,7 @@ pub fn approval_counts(
     Some((false, why))
 }
 
-impl Given {
+impl UserDecision {
     /// Returns whether the approval was given too long ago to count.
     fn has_run_out(&self, needed: &Approval, at: Timestamp) -> bool {
         at.duration_since(self.at.0) >= SignedDuration::from_secs(needed.valid_seconds.into())
@@ -324,12 +339,8 @@ impl Given {
 
     /// Returns whether the release went on by this approval.
     pub fn is_recorded(&self, release: &Release) -> bool {
-        let user = shown(&self.user);
-        let same = |one: &ReleaseApproval| one.user == user && one.approval_time == self.at;
-        release.version == self.version && release.approvals.iter().any(same)
+        let user = bounded_user(&self.user);
+        let is_same = |approval: &ReleaseApproval| approval.user == user && approval.approval_time == self.at;
+        release.version == self.version && release.approvals.iter().any(is_same)
     }
-}
-
-fn shown(user: &str) -> String {
-    one_line(user, USER_BYTES)
 }

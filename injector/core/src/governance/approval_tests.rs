@@ -6,26 +6,26 @@ use nudge_api::{Approval, ApprovalDecision, Reason};
 use proptest::prelude::*;
 
 use super::RuleOwner;
-use super::approval::{Approvals, Asker, Authors, Candidate, Given, approved};
+use super::approval::{Approvals, Asker, Authors, Candidate, UserDecision, check_approvals};
 use crate::rollout::{Millis, Now, SteadyTime};
 
 const DIGEST: &str = "sha256:4967c54464734967c54464734967c5440123456789abcdef";
 
-fn given(user: &str, second: i64) -> Given {
-    Given {
+fn given(user: &str, second: i64) -> UserDecision {
+    UserDecision {
         version: "2".to_owned(),
         digest: DIGEST.to_owned(),
         user: user.to_owned(),
         decision: ApprovalDecision::Approve,
         reason: "read it".to_owned(),
         at: Time(Timestamp::from_second(second).unwrap()),
-        may: Some(true),
-        could: None,
+        is_allowed: Some(true),
+        was_allowed: None,
     }
 }
 
-fn denied(user: &str) -> Given {
-    Given { decision: ApprovalDecision::Deny, reason: "too risky".to_owned(), ..given(user, 1) }
+fn denied(user: &str) -> UserDecision {
+    UserDecision { decision: ApprovalDecision::Deny, reason: "too risky".to_owned(), ..given(user, 1) }
 }
 
 fn made_by(users: &[&str]) -> Authors {
@@ -42,11 +42,11 @@ fn of_nobody<'a>(authors: &'a Authors, rule: &'a RuleOwner) -> Candidate<'a> {
 }
 
 /// The users who are counted, or what is missing.
-fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[Given]) -> Result<Vec<String>, String> {
-    let approvals = Approvals { given: all.to_vec(), incomplete: None, awaited: None };
+fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[UserDecision]) -> Result<Vec<String>, String> {
+    let approvals = Approvals { decisions: all.to_vec(), incomplete: None, awaited: None };
     let candidate = Candidate { asker, ..of_nobody(authors, &RuleOwner::Config) };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
-    let users = approved(needed, candidate, &approvals, now);
+    let users = check_approvals(needed, candidate, &approvals, now);
     users.map(|all| all.into_iter().map(|it| it.user).collect()).map_err(|withheld| {
         assert_eq!(withheld.why.reason, Reason::AwaitingApproval);
         assert_eq!(withheld.until.is_some(), !all.is_empty(), "rights change unseen");
@@ -54,7 +54,7 @@ fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[Given]) 
     })
 }
 
-fn by_alice(required: u32, all: &[Given]) -> Result<Vec<String>, String> {
+fn by_alice(required: u32, all: &[UserDecision]) -> Result<Vec<String>, String> {
     count(&needs(required), &made_by(&["alice"]), Asker::User("dora"), all)
 }
 
@@ -65,8 +65,8 @@ fn what_is_missing_is_said_with_the_whole_command() {
         "version 2 has 0 of 1 approval that it needs; kubectl nudge approve shop 2 --digest=4967c54464734967c54464734967c544 --reason=TEXT, \
          by a user with the verb approve on the config who has read it (kubectl nudge diff shop current 2)"
     );
-    let gone = Given { may: Some(false), ..given("carol", 1) };
-    let open = Given { may: None, ..given("erin", 1) };
+    let gone = UserDecision { is_allowed: Some(false), ..given("carol", 1) };
+    let open = UserDecision { is_allowed: None, ..given("erin", 1) };
     let all = [given("bob", 1), given("alice", 1), given("dora", 1), gone, open];
     let message = by_alice(2, &all).unwrap_err();
     assert!(message.starts_with("version 2 has 1 of 2 approvals that it needs; kubectl nudge approve "), "{message}");
@@ -84,15 +84,15 @@ fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
     (other.version, digest.digest) = ("3".to_owned(), "sha256:01".to_owned());
     let all = [given("bob", 9), given("bob", 5), other, digest];
     assert!(by_alice(2, &all).unwrap_err().ends_with("current 2); so far: bob approves it"));
-    let approvals = Approvals { given: all.to_vec(), incomplete: None, awaited: None };
+    let approvals = Approvals { decisions: all.to_vec(), incomplete: None, awaited: None };
     let authors = made_by(&["alice"]);
     let candidate = of_nobody(&authors, &RuleOwner::Config);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
-    let counted = approved(&needs(1), candidate, &approvals, now).unwrap();
+    let counted = check_approvals(&needs(1), candidate, &approvals, now).unwrap();
     assert_eq!((counted.len(), counted[0].approval_time.0.as_second()), (1, 5), "since the first time");
     // The right of a group that the user has left does not hide that of another one.
     for gone in [Some(false), None] {
-        let again = [Given { may: gone, ..given("bob", 1) }, given("bob", 2)];
+        let again = [UserDecision { is_allowed: gone, ..given("bob", 1) }, given("bob", 2)];
         assert_eq!(by_alice(1, &again), Ok(vec!["bob".to_owned()]));
     }
     let two = [given("carol", 3), given("bob", 4)];
@@ -104,10 +104,10 @@ fn an_approval_counts_for_so_long_and_a_later_one_of_the_user_for_longer() {
     let authors = made_by(&["alice"]);
     let candidate = of_nobody(&authors, &RuleOwner::Config);
     let needed = Approval { valid_seconds: 3600, ..needs(1) };
-    let at = |second: i64, all: &[Given]| {
-        let approvals = Approvals { given: all.to_vec(), ..Approvals::default() };
+    let at = |second: i64, all: &[UserDecision]| {
+        let approvals = Approvals { decisions: all.to_vec(), ..Approvals::default() };
         let time = Time(Timestamp::from_second(second).unwrap());
-        let counted = approved(&needed, candidate, &approvals, Now { time: &time, steady: SteadyTime(0) });
+        let counted = check_approvals(&needed, candidate, &approvals, Now { time: &time, steady: SteadyTime(0) });
         counted.map(|all| all[0].approval_time.0.as_second()).map_err(|withheld| withheld.why.message)
     };
     let (one, other) = (given("bob", 10), given("bob", 20));
@@ -128,7 +128,7 @@ fn one_denial_by_somebody_with_the_right_holds_it_also_by_an_author() {
         let message = by_alice(1, &[given("bob", 1), denied(user)]).unwrap_err();
         assert!(message.starts_with(&format!("{user} denies version 2 (too risky); ")), "{message}");
     }
-    let with = |may| by_alice(1, &[given("bob", 1), Given { may, ..denied("carol") }]);
+    let with = |is_allowed| by_alice(1, &[given("bob", 1), UserDecision { is_allowed, ..denied("carol") }]);
     assert!(with(None).is_err(), "it may be one");
     assert!(with(Some(false)).is_ok());
     let mut other = denied("carol");
@@ -162,64 +162,67 @@ fn a_version_of_a_source_is_made_again_by_the_source() {
     let rule = RuleOwner::Config;
     let candidate = Candidate { version: "src-0123", ..of_nobody(&Authors::SetterUnknown, &rule) };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
-    let message = approved(&needs(1), candidate, &Approvals::default(), now).unwrap_err().why.message;
+    let message = check_approvals(&needs(1), candidate, &Approvals::default(), now).unwrap_err().why.message;
     assert!(message.contains("run kubectl nudge source sync") && !message.contains("another name"), "{message}");
 }
 
 #[test]
 fn what_is_not_known_whole_counts_for_nothing() {
-    let approvals =
-        Approvals { given: vec![given("bob", 1)], incomplete: Some("there are too many".to_owned()), awaited: None };
+    let approvals = Approvals {
+        decisions: vec![given("bob", 1)],
+        incomplete: Some("there are too many".to_owned()),
+        awaited: None,
+    };
     let authors = made_by(&["alice"]);
     let candidate = of_nobody(&authors, &RuleOwner::Config);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(7) };
-    let withheld = approved(&needs(1), candidate, &approvals, now).unwrap_err();
+    let withheld = check_approvals(&needs(1), candidate, &approvals, now).unwrap_err();
     assert!(withheld.why.message.contains("there are too many") && withheld.until.is_some());
 }
 
 #[test]
 fn names_and_reasons_of_others_stay_in_one_bounded_line() {
     let long = "x\u{202e}\n".repeat(600);
-    let mut all: Vec<Given> =
-        (0..40).map(|at| Given { may: Some(false), ..given(&format!("{at}{long}"), 1) }).collect();
+    let mut all: Vec<UserDecision> =
+        (0..40).map(|at| UserDecision { is_allowed: Some(false), ..given(&format!("{at}{long}"), 1) }).collect();
     let message = by_alice(1, &all).unwrap_err();
     assert!(message.len() <= 512 && !message.contains('\n'), "{}", message.len());
     let longest = ["s".repeat(63), "2".repeat(63)];
     let (authors, rule) = (made_by(&[]), RuleOwner::Config);
     let candidate = Candidate { config: &longest[0], version: &longest[1], ..of_nobody(&authors, &rule) };
-    let given = all.iter().map(|given| Given { version: longest[1].clone(), ..given.clone() }).collect();
-    let approvals = Approvals { given, ..Approvals::default() };
+    let given = all.iter().map(|given| UserDecision { version: longest[1].clone(), ..given.clone() }).collect();
+    let approvals = Approvals { decisions: given, ..Approvals::default() };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
-    let message = approved(&needs(1), candidate, &approvals, now).unwrap_err().why.message;
+    let message = check_approvals(&needs(1), candidate, &approvals, now).unwrap_err().why.message;
     assert!(
         message.len() <= 512 && message.contains("c544 --reason=TEXT, by a user "),
         "the command is whole: {message}"
     );
-    all.push(Given { reason: long.clone(), ..denied(&long) });
+    all.push(UserDecision { reason: long.clone(), ..denied(&long) });
     let message = by_alice(1, &all).unwrap_err();
     assert!(message.len() <= 512 && !message.contains('\n'), "{}", message.len());
 }
 
 prop_compose! {
-    fn any_given()(user in 0..5_usize, approves in any::<bool>(), may in prop::option::of(any::<bool>()), right in prop::bool::weighted(0.8)) -> Given {
+    fn any_given()(user in 0..5_usize, approves in any::<bool>(), is_allowed in prop::option::of(any::<bool>()), right in prop::bool::weighted(0.8)) -> UserDecision {
         let given = given(["alice", "bob", "carol", "dora", "erin"][user], 1);
         let decision = if approves { ApprovalDecision::Approve } else { ApprovalDecision::Deny };
         let digest = if right { DIGEST } else { "sha256:01" };
-        Given { decision, may, digest: digest.to_owned(), ..given }
+        UserDecision { decision, is_allowed, digest: digest.to_owned(), ..given }
     }
 }
 
 proptest! {
-    /// What lets a version go on is, whatever else there is: nobody with the right denies it, and enough users other than its authors, who have
-    /// the right, have approved exactly this.
+    /// What lets a version go on is, whatever else there is: nobody with the right denies it, and enough users other
+    /// than its authors, who have the right, have approved exactly this.
     #[test]
     fn enough_others_with_the_right_have_approved_it(all in prop::collection::vec(any_given(), 0..8), required in 1..4_u32) {
         let counted = by_alice(required, &all);
         let about = || all.iter().filter(|it| it.digest == DIGEST);
         let others: std::collections::BTreeSet<&str> = about()
-            .filter(|it| it.decision == ApprovalDecision::Approve && it.may == Some(true) && it.user != "alice" && it.user != "dora")
+            .filter(|it| it.decision == ApprovalDecision::Approve && it.is_allowed == Some(true) && it.user != "alice" && it.user != "dora")
             .map(|it| it.user.as_str()).collect();
-        let denies = about().any(|it| it.decision == ApprovalDecision::Deny && it.may != Some(false));
+        let denies = about().any(|it| it.decision == ApprovalDecision::Deny && it.is_allowed != Some(false));
         prop_assert_eq!(counted.is_ok(), !denies && others.len() >= required as usize);
         if let Ok(counted) = counted {
             prop_assert_eq!(counted.iter().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), others);
@@ -233,7 +236,7 @@ fn the_policy_that_asks_for_it_is_named() {
     let policy = RuleOwner::Policy("prod".to_owned());
     let candidate = of_nobody(&authors, &policy);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
-    let withheld = approved(&needs(2), candidate, &Approvals::default(), now).unwrap_err();
+    let withheld = check_approvals(&needs(2), candidate, &Approvals::default(), now).unwrap_err();
     let begins = "version 2 has 0 of 2 approvals that RolloutPolicy prod asks for; kubectl nudge approve shop 2 ";
     assert!(withheld.why.message.starts_with(begins), "{}", withheld.why.message);
 }
@@ -242,20 +245,20 @@ fn the_policy_that_asks_for_it_is_named() {
 fn an_answer_that_is_under_way_lets_nothing_go_on_and_is_not_said_for_a_while() {
     let authors = made_by(&["alice"]);
     let candidate = of_nobody(&authors, &RuleOwner::Config);
-    let at = |steady: Millis, given: &[Given]| {
-        let approvals = Approvals { given: given.to_vec(), incomplete: None, awaited: Some(SteadyTime(10_000)) };
+    let at = |steady: Millis, given: &[UserDecision]| {
+        let approvals = Approvals { decisions: given.to_vec(), incomplete: None, awaited: Some(SteadyTime(10_000)) };
         let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(steady) };
-        approved(&needs(1), candidate, &approvals, now)
+        check_approvals(&needs(1), candidate, &approvals, now)
             .map_err(|withheld| (withheld.unsaid, withheld.until.map(|until| until.0)))
     };
-    let old = |could| Given { may: None, could, ..given("bob", 1) };
+    let old = |was_allowed| UserDecision { is_allowed: None, was_allowed, ..given("bob", 1) };
     for could in [Some(true), None] {
         assert_eq!(at(9_999, &[old(could)]), Err((true, Some(10_000))), "{could:?}");
         assert_eq!(at(10_000, &[old(could)]), Err((false, Some(25_000))), "the bound");
     }
     // What is known to be missing is said at once.
-    let denies = |may, could| Given { may, could, ..denied("carol") };
-    let gone = Given { may: Some(false), could: Some(true), ..given("bob", 1) };
+    let denies = |is_allowed, was_allowed| UserDecision { is_allowed, was_allowed, ..denied("carol") };
+    let gone = UserDecision { is_allowed: Some(false), was_allowed: Some(true), ..given("bob", 1) };
     for all in [vec![old(Some(false))], vec![gone], vec![], vec![old(Some(true)), denies(Some(true), None)]] {
         assert!(!at(1, &all).unwrap_err().0, "{all:?}");
     }

@@ -1,9 +1,10 @@
-//! The groups of a user who has decided about a version, as admission saw them: a [note](crate::signed_notes) of the `VersionApproval` about all that the
-//! object says.
+//! The groups of a user who has decided about a version, as admission saw them: a [note](crate::signed_notes) of the
+//! `VersionApproval` about all that the object says.
 //!
-//! The right of the user is asked for again whenever approvals are counted, and it may be that of a group. An object without this annotation was
-//! not seen by admission, so it counts for nothing. Nor does one whose note is not as old as itself: somebody has got it before, and stored it
-//! where admission is not asked. The name of the object is not in it, because the API server may make it up after admission.
+//! The right of the user is reviewed again whenever approvals are counted, and it may be the right of a group. An
+//! object without this annotation does not count, because admission has not seen it. An object whose note is older than
+//! itself does not count either: somebody has kept the note of an earlier object, and stored it without admission. The
+//! note does not contain the object's name, which the API server may generate after admission.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
@@ -14,10 +15,10 @@ use crate::derived_keys::NoteKey;
 use crate::signed_notes::{self, Clock};
 
 /// The maximum size of the annotation.
-pub const APPROVER_GROUPS_BYTES: usize = 16 * 1024;
+pub const MAX_APPROVER_GROUPS_BYTES: usize = 16 * 1024;
 
-/// Returns the annotation of an approval that a user of these groups creates now. `None` where the groups are too many.
-pub fn approver_groups(
+/// Signs the annotation of an approval that a user of these groups creates now. `None` where there are too many groups.
+pub fn sign_approver_groups(
     key: &NoteKey,
     namespace: &str,
     approval: &VersionApprovalSpec,
@@ -26,11 +27,11 @@ pub fn approver_groups(
 ) -> Option<String> {
     let groups = serde_json::to_string(groups).ok()?;
     let annotation = signed_notes::sign(&key.0, APPROVER_GROUPS, &subject(namespace, approval), &groups, now);
-    (annotation.len() <= APPROVER_GROUPS_BYTES).then_some(annotation)
+    (annotation.len() <= MAX_APPROVER_GROUPS_BYTES).then_some(annotation)
 }
 
-/// Returns the groups of the user who has decided, where admission has seen that.
-pub fn groups_of(key: &NoteKey, approval: &VersionApproval) -> Option<Vec<String>> {
+/// Reads the groups of the user who has decided, where admission has seen the decision.
+pub fn read_approver_groups(key: &NoteKey, approval: &VersionApproval) -> Option<Vec<String>> {
     let ObjectMeta { namespace, annotations, creation_timestamp, .. } = &approval.metadata;
     let (namespace, annotation) =
         (namespace.as_deref().unwrap_or_default(), annotations.as_ref()?.get(APPROVER_GROUPS)?);
@@ -74,7 +75,7 @@ mod tests {
     /// What is stored in that second with a note for these groups.
     fn stored(groups: &[String], at: i64) -> VersionApproval {
         let mut approval = VersionApproval::new("one", spec());
-        let note = approver_groups(&note_key(1), "team", &spec(), groups, second(SIGNED));
+        let note = sign_approver_groups(&note_key(1), "team", &spec(), groups, second(SIGNED));
         approval.metadata.namespace = Some("team".to_owned());
         approval.metadata.annotations = note.map(|note| [(APPROVER_GROUPS.to_owned(), note)].into());
         approval.metadata.creation_timestamp = Some(Time(second(at)));
@@ -85,9 +86,9 @@ mod tests {
     fn what_admission_saw_is_read_for_that_decision_alone() {
         let groups = ["reviewers".to_owned(), "a \"b\"".to_owned()];
         let approval = stored(&groups, SIGNED);
-        assert_eq!(groups_of(&note_key(1), &approval).unwrap(), groups);
-        assert_eq!(groups_of(&note_key(1), &stored(&[], SIGNED)), Some(Vec::new()));
-        assert_eq!(groups_of(&note_key(2), &approval), None);
+        assert_eq!(read_approver_groups(&note_key(1), &approval).unwrap(), groups);
+        assert_eq!(read_approver_groups(&note_key(1), &stored(&[], SIGNED)), Some(Vec::new()));
+        assert_eq!(read_approver_groups(&note_key(2), &approval), None);
         let changes: [Change; 8] = [
             |other| other.metadata.namespace = Some("other".into()),
             |other| other.spec.config_name = "other".into(),
@@ -104,24 +105,24 @@ mod tests {
         for change in changes {
             let mut other = approval.clone();
             change(&mut other);
-            assert_eq!(groups_of(&note_key(1), &other), None, "{other:?}");
+            assert_eq!(read_approver_groups(&note_key(1), &other), None, "{other:?}");
         }
     }
 
     #[test]
     fn a_note_that_was_kept_counts_for_no_approval_that_is_stored_later() {
-        let counts = |at: i64| groups_of(&note_key(1), &stored(&[], SIGNED + at)).is_some();
+        let counts = |at: i64| read_approver_groups(&note_key(1), &stored(&[], SIGNED + at)).is_some();
         assert!(counts(-300) && counts(300) && !counts(-301) && !counts(301));
         let tried = VersionApproval {
             metadata: ObjectMeta { creation_timestamp: None, ..stored(&[], SIGNED).metadata },
             ..stored(&[], SIGNED)
         };
-        assert_eq!(groups_of(&note_key(1), &tried), None);
+        assert_eq!(read_approver_groups(&note_key(1), &tried), None);
     }
 
     #[test]
     fn more_groups_than_can_be_kept_are_refused() {
-        let many = vec!["x".repeat(100); APPROVER_GROUPS_BYTES / 100];
-        assert_eq!(approver_groups(&note_key(1), "team", &spec(), &many, second(SIGNED)), None);
+        let many = vec!["x".repeat(100); MAX_APPROVER_GROUPS_BYTES / 100];
+        assert_eq!(sign_approver_groups(&note_key(1), "team", &spec(), &many, second(SIGNED)), None);
     }
 }

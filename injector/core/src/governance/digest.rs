@@ -4,31 +4,32 @@ use nudge_api::VersionStatus;
 use nudge_protocol::hex::hex;
 use ring::digest::{Context, SHA256};
 
-/// Bytes of the digest, as of those that it is made of.
+/// The size of the digest in bytes, which is that of the parts' digests.
 const DIGEST_BYTES: usize = 24;
-/// The digits of the digest that people compare.
+/// The number of digits that people compare.
 const SHORT_DIGITS: usize = 32;
 
-/// Returns the digest of a sealed version: over its name, and kind and digest of each of its parts in their order. The same content that is deleted
-/// and made again has the same digest, and other content never has it.
+/// Returns the digest of a sealed version: over its name, and over the kind and digest of each of its parts in their
+/// order. Content that is deleted and made again has the same digest, and other content never has it.
 pub fn sealed_digest(version: &VersionStatus) -> String {
-    let mut sum = Context::new(&SHA256);
+    let mut context = Context::new(&SHA256);
     let kinds = version.parts.iter().map(|part| (part.kind.to_string(), part.digest.as_str()));
     let parts = kinds.flat_map(|(kind, digest)| [kind, digest.to_owned()]);
     for text in [version.version.clone()].into_iter().chain(parts) {
-        sum.update(&(text.len() as u64).to_be_bytes());
-        sum.update(text.as_bytes());
+        context.update(&(text.len() as u64).to_be_bytes());
+        context.update(text.as_bytes());
     }
-    format!("sha256:{}", hex(&sum.finish().as_ref()[..DIGEST_BYTES]))
+    format!("sha256:{}", hex(&context.finish().as_ref()[..DIGEST_BYTES]))
 }
 
-/// Returns the digest as people compare it: its first 32 hex digits, so many that nobody finds two contents with the same ones.
+/// Returns the digest as people compare it: its first 32 hex digits, enough that nobody finds two contents with the
+/// same digits.
 pub fn short_digest(version: &VersionStatus) -> String {
-    shortened(&sealed_digest(version)).to_owned()
+    shorten_digest(&sealed_digest(version)).to_owned()
 }
 
 /// Returns a digest as people compare it.
-pub(super) fn shortened(digest: &str) -> &str {
+pub(super) fn shorten_digest(digest: &str) -> &str {
     let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
     digits.get(..SHORT_DIGITS).unwrap_or(digits)
 }

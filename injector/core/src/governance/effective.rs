@@ -1,4 +1,4 @@
-//! The rules that hold for a config: its own, and those of the policies of its namespace. The stricter one counts.
+//! The rules that hold for a config: its own, and those of the policies of its namespace. The stricter rule counts.
 
 use std::fmt;
 
@@ -20,26 +20,38 @@ pub enum RuleOwner {
 
 /// The rules of a config and of the policies of its namespace together.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Effective<'a> {
-    /// The approval that is needed: of as many users as the strictest rule says, of nobody who made the version if one rule says so, and for the
-    /// shortest time.
+pub struct EffectiveRules<'a> {
+    /// The approval that is needed: with the most users that a rule requires, without the authors if one rule excludes
+    /// them, and valid for the shortest time.
     pub approval: Option<Approval>,
-    /// The owner of that rule: where several rules are as strict, the config, or else the first policy.
-    pub approval_of: RuleOwner,
-    /// The windows, by owner. One window of each owner must be open.
+    /// The owner of the strictest approval rule: where several rules are as strict, the config, or else the first
+    /// policy.
+    pub approval_owner: RuleOwner,
+    /// The windows of each owner, of which one must be open.
     pub windows: Vec<(RuleOwner, &'a [Window])>,
-    /// The holds: their owners, reasons and ends. Each of them is enough, until its end.
-    pub holds: Vec<(RuleOwner, &'a str, Option<Timestamp>)>,
-    /// The reason why there may be more rules.
+    /// The holds. Each of them keeps all versions from going on, until its end.
+    pub holds: Vec<EffectiveHold<'a>>,
+    /// The reason why there may be more rules, if so.
     pub unknown: Option<&'a str>,
 }
 
-/// The verdict of the rules at a moment at which no version goes on.
+/// A hold, and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocked {
+pub struct EffectiveHold<'a> {
+    /// The owner.
+    pub owner: RuleOwner,
+    /// The reason.
+    pub reason: &'a str,
+    /// The time of the end, if there is one.
+    pub until: Option<Timestamp>,
+}
+
+/// The reason why the rules let no version go on at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
     /// The reason why no version goes on.
     pub why: Explanation,
-    /// When the wait ends, if it ends by itself.
+    /// The time at which the wait ends, if it ends by itself.
     pub until: Option<Timestamp>,
 }
 
@@ -52,74 +64,75 @@ impl fmt::Display for RuleOwner {
     }
 }
 
-impl<'a> Effective<'a> {
+impl<'a> EffectiveRules<'a> {
     /// Returns the rules of a config with this spec, under these policies.
     pub fn of(spec: &'a RolloutSpec, policies: &'a Policies) -> Self {
-        let mut all = Self {
+        let mut rules = Self {
             approval: None,
-            approval_of: RuleOwner::Config,
+            approval_owner: RuleOwner::Config,
             windows: Vec::new(),
             holds: Vec::new(),
             unknown: None,
         };
-        all.add(&RuleOwner::Config, spec.approval.as_ref(), &spec.windows);
-        all.hold(RuleOwner::Config, spec.hold.as_ref().map(|hold| (&*hold.reason, hold.until_time.as_ref())));
+        rules.add_approval_and_windows(&RuleOwner::Config, spec.approval.as_ref(), &spec.windows);
+        rules.add_hold(RuleOwner::Config, spec.hold.as_ref().map(|hold| (&*hold.reason, hold.until_time.as_ref())));
         match policies {
-            Policies::Unknown(why) => all.unknown = Some(why),
+            Policies::Unknown(why) => rules.unknown = Some(why),
             Policies::Known(policies) => {
                 for policy in policies {
                     let RolloutPolicySpec { hold, windows, approval, .. } = &policy.spec;
                     let owner = RuleOwner::Policy(policy.metadata.name.clone().unwrap_or_default());
-                    all.add(&owner, approval.as_ref(), windows);
-                    all.hold(owner, hold.as_ref().map(|hold| (&*hold.reason, hold.until_time.as_ref())));
+                    rules.add_approval_and_windows(&owner, approval.as_ref(), windows);
+                    rules.add_hold(owner, hold.as_ref().map(|hold| (&*hold.reason, hold.until_time.as_ref())));
                 }
             }
         }
-        all
+        rules
     }
 
-    fn add(&mut self, owner: &RuleOwner, approval: Option<&Approval>, windows: &'a [Window]) {
-        let is_stricter = |one: &Approval| {
-            let known = self.approval.as_ref();
-            known.is_none_or(|known| {
-                one.required > known.required
-                    || (one.not_author && !known.not_author)
-                    || one.valid_seconds < known.valid_seconds
+    fn add_approval_and_windows(&mut self, owner: &RuleOwner, approval: Option<&Approval>, windows: &'a [Window]) {
+        let is_stricter = |approval: &Approval| {
+            self.approval.as_ref().is_none_or(|other| {
+                approval.required > other.required
+                    || (approval.not_author && !other.not_author)
+                    || approval.valid_seconds < other.valid_seconds
             })
         };
         if approval.is_some_and(is_stricter) {
-            self.approval_of = owner.clone();
+            self.approval_owner = owner.clone();
         }
         self.approval = match (self.approval.take(), approval) {
-            (Some(one), Some(other)) => Some(Approval {
-                required: one.required.max(other.required),
-                not_author: one.not_author || other.not_author,
-                valid_seconds: one.valid_seconds.min(other.valid_seconds),
+            (Some(a), Some(b)) => Some(Approval {
+                required: a.required.max(b.required),
+                not_author: a.not_author || b.not_author,
+                valid_seconds: a.valid_seconds.min(b.valid_seconds),
             }),
-            (one, other) => one.or_else(|| other.cloned()),
+            (a, b) => a.or_else(|| b.cloned()),
         };
         if !windows.is_empty() {
             self.windows.push((owner.clone(), windows));
         }
     }
 
-    fn hold(&mut self, owner: RuleOwner, hold: Option<(&'a str, Option<&Time>)>) {
-        self.holds.extend(hold.map(|(reason, until)| (owner, reason, until.map(|until| until.0))));
+    fn add_hold(&mut self, owner: RuleOwner, hold: Option<(&'a str, Option<&Time>)>) {
+        let hold = hold.map(|(reason, until)| EffectiveHold { owner, reason, until: until.map(|until| until.0) });
+        self.holds.extend(hold);
     }
 
-    /// Returns why no version goes on at this time, if none does. Approval is not among the reasons. A reason that needs somebody to act comes first.
-    pub fn blocked(&self, at: Timestamp) -> Option<Blocked> {
+    /// Returns why no version goes on at this time, if none does. Missing approvals are not among the reasons. A reason
+    /// that needs somebody to act comes first.
+    pub fn block(&self, at: Timestamp) -> Option<Block> {
         if let Some(why) = self.unknown {
             let why = Reason::PoliciesUnknown.explained(format!("no version goes on, because {why}"));
-            return Some(Blocked { why, until: None });
+            return Some(Block { why, until: None });
         }
         self.on_hold(at).or_else(|| self.outside_window(at))
     }
 
     /// Returns the hold that ends last.
-    fn on_hold(&self, at: Timestamp) -> Option<Blocked> {
-        let holds = self.holds.iter().filter(|(.., end)| end.is_none_or(|end| at < end));
-        let (owner, reason, until) = holds.max_by_key(|(.., end)| end.unwrap_or(Timestamp::MAX))?;
+    fn on_hold(&self, at: Timestamp) -> Option<Block> {
+        let holds = self.holds.iter().filter(|hold| hold.until.is_none_or(|until| at < until));
+        let EffectiveHold { owner, reason, until } = holds.max_by_key(|hold| hold.until.unwrap_or(Timestamp::MAX))?;
         let by = match owner {
             RuleOwner::Config => "the config is on hold".to_owned(),
             RuleOwner::Policy(_) => format!("{owner} holds the configs of this namespace"),
@@ -129,37 +142,37 @@ impl<'a> Effective<'a> {
             (None, RuleOwner::Config) => "until spec.rollout.hold is removed (kubectl nudge unhold)".to_owned(),
             (None, RuleOwner::Policy(_)) => "until the hold is removed from the policy".to_owned(),
         };
-        Some(Blocked { why: Reason::OnHold.explained(format!("{by} {ends}: {}", reason.trim())), until: *until })
+        Some(Block { why: Reason::OnHold.explained(format!("{by} {ends}: {}", reason.trim())), until: *until })
     }
 
-    fn outside_window(&self, at: Timestamp) -> Option<Blocked> {
+    fn outside_window(&self, at: Timestamp) -> Option<Block> {
         if self.windows.is_empty() {
             return None;
         }
-        let closed = |message: String, until| Some(Blocked { why: Reason::OutsideWindow.explained(message), until });
-        let mut all = Vec::new();
+        let closed = |message: String, until| Some(Block { why: Reason::OutsideWindow.explained(message), until });
+        let mut parsed = Vec::new();
         for (owner, windows) in &self.windows {
             match Windows::parse(windows) {
-                Ok(windows) => all.push((owner, windows)),
+                Ok(windows) => parsed.push((owner, windows)),
                 Err(error) => {
                     return closed(format!("a window of {owner} can't be used, so no version goes on: {error}"), None);
                 }
             }
         }
-        let (owner, _) = all.iter().find(|(_, windows)| !windows.is_open(at))?;
-        let several = if all.len() > 1 { "all windows are open together" } else { "the next window opens" };
-        let lists: Vec<Windows> = all.iter().map(|(_, windows)| windows.clone()).collect();
+        let (owner, _) = parsed.iter().find(|(_, windows)| !windows.is_open(at))?;
+        let several = if parsed.len() > 1 { "all windows are open together" } else { "the next window opens" };
+        let lists: Vec<Windows> = parsed.iter().map(|(_, windows)| windows.clone()).collect();
         if let Some(opening) = next_common_opening(&lists, at) {
             let message = format!("no version goes on outside of the windows of {owner}; {several} at {opening}");
             return closed(message, Some(opening.at));
         }
-        let owners: Vec<String> = all.iter().map(|(owner, _)| owner.to_string()).collect();
+        let owners: Vec<String> = parsed.iter().map(|(owner, _)| owner.to_string()).collect();
         let owners = owners.join(" and ");
         closed(format!("the windows of {owners} are not open together within two months; change them"), None)
     }
 }
 
-/// Returns the time in whole seconds, and never earlier.
+/// Rounds the time up to whole seconds.
 pub(super) fn whole_seconds(time: Timestamp) -> Timestamp {
     let whole = Timestamp::from_second(time.as_second()).unwrap_or(time);
     if whole < time { whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(time) } else { whole }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Approval, Reason, RolloutPolicy, RolloutSpec};
 use serde_json::{Value, json};
 
-use super::{Effective, Policies, withheld};
+use super::{EffectiveRules, Policies, withheld_by_rules};
 use crate::rollout::{Now, SteadyTime};
 
 const ALWAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
@@ -28,8 +28,12 @@ fn said(spec: Value, policies: &Policies, time: &str) -> Option<(Reason, String,
     let spec: RolloutSpec = serde_json::from_value(spec).unwrap();
     let time: Timestamp = format!("2026-11-25T{time}Z").parse().unwrap();
     let now = Now { time: &Time(time), steady: SteadyTime(5_000) };
-    let withheld = withheld(&Effective::of(&spec, policies), now)?;
-    Some((withheld.why.reason, withheld.why.message, withheld.until.map(|until| (until - now.steady) / 1000)))
+    let withheld_by_rules = withheld_by_rules(&EffectiveRules::of(&spec, policies), now)?;
+    Some((
+        withheld_by_rules.why.reason,
+        withheld_by_rules.why.message,
+        withheld_by_rules.until.map(|until| (until - now.steady) / 1000),
+    ))
 }
 
 fn known(policies: &[Arc<RolloutPolicy>]) -> Policies {
@@ -88,7 +92,7 @@ fn approval_is_the_most_that_any_rule_asks_for() {
         let policies = others.iter().map(|one| policy("p", json!({"approval": one})));
         let (spec, policies) =
             (RolloutSpec { approval: own, ..RolloutSpec::default() }, Policies::Known(policies.collect()));
-        Effective::of(&spec, &policies).approval
+        EffectiveRules::of(&spec, &policies).approval
     };
     assert_eq!(merged(None, &[]), None);
     assert_eq!(merged(Some(approval(2, false)), &[]), Some(approval(2, false)));

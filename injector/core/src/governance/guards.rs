@@ -1,47 +1,46 @@
-//! The guards of a config: approval, windows, a protected hold, and analysis. A user who activates versions must not switch them off, so a change
-//! that removes or weakens one of them needs the right to override the config. How pods are moved (steps, times, maxHarmed, any other hold) is not a
-//! guard.
+//! The guards of a config: approval, windows, a protected hold, and analysis. A user who activates versions must not
+//! switch them off, so a change that removes or weakens one of them needs the right to override the config. How pods
+//! are moved (steps, times, maxHarmed, any other hold) is not a guard.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Analysis, Approval, Hold, RolloutSpec, VersionedConfigSpec, Window};
 
-/// Returns the guards that a config has, by their fields.
-pub fn guards(spec: &RolloutSpec) -> Vec<&'static str> {
+/// Returns the fields of the guards that a config has.
+pub fn guard_fields(spec: &RolloutSpec) -> Vec<&'static str> {
     let RolloutSpec { approval, windows, hold, analysis, .. } = spec;
-    let all = [
+    let fields = [
         ("approval", approval.is_some()),
         ("windows", !windows.is_empty()),
         ("hold", hold.as_ref().is_some_and(|hold| hold.protected)),
         ("analysis", !analysis.is_empty()),
     ];
-    all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
+    fields.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
 }
 
-/// Returns what a change of the spec removes from its guards, each in words that follow on "it". Empty where they are as strict as before.
-pub fn weakened(old: &RolloutSpec, new: &RolloutSpec, now: Timestamp) -> Vec<String> {
-    let mut weakened = Vec::new();
-    weakened.extend(approval(old.approval.as_ref(), new.approval.as_ref()));
-    weakened.extend(windows(&old.windows, &new.windows));
-    weakened.extend(hold(old.hold.as_ref(), new.hold.as_ref(), now));
-    weakened.extend(old.analysis.iter().filter_map(|one| analysis(one, &new.analysis)));
+/// Returns what a change of the spec removes from its guards, each in words that follow "it". The result is empty where
+/// they are as strict as before.
+pub fn weakened_guards(old: &RolloutSpec, new: &RolloutSpec, now: Timestamp) -> Vec<String> {
+    let mut weakened = weakened_approval(old.approval.as_ref(), new.approval.as_ref());
+    weakened.extend(weakened_windows(&old.windows, &new.windows));
+    weakened.extend(weakened_hold(old.hold.as_ref(), new.hold.as_ref(), now));
+    weakened.extend(old.analysis.iter().filter_map(|analysis| weakened_analysis(analysis, &new.analysis)));
     weakened
 }
 
-/// Returns how a request has a version assigned to all pods at once, if it does: it sets or changes `spec.rollout.override`, or has the spec ask for
-/// the version that an earlier override names.
-pub fn overrides(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Option<String> {
+/// Describes how a request assigns a version to all pods at once, if it does: it sets or changes
+/// `spec.rollout.override`, or asks for the version that an earlier override names.
+pub fn describe_override(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Option<String> {
     let overridden = new.rollout.overridden.as_ref()?;
-    let (before, asked) =
-        (old.and_then(|old| old.rollout.overridden.as_ref()), old.and_then(|old| old.version.as_ref()));
-    if before != Some(overridden) {
+    if old.and_then(|old| old.rollout.overridden.as_ref()) != Some(overridden) {
         return Some("set spec.rollout.override".to_owned());
     }
     let version = &overridden.version;
-    (new.version.as_ref() == Some(version) && asked != Some(version))
+    let asks = |spec: &VersionedConfigSpec| spec.version.as_ref() == Some(version);
+    (asks(new) && !old.is_some_and(asks))
         .then(|| format!("ask for version {version}, which spec.rollout.override names"))
 }
 
-fn approval(old: Option<&Approval>, new: Option<&Approval>) -> Vec<String> {
+fn weakened_approval(old: Option<&Approval>, new: Option<&Approval>) -> Vec<String> {
     let Some(old) = old else { return Vec::new() };
     let Some(new) = new else { return vec!["removes spec.rollout.approval".to_owned()] };
     let fewer = (new.required < old.required).then(|| {
@@ -49,12 +48,13 @@ fn approval(old: Option<&Approval>, new: Option<&Approval>) -> Vec<String> {
         format!("requires {} {approvals} instead of {}", new.required, old.required)
     });
     let author = (old.not_author && !new.not_author).then(|| "lets authors approve (notAuthor: false)".to_owned());
-    let (is, was) = (new.valid_seconds, old.valid_seconds);
-    let longer = (is > was).then(|| format!("lets approvals count for {is} s instead of {was} (validSeconds)"));
+    let (new_seconds, old_seconds) = (new.valid_seconds, old.valid_seconds);
+    let longer = (new_seconds > old_seconds)
+        .then(|| format!("lets approvals count for {new_seconds} s instead of {old_seconds} (validSeconds)"));
     fewer.into_iter().chain(author).chain(longer).collect()
 }
 
-fn windows(old: &[Window], new: &[Window]) -> Option<String> {
+fn weakened_windows(old: &[Window], new: &[Window]) -> Option<String> {
     if old.is_empty() {
         return None;
     }
@@ -67,10 +67,11 @@ fn windows(old: &[Window], new: &[Window]) -> Option<String> {
     Some(format!("adds a window that no earlier window contains ({} {from}-{to} {time_zone})", days.join(" ")))
 }
 
-/// Returns whether a window is open only while the other one is, of the same days and time zone. Times are compared as texts, as the policy does.
+/// Returns whether a window is open only while the other one is, of the same days and time zone. Times are compared as
+/// texts, as the policy does.
 fn is_within(new: &Window, old: &Window) -> bool {
-    let over_night = |window: &Window| window.to <= window.from;
-    let ends = match (over_night(new), over_night(old)) {
+    let ends_next_day = |window: &Window| window.to <= window.from;
+    let ends = match (ends_next_day(new), ends_next_day(old)) {
         (true, false) => false,
         (false, true) => true,
         _ => new.to <= old.to,
@@ -78,22 +79,22 @@ fn is_within(new: &Window, old: &Window) -> bool {
     new.time_zone == old.time_zone && new.days.iter().all(|day| old.days.contains(day)) && new.from >= old.from && ends
 }
 
-/// Returns what a change removes from a hold. A hold that is over guards nothing. To protect a hold takes the same right as to end it, so nobody is
-/// locked out.
-fn hold(old: Option<&Hold>, new: Option<&Hold>, now: Timestamp) -> Option<String> {
+/// Returns what a change removes from a hold. A hold that is over guards nothing. Protecting a hold takes the same
+/// right as ending it, so nobody is locked out.
+fn weakened_hold(old: Option<&Hold>, new: Option<&Hold>, now: Timestamp) -> Option<String> {
     let end = |hold: &Hold| hold.until_time.as_ref().map_or(Timestamp::MAX, |until| until.0);
-    let held = |hold: Option<&Hold>| hold.filter(|hold| hold.protected && end(hold) > now).map(end);
-    let is = match (held(old), new) {
+    let protected_end = |hold: Option<&Hold>| hold.filter(|hold| hold.protected && end(hold) > now).map(end);
+    let change = match (protected_end(old), new) {
         (None, Some(new)) if new.protected && old != Some(new) => "protects spec.rollout.hold",
         (Some(_), None) => "removes spec.rollout.hold, which is protected",
         (Some(_), Some(new)) if !new.protected => "ends the protection of spec.rollout.hold",
         (Some(before), Some(new)) if end(new) < before => "ends spec.rollout.hold, which is protected, earlier",
         _ => return None,
     };
-    Some(is.to_owned())
+    Some(change.to_owned())
 }
 
-fn analysis(old: &Analysis, new: &[Analysis]) -> Option<String> {
+fn weakened_analysis(old: &Analysis, new: &[Analysis]) -> Option<String> {
     let name = &old.name;
     match new.iter().find(|new| new.name == *name) {
         None => Some(format!("removes {name} from spec.rollout.analysis")),
@@ -102,8 +103,8 @@ fn analysis(old: &Analysis, new: &[Analysis]) -> Option<String> {
     }
 }
 
-/// Returns whether the new analysis is as strict. `failures` and `periodSeconds` say how soon a version is bad, and for how long the first step is
-/// measured at least: neither direction is stricter.
+/// Returns whether the new analysis is as strict. `failures` and `periodSeconds` say how soon a version is bad, and for
+/// how long the first step is measured at least: neither direction is stricter.
 fn is_as_strict(new: &Analysis, old: &Analysis) -> bool {
     let number = |text: &String| text.parse::<f64>().ok();
     let limit = |new: &Option<String>, old: &Option<String>| match (new, old) {

@@ -5,7 +5,7 @@ use nudge_api::{RolloutSpec, VersionedConfigSpec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::guards::{guards, overrides, weakened};
+use super::guards::{describe_override, guard_fields, weakened_guards};
 
 fn spec(guards: &Value) -> RolloutSpec {
     serde_json::from_value(guards.clone()).unwrap()
@@ -17,7 +17,7 @@ fn now() -> Timestamp {
 }
 
 fn said(old: &Value, new: &Value) -> Vec<String> {
-    weakened(&spec(old), &spec(new), now())
+    weakened_guards(&spec(old), &spec(new), now())
 }
 
 fn window(days: &[&str], from: &str, to: &str) -> Value {
@@ -35,12 +35,12 @@ fn analysis(change: &Value) -> Value {
 
 #[test]
 fn guards_are_four_fields() {
-    assert_eq!(guards(&RolloutSpec::default()), Vec::<&str>::new());
+    assert_eq!(guard_fields(&RolloutSpec::default()), Vec::<&str>::new());
     let mut all = analysis(&json!({}));
     all["approval"] = json!({});
     all["windows"] = json!([window(&["Mon"], "09:00", "17:00")]);
     all["hold"] = json!({"reason": "sale", "protected": true});
-    assert_eq!(guards(&spec(&all)), ["approval", "windows", "hold", "analysis"]);
+    assert_eq!(guard_fields(&spec(&all)), ["approval", "windows", "hold", "analysis"]);
     assert_eq!(said(&json!({}), &all), ["protects spec.rollout.hold"], "anybody may add the others");
     assert_eq!(said(&json!({}), &json!({"hold": {"reason": "sale"}})), Vec::<String>::new());
     assert_eq!(said(&all, &all), Vec::<String>::new());
@@ -172,15 +172,15 @@ fn who_overrides_sets_it_or_asks_for_what_it_names() {
     };
     let (none, of_two) = (spec(Some("1"), None), spec(Some("2"), Some(("2", "outage"))));
     let set = Some("set spec.rollout.override".to_owned());
-    assert_eq!(overrides(None, &of_two), set);
-    assert_eq!(overrides(Some(&none), &of_two), set);
-    assert_eq!(overrides(Some(&of_two), &spec(Some("2"), Some(("2", "another")))), set);
-    assert_eq!(overrides(Some(&of_two), &spec(Some("2"), Some(("3", "outage")))), set);
+    assert_eq!(describe_override(None, &of_two), set);
+    assert_eq!(describe_override(Some(&none), &of_two), set);
+    assert_eq!(describe_override(Some(&of_two), &spec(Some("2"), Some(("2", "another")))), set);
+    assert_eq!(describe_override(Some(&of_two), &spec(Some("2"), Some(("3", "outage")))), set);
     let left = spec(Some("3"), Some(("2", "outage")));
     for (old, new) in [(&of_two, &of_two), (&of_two, &left), (&of_two, &none), (&left, &left), (&none, &none)] {
-        assert_eq!(overrides(Some(old), new), None);
+        assert_eq!(describe_override(Some(old), new), None);
     }
-    let again = overrides(Some(&left), &of_two);
+    let again = describe_override(Some(&left), &of_two);
     assert_eq!(again.as_deref(), Some("ask for version 2, which spec.rollout.override names"));
 }
 

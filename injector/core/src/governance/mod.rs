@@ -1,12 +1,12 @@
-//! The rules that keep a version from going on although nothing is wrong with it: by the spec of its config, the policies of the cluster and the
-//! decisions of users.
+//! The rules that keep a version from going on although it has no fault: those of the config's spec, of the cluster's
+//! policies, and the decisions of users.
 
 mod approval;
 mod approval_faults;
 #[cfg(test)]
 mod approval_tests;
 mod approver_groups;
-mod bound;
+mod decision_limit;
 mod digest;
 mod effective;
 #[cfg(test)]
@@ -19,32 +19,34 @@ mod policies;
 mod window_tests;
 mod windows;
 
-pub use approval::{Approvals, Asker, Authors, Candidate, Given, approval_counts, approved, deciding_command};
+pub use approval::{
+    Approvals, Asker, Authors, Candidate, UserDecision, check_approvals, decision_command, explain_approval,
+};
 pub use approval_faults::approval_faults;
-pub use approver_groups::{APPROVER_GROUPS_BYTES, approver_groups, groups_of};
-pub use bound::{Made, NoRoom, check_room};
+pub use approver_groups::{MAX_APPROVER_GROUPS_BYTES, read_approver_groups, sign_approver_groups};
+pub use decision_limit::{PastDecision, TooManyDecisions, check_decision_count};
 pub use digest::{sealed_digest, short_digest};
 use effective::whole_seconds;
-pub use effective::{Blocked, Effective, RuleOwner};
-pub use guards::{guards, overrides, weakened};
-pub use policies::{MOST_POLICIES, Policies, PolicyReach, policy_faults, policy_status};
+pub use effective::{Block, EffectiveRules, RuleOwner};
+pub use guards::{describe_override, guard_fields, weakened_guards};
+pub use policies::{MAX_POLICIES, Policies, PolicyReach, policy_faults, policy_status};
 pub use windows::{Opening, WindowError, Windows, next_common_opening, window_faults};
 
 use nudge_api::Reason;
 
 use crate::rollout::{Millis, Now, Withheld};
 
-/// When to look again at the latest, because the time of day may be set anew: an hour.
-const MAX_RECHECK_INTERVAL: Millis = 3_600_000;
-/// When to look again where policies are not known: the right to read them may be there.
+/// The maximum time until a withheld version is checked again, because the time of day may be set anew: an hour.
+const MAX_RECHECK_MILLIS: Millis = 3_600_000;
+/// The time after which unknown policies are read again: the right to read them may exist by then.
 const UNKNOWN_POLICIES_RETRY_MILLIS: Millis = 30_000;
 
-/// Returns why the version that is requested may not go on, if it may not. A reason that needs somebody to act comes first.
-pub fn withheld(rules: &Effective<'_>, now: Now<'_>) -> Option<Withheld> {
-    let Blocked { why, until } = rules.blocked(now.time.0)?;
-    let again = match why.reason {
+/// Returns why the rules withhold the requested version, if they do. A reason that needs somebody to act comes first.
+pub fn withheld_by_rules(rules: &EffectiveRules<'_>, now: Now<'_>) -> Option<Withheld> {
+    let Block { why, until } = rules.block(now.time.0)?;
+    let recheck_at = match why.reason {
         Reason::PoliciesUnknown => Some(now.steady + UNKNOWN_POLICIES_RETRY_MILLIS),
-        _ => until.map(|until| now.steady + now.until(until).unwrap_or(0).min(MAX_RECHECK_INTERVAL)),
+        _ => until.map(|until| now.steady + now.until(until).unwrap_or(0).min(MAX_RECHECK_MILLIS)),
     };
-    Some(Withheld { why, until: again, ends: until.map(whole_seconds), unsaid: false })
+    Some(Withheld { why, until: recheck_at, ends: until.map(whole_seconds), unsaid: false })
 }

@@ -1,4 +1,4 @@
-//! The policies of the cluster that a namespace is under, and what the status of a policy says.
+//! The policies of the cluster that hold in a namespace, and the status of a policy.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use nudge_api::{
 use super::windows::window_faults;
 use crate::faults::{invalid, no_label_key};
 
-/// The maximum of policies in a cluster.
-pub const MOST_POLICIES: usize = 64;
+/// The maximum number of policies in a cluster.
+pub const MAX_POLICIES: usize = 64;
 
 /// The policies of a namespace, as far as they are known.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Policies {
     /// The policies are known.
     Known(Vec<Arc<RolloutPolicy>>),
-    /// The policies can't be known: why, and what to do.
+    /// The policies are not known, with the reason and the way out.
     Unknown(String),
 }
 
@@ -38,7 +38,8 @@ pub struct PolicyReach {
     pub configs: u32,
 }
 
-/// Returns all faults of a policy beyond its schema. The policy holds as far as it can be used: a window that can't be used is never open.
+/// Returns all faults of a policy beyond its schema. The policy holds as far as it can be used: a window that can't be
+/// used is never open.
 pub fn policy_faults(spec: &RolloutPolicySpec) -> Vec<Explanation> {
     let RolloutPolicySpec { namespace_selector, windows, .. } = spec;
     let fault = |why: String| invalid("spec.namespaceSelector", why);
@@ -60,7 +61,7 @@ fn values_fault(LabelRequirement { key, operator, values }: &LabelRequirement) -
     }
 }
 
-/// Returns the status that the policy is to have. It is the present one where nothing has changed.
+/// Returns the status that the policy is to have, which is the present one where nothing has changed.
 pub fn policy_status(policy: &RolloutPolicy, reach: PolicyReach, now: &Time) -> RolloutPolicyStatus {
     let generation = policy.metadata.generation;
     let (is_ready, reason, message) = match policy_faults(&policy.spec).into_iter().next() {

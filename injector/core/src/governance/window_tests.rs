@@ -29,7 +29,8 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// Moments at which it opens and closes from `start` on within so many hours, read minute by minute, as the clock there shows them.
+/// Moments at which it opens and closes from `start` on within so many hours, read minute by minute, as the clock there
+/// shows them.
 fn changes(windows: &Windows, zone: &str, start: &str, hours: i64) -> Vec<String> {
     let zone = TimeZone::get(zone).unwrap();
     let (mut time, mut open, mut all) = (at(start), windows.is_open(at(start)), Vec::new());
@@ -198,7 +199,8 @@ fn is_open_by_the_page(window: &Window, there: &Zoned) -> bool {
     })
 }
 
-/// A whole year from its end: each minute in the days around changes of clocks, and else every fifth, which is when these windows open and close.
+/// A whole year from its end: each minute in the days around changes of clocks, and else every fifth, which is when
+/// these windows open and close.
 fn whole_year(zone_name: &str, year: i16, all: &[Window]) {
     let (parsed, zone) = (Windows::parse(all).unwrap(), TimeZone::get(zone_name).unwrap());
     let first = |year, day| date(year, 1, day).at(0, 0, 0, 0).to_zoned(zone.clone()).unwrap().timestamp();

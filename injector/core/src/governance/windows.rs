@@ -1,20 +1,22 @@
-//! Times of the week in a time zone, and when the next one begins.
+//! Windows of the week in a time zone, and the next time at which one opens.
 //!
-//! A window is open while a clock on the wall there shows a time in it. So one that lies in the hour that does not exist when clocks go forward
-//! is not open that day, one that begins in it begins with the hour after it, and what lies in the hour that comes twice is open twice.
+//! A window is open while a wall clock in the time zone shows a time in it. So a window within the hour that is skipped
+//! when clocks go forward is not open that day, a window that begins in that hour begins after it, and a window within
+//! the hour that is repeated is open twice.
 
 use std::fmt;
 
 use jiff::civil::{DateTime, Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use nudge_api::{Day, Explanation, Reason, Window};
+use nudge_api::{Explanation, Reason, Window};
 
 use crate::faults::invalid;
 
-/// The time for which the next opening is looked for. Each window opens every week, except where its hour does not exist.
-const HORIZON: SignedDuration = SignedDuration::from_hours(24 * 60);
-/// The maximum of openings of one list of windows that are tried before another list opens: where they never open together, they cost no more.
+/// The period in which the next opening is searched. Each window opens every week, unless its hour is skipped.
+const OPENING_SEARCH_PERIOD: SignedDuration = SignedDuration::from_hours(24 * 60);
+/// The maximum number of openings that are tried until all lists of windows are open: it bounds the cost where they
+/// never open together.
 const MAX_TRIES: usize = 128;
 
 /// The reason why a window can't be used.
@@ -33,12 +35,13 @@ pub enum WindowError {
     NoDays,
 }
 
-/// Returns the faults of the windows of this field. Two windows of the same name are not among them: the schema refuses those.
+/// Returns the faults of the windows of this field. Two windows of the same name are not among them: the schema refuses
+/// those.
 pub fn window_faults(field: &str, windows: &[Window]) -> Vec<Explanation> {
     let fault = |window: &Window| {
-        let error = Open::parse(window).err()?;
+        let error = UsableWindow::parse(window).err()?;
         let fault = invalid(field, format!("window {}: {error}", window.name));
-        // A release may know other zones.
+        // Another release may know the time zone.
         let reason = if matches!(error, WindowError::Zone(_)) { Reason::UnknownTimeZone } else { fault.reason };
         Some(Explanation { reason, ..fault })
     };
@@ -47,7 +50,8 @@ pub fn window_faults(field: &str, windows: &[Window]) -> Vec<Explanation> {
 
 /// A window that can be used.
 #[derive(Clone, Debug)]
-struct Open {
+struct UsableWindow {
+    /// Whether the window begins on a day of the week, from Monday on.
     days: [bool; 7],
     from: Time,
     /// The time of the end; absent for the end of the day.
@@ -56,11 +60,11 @@ struct Open {
     zone_name: String,
 }
 
-/// Windows of which one must be open.
+/// A list of windows of which one must be open.
 #[derive(Clone, Debug)]
-pub struct Windows(Vec<Open>);
+pub struct Windows(Vec<UsableWindow>);
 
-/// The next opening of windows.
+/// The next opening of a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The moment of the opening.
@@ -74,7 +78,7 @@ pub struct Opening {
 impl fmt::Display for Opening {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (there, utc) = (self.zone.to_datetime(self.at), TimeZone::UTC.to_datetime(self.at));
-        write!(out, "{} {} {}", there.date(), minutes(there), self.zone_name)?;
+        write!(out, "{} {} {}", there.date(), format_time(there), self.zone_name)?;
         if there == utc {
             return Ok(());
         }
@@ -82,22 +86,22 @@ impl fmt::Display for Opening {
         if there.date() != utc.date() {
             write!(out, "{} ", utc.date())?;
         }
-        write!(out, "{} UTC)", minutes(utc))
+        write!(out, "{} UTC)", format_time(utc))
     }
 }
 
-/// Hours and minutes, and seconds where there are any.
-fn minutes(time: DateTime) -> impl fmt::Display {
+/// Formats the hours and minutes, and the seconds where they are not zero.
+fn format_time(time: DateTime) -> impl fmt::Display {
     time.strftime(if time.second() == 0 { "%H:%M" } else { "%H:%M:%S" })
 }
 
 impl Windows {
-    /// Returns the windows that can be used. A fault of one closes that one and no other; where none can be used, the result is the fault of the
-    /// first one.
+    /// Returns the windows that can be used. A window with a fault is closed; where no window can be used, the result
+    /// is the fault of the first one.
     pub fn parse(windows: &[Window]) -> Result<Self, WindowError> {
         let (mut usable, mut fault) = (Vec::new(), None);
         for window in windows {
-            match Open::parse(window) {
+            match UsableWindow::parse(window) {
                 Ok(window) => usable.push(window),
                 Err(error) => fault = fault.or(Some(error)),
             }
@@ -113,7 +117,8 @@ impl Windows {
         self.0.iter().any(|window| window.is_open(at))
     }
 
-    /// Returns the first moment from `at` on at which one of the windows is open; `None` where there is no such moment within two months.
+    /// Returns the first moment from `at` on at which one of the windows is open; `None` where there is no such moment
+    /// within two months.
     pub fn next_opening(&self, at: Timestamp) -> Option<Opening> {
         let openings = self.0.iter().filter_map(|window| Some((window.next_opening(at)?, window)));
         let (at, window) = openings.min_by_key(|(at, _)| *at)?;
@@ -121,20 +126,20 @@ impl Windows {
     }
 }
 
-/// Returns the first moment from `at` on at which each of these is open. `None` where there is no such moment within two months, or the windows take
-/// turns too often before.
-pub fn next_common_opening(all: &[Windows], at: Timestamp) -> Option<Opening> {
-    let horizon = at.checked_add(HORIZON).ok()?;
+/// Returns the first moment from `at` on at which all lists are open. `None` where there is no such moment within two
+/// months, or the lists open in turns too often before.
+pub fn next_common_opening(lists: &[Windows], at: Timestamp) -> Option<Opening> {
+    let horizon = at.checked_add(OPENING_SEARCH_PERIOD).ok()?;
     let mut last: Option<Opening> = None;
     for _ in 0..MAX_TRIES {
         let from = last.as_ref().map_or(at, |opening| opening.at);
-        let Some(closed) = all.iter().find(|windows| !windows.is_open(from)) else { break };
+        let Some(closed) = lists.iter().find(|windows| !windows.is_open(from)) else { break };
         last = Some(closed.next_opening(from).filter(|opening| opening.at < horizon)?);
     }
-    last.filter(|opening| all.iter().all(|windows| windows.is_open(opening.at)))
+    last.filter(|opening| lists.iter().all(|windows| windows.is_open(opening.at)))
 }
 
-impl Open {
+impl UsableWindow {
     fn parse(window: &Window) -> Result<Self, WindowError> {
         let time = |text: &str| {
             let wrong = || WindowError::Time(text.to_owned());
@@ -149,7 +154,7 @@ impl Open {
             return Err(WindowError::NoDays);
         }
         let mut days = [false; 7];
-        window.days.iter().for_each(|day| days[index(*day)] = true);
+        window.days.iter().for_each(|day| days[*day as usize] = true);
         let zone_name = window.time_zone.clone();
         let zone = TimeZone::get(&zone_name).ok().filter(|zone| !zone.is_unknown());
         let zone = zone.ok_or_else(|| WindowError::Zone(zone_name.clone()))?;
@@ -166,11 +171,11 @@ impl Open {
     }
 
     fn is_open(&self, at: Timestamp) -> bool {
-        self.shows(self.zone.to_datetime(at))
+        self.contains(self.zone.to_datetime(at))
     }
 
-    /// Returns whether a clock on the wall that shows this time shows a time in the window.
-    fn shows(&self, there: DateTime) -> bool {
+    /// Returns whether the window is open when a wall clock shows this time.
+    fn contains(&self, there: DateTime) -> bool {
         let (date, time) = (there.date(), there.time());
         let began_today = self.begins_on(date.weekday()) && self.from <= time;
         if !self.ends_next_day() {
@@ -180,28 +185,29 @@ impl Open {
         began_today || began_yesterday
     }
 
-    /// Between two changes of its clocks a window opens at its own times alone; else it is opened by a change.
+    /// Returns the next moment from `at` on at which the window is open. Between two changes of its clocks a window
+    /// opens only at its own times; otherwise a change opens it.
     fn next_opening(&self, at: Timestamp) -> Option<Timestamp> {
-        let horizon = at.checked_add(HORIZON).ok()?;
-        let mut begins = at;
-        while begins < horizon {
-            let there = self.zone.to_datetime(begins);
-            if self.shows(there) {
-                return Some(begins);
+        let horizon = at.checked_add(OPENING_SEARCH_PERIOD).ok()?;
+        let mut moment = at;
+        while moment < horizon {
+            let there = self.zone.to_datetime(moment);
+            if self.contains(there) {
+                return Some(moment);
             }
-            let changes = self.zone.following(begins).next().map(|change| change.timestamp());
-            let opens = self.after(there).and_then(|wait| begins.checked_add(wait).ok());
+            let changes = self.zone.following(moment).next().map(|change| change.timestamp());
+            let opens = self.time_to_next_start(there).and_then(|wait| moment.checked_add(wait).ok());
             let ends = changes.unwrap_or(Timestamp::MAX);
             match opens.filter(|opens| *opens < ends) {
                 Some(opens) => return Some(opens).filter(|opens| *opens < horizon),
-                None => begins = ends,
+                None => moment = ends,
             }
         }
         None
     }
 
-    /// Returns how long it is until a clock on the wall that is not changed shows the next beginning.
-    fn after(&self, there: DateTime) -> Option<SignedDuration> {
+    /// Returns the time until a wall clock that is not changed shows the next start of the window.
+    fn time_to_next_start(&self, there: DateTime) -> Option<SignedDuration> {
         let mut date = there.date();
         for _ in 0..=7 {
             let begins = date.to_datetime(self.from);
@@ -211,17 +217,5 @@ impl Open {
             date = date.tomorrow().ok()?;
         }
         None
-    }
-}
-
-fn index(day: Day) -> usize {
-    match day {
-        Day::Mon => 0,
-        Day::Tue => 1,
-        Day::Wed => 2,
-        Day::Thu => 3,
-        Day::Fri => 4,
-        Day::Sat => 5,
-        Day::Sun => 6,
     }
 }

@@ -7,7 +7,7 @@ use nudge_protocol::{env, labels, pod as names, volumes};
 use serde_json::Value;
 
 use super::refusal::{Refusal, shown};
-use crate::owners::workload;
+use crate::owners::workload_id;
 
 /// The volume with the agent's keys and last good contents.
 pub(super) const STATE: &str = "nudge-state";
@@ -82,7 +82,7 @@ impl UserPod {
         let meta = typed.metadata;
         Ok(Self {
             members,
-            workload: workload(&meta),
+            workload: workload_id(&meta),
             namespace: meta.namespace.unwrap_or_default(),
             annotations: meta.annotations.unwrap_or_default(),
             labels: meta.labels.unwrap_or_default(),

@@ -1,26 +1,26 @@
-//! The address of a server: what of the URL is used, and nothing more.
+//! The address of a server, with only the parts of its URL that are used.
 
-/// An address that can't be used.
+/// The reason why an address can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Neither http nor https.
+    /// The scheme is neither http nor https.
     #[error("it must begin with http:// or https://")]
     Scheme,
-    /// A user, a query or a fragment.
+    /// The URL has a user, a query or a fragment.
     #[error("it must not have a user, a password, ? or #")]
-    More,
-    /// No host, or not one.
+    ExtraPart,
+    /// The host is missing or invalid.
     #[error("it names no host")]
     Host,
-    /// A port that is none.
+    /// The port is invalid.
     #[error("its port is not between 1 and 65535")]
     Port,
-    /// A path that is none.
+    /// The path is invalid.
     #[error("its path may hold letters, digits and -._~/% only")]
     Path,
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Whether the address is reached by TLS.
@@ -29,7 +29,7 @@ pub struct Address {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// What its paths begin with, without a slash at the end.
+    /// The prefix of all paths, without a slash at the end.
     pub prefix: String,
 }
 
@@ -42,10 +42,10 @@ impl Address {
             _ => return Err(AddressError::Scheme),
         };
         if rest.contains(['@', '?', '#', '\\']) {
-            return Err(AddressError::More);
+            return Err(AddressError::ExtraPart);
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let in_path = |it: char| it.is_ascii_alphanumeric() || "-._~/%".contains(it);
+        let in_path = |c: char| c.is_ascii_alphanumeric() || "-._~/%".contains(c);
         if !path.chars().all(in_path) {
             return Err(AddressError::Path);
         }
@@ -56,12 +56,12 @@ impl Address {
         } else {
             authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
         };
-        let in_name = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
+        let in_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
         if host.is_empty() || host.len() > 253 || (!authority.starts_with('[') && !host.chars().all(in_name)) {
             return Err(AddressError::Host);
         }
         let port = match port {
-            Some(port) if port.chars().all(|it| it.is_ascii_digit()) => port.parse().map_err(|_| AddressError::Port)?,
+            Some(port) if port.chars().all(|c| c.is_ascii_digit()) => port.parse().map_err(|_| AddressError::Port)?,
             Some(_) => return Err(AddressError::Port),
             None if tls => 443,
             None => 80,
@@ -72,17 +72,17 @@ impl Address {
         Ok(Self { tls, host: host.to_ascii_lowercase(), port, prefix: path.trim_end_matches('/').to_owned() })
     }
 
-    /// What a request says whom it asks.
+    /// Returns the authority of requests, with the port where it is not the default.
     pub fn authority(&self) -> String {
         let Self { host, port, tls, .. } = self;
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         if *port == if *tls { 443 } else { 80 } { host } else { format!("{host}:{port}") }
     }
 
-    /// Returns whether a list of hosts, such as `prometheus.monitoring.svc, metrics.example.com:8443`, has this one. A host without a port stands for
-    /// all of its ports.
-    pub fn is_in(&self, hosts: &str) -> bool {
-        let mut hosts = hosts.split(|it: char| it == ',' || it.is_whitespace()).filter(|host| !host.is_empty());
+    /// Returns whether a list of hosts, such as `prometheus.monitoring.svc, metrics.example.com:8443`, contains this
+    /// host. A host without a port stands for all of its ports.
+    pub fn is_listed_in(&self, hosts: &str) -> bool {
+        let mut hosts = hosts.split(|c: char| c == ',' || c.is_whitespace()).filter(|host| !host.is_empty());
         let own = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         hosts.any(|host| {
             let host = host.to_ascii_lowercase();
@@ -116,9 +116,9 @@ mod tests {
         for (url, error) in [
             ("ftp://a", AddressError::Scheme),
             ("a:9090", AddressError::Scheme),
-            ("http://user:secret@a", AddressError::More),
-            ("http://a?b", AddressError::More),
-            ("http://a\\@b", AddressError::More),
+            ("http://user:secret@a", AddressError::ExtraPart),
+            ("http://a?b", AddressError::ExtraPart),
+            ("http://a\\@b", AddressError::ExtraPart),
             ("http://", AddressError::Host),
             ("http://a b", AddressError::Host),
             ("http://[::1", AddressError::Host),
@@ -146,7 +146,7 @@ mod tests {
             ("*", false),
             ("", false),
         ] {
-            assert_eq!(address.is_in(hosts), is_in, "{hosts}");
+            assert_eq!(address.is_listed_in(hosts), is_in, "{hosts}");
         }
     }
 

@@ -19,7 +19,7 @@ use super::report::Report;
 use super::restarts::{RestartHistory, is_by_rule, sums};
 use crate::injection::by_rollout;
 use crate::keys::PodUid;
-use crate::owners::workload;
+use crate::owners::workload_id;
 
 /// The maximum length of injection's warnings that is kept.
 const MAX_WARNINGS_BYTES: usize = 1024;
@@ -64,7 +64,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         service_account: spec.service_account_name.clone().unwrap_or_default(),
         agent: meta.labels.as_ref().and_then(|map| map.get(labels::AGENT)).cloned().unwrap_or_default(),
         configs: configs(agent),
-        workload: workload(meta),
+        workload: workload_id(meta),
         containers_hash: if containers.is_empty() { String::new() } else { hash(&containers) },
         containers,
         node: spec.node_name.clone().unwrap_or_default(),

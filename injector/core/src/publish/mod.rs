@@ -1,16 +1,16 @@
-//! The published ConfigMap and the published Secret: what each should hold, why it can't, whether somebody else has changed it, and what
-//! the status says of that. Both are one table; [`PublishedKind`] has the differences.
+//! The published ConfigMap and the published Secret: what each should hold, why it can't, whether somebody else has
+//! changed it, and what the status says about it. [`PublishedKind`] has the differences between both.
 
-mod compare;
-#[cfg(test)]
-mod compare_tests;
-mod kind;
-mod object;
 mod outcome;
-mod time;
+mod publication;
+#[cfg(test)]
+mod publication_tests;
+mod publish_time;
+mod published_kind;
+mod published_object;
 
-pub use compare::{Publication, PublishGoal, publication, to_write};
-pub use kind::PublishedKind;
-pub use object::{PublishedContent, PublishedObject};
-pub use outcome::{Attempt, Outcome, unpublished, with_outcome};
-pub use time::{Holder, publish_time};
+pub use outcome::{Attempt, Outcome, apply_outcome, clear_publication};
+pub use publication::{Publication, PublishGoal, decide_publication, object_to_write};
+pub use publish_time::{Holder, publish_time};
+pub use published_kind::PublishedKind;
+pub use published_object::{PublishedContent, PublishedObject};

@@ -21,7 +21,7 @@ pub struct Attempt {
 }
 
 /// Returns the config with conditions and fields as the attempt left them, where that is a change.
-pub fn with_outcome(
+pub fn apply_outcome(
     kind: PartKind,
     config: &VersionedConfig,
     version: &str,
@@ -44,8 +44,8 @@ pub fn with_outcome(
     }
     let (is_true, reason, message) = match &attempt.publication {
         Publication::NotThere => {
-            // The field stays: what somebody creates under its name belongs to them until the next activation.
-            let Some(held) = kind.held(status) else {
+            // The field stays: an object that somebody creates under the name is theirs until the next activation.
+            let Some(held) = kind.held_version(status) else {
                 status.conditions.retain(|condition| condition.type_ != kind.condition().as_str());
                 return (next.status != config.status).then_some((next, events));
             };
@@ -54,10 +54,10 @@ pub fn with_outcome(
                 format!("{kind} {name}, which held version {held}, was deleted; create it again if it is needed");
             (false, Reason::NotFound, message)
         }
-        // What was to be written has been by now.
+        // An object that was to be written has been written by now.
         Publication::Published | Publication::Write => {
             let message = format!("the published {kind} holds version {version}");
-            let (held, time) = kind.fields(status);
+            let (held, time) = kind.version_fields(status);
             if held.as_deref() != Some(version) {
                 note(Reason::Published, &message);
                 (*held, *time) = (Some(version.to_owned()), Some(Time(attempt.time)));
@@ -66,14 +66,14 @@ pub fn with_outcome(
         }
         Publication::Drifted(message) => {
             note(Reason::Drifted, message);
-            // A condition of its own says that it is so; the other one says that it is not as it should be.
+            // The Drifted condition is true where the kind has one; SecretPublished is false.
             (kind.drift_condition() != kind.condition(), Reason::ChangedByOthers, message.clone())
         }
         Publication::Refused(Explanation { reason, message })
         | Publication::Failed(Explanation { reason, message }) => {
             note(Reason::NotPublished, message);
             if !attempt.holds_before {
-                let (held, time) = kind.fields(status);
+                let (held, time) = kind.version_fields(status);
                 (*held, *time) = (None, None);
             }
             (false, *reason, message.clone())
@@ -85,14 +85,15 @@ pub fn with_outcome(
     (next.status != config.status).then_some((next, events))
 }
 
-/// Returns the config after the kind has left `spec.objects`: the object stays as it is, and the status says nothing about it.
-pub fn unpublished(kind: PartKind, config: &VersionedConfig) -> Option<Outcome> {
+/// Returns the config after the kind has left `spec.objects`: the object stays as it is, and the status says nothing
+/// about it.
+pub fn clear_publication(kind: PartKind, config: &VersionedConfig) -> Option<Outcome> {
     let mut next = config.clone();
     let status = next.status.as_mut()?;
-    let (held, time) = kind.fields(status);
+    let (held, time) = kind.version_fields(status);
     (*held, *time) = (None, None);
-    let gone = [kind.condition(), kind.drift_condition()];
-    status.conditions.retain(|condition| gone.iter().all(|gone| condition.type_ != gone.as_str()));
+    let removed = [kind.condition(), kind.drift_condition()];
+    status.conditions.retain(|condition| removed.iter().all(|kind| condition.type_ != kind.as_str()));
     (next.status != config.status).then_some((next, Vec::new()))
 }
 
@@ -108,14 +109,14 @@ mod tests {
 
     fn after(kind: PartKind, config: &VersionedConfig, version: &str, attempt: (Publication, bool)) -> Option<Outcome> {
         let attempt = Attempt { publication: attempt.0, holds_before: attempt.1, time: Timestamp::UNIX_EPOCH };
-        with_outcome(kind, config, version, &attempt, &Time(Timestamp::UNIX_EPOCH))
+        apply_outcome(kind, config, version, &attempt, &Time(Timestamp::UNIX_EPOCH))
     }
 
     #[test]
     fn the_status_claims_no_more_than_was_written() {
         for kind in [PartKind::ConfigMap, PartKind::Secret] {
             let (published, events) = after(kind, &config(), "1", (Publication::Published, true)).unwrap();
-            let held = |config: &VersionedConfig| kind.held(config.status.as_ref().unwrap()).map(str::to_owned);
+            let held = |config: &VersionedConfig| kind.held_version(config.status.as_ref().unwrap()).map(str::to_owned);
             assert_eq!((held(&published).as_deref(), events.len()), (Some("1"), 1));
             assert_eq!(after(kind, &published, "1", (Publication::Published, true)), None);
             for failed in [Publication::Refused, Publication::Failed] {
@@ -125,9 +126,9 @@ mod tests {
                 let (next, events) = refused(true);
                 assert_eq!(events.len(), 1);
                 assert_eq!(after(kind, &next, "2", (step(), true)), None, "one Event");
-                let (gone, _) = unpublished(kind, &next).unwrap();
+                let (gone, _) = clear_publication(kind, &next).unwrap();
                 assert!(held(&gone).is_none() && gone.status.as_ref().unwrap().conditions.is_empty());
-                assert_eq!(unpublished(kind, &gone), None);
+                assert_eq!(clear_publication(kind, &gone), None);
             }
         }
     }

@@ -1,42 +1,42 @@
-//! The URL of a repository: what of it is used, and nothing more.
+//! The URL of a git repository, with only the parts that are used.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::outbound::{Address, AddressError};
 
-/// The longest URL.
+/// The maximum length of a URL.
 const MAX_URL_BYTES: usize = 2048;
 
-/// A URL that can't be used. None of it is repeated: it may hold a password.
+/// The error for a URL that can't be used. It repeats nothing of the URL, which may hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GitUrlError {
-    /// Another protocol, or none.
+    /// The protocol is missing or not supported.
     #[error("it must be https://HOST/PATH, ssh://USER@HOST/PATH or USER@HOST:PATH")]
     Scheme,
-    /// A password, a query or a fragment.
+    /// The URL has a password, a query or a fragment.
     #[error("it must not have a password, ? or #, nor a user with https://: put credentials into the Secret")]
-    More,
-    /// A user that is none.
+    ExtraPart,
+    /// The user is invalid.
     #[error("its user may hold letters, digits and -._ only, and not begin with -")]
     User,
-    /// No host, or not one.
+    /// The host is missing or invalid.
     #[error("it names no host")]
     Host,
-    /// A port that is none.
+    /// The port is invalid.
     #[error("its port is not between 1 and 65535")]
     Port,
-    /// A path that is none.
+    /// The path is missing or invalid.
     #[error(
         "its path must name a repository by letters, digits and -._~/%+ only, not begin with -, and have no name \"..\""
     )]
     Path,
-    /// Too long.
+    /// The URL is too long.
     #[error("it has more than {MAX_URL_BYTES} characters")]
-    Long,
+    TooLong,
 }
 
-/// How the server is spoken to.
+/// The form of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     Https,
@@ -46,12 +46,12 @@ enum Form {
     Short(String),
 }
 
-/// Where a repository is.
+/// The URL of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitUrl {
     form: Form,
     address: Address,
-    /// For [`Form::Short`] without a slash at the front, otherwise with it.
+    /// The path, which begins with a slash except for [`Form::Short`].
     path: String,
 }
 
@@ -59,50 +59,50 @@ impl GitUrl {
     /// Reads a URL.
     pub fn parse(url: &str) -> Result<Self, GitUrlError> {
         if url.len() > MAX_URL_BYTES {
-            return Err(GitUrlError::Long);
+            return Err(GitUrlError::TooLong);
         }
         if url.contains(['?', '#', '\\']) {
-            return Err(GitUrlError::More);
+            return Err(GitUrlError::ExtraPart);
         }
         if let Some(rest) = url.strip_prefix("https://") {
             let (authority, path) = rest.split_at(rest.find('/').ok_or(GitUrlError::Path)?);
-            let address = address_of("https", authority)?;
-            return Ok(Self { form: Form::Https, address, path: checked_path(path)? });
+            let address = parse_address("https", authority)?;
+            return Ok(Self { form: Form::Https, address, path: check_url_path(path)? });
         }
         if let Some(rest) = url.strip_prefix("ssh://") {
             let (authority, path) = rest.split_at(rest.find('/').ok_or(GitUrlError::Path)?);
             let (user, host) = match authority.rsplit_once('@') {
-                Some((user, host)) => (Some(checked_user(user)?), host),
+                Some((user, host)) => (Some(check_user(user)?), host),
                 None => (None, authority),
             };
-            let address = ssh_address(host)?;
-            return Ok(Self { form: Form::Ssh(user), address, path: checked_path(path)? });
+            let address = parse_ssh_address(host)?;
+            return Ok(Self { form: Form::Ssh(user), address, path: check_url_path(path)? });
         }
         if url.contains("://") || url.starts_with(['-', '/', '.']) {
             return Err(GitUrlError::Scheme);
         }
         let (authority, path) = url.split_once(':').ok_or(GitUrlError::Scheme)?;
         let (user, host) = authority.split_once('@').ok_or(GitUrlError::Scheme)?;
-        let user = checked_user(user)?;
+        let user = check_user(user)?;
         // `user:password@host:path` has its second @ in the path.
         if path.contains('@') {
-            return Err(GitUrlError::More);
+            return Err(GitUrlError::ExtraPart);
         }
-        let address = ssh_address(host)?;
-        Ok(Self { form: Form::Short(user), address, path: checked_path(path)? })
+        let address = parse_ssh_address(host)?;
+        Ok(Self { form: Form::Short(user), address, path: check_url_path(path)? })
     }
 
-    /// The address of its host.
+    /// Returns the address of the host.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Returns whether it is by SSH, and not by HTTPS.
+    /// Returns whether the server is asked by SSH, and not by HTTPS.
     pub fn is_ssh(&self) -> bool {
         self.form != Form::Https
     }
 
-    /// The user of an SSH server.
+    /// Returns the user on the SSH server.
     pub fn user(&self) -> &str {
         match &self.form {
             Form::Ssh(Some(user)) | Form::Short(user) => user,
@@ -110,18 +110,18 @@ impl GitUrl {
         }
     }
 
-    /// The path on the server.
+    /// Returns the path on the server.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// `https://host:port/`, without the path.
+    /// Returns the URL without the path: `https://host:port/`.
     pub fn origin(&self) -> String {
         format!("https://{}/", self.address.authority())
     }
 
-    /// The host as `known_hosts` has it.
-    pub fn known_as(&self) -> String {
+    /// Returns the host as `known_hosts` names it.
+    pub fn known_hosts_name(&self) -> String {
         let Address { host, port, .. } = &self.address;
         if *port == 22 { host.clone() } else { format!("[{host}]:{port}") }
     }
@@ -143,55 +143,55 @@ impl fmt::Display for GitUrl {
     }
 }
 
-fn address_of(scheme: &str, authority: &str) -> Result<Address, GitUrlError> {
-    // To git, a slash before the colon makes it a path of this machine.
+fn parse_address(scheme: &str, authority: &str) -> Result<Address, GitUrlError> {
+    // For git, a text with a slash before the colon is a path of this machine.
     if authority.contains('/') {
         return Err(GitUrlError::Host);
     }
     let address = Address::parse(&format!("{scheme}://{authority}")).map_err(|error| match error {
-        AddressError::More => GitUrlError::More,
+        AddressError::ExtraPart => GitUrlError::ExtraPart,
         AddressError::Port => GitUrlError::Port,
         AddressError::Scheme | AddressError::Host | AddressError::Path => GitUrlError::Host,
     })?;
     if is_host(&address.host) { Ok(address) } else { Err(GitUrlError::Host) }
 }
 
-fn ssh_address(authority: &str) -> Result<Address, GitUrlError> {
-    let mut address = address_of("http", authority)?;
-    // Without a port, that of HTTP was meant by nobody.
-    let port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && !port.ends_with(']'));
-    if !port {
+fn parse_ssh_address(authority: &str) -> Result<Address, GitUrlError> {
+    let mut address = parse_address("http", authority)?;
+    // The default port of HTTP does not hold for SSH.
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && !port.ends_with(']'));
+    if !has_port {
         address.port = 22;
     }
     Ok(address)
 }
 
-/// Returns whether all programs read this host in the same way: a name that ends with a number is an IPv4 address to some, and a dot at the end is
-/// left out by some.
+/// Returns whether all programs read this host in the same way: some take a name that ends with a number for an IPv4
+/// address, and some ignore a dot at the end.
 fn is_host(host: &str) -> bool {
     if host.contains(':') {
         return host.parse::<Ipv6Addr>().is_ok();
     }
     let last = host.rsplit('.').next().unwrap_or_default();
-    let number = last.chars().all(|it| it.is_ascii_digit()) || last.starts_with("0x");
-    !host.starts_with(['-', '.']) && !last.is_empty() && (!number || host.parse::<Ipv4Addr>().is_ok())
+    let is_number = last.chars().all(|c| c.is_ascii_digit()) || last.starts_with("0x");
+    !host.starts_with(['-', '.']) && !last.is_empty() && (!is_number || host.parse::<Ipv4Addr>().is_ok())
 }
 
-fn checked_user(user: &str) -> Result<String, GitUrlError> {
+fn check_user(user: &str) -> Result<String, GitUrlError> {
     if user.contains(':') {
-        return Err(GitUrlError::More);
+        return Err(GitUrlError::ExtraPart);
     }
-    let good = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
-    let good = !user.is_empty() && user.len() <= 64 && !user.starts_with('-') && user.chars().all(good);
-    if good { Ok(user.to_owned()) } else { Err(GitUrlError::User) }
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let is_valid = !user.is_empty() && user.len() <= 64 && !user.starts_with('-') && user.chars().all(is_allowed);
+    if is_valid { Ok(user.to_owned()) } else { Err(GitUrlError::User) }
 }
 
-fn checked_path(path: &str) -> Result<String, GitUrlError> {
-    let good = |it: char| it.is_ascii_alphanumeric() || "-._~/%+".contains(it);
+fn check_url_path(path: &str) -> Result<String, GitUrlError> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-._~/%+".contains(c);
     let path = path.trim_end_matches('/');
-    let bare = path.trim_start_matches('/');
+    let relative = path.trim_start_matches('/');
     let steps_out = path.split('/').any(|name| name == "..");
-    if bare.is_empty() || bare.starts_with('-') || steps_out || !path.chars().all(good) {
+    if relative.is_empty() || relative.starts_with('-') || steps_out || !path.chars().all(is_allowed) {
         return Err(GitUrlError::Path);
     }
     Ok(path.to_owned())
@@ -219,8 +219,8 @@ mod tests {
             assert_eq!(read.to_string(), shown);
             assert_eq!((read.address().host.as_str(), read.address().port), (host, port), "{url}");
         }
-        assert_eq!(GitUrl::parse("ssh://git@a:2222/b").unwrap().known_as(), "[a]:2222");
-        assert_eq!(GitUrl::parse("git@a:b").unwrap().known_as(), "a");
+        assert_eq!(GitUrl::parse("ssh://git@a:2222/b").unwrap().known_hosts_name(), "[a]:2222");
+        assert_eq!(GitUrl::parse("git@a:b").unwrap().known_hosts_name(), "a");
     }
 
     #[test]
@@ -233,11 +233,11 @@ mod tests {
             ("--upload-pack=id", GitUrlError::Scheme),
             ("-oProxyCommand=id@a:b", GitUrlError::Scheme),
             ("a:b", GitUrlError::Scheme),
-            ("https://user:secret@a/b", GitUrlError::More),
-            ("https://token@a/b", GitUrlError::More),
-            ("ssh://user:secret@a/b", GitUrlError::More),
+            ("https://user:secret@a/b", GitUrlError::ExtraPart),
+            ("https://token@a/b", GitUrlError::ExtraPart),
+            ("ssh://user:secret@a/b", GitUrlError::ExtraPart),
             ("user:secret@a:b", GitUrlError::Scheme),
-            ("https://a/b?c", GitUrlError::More),
+            ("https://a/b?c", GitUrlError::ExtraPart),
             ("ssh://-oProxyCommand=id/b", GitUrlError::Host),
             ("ssh://-a/b", GitUrlError::Host),
             ("ssh://-u@a/b", GitUrlError::User),
@@ -264,7 +264,7 @@ mod tests {
         fn what_is_shown_is_read_alike(url in "(https://|ssh://(git@)?|git@)[a-z0-9.:\\[\\]-]{1,12}[:/]\\PC{0,20}") {
             if let Ok(read) = GitUrl::parse(&url) {
                 let shown = read.to_string();
-                prop_assert!(shown.bytes().all(|it| it.is_ascii_graphic()) && !shown.starts_with('-'), "{}", shown);
+                prop_assert!(shown.bytes().all(|byte| byte.is_ascii_graphic()) && !shown.starts_with('-'), "{}", shown);
                 prop_assert_eq!(GitUrl::parse(&shown), Ok(read));
             }
         }

@@ -1,14 +1,14 @@
-//! What of which server is asked for, by its name alone: repositories of git and of OCI registries. A text is read once, and what can't be asked for
-//! is no value of these types.
+//! The names of remote content: repositories of git and of OCI registries, and what is pulled from them. Each text is
+//! parsed once, so a value of these types can always be asked for.
 
+mod artifact_pick;
+mod git_revision;
 mod git_url;
-mod path;
-mod pick;
-mod reference;
-mod revision;
+mod oci_reference;
+mod repository_path;
 
+pub use artifact_pick::{Pick, PickError, is_digest, is_tag, parse_range};
+pub use git_revision::{Revision, RevisionError, is_object_id, is_ref};
 pub use git_url::{GitUrl, GitUrlError};
-pub use path::{PathError, check_path};
-pub use pick::{Pick, PickError, is_digest, is_tag, range_of};
-pub use reference::{Located, Reference, ReferenceError};
-pub use revision::{Revision, RevisionError, is_id, is_ref};
+pub use oci_reference::{ArtifactLocation, Reference, ReferenceError};
+pub use repository_path::{PathError, check_path};

@@ -1,48 +1,49 @@
-//! The digest of the content that a template's pods start with. Versions of the same content, and a way back, give the same template.
+//! The digest of the content that a template's pods start with. Versions with the same content give the same template,
+//! and so does a way back.
 
 use nudge_api::{AgentlessPolicy, PartKind, VersionedConfig};
 use nudge_protocol::hex::hex;
 use ring::digest::{Context, SHA256};
 
-use super::template::Uses;
+use super::config_uses::ConfigUses;
 use crate::rollout::version_to_publish;
 
-/// Returns the digest over the content of these configs: of those that an agent serves, the whole version that pods should run; of others, what is
-/// published, unless workloads without an agent are ignored.
-pub fn content_digest<'a>(uses: &Uses, config: impl Fn(&str) -> Option<&'a VersionedConfig>) -> Option<String> {
+/// Returns the digest of the content of these configs: the whole version that pods should run where an agent serves the
+/// config; otherwise what is published, unless workloads without an agent are ignored.
+pub fn content_digest<'a>(uses: &ConfigUses, config: impl Fn(&str) -> Option<&'a VersionedConfig>) -> Option<String> {
     let mut sum = Context::new(&SHA256);
-    let mut any = false;
+    let mut has_content = false;
     for name in uses.names() {
         let Some(config) = config(name) else { continue };
         // Names and digests contain neither separator.
         let mut add = |name: &str, digests: Option<Vec<&str>>| {
             let Some(digests) = digests else { return };
-            any = true;
+            has_content = true;
             sum.update(format!("{name}\n{}\0", digests.join("\n")).as_bytes());
         };
         if uses.configs.contains(name) {
-            add(name, complete_digests(config));
+            add(name, version_digests(config));
             continue;
         }
-        if uses.published.contains(name) {
-            add(name, published(config, PartKind::ConfigMap));
+        if uses.config_maps.contains(name) {
+            add(name, published_digests(config, PartKind::ConfigMap));
         }
         if uses.secrets.contains(name) {
-            add(&format!("secret/{name}"), published(config, PartKind::Secret));
+            add(&format!("secret/{name}"), published_digests(config, PartKind::Secret));
         }
     }
-    any.then(|| hex(&sum.finish().as_ref()[..16]))
+    has_content.then(|| hex(&sum.finish().as_ref()[..16]))
 }
 
 /// Returns the sealed digests of the version of this config that an agent serves.
-fn complete_digests(config: &VersionedConfig) -> Option<Vec<&str>> {
+fn version_digests(config: &VersionedConfig) -> Option<Vec<&str>> {
     let status = config.status.as_ref()?;
     let version = status.version(version_to_publish(status)?)?;
     Some(version.parts.iter().map(|part| part.digest.as_str()).collect())
 }
 
 /// Returns the sealed digests of what the published object of this kind and config holds.
-fn published(config: &VersionedConfig, kind: PartKind) -> Option<Vec<&str>> {
+fn published_digests(config: &VersionedConfig, kind: PartKind) -> Option<Vec<&str>> {
     let status = config.status.as_ref().filter(|_| config.spec.agentless_policy == AgentlessPolicy::Restart)?;
     let held = match kind {
         PartKind::ConfigMap => &status.published_version,
@@ -71,19 +72,19 @@ pub(super) mod tests {
         .unwrap()
     }
 
-    fn digest(configs: &[VersionedConfig], uses: &Uses) -> Option<String> {
+    fn digest(configs: &[VersionedConfig], uses: &ConfigUses) -> Option<String> {
         content_digest(uses, |name| configs.iter().find(|config| config.metadata.name.as_deref() == Some(name)))
     }
 
     fn of(configs: &[VersionedConfig], names: &[&str]) -> Option<String> {
-        let published = names.iter().map(|&name| name.to_owned()).collect();
-        digest(configs, &Uses { published, ..Uses::default() })
+        let config_maps = names.iter().map(|&name| name.to_owned()).collect();
+        digest(configs, &ConfigUses { config_maps, ..ConfigUses::default() })
     }
 
     #[test]
     fn with_an_agent_secrets_count_and_nothing_is_published() {
-        let by_agent = Uses { configs: ["shop".to_owned()].into(), ..Uses::default() };
-        let both = Uses { published: by_agent.configs.clone(), ..by_agent.clone() };
+        let by_agent = ConfigUses { configs: ["shop".to_owned()].into(), ..ConfigUses::default() };
+        let both = ConfigUses { config_maps: by_agent.configs.clone(), ..by_agent.clone() };
         let with_secret = |digest: &str| {
             let mut config = config("shop", "1", "sha256:a");
             let status = config.status.as_mut().unwrap();
@@ -118,7 +119,7 @@ pub(super) mod tests {
         let map = status.versions[0].parts[0].clone();
         status.versions[0].parts.push(PartStatus { kind: PartKind::Secret, digest: "seal:b".to_owned(), ..map });
         let of_secret = |config: &VersionedConfig| {
-            let uses = Uses { secrets: ["shop".to_owned()].into(), ..Uses::default() };
+            let uses = ConfigUses { secrets: ["shop".to_owned()].into(), ..ConfigUses::default() };
             digest(std::slice::from_ref(config), &uses)
         };
         assert_eq!(of_secret(&config), None, "it is not published");

@@ -1,31 +1,32 @@
-//! Workloads that take a version by a restart, because they use a published ConfigMap or Secret without an agent, or because their annotation says so:
-//! which of them is restarted next, and the report about those that can't be. The controller carries it out.
+//! The restarts of workloads that take a version only at the start of their pods, because they use a published
+//! ConfigMap or Secret without an agent, or because an annotation of their pods says so: which workload is restarted
+//! next, and the reports about those that can't be restarted. The controller carries out the decisions.
 
-mod behind;
+mod annotations;
+mod config_uses;
 mod content_digest;
 mod elapsed;
+mod evictions;
 #[cfg(test)]
 mod health_tests;
-mod holds;
-mod marks;
-mod memory;
-mod next;
+mod holding_objects;
+mod next_restart;
+mod object_report;
+mod pods_behind;
 mod probes;
-mod report;
-mod stale_pods;
-mod template;
+mod restart_attempts;
 #[cfg(test)]
 #[path = "restart_tests.rs"]
 mod tests;
 mod workload;
 
-pub use behind::{Behind, add_unnotified, behind, judge, rolls};
+pub use annotations::{DIGEST_ANNOTATION, HealthBefore, MARK_ANNOTATION, RestartMark};
+pub use config_uses::{ConfigUses, is_restarted, restart_uses};
 pub use content_digest::content_digest;
-pub use holds::Holds;
-pub use marks::{DIGEST, RESTARTED, Restarted};
-pub use memory::{Memory, Part, RETRY_SECONDS};
-pub use next::{Look, Next, UNDECIDED, next};
-pub use report::{Report, RestartReport, write_condition};
-pub use stale_pods::{Group, NextPod, ReplaceablePod, Stale, next_pod, stale_pods};
-pub use template::{Uses, is_restarted, restarted_for};
-pub use workload::{Kind, PodRestarts, Progress, Steps, Workload};
+pub use evictions::{NextEviction, PodGroup, ReplaceablePod, Staleness, next_eviction, report_stale_pods};
+pub use holding_objects::HoldingObjects;
+pub use next_restart::{NextRestart, RestartSituation, UNDECIDED_MESSAGE, next_restart};
+pub use object_report::{ObjectReport, RestartReport, write_restart_condition};
+pub use pods_behind::{PodsBehind, add_unnotified_pods, count_pods_behind, has_rolling_update, judge_pods_behind};
+pub use restart_attempts::{RETRY_SECONDS, RestartAttempts, RolloutPart};
+pub use workload::{Hold, PodRestarts, ReplicaCounts, Workload, WorkloadKind, WorkloadProgress};

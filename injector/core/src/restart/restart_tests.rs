@@ -15,19 +15,19 @@ pub(super) fn at(second: i64) -> Timestamp {
 /// A Deployment that is well and has not been restarted.
 pub(super) fn workload(name: &str) -> Workload {
     Workload {
-        kind: Kind::Deployment,
+        kind: WorkloadKind::Deployment,
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),
-        uses: Uses { published: ["shop".to_owned()].into(), ..Uses::default() },
-        agent: false,
+        uses: ConfigUses { config_maps: ["shop".to_owned()].into(), ..ConfigUses::default() },
+        has_agent: false,
         digest: None,
-        restarted: None,
+        last_mark: None,
         owner: None,
         hold: None,
-        progress: Progress::Complete,
-        steps: None,
-        unprobed: false,
-        min_ready: 0,
+        progress: WorkloadProgress::Complete,
+        replicas: None,
+        is_unprobed: false,
+        min_ready_seconds: 0,
         containers: ["app".to_owned()].into(),
         restarts: None,
         template: "template".to_owned(),
@@ -35,9 +35,9 @@ pub(super) fn workload(name: &str) -> Workload {
     }
 }
 
-pub(super) fn mark(second: i64, digest: &str) -> Restarted {
+pub(super) fn mark(second: i64, digest: &str) -> RestartMark {
     let template = workload("web").template;
-    Restarted { at: at(second), digest: digest.to_owned(), template, unwell: false, before: None }
+    RestartMark { at: at(second), digest: digest.to_owned(), template, before: HealthBefore::Well }
 }
 
 /// The same, with the digest that it should have.
@@ -45,7 +45,7 @@ pub(super) fn open(name: &str) -> (Workload, String) {
     (workload(name), "new".to_owned())
 }
 
-fn look(workloads: &[(Workload, String)], back: bool, now: i64) -> (Next, Vec<Report>) {
+fn look(workloads: &[(Workload, String)], back: bool, now: i64) -> (NextRestart, Vec<ObjectReport>) {
     look_behind(workloads, &BTreeMap::new(), back, now)
 }
 
@@ -54,28 +54,28 @@ fn look_behind(
     behind: &BTreeMap<String, usize>,
     back: bool,
     now: i64,
-) -> (Next, Vec<Report>) {
-    let memory = Memory::default();
-    next(&Look {
+) -> (NextRestart, Vec<ObjectReport>) {
+    let memory = RestartAttempts::default();
+    next_restart(&RestartSituation {
         workloads,
         behind,
-        back,
-        held: false,
+        is_return: back,
+        is_held: false,
         since: at(100),
-        deadline: 60,
-        settle: 10,
-        memory: &memory,
+        deadline_seconds: 60,
+        settle_seconds: 10,
+        attempts: &memory,
         now: at(now),
     })
 }
 
 /// Carries out the decision, as the API server would.
-fn apply(workloads: &mut [(Workload, String)], next: &Next) -> Option<usize> {
-    let Next::Restart { index, mark } = next else { return None };
+fn apply(workloads: &mut [(Workload, String)], next: &NextRestart) -> Option<usize> {
+    let NextRestart::Restart { index, mark } = next else { return None };
     let (workload, _) = &mut workloads[*index];
     workload.digest = Some(mark.digest.clone());
-    workload.restarted = Some(mark.clone());
-    workload.progress = Progress::Moving;
+    workload.last_mark = Some(mark.clone());
+    workload.progress = WorkloadProgress::Moving;
     Some(*index)
 }
 
@@ -85,10 +85,10 @@ fn one_after_the_other_and_then_done() {
     for index in 0..2 {
         let (step, _) = look(&all, false, 101);
         assert_eq!(apply(&mut all, &step), Some(index));
-        assert_eq!(look(&all, false, 500).0, Next::Wait(format!("{} is being restarted", all[index].0.id())));
-        all[index].0.progress = Progress::Complete;
+        assert_eq!(look(&all, false, 500).0, NextRestart::Wait(format!("{} is being restarted", all[index].0.id())));
+        all[index].0.progress = WorkloadProgress::Complete;
     }
-    assert_eq!(look(&all, false, 500), (Next::Done, vec![]));
+    assert_eq!(look(&all, false, 500), (NextRestart::Done, vec![]));
 }
 
 #[test]
@@ -96,46 +96,46 @@ fn a_restart_that_does_not_complete_fails_by_its_own_deadline_or_by_ours() {
     let mut all = [open("a")];
     let (step, _) = look(&all, false, 101);
     apply(&mut all, &step);
-    all[0].0.progress = Progress::Failed;
-    assert!(matches!(look(&all, false, 102).0, Next::Failed(_)));
-    (all[0].0.progress, all[0].0.has_deadline) = (Progress::Moving, false);
-    assert!(matches!(look(&all, false, 160).0, Next::Wait(_)));
-    assert!(matches!(look(&all, false, 161).0, Next::Failed(_)));
+    all[0].0.progress = WorkloadProgress::Failed;
+    assert!(matches!(look(&all, false, 102).0, NextRestart::Failed(_)));
+    (all[0].0.progress, all[0].0.has_deadline) = (WorkloadProgress::Moving, false);
+    assert!(matches!(look(&all, false, 160).0, NextRestart::Wait(_)));
+    assert!(matches!(look(&all, false, 161).0, NextRestart::Failed(_)));
 }
 
 #[test]
 fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
     let mut all = [open("a"), open("b"), open("c")];
-    all[0].0.progress = Progress::Moving;
-    all[2].0.progress = Progress::Failed;
+    all[0].0.progress = WorkloadProgress::Moving;
+    all[2].0.progress = WorkloadProgress::Failed;
     all[2].0.digest = Some("new".to_owned());
-    all[2].0.restarted = Some(mark(99, "new"));
+    all[2].0.last_mark = Some(mark(99, "new"));
     let (step, _) = look(&all, false, 101);
     assert_eq!(apply(&mut all, &step), Some(1), "the one that is well first");
-    all[1].0.progress = Progress::Complete;
+    all[1].0.progress = WorkloadProgress::Complete;
     let (step, _) = look(&all, false, 102);
     assert_eq!(apply(&mut all, &step), Some(0));
     let (last, reports) = look(&all, false, 999);
-    assert_eq!((last, reports[0].why.reason), (Next::Done, Reason::Unwell));
+    assert_eq!((last, reports[0].why.reason), (NextRestart::Done, Reason::Unwell));
 }
 
 #[test]
 fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch_its_check_off() {
     let both = |workload: &Workload, digest: &str, now| {
         let all = [(workload.clone(), digest.to_owned())];
-        let memory = Memory::default();
+        let memory = RestartAttempts::default();
         // The second config came to restarting ten seconds after the first.
         [100, 110].map(|since| {
             let (behind, since, now) = (&BTreeMap::new(), at(since), at(now));
-            next(&Look {
+            next_restart(&RestartSituation {
                 workloads: &all,
                 behind,
-                back: false,
-                held: false,
+                is_return: false,
+                is_held: false,
                 since,
-                deadline: 60,
-                settle: 10,
-                memory: &memory,
+                deadline_seconds: 60,
+                settle_seconds: 10,
+                attempts: &memory,
                 now,
             })
             .0
@@ -146,22 +146,28 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
     apply(&mut all, &step);
     let mut web = all[0].0.clone();
     // The second is published, so that both want another template.
-    assert!(both(&web, "newer", 112).iter().all(|next| matches!(next, Next::Wait(_))));
-    web.progress = Progress::Failed;
-    assert!(matches!(both(&web, "newer", 113), [Next::Failed(_), Next::Wait(_)]), "the first one's fault");
-    web.progress = Progress::Complete;
+    assert!(both(&web, "newer", 112).iter().all(|next| matches!(next, NextRestart::Wait(_))));
+    web.progress = WorkloadProgress::Failed;
+    assert!(
+        matches!(both(&web, "newer", 113), [NextRestart::Failed(_), NextRestart::Wait(_)]),
+        "the first one's fault"
+    );
+    web.progress = WorkloadProgress::Complete;
     let [_, step] = both(&web, "newer", 114);
-    assert!(matches!(&step, Next::Restart { mark, .. } if !mark.unwell), "{step:?}");
+    assert!(matches!(&step, NextRestart::Restart { mark, .. } if mark.before == HealthBefore::Well), "{step:?}");
     let mut all = [(web.clone(), "newer".to_owned())];
     apply(&mut all, &step);
-    all[0].0.progress = Progress::Failed;
-    assert!(both(&all[0].0, "newer", 115).iter().all(|next| matches!(next, Next::Failed(_))), "it is of both now");
-    // What an older rollout has left unwell is waited for no longer than its time.
-    web.progress = Progress::Moving;
-    let [_, step] = both(&web, "newer", 161);
-    assert!(matches!(step, Next::Restart { mark, .. } if mark.unwell));
+    all[0].0.progress = WorkloadProgress::Failed;
     assert!(
-        matches!(look(&[(web, "newer".to_owned())], true, 112).0, Next::Restart { .. }),
+        both(&all[0].0, "newer", 115).iter().all(|next| matches!(next, NextRestart::Failed(_))),
+        "it is of both now"
+    );
+    // What an older rollout has left unwell is waited for no longer than its time.
+    web.progress = WorkloadProgress::Moving;
+    let [_, step] = both(&web, "newer", 161);
+    assert!(matches!(step, NextRestart::Restart { mark, .. } if mark.before == HealthBefore::Unwell));
+    assert!(
+        matches!(look(&[(web, "newer".to_owned())], true, 112).0, NextRestart::Restart { .. }),
         "the way back is not held up"
     );
 }
@@ -170,84 +176,84 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
 fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
     let mut all = [open("a"), open("b")];
     all[1].0.digest = Some("bad".to_owned());
-    all[1].0.progress = Progress::Failed;
-    all[1].0.restarted = Some(mark(90, "bad"));
+    all[1].0.progress = WorkloadProgress::Failed;
+    all[1].0.last_mark = Some(mark(90, "bad"));
     let (step, _) = look(&all, true, 101);
     assert_eq!(apply(&mut all, &step), Some(1));
-    all[1].0.progress = Progress::Failed;
-    assert!(matches!(look(&all, true, 102).0, Next::Wait(_)));
+    all[1].0.progress = WorkloadProgress::Failed;
+    assert!(matches!(look(&all, true, 102).0, NextRestart::Wait(_)));
     let (end, reports) = look(&all, true, 161);
-    assert_eq!((end, reports[0].why.reason), (Next::Done, Reason::NotBack));
+    assert_eq!((end, reports[0].why.reason), (NextRestart::Done, Reason::NotBack));
 }
 
 #[test]
 fn the_way_back_of_one_does_not_wait_for_the_health_of_another() {
     let mut all = ["a", "b", "c"].map(open);
     for (workload, _) in &mut all {
-        (workload.digest, workload.restarted) = (Some("bad".to_owned()), Some(mark(90, "bad")));
-        workload.progress = Progress::Failed;
+        (workload.digest, workload.last_mark) = (Some("bad".to_owned()), Some(mark(90, "bad")));
+        workload.progress = WorkloadProgress::Failed;
     }
     for index in 0..3 {
         let (step, _) = look(&all, true, 101);
         assert_eq!(apply(&mut all, &step), Some(index), "none of them comes up");
     }
-    assert!(matches!(look(&all, true, 102).0, Next::Wait(_)), "the end waits for all");
+    assert!(matches!(look(&all, true, 102).0, NextRestart::Wait(_)), "the end waits for all");
 }
 
 #[test]
 fn on_the_way_back_what_somebody_else_restarted_is_restarted_too() {
     let all = [open("a")];
-    assert_eq!(look(&all, true, 101).0, Next::Done);
+    assert_eq!(look(&all, true, 101).0, NextRestart::Done);
     let behind = [("Deployment/a".to_owned(), 1)].into();
-    assert!(matches!(look_behind(&all, &behind, true, 101).0, Next::Restart { .. }));
+    assert!(matches!(look_behind(&all, &behind, true, 101).0, NextRestart::Restart { .. }));
 }
 
 #[test]
 fn held_undone_and_owned_workloads_are_reported() {
     let mut all = [open("a"), open("b"), open("c")];
-    all[0].0.hold = Some((Reason::Paused, "is paused"));
+    all[0].0.hold = Some(Hold::Paused);
     all[1].0.owner = Some("Prometheus/main".to_owned());
-    all[2].0.restarted = Some(mark(101, "new"));
+    all[2].0.last_mark = Some(mark(101, "new"));
     let (step, _) = look(&all, false, 102);
     assert_eq!(apply(&mut all, &step), Some(0));
     let (end, reports) = look(&all, false, 103);
     let reasons: Vec<_> = reports.iter().map(|report| report.why.reason).collect();
-    assert_eq!((end, reasons), (Next::Done, vec![Reason::Owned, Reason::Paused, Reason::Undone]));
+    assert_eq!((end, reasons), (NextRestart::Done, vec![Reason::Owned, Reason::Paused, Reason::Undone]));
 }
 
 #[test]
 fn a_workload_that_a_tool_replaces_is_restarted_once_by_a_leader() {
-    let mut memory = Memory::default();
-    let look = |workload: &Workload, digest: &str, memory: &Memory| {
+    let mut memory = RestartAttempts::default();
+    let look = |workload: &Workload, digest: &str, memory: &RestartAttempts| {
         let all = [(workload.clone(), digest.to_owned())];
         let behind = &BTreeMap::new();
-        next(&Look {
+        next_restart(&RestartSituation {
             workloads: &all,
             behind,
-            back: false,
-            held: false,
+            is_return: false,
+            is_held: false,
             since: at(100),
-            deadline: 60,
-            settle: 10,
-            memory,
+            deadline_seconds: 60,
+            settle_seconds: 10,
+            attempts: memory,
             now: at(102),
         })
     };
     // Template and marks are again those of the tool.
     let mut web = workload("web");
-    assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }), "a new leader does not know of it");
-    memory.restarted(&web, "new");
+    assert!(matches!(look(&web, "new", &memory).0, NextRestart::Restart { .. }), "a new leader does not know of it");
+    memory.note_restart(&web, "new");
     let (end, reports) = look(&web, "new", &memory);
-    assert_eq!((end, reports[0].why.reason), (Next::Done, Reason::Undone));
-    assert!(matches!(look(&web, "newer", &memory).0, Next::Restart { .. }), "other content");
+    assert_eq!((end, reports[0].why.reason), (NextRestart::Done, Reason::Undone));
+    assert!(matches!(look(&web, "newer", &memory).0, NextRestart::Restart { .. }), "other content");
     // Another config that it uses went there and back.
     web.digest = Some("newer".to_owned());
-    web.restarted = Some(mark(101, "newer"));
-    assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }));
-    web.restarted = Some(mark(99, "newer"));
-    assert_eq!(look(&web, "new", &memory).0, Next::Done, "a copy of an older state");
+    web.last_mark = Some(mark(101, "newer"));
+    assert!(matches!(look(&web, "new", &memory).0, NextRestart::Restart { .. }));
+    web.last_mark = Some(mark(99, "newer"));
+    assert_eq!(look(&web, "new", &memory).0, NextRestart::Done, "a copy of an older state");
     web.uid = "anew".to_owned();
-    assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }), "another object");
+    assert!(matches!(look(&web, "new", &memory).0, NextRestart::Restart { .. }), "another object");
 }
 
 #[derive(Clone, Debug)]
@@ -268,7 +274,8 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// In any order of events: none is restarted twice for the same content, and it ends. Forward, never are two waited for at the same time.
+    /// In any order of events: none is restarted twice for the same content, and it ends. Forward, never are two waited
+    /// for at the same time.
     #[test]
     fn one_at_a_time_each_once_and_it_ends(events in proptest::collection::vec(happens(), 0..60), back: bool) {
         let mut all = ["a", "b", "c", "d"].map(open);
@@ -276,16 +283,16 @@ proptest! {
             workload.digest = Some("old".to_owned());
             workload.has_deadline = false;
         }
-        let (mut count, mut up, mut memory) = ([0; 4], [false; 4], Memory::default());
+        let (mut count, mut up, mut memory) = ([0; 4], [false; 4], RestartAttempts::default());
         let mut now = 101;
-        let mut turn = |all: &mut [(Workload, String)], now| -> Result<Next, TestCaseError> {
+        let mut turn = |all: &mut [(Workload, String)], now| -> Result<NextRestart, TestCaseError> {
             for ((workload, digest), up) in all.iter().zip(&mut up) {
-                memory.watch(workload, 10, at(now));
-                *up |= workload.digest.as_ref() == Some(digest) && workload.progress == Progress::Complete;
+                memory.observe(workload, 10, at(now));
+                *up |= workload.digest.as_ref() == Some(digest) && workload.progress == WorkloadProgress::Complete;
             }
             let (workloads, behind, memory, now) = (&*all, &BTreeMap::new(), &memory, at(now));
-            let (step, _) = next(&Look { workloads, behind, back, held: false, since: at(100), deadline: 60, settle: 10, memory, now });
-            if let Next::Failed(message) = &step {
+            let (step, _) = next_restart(&RestartSituation { workloads, behind, is_return: back, is_held: false, since: at(100), deadline_seconds: 60, settle_seconds: 10, attempts: memory, now });
+            if let NextRestart::Failed(message) = &step {
                 let blamed = all.iter().zip(up).find(|((workload, _), _)| message.starts_with(&workload.id()));
                 prop_assert!(!blamed.unwrap().1, "what has come up says nothing any more");
             }
@@ -293,8 +300,8 @@ proptest! {
                 count[index] += 1;
                 prop_assert_eq!(count[index], 1, "restarted twice");
                 let moving = all.iter().zip(up).filter(|((workload, digest), up)| {
-                    workload.digest.as_ref() == Some(digest) && workload.progress == Progress::Moving && !up
-                        && !workload.restarted.as_ref().is_some_and(|mark| mark.unwell)
+                    workload.digest.as_ref() == Some(digest) && workload.progress == WorkloadProgress::Moving && !up
+                        && !workload.last_mark.as_ref().is_some_and(|mark| mark.before == HealthBefore::Unwell)
                 });
                 prop_assert!(back || moving.count() <= 1, "two at the same time");
             }
@@ -303,10 +310,10 @@ proptest! {
         for event in events {
             match event {
                 Happens::Looks => _ = turn(&mut all, now)?,
-                Happens::Comes(index) => all[index].0.progress = Progress::Complete,
+                Happens::Comes(index) => all[index].0.progress = WorkloadProgress::Complete,
                 Happens::Breaks(index) => {
-                    let came_up = all[index].0.restarted.is_some() && all[index].0.progress == Progress::Complete;
-                    all[index].0.progress = if came_up { Progress::Moving } else { Progress::Failed };
+                    let came_up = all[index].0.last_mark.is_some() && all[index].0.progress == WorkloadProgress::Complete;
+                    all[index].0.progress = if came_up { WorkloadProgress::Moving } else { WorkloadProgress::Failed };
                 }
                 Happens::Passes(seconds) => now += i64::from(seconds),
             }
@@ -314,11 +321,11 @@ proptest! {
         for _ in 0..60 {
             now += 10;
             match turn(&mut all, now)? {
-                Next::Done | Next::Failed(_) => return Ok(()),
+                NextRestart::Done | NextRestart::Failed(_) => return Ok(()),
                 _ => {}
             }
-            all.iter_mut().filter(|(workload, _)| workload.progress == Progress::Moving).for_each(|(workload, _)| {
-                workload.progress = Progress::Complete;
+            all.iter_mut().filter(|(workload, _)| workload.progress == WorkloadProgress::Moving).for_each(|(workload, _)| {
+                workload.progress = WorkloadProgress::Complete;
             });
         }
         prop_assert!(false, "it does not end");
@@ -328,30 +335,30 @@ proptest! {
 #[test]
 fn nothing_more_is_restarted_while_it_is_open_whether_the_version_harms() {
     let look = |all: &[(Workload, String)], held, now| {
-        let (behind, memory) = (&BTreeMap::new(), &Memory::default());
-        let look = Look {
+        let (behind, memory) = (&BTreeMap::new(), &RestartAttempts::default());
+        let look = RestartSituation {
             workloads: all,
             behind,
-            back: false,
-            held,
+            is_return: false,
+            is_held: held,
             since: at(100),
-            deadline: 60,
-            settle: 10,
-            memory,
+            deadline_seconds: 60,
+            settle_seconds: 10,
+            attempts: memory,
             now: at(now),
         };
-        next(&look).0
+        next_restart(&look).0
     };
     let mut all = [open("api"), open("web")];
     let step = look(&all, false, 101);
     apply(&mut all, &step);
-    all[0].0.progress = Progress::Complete;
-    assert_eq!(look(&all, true, 110), Next::Wait(UNDECIDED.to_owned()));
+    all[0].0.progress = WorkloadProgress::Complete;
+    assert_eq!(look(&all, true, 110), NextRestart::Wait(UNDECIDED_MESSAGE.to_owned()));
     let step = look(&all, false, 111);
-    assert!(matches!(step, Next::Restart { index: 1, .. }), "{step:?}");
+    assert!(matches!(step, NextRestart::Restart { index: 1, .. }), "{step:?}");
     apply(&mut all, &step);
-    all[1].0.progress = Progress::Failed;
-    assert!(matches!(look(&all, true, 112), Next::Failed(_)), "what did not come up fails all the same");
-    all[1].0.progress = Progress::Complete;
-    assert_eq!(look(&all, true, 113), Next::Done, "nothing is left that could be held");
+    all[1].0.progress = WorkloadProgress::Failed;
+    assert!(matches!(look(&all, true, 112), NextRestart::Failed(_)), "what did not come up fails all the same");
+    all[1].0.progress = WorkloadProgress::Complete;
+    assert_eq!(look(&all, true, 113), NextRestart::Done, "nothing is left that could be held");
 }

@@ -13,7 +13,7 @@ use super::subject::pod_number;
 use super::thresholds::{ALL, Place, is_below};
 use crate::identity::Identity;
 use crate::injection::by_rollout;
-use crate::owners::workload;
+use crate::owners::workload_id;
 use crate::pods::PodState;
 
 /// Returns the version that the pod is to run.
@@ -67,7 +67,7 @@ pub fn version_for_new_pod<'a>(
     if by_rollout(pod) {
         return version_to_publish(status);
     }
-    let workload = workload(pod);
+    let workload = workload_id(pod);
     let labels = pod.labels.clone().unwrap_or_default();
     if let Some(uid) = pod.uid.as_deref().filter(|uid| !uid.is_empty()) {
         return version_by_number(status, identity, uid, &workload, &labels);

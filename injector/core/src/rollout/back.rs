@@ -29,7 +29,7 @@ pub(super) fn fail(
     let failure = RolloutFailure {
         version: transfer.target.clone(),
         digest: observation.digest.to_owned(),
-        retry_time: observation.requesters.retry(),
+        retry_time: observation.requesters.retry_time(),
         reason,
         message: clipped(message.clone()),
         overridden: observation.override_reason.map(str::to_owned),

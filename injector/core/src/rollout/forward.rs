@@ -93,7 +93,7 @@ fn judge_and_advance(
     if let Some(effects) = observation.hub_away_effects(tally.unreported() > 0).filter(|_| !harmed && !is_restarting) {
         // What the move waits for can't be observed: the time does not count.
         evidence.note_quiet(now.steady);
-        let again = measured.map(|judgement| now.steady + judgement.again);
+        let again = measured.map(|judgement| now.steady + judgement.recheck_after);
         let effects = effects.reconcile_by(again).reconcile_by(evidence.ripens(window, now.steady));
         return (Rollout::Forward(transfer), effects);
     }

@@ -8,7 +8,7 @@ use super::Observation;
 /// to all pods at once is a new request only with another reason, which takes the right to override. No other change of
 /// the spec is a new request.
 pub(super) fn still_applies(failure: &RolloutFailure, observation: &Observation<'_>) -> bool {
-    let retries = observation.requesters.retry.is_some() && failure.retry_time != observation.requesters.retry();
+    let retries = observation.requesters.retry.is_some() && failure.retry_time != observation.requesters.retry_time();
     let asked_anew = match observation.override_reason {
         Some(reason) => failure.overridden.as_deref() != Some(reason),
         None => retries,

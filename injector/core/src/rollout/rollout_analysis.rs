@@ -9,7 +9,7 @@ use super::evidence::Evidence;
 use super::state::{Rollout, Stage, Transfer};
 use super::tally::Tally;
 use super::{Effects, Observation, Subject};
-use crate::analysis::{Judgement, Names, Verdict, judge, sample};
+use crate::analysis::{Judgement, RoundStart, Verdict, VersionNames, judge, sample_pods};
 
 /// Returns whether numbers judge versions now. A version that can't wait does not wait for them.
 fn is_analyzed(observation: &Observation<'_>) -> bool {
@@ -27,7 +27,7 @@ pub(super) fn judge_analyses(
     }
     begin_round(evidence, observation)?;
     let (memory, now) = (&mut evidence.trial.as_mut()?.analysis, observation.now.steady.0);
-    let names = Names { target: &transfer.target, current: &transfer.base.current };
+    let names = VersionNames { target: &transfer.target, current: &transfer.base.current };
     Some(judge(&observation.spec.analysis, observation.measured, memory, names, transfer.step <= 1, now))
 }
 
@@ -37,7 +37,7 @@ fn begin_round<'a>(evidence: &'a mut Evidence, observation: &Observation<'_>) ->
     let (proven, generation) = (trial.proven_since?, observation.generation);
     // By the time of day: another leader has another steady clock.
     let name = || format!("{generation}-{}", observation.now.time.0.as_microsecond());
-    Some(trial.analysis.round((proven.0, generation), name))
+    Some(trial.analysis.round(RoundStart { at: proven.0, generation }, name))
 }
 
 /// Returns the numbers for the status: the last numbers stay while there are no others.
@@ -66,11 +66,11 @@ pub(super) fn analysis_wait(
         return None;
     }
     // The pods have proven the target a moment ago.
-    let Some(Judgement { verdict, again, .. }) = measured else {
+    let Some(Judgement { verdict, recheck_after, .. }) = measured else {
         let message = "the numbers of spec.rollout.analysis are not known yet".to_owned();
         return Some(Effects::wait(Reason::Progressing, message, Some(observation.now.steady)));
     };
-    let again = Some(observation.now.steady + *again);
+    let again = Some(observation.now.steady + *recheck_after);
     match verdict {
         Verdict::Clear | Verdict::Bad(_) => None,
         Verdict::Pending(message) => Some(Effects::wait(Reason::Progressing, message.clone(), again)),
@@ -101,7 +101,7 @@ pub(super) fn question(
     let alike: Vec<&Subject> = others.iter().copied().filter(|pod| workloads.contains(&*pod.workload)).collect();
     let control = if alike.is_empty() { others } else { alike };
     // The order differs from that in which pods are moved, or the sample would be the first step alone.
-    let names = |pods: &[&Subject]| sample(pods.iter().map(|pod| (pod.number.reverse_bits(), pod.name.as_str())));
+    let names = |pods: &[&Subject]| sample_pods(pods.iter().map(|pod| (pod.number.reverse_bits(), pod.name.as_str())));
     Some(RolloutAnalysisSpec {
         target_version: Some(transfer.target.clone()),
         generation: observation.generation,

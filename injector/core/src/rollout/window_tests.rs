@@ -7,7 +7,7 @@ use nudge_api::{ConfigState, Day, Hold, Reason, RolloutSpec, Window};
 use super::test_scene::{Nature, Scene, USUAL};
 use super::tests::{TestRollout, failure, reason};
 use super::{Effects, Now, SteadyTime};
-use crate::governance::{Effective, Policies, withheld};
+use crate::governance::{EffectiveRules, Policies, withheld_by_rules};
 
 fn millis(time: &str) -> i64 {
     time.parse::<Timestamp>().unwrap().as_millisecond()
@@ -32,7 +32,7 @@ fn sunday(from: &str, to: &str, time: &str) -> Scene {
 fn ruled(scene: &mut Scene) {
     let time = Time(Timestamp::from_millisecond(scene.rollout.millis).unwrap());
     let now = Now { time: &time, steady: SteadyTime(scene.rollout.millis) };
-    scene.rollout.withheld = withheld(&Effective::of(&scene.rollout.spec, &Policies::default()), now);
+    scene.rollout.withheld = withheld_by_rules(&EffectiveRules::of(&scene.rollout.spec, &Policies::default()), now);
 }
 
 fn second(scene: &mut Scene) -> Effects {

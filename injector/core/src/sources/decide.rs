@@ -1,4 +1,4 @@
-//! What a source does next: wait, make a version, ask for it, or say why it can't.
+//! The decision about a source: it waits, makes a version, asks for it, or reports why it can't.
 
 use std::time::Duration;
 
@@ -10,50 +10,50 @@ use nudge_api::{
 };
 use nudge_protocol::labels;
 
-use super::debounce::{Newest, after};
-use super::holder::holder;
-use super::observed::{Act, Decision, Observed, Upstream};
-use super::period::{debounce, min_period};
-use super::retention::{note_gone, retained};
+use super::debounced_version::{DebouncedVersion, after};
+use super::periods::{debounce, min_period};
+use super::retention::{decide_retention, note_gone};
 use super::source_faults::source_faults;
-use crate::requester::noted_retry;
+use super::source_snapshot::{Act, Decision, SourceSnapshot, Upstream};
+use super::version_holder::version_holder;
+use crate::requester::noted_retry_time;
 use crate::versions::{is_nearly_full, is_of_source};
 
-/// The maximum of failed versions that a source remembers.
-const MAX_FAILED: usize = 8;
+/// The maximum number of failed versions that a source remembers.
+const MAX_FAILED_VERSIONS: usize = 8;
 
-/// What the source has come to.
+/// The state of a source after a decision.
 enum SourceOutcome {
-    /// Nothing is known yet, or the object is still changing, which is not reported because it may be frequent.
+    /// The object has not been read yet, or is still changing, which is not reported because it may be frequent.
     Quiet { until: Option<Timestamp> },
     /// The content waits for something that ends by itself.
     Waits { version: String, why: Explanation, until: Option<Timestamp> },
-    /// Something is to be done.
+    /// The source has to act.
     Acts(Act),
-    /// Nothing is left to do.
+    /// The source has nothing to do.
     Done(Explanation),
     /// The source can't go on.
     Blocked(Explanation),
 }
 
-/// Decides.
-pub fn decide(observed: &Observed<'_>) -> Decision {
-    let Observed { source, upstream, now, .. } = *observed;
+/// Decides about a source.
+pub fn decide(observed: &SourceSnapshot<'_>) -> Decision {
+    let SourceSnapshot { source, upstream, now, .. } = *observed;
     let before = source.status.clone().unwrap_or_default();
     let mut status = ConfigSourceStatus { observed_generation: source.metadata.generation, ..before };
     note_failure(&mut status, observed.config.and_then(|config| config.status.as_ref()));
     note_gone(&mut status, &upstream, now);
-    let (retained, due) = retained(observed, &status);
+    let (retention_act, due) = decide_retention(observed, &status);
     let outcome = outcome(observed, &status);
     let waited = status.waiting.take();
-    let (mut act, mut again) = (retained, due);
+    let (mut act, mut recheck_at) = (retention_act, due);
     match outcome {
         SourceOutcome::Quiet { until } => {
-            (status.waiting, again) = (waited, until.or(due));
-            return Decision { status: first_words(status, observed), act, again };
+            status.waiting = waited;
+            return Decision { status: with_first_condition(status, observed), act, recheck_at: until.or(due) };
         }
         SourceOutcome::Acts(next) => {
-            // Its outcome is what there is to say.
+            // The status reports the outcome of the act later.
             status.waiting = waited;
             act = act.or(Some(next));
         }
@@ -61,25 +61,21 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
             let start_time = waited.map_or(Time(now), |waited| waited.start_time);
             conclude(&mut status, observed, false, &why);
             status.waiting = Some(WaitingContent { version, start_time, reason: why.reason });
-            again = until.or(due);
+            recheck_at = until.or(due);
         }
-        SourceOutcome::Done(why) => {
-            status.synced = sync_asked(source).map(str::to_owned);
-            conclude(&mut status, observed, true, &why);
-        }
-        SourceOutcome::Blocked(why) => {
-            status.synced = sync_asked(source).map(str::to_owned);
-            conclude(&mut status, observed, false, &why);
+        SourceOutcome::Done(ref why) | SourceOutcome::Blocked(ref why) => {
+            status.synced = sync_request(source).map(str::to_owned);
+            conclude(&mut status, observed, matches!(outcome, SourceOutcome::Done(_)), why);
         }
     }
     if let Upstream::Content(newest) = upstream {
         status.observed_version = Some(newest.version.clone());
     }
-    Decision { status, act, again }
+    Decision { status, act, recheck_at }
 }
 
-fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> SourceOutcome {
-    let Observed { source, upstream, config, now, .. } = *observed;
+fn outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> SourceOutcome {
+    let SourceSnapshot { source, upstream, config, now, .. } = *observed;
     let name = source.config();
     if source.spec.suspend {
         let message =
@@ -96,7 +92,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> SourceOutcom
     }
     let newest = match upstream {
         Upstream::Unknown => return SourceOutcome::Quiet { until: None },
-        Upstream::Refused(why) => return SourceOutcome::Blocked(with_last(why, status)),
+        Upstream::Refused(why) => return SourceOutcome::Blocked(with_last_version(why, status)),
         Upstream::Content(newest) => newest,
     };
     if let Some(trouble) = observed.trouble {
@@ -104,53 +100,54 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> SourceOutcom
     }
     let Some(config) = config else { return SourceOutcome::Acts(Act::CreateConfig) };
     let version = newest.version.as_str();
-    let known = config.status.as_ref();
+    let config_status = config.status.as_ref();
     let is_sealed = is_sealed(observed, version);
-    let wanted = config.spec.version.as_deref() == Some(version);
-    let automatic = source.spec.activate == Activate::Automatic;
-    // What was asked for by hand is not put off.
-    let asked = sync_asked(source).is_some_and(|asked| status.synced.as_deref() != Some(asked));
-    let failure = known.and_then(|known| known.rollout.failure.as_ref()).filter(|failure| failure.version == version);
-    // Until the rollout begins again, the failure stays.
-    if wanted && failure.is_some_and(|failure| noted_retry(config) == failure.retry_time) {
-        if asked && is_sealed {
+    let is_requested = config.spec.version.as_deref() == Some(version);
+    let is_automatic = source.spec.activate == Activate::Automatic;
+    // A version that a user has asked for is not delayed.
+    let is_sync_requested = sync_request(source).is_some_and(|request| status.synced.as_deref() != Some(request));
+    let failure =
+        config_status.and_then(|status| status.rollout.failure.as_ref()).filter(|failure| failure.version == version);
+    // The failure stays until the rollout begins again.
+    if is_requested && failure.is_some_and(|failure| noted_retry_time(config) == failure.retry_time) {
+        if is_sync_requested && is_sealed {
             return SourceOutcome::Acts(Act::Retry(version.to_owned()));
         }
-        return SourceOutcome::Blocked(failed(source, version));
+        return SourceOutcome::Blocked(failed_version(source, version));
     }
-    if wanted && is_sealed {
+    if is_requested && is_sealed {
         return SourceOutcome::Done(Reason::Activated.explained(format!("config {name} asks for version {version}")));
     }
-    if is_sealed && !automatic {
+    if is_sealed && !is_automatic {
         let message = format!("version {version} is made; make it current with kubectl nudge use {name} {version}");
         return SourceOutcome::Done(Reason::Made.explained(message));
     }
     let settles = newest.settles_at(debounce(source));
-    if settles > now && !asked {
+    if settles > now && !is_sync_requested {
         return SourceOutcome::Quiet { until: Some(settles) };
     }
-    if let Some(why) = invalid(observed, version) {
+    if let Some(why) = rule_refusal(observed, version) {
         return SourceOutcome::Blocked(why);
     }
-    if status.failed_versions.iter().any(|failed| failed == version) && !asked {
-        return SourceOutcome::Blocked(failed(source, version));
+    if status.failed_versions.iter().any(|failed| failed == version) && !is_sync_requested {
+        return SourceOutcome::Blocked(failed_version(source, version));
     }
-    if let Some(other) = holder(&config.metadata).filter(|_| automatic && !wanted) {
-        return SourceOutcome::Blocked(held_by(source, other));
+    if let Some(other) = version_holder(&config.metadata).filter(|_| is_automatic && !is_requested) {
+        return SourceOutcome::Blocked(explain_held(source, other));
     }
-    // It was made by this source a moment ago: it is to be sealed, and then asked for.
-    let own = status.version.as_deref() == Some(version);
-    if own && !is_sealed && made_just_now(status, now) {
+    // A version that this source has just made is sealed first, and then asked for.
+    let is_own = status.version.as_deref() == Some(version);
+    if is_own && !is_sealed && is_sealing(status, now) {
         let until = status.make_time.as_ref().map(|made| after(made.0, SEALING_TIMEOUT));
         let why = Reason::Progressing.explained(format!("version {version} is made, and is being sealed"));
         return SourceOutcome::Waits { version: version.to_owned(), why, until };
     }
-    if let Some(message) = under_way(config) {
+    if let Some(message) = rollout_message(config) {
         let why = Reason::Progressing.explained(message);
         return SourceOutcome::Waits { version: version.to_owned(), why, until: None };
     }
-    let earliest = status.make_time.as_ref().filter(|_| !own).map(|made| after(made.0, min_period(source)));
-    if let Some(until) = earliest.filter(|&until| until > now && !asked) {
+    let earliest = status.make_time.as_ref().filter(|_| !is_own).map(|made| after(made.0, min_period(source)));
+    if let Some(until) = earliest.filter(|&until| until > now && !is_sync_requested) {
         let message =
             format!("version {version} waits for spec.minPeriodSeconds, which is {}", source.spec.min_period_seconds);
         return SourceOutcome::Waits {
@@ -162,7 +159,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> SourceOutcom
     if is_sealed {
         return SourceOutcome::Acts(Act::Activate(version.to_owned()));
     }
-    if known.is_some_and(|known| known.version(version).is_none() && is_nearly_full(known)) {
+    if config_status.is_some_and(|status| status.version(version).is_none() && is_nearly_full(status)) {
         let message =
             format!("config {name} has almost as many versions as it can have; delete some with kubectl nudge delete");
         return SourceOutcome::Blocked(Reason::HistoryFull.explained(message));
@@ -170,70 +167,69 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> SourceOutcom
     SourceOutcome::Acts(Act::Make)
 }
 
-/// Returns whether the version is sealed and its objects are there. One whose objects are gone is made again.
-fn is_sealed(observed: &Observed<'_>, version: &str) -> bool {
-    let known = observed.config.and_then(|config| config.status.as_ref()?.version(version));
-    known.is_some_and(|sealed| sealed.state != VersionState::Broken)
+/// Returns whether the version is sealed and its objects exist. A version whose objects are gone is made again.
+fn is_sealed(observed: &SourceSnapshot<'_>, version: &str) -> bool {
+    let sealed = observed.config.and_then(|config| config.status.as_ref()?.version(version));
+    sealed.is_some_and(|sealed| sealed.state != VersionState::Broken)
 }
 
-/// The rules of the config that the content breaks: found before it became a version, by admission, or by those who seal.
-///
-/// What is sealed is not judged again.
-fn invalid(observed: &Observed<'_>, version: &str) -> Option<Explanation> {
+/// Returns the refusal of the content by the config's rules: before it became a version, by admission, or at sealing. A
+/// sealed version is not judged again.
+fn rule_refusal(observed: &SourceSnapshot<'_>, version: &str) -> Option<Explanation> {
     if is_sealed(observed, version) {
         return None;
     }
     let sealing = || {
         let invalid = &observed.config?.status.as_ref()?.invalid;
-        let found = invalid.iter().find(|one| one.version == version)?;
-        Some(found.reason.explained(format!(
+        let invalid = invalid.iter().find(|invalid| invalid.version == version)?;
+        Some(invalid.reason.explained(format!(
             "version {version} breaks a rule of spec.validation: {}; correct the content, or change the rules",
-            found.message
+            invalid.message
         )))
     };
-    // Admission has refused its objects.
+    // Admission has refused the objects of the version.
     let admission = || observed.trouble.filter(|trouble| trouble.reason == Reason::Invalid).cloned();
     observed.refusal.cloned().or_else(sealing).or_else(admission)
 }
 
-/// How long a version may take from its objects to its seal before its objects are looked after again.
+/// The time from the objects of a version to its seal after which the objects are made again.
 const SEALING_TIMEOUT: Duration = Duration::from_secs(30);
 
-fn made_just_now(status: &ConfigSourceStatus, now: Timestamp) -> bool {
+fn is_sealing(status: &ConfigSourceStatus, now: Timestamp) -> bool {
     status.make_time.as_ref().is_some_and(|made| now < after(made.0, SEALING_TIMEOUT))
 }
 
-/// What a rollout of the config does that nothing may interrupt.
-fn under_way(config: &VersionedConfig) -> Option<String> {
+/// Returns a message about the rollout of the config, if one is under way: nothing may interrupt it.
+fn rollout_message(config: &VersionedConfig) -> Option<String> {
     let status = config.status.as_ref()?;
     let name = config.metadata.name.as_deref().unwrap_or_default();
     if status.rollout.stage.is_some() {
         let target = status.target_version.as_deref().unwrap_or("another version");
         return Some(format!("config {name} is being moved to {target}; the newest content comes next"));
     }
-    // What was asked for last has not been looked at.
-    let seen = status.observed_generation == config.metadata.generation;
-    (!seen).then(|| format!("config {name} is being looked at; the newest content comes next"))
+    // The controller has not seen the last change of the spec.
+    let is_observed = status.observed_generation == config.metadata.generation;
+    (!is_observed).then(|| format!("config {name} is being looked at; the newest content comes next"))
 }
 
-/// Remembers that a version of the source failed.
+/// Notes that a version of the source failed.
 fn note_failure(status: &mut ConfigSourceStatus, config: Option<&VersionedConfigStatus>) {
     let Some(failure) = config.and_then(|config| config.rollout.failure.as_ref()) else { return };
     if is_of_source(&failure.version) && !status.failed_versions.contains(&failure.version) {
         status.failed_versions.push(failure.version.clone());
-        let surplus = status.failed_versions.len().saturating_sub(MAX_FAILED);
+        let surplus = status.failed_versions.len().saturating_sub(MAX_FAILED_VERSIONS);
         status.failed_versions.drain(..surplus);
     }
 }
 
-/// Why there is no content now, and what becomes of the version that the source made last, if it has made one.
-fn with_last(why: &Explanation, status: &ConfigSourceStatus) -> Explanation {
-    let away = matches!(why.reason, Reason::SourceGone | Reason::FetchFailed) && status.version.is_some();
-    let end = if away { "; the last version stays as it is" } else { "" };
+/// Returns why there is no content now, and that the last version stays, if the source has made one.
+fn with_last_version(why: &Explanation, status: &ConfigSourceStatus) -> Explanation {
+    let stays = matches!(why.reason, Reason::SourceGone | Reason::FetchFailed) && status.version.is_some();
+    let end = if stays { "; the last version stays as it is" } else { "" };
     why.reason.explained(format!("{}{end}", why.message))
 }
 
-fn failed(source: &ConfigSource, version: &str) -> Explanation {
+fn failed_version(source: &ConfigSource, version: &str) -> Explanation {
     let (config, name) = (source.config(), own_name(source));
     Reason::Failed.explained(format!(
         "version {version} of config {config} failed and is not tried again; change the data, or try it again with kubectl nudge source \
@@ -241,8 +237,8 @@ fn failed(source: &ConfigSource, version: &str) -> Explanation {
     ))
 }
 
-/// Somebody else sets `spec.version`.
-pub fn held_by(source: &ConfigSource, other: &str) -> Explanation {
+/// Explains that somebody else sets `spec.version`.
+pub fn explain_held(source: &ConfigSource, other: &str) -> Explanation {
     let (config, name) = (source.config(), own_name(source));
     Reason::HeldBy.explained(format!(
         "spec.version of config {config} is set by {other}; give it back to the source with kubectl nudge source resume {name}"
@@ -253,13 +249,13 @@ fn own_name(source: &ConfigSource) -> &str {
     source.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The request of `kubectl nudge source sync`.
-fn sync_asked(source: &ConfigSource) -> Option<&str> {
+/// Returns the request of `kubectl nudge source sync`, if there is one.
+fn sync_request(source: &ConfigSource) -> Option<&str> {
     source.metadata.annotations.as_ref()?.get(labels::SYNC).map(String::as_str)
 }
 
-/// A source says something from the beginning.
-fn first_words(mut status: ConfigSourceStatus, observed: &Observed<'_>) -> ConfigSourceStatus {
+/// Returns the status with conditions also before the first outcome.
+fn with_first_condition(mut status: ConfigSourceStatus, observed: &SourceSnapshot<'_>) -> ConfigSourceStatus {
     if status.conditions.is_empty() && matches!(observed.upstream, Upstream::Content(_)) {
         let message = "the data was read, and must stay unchanged for a while";
         conclude(&mut status, observed, false, &Reason::Settling.explained(message));
@@ -267,9 +263,10 @@ fn first_words(mut status: ConfigSourceStatus, observed: &Observed<'_>) -> Confi
     status
 }
 
-fn conclude(status: &mut ConfigSourceStatus, observed: &Observed<'_>, ready: bool, why: &Explanation) {
+fn conclude(status: &mut ConfigSourceStatus, observed: &SourceSnapshot<'_>, ready: bool, why: &Explanation) {
     let (generation, now) = (observed.source.metadata.generation, Time(observed.now));
-    let refused = if let Upstream::Refused(why) = observed.upstream { Some(with_last(why, status)) } else { None };
+    let refused =
+        if let Upstream::Refused(why) = observed.upstream { Some(with_last_version(why, status)) } else { None };
     let mut set = |kind, value, why: &Explanation| {
         set_condition(&mut status.conditions, condition(kind, value, why.reason, &*why.message, generation, &now));
     };
@@ -280,8 +277,8 @@ fn conclude(status: &mut ConfigSourceStatus, observed: &Observed<'_>, ready: boo
             set(ConditionType::Fetched, true, &Reason::Fetched.explained("the object was read"));
         }
     }
-    if let Upstream::Content(Newest { version, .. }) = observed.upstream {
-        if let Some(refusal) = invalid(observed, version) {
+    if let Upstream::Content(DebouncedVersion { version, .. }) = observed.upstream {
+        if let Some(refusal) = rule_refusal(observed, version) {
             set(ConditionType::Valid, false, &refusal);
         } else if is_sealed(observed, version) {
             set(ConditionType::Valid, true, &Reason::Sealed.explained(format!("version {version} is sealed")));

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::Act;
-use super::scene::{Scene, running, sealed};
+use super::test_scene::{Scene, running, sealed};
 
 #[test]
 fn content_becomes_a_version_that_is_asked_for() {

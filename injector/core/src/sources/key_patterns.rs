@@ -1,21 +1,21 @@
-//! Which keys of the object a source takes.
+//! The patterns that select keys of a source's object.
 
 use nudge_api::ConfigSourceSpec;
 
 /// Returns whether the source takes this key.
-pub fn selects(spec: &ConfigSourceSpec, key: &str) -> bool {
-    let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, key));
-    any(&spec.include) && !any(&spec.exclude)
+pub fn selects_key(spec: &ConfigSourceSpec, key: &str) -> bool {
+    let matches_any = |patterns: &[String]| patterns.iter().any(|pattern| matches_pattern(pattern, key));
+    matches_any(&spec.include) && !matches_any(&spec.exclude)
 }
 
-/// Returns whether the text has the pattern, in which `*` stands for any characters.
-fn matches(pattern: &str, text: &str) -> bool {
+/// Returns whether the text matches the pattern, in which `*` stands for any characters.
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };
     let mut pieces: Vec<&str> = rest.split('*').collect();
     let last = pieces.pop().unwrap_or_default();
     for piece in pieces {
-        // The first place is the best: it leaves the most for those that follow.
+        // The first match is the best: it leaves the most text for the pieces that follow.
         let Some(at) = text.find(piece) else { return false };
         text = &text[at.saturating_add(piece.len())..];
     }
@@ -44,7 +44,7 @@ mod tests {
             ("a*a", "a", false),
             ("", "a", false),
         ] {
-            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+            assert_eq!(matches_pattern(pattern, text), expected, "{pattern} {text}");
         }
     }
 
@@ -52,13 +52,13 @@ mod tests {
     fn what_is_excluded_is_left_out_though_it_is_included() {
         let from = json!({"configMap": {"name": "a"}});
         let spec = serde_json::from_value(json!({"from": from, "include": ["app.*"], "exclude": ["*.bak"]})).unwrap();
-        assert_eq!(["app.yaml", "app.bak", "other"].map(|key| selects(&spec, key)), [true, false, false]);
+        assert_eq!(["app.yaml", "app.bak", "other"].map(|key| selects_key(&spec, key)), [true, false, false]);
     }
 
     proptest! {
         #[test]
         fn a_pattern_matches_what_it_is_made_of(pieces in proptest::collection::vec("[a-c.]{0,3}", 1..5), fill in "[a-c]{0,3}") {
-            prop_assert!(matches(&pieces.join("*"), &pieces.join(&fill)));
+            prop_assert!(matches_pattern(&pieces.join("*"), &pieces.join(&fill)));
         }
     }
 }

@@ -1,30 +1,30 @@
-//! Sources: what a `ConfigSource` does next about the content of its living object.
-// What others send is computed with: nothing overflows.
+//! The decision about a `ConfigSource`: its next act on the content of the object that it follows.
+// This module computes with numbers that others send, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
-mod debounce;
+mod debounced_version;
 mod decide;
 #[cfg(test)]
 mod decide_tests;
-mod holder;
 mod key_patterns;
-mod object;
-mod observed;
-mod period;
+mod object_faults;
+mod older_rival;
+mod periods;
 mod retention;
-mod rival;
-#[cfg(test)]
-mod scene;
 mod source_faults;
 #[cfg(test)]
 mod source_faults_tests;
+mod source_snapshot;
+#[cfg(test)]
+mod test_scene;
+mod version_holder;
 
-pub use debounce::Newest;
-pub use decide::{decide, held_by};
-pub use holder::{FIELD_MANAGER, holder, release};
-pub use key_patterns::selects;
-pub use object::{missing, refusal, unpublishable, unreadable};
-pub use observed::{Act, Decision, Observed, Upstream};
-pub use period::{debounce, interval};
-pub use rival::rival;
-pub use source_faults::{git_wanted, oci_wanted, published, source_faults, vault_address};
+pub use debounced_version::DebouncedVersion;
+pub use decide::{decide, explain_held};
+pub use key_patterns::selects_key;
+pub use object_faults::{explain_missing, explain_unpublishable, explain_unreadable, object_refusal};
+pub use older_rival::older_rival;
+pub use periods::{debounce, poll_period};
+pub use source_faults::{git_target, oci_target, published_object_fault, source_faults, vault_address};
+pub use source_snapshot::{Act, Decision, SourceSnapshot, Upstream};
+pub use version_holder::{FIELD_MANAGER, release_version_field, version_holder};

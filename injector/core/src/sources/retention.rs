@@ -4,9 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigSourceStatus, PartKind, Reason};
 
-use super::debounce::after;
-use super::observed::{Act, Observed, Upstream};
-use super::period::secret_retention;
+use super::debounced_version::after;
+use super::periods::secret_retention;
+use super::source_snapshot::{Act, SourceSnapshot, Upstream};
 
 /// Notes since when the object is gone.
 pub(super) fn note_gone(status: &mut ConfigSourceStatus, upstream: &Upstream<'_>, now: Timestamp) {
@@ -21,9 +21,12 @@ pub(super) fn note_gone(status: &mut ConfigSourceStatus, upstream: &Upstream<'_>
     }
 }
 
-/// What is to be said to those who delete versions, and when to look again.
-pub(super) fn retained(observed: &Observed<'_>, status: &ConfigSourceStatus) -> (Option<Act>, Option<Timestamp>) {
-    let Observed { source, upstream, now, .. } = *observed;
+/// Returns the act that changes the note about old versions, if one is due, and the time at which the next one may be.
+pub(super) fn decide_retention(
+    observed: &SourceSnapshot<'_>,
+    status: &ConfigSourceStatus,
+) -> (Option<Act>, Option<Timestamp>) {
+    let SourceSnapshot { source, upstream, now, .. } = *observed;
     let works = observed.config.is_some() && observed.rival.is_none() && !source.spec.suspend;
     if !works || matches!(upstream, Upstream::Unknown) {
         return (None, None);

@@ -1,5 +1,5 @@
-//! What is wrong with a `ConfigSource` beyond its schema, and what a source that has no such fault asks for. Whether a certificate can be used is
-//! found where it is: that takes a library of TLS.
+//! The faults of a `ConfigSource` beyond its schema, and the remote content that a source without faults asks for.
+//! Certificates are checked where they are used, because that takes a TLS library.
 
 use std::fmt::Display;
 
@@ -12,34 +12,35 @@ use crate::faults::invalid;
 use crate::outbound::Address;
 use crate::remote::{GitUrl, Pick, Reference, Revision, check_path};
 
-/// Returns all faults of a source of this name, which is empty where the API server has yet to generate it.
+/// Returns all faults of a source of this name, which is empty where the API server will generate it.
 pub fn source_faults(name: &str, spec: &ConfigSourceSpec) -> Vec<Explanation> {
     let config = spec.config_name.as_deref().unwrap_or(name);
-    let named = Some(config).filter(|config| !config.is_empty()).and_then(|name| name_fault("spec.configName", name));
-    named.into_iter().chain(from_fault(config, spec)).collect()
+    let name_fault =
+        Some(config).filter(|config| !config.is_empty()).and_then(|name| name_fault("spec.configName", name));
+    name_fault.into_iter().chain(from_fault(config, spec)).collect()
 }
 
 fn from_fault(config: &str, spec: &ConfigSourceSpec) -> Option<Explanation> {
     match spec.from.place() {
         None => Some(invalid("spec.from", "it must name exactly one of configMap, secret, git, oci and vault")),
         Some(SourcePlace::Object(PartKind::ConfigMap, name)) if name == config => {
-            Some(published(PartKind::ConfigMap, name))
+            Some(published_object_fault(PartKind::ConfigMap, name))
         }
         Some(SourcePlace::Object(..)) => None,
-        Some(SourcePlace::Git(git)) => git_wanted(git).err(),
-        Some(SourcePlace::Oci(oci)) => oci_wanted(oci).err(),
+        Some(SourcePlace::Git(git)) => git_target(git).err(),
+        Some(SourcePlace::Oci(oci)) => oci_target(oci).err(),
         Some(SourcePlace::Vault(vault)) => vault_address(vault).err(),
     }
 }
 
-/// The object that the source names is the one that Nudge publishes.
-pub fn published(kind: PartKind, name: &str) -> Explanation {
+/// Returns the fault of a source that names the object that Nudge publishes.
+pub fn published_object_fault(kind: PartKind, name: &str) -> Explanation {
     let why = format!("{kind} {name} is what Nudge publishes for the config of that name");
     invalid("spec.from", format!("{why}; name another {kind} there, or another config in spec.configName"))
 }
 
-/// Which commit of which repository a source asks for.
-pub fn git_wanted(from: &GitSource) -> Result<(GitUrl, Revision), Explanation> {
+/// Returns the repository and the revision that a source asks for.
+pub fn git_target(from: &GitSource) -> Result<(GitUrl, Revision), Explanation> {
     let url = GitUrl::parse(&from.url).map_err(|error| invalid("spec.from.git.url", error))?;
     let revision = match &from.reference {
         None => Revision::Head,
@@ -62,8 +63,8 @@ fn revision(GitReference { branch, tag, semver, commit }: &GitReference) -> Resu
     Ok(revision)
 }
 
-/// Which artifact of which repository a source asks for.
-pub fn oci_wanted(from: &OciSource) -> Result<(Reference, Pick), Explanation> {
+/// Returns the repository and the artifact that a source asks for.
+pub fn oci_target(from: &OciSource) -> Result<(Reference, Pick), Explanation> {
     let reference = Reference::parse(&from.url).map_err(|error| invalid("spec.from.oci.url", error))?;
     let pick = match (&from.tag, &from.semver, &from.digest) {
         (Some(tag), None, None) => Pick::Tag(tag.clone()),
@@ -75,7 +76,7 @@ pub fn oci_wanted(from: &OciSource) -> Result<(Reference, Pick), Explanation> {
     Ok((reference, pick))
 }
 
-/// Where Vault is.
+/// Returns the address of Vault.
 pub fn vault_address(from: &VaultSource) -> Result<Address, Explanation> {
     Address::parse(&from.address).map_err(|error| invalid("spec.from.vault.address", error))
 }

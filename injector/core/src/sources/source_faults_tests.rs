@@ -1,10 +1,11 @@
-//! Sources with a spec that breaks a rule which its schema can't say, and that no webhook has seen: they make nothing new, and say why.
+//! Sources with a spec that breaks a rule which its schema can't say, and that no webhook has seen: they make nothing
+//! new, and say why.
 
 use nudge_api::{ConditionType, find_condition};
 use serde_json::{Value, json};
 
-use super::scene::running;
 use super::source_faults::source_faults;
+use super::test_scene::running;
 
 /// Specs, each against a rule, with a part of what is said.
 fn broken() -> Vec<(Value, &'static str)> {

@@ -19,7 +19,7 @@ use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::Facts;
 use super::seal_check::tests::facts;
-use crate::analysis::rehearsal;
+use crate::analysis::rehearsal_question;
 use crate::identity::Identity;
 use crate::keys::{PartMeta, PodUid};
 use crate::pods::PodState;
@@ -126,7 +126,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
             yields: true,
             background: Some(BackgroundStatus { start_time: now(), pod_seconds: u64::MAX, harmed: u64::MAX }),
             retired: inventory.retired,
-            rehearsed: Some(rehearsal(&[]).round),
+            rehearsed: Some(rehearsal_question(&[]).round),
             ..InternalStatus::default()
         },
         ..VersionedConfigStatus::default()

@@ -49,7 +49,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::signed_notes::SKEW;
+    use crate::signed_notes::MAX_SKEW_SECONDS;
     use crate::signed_notes::tests::note_key;
 
     const CREATED: i64 = 1_790_000_000;
@@ -81,7 +81,11 @@ mod tests {
             made_for_a_config(key, kind, &part)
         };
         assert_eq!(read(|_| {}, CREATED + 1, &key, PartKind::Secret), Some(second(CREATED + 1)));
-        assert_eq!(read(|_| {}, CREATED + SKEW.cast_signed() + 1, &key, PartKind::Secret), None, "restored later");
+        assert_eq!(
+            read(|_| {}, CREATED + MAX_SKEW_SECONDS.cast_signed() + 1, &key, PartKind::Secret),
+            None,
+            "restored later"
+        );
         assert_eq!(read(|_| {}, CREATED, &note_key(2), PartKind::Secret), None);
         assert_eq!(read(|_| {}, CREATED, &key, PartKind::ConfigMap), None);
         let changes: [fn(&mut ObjectMeta); 6] = [

@@ -60,14 +60,14 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::signed_notes::SKEW;
+    use crate::signed_notes::MAX_SKEW_SECONDS;
     use crate::signed_notes::tests::note_key;
 
     type Content = BTreeMap<String, String>;
     type Change = fn(&mut ObjectMeta, &mut Content);
 
     const BORN: i64 = 1_790_000_000;
-    const LATE: i64 = SKEW.cast_signed();
+    const LATE: i64 = MAX_SKEW_SECONDS.cast_signed();
 
     fn second(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()

@@ -11,7 +11,7 @@ use super::mark::is_marked;
 use super::part_author::author;
 use super::seal::Seals;
 use crate::derived_keys::Keys;
-use crate::requester::setter;
+use crate::requester::part_setter;
 
 /// The facts about a part's content that are needed to seal its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl PartFacts {
             immutable: immutable == Some(true),
             marked: is_marked(&keys.note, kind, meta, content),
             author: author(&keys.note, kind, meta, content),
-            setter: setter(&keys.note, meta),
+            setter: part_setter(&keys.note, meta),
             plain: (kind == PartKind::ConfigMap).then(|| part_digest(content, None)),
             keyed: part_digest(content, Some(&keys.content)),
             keys: content.keys().cloned().collect(),

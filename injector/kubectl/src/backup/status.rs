@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{PartKind, PodCounts, VersionedConfigStatus};
-use nudge_core::config::importing;
+use nudge_core::config::importing_status;
 
 /// Uids of objects by kind and name.
 pub(crate) type Uids = HashMap<(PartKind, String), String>;
@@ -34,7 +34,7 @@ pub(crate) fn restored_status(
             part.uid.clone_from(uid);
         }
     }
-    importing(status, generation, now)
+    importing_status(status, generation, now)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use kube::{Api, Resource as _};
 use nudge_api::{ConfigSource, PartKind, VersionedConfig};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::derived_keys::{ContentKey, Keys, ROOT};
-use nudge_core::sources::holder;
+use nudge_core::sources::version_holder;
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -291,7 +291,7 @@ async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMa
     for place in sourced {
         let configs: Api<VersionedConfig> = Api::namespaced(session.client.clone(), &place.namespace);
         let held_by = match configs.get_opt(&place.name).await {
-            Ok(Some(config)) => holder(&config.metadata).map(str::to_owned),
+            Ok(Some(config)) => version_holder(&config.metadata).map(str::to_owned),
             Ok(None) => continue,
             // Users may write anything into managedFields, even what can't be parsed.
             Err(kube::Error::SerdeError(_)) => Some("somebody".to_owned()),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use nudge_oci::{Located, Pick};
+use nudge_oci::{ArtifactLocation, Pick};
 use nudge_protocol::error_chain::message;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use zeroize::Zeroizing;
@@ -36,7 +36,8 @@ pub(crate) struct Push {
 pub(crate) async fn run(out: &Output, command: &Push) -> Result<(), Failure> {
     let Push { what, to, registries } = command;
     let usage = |error: String| Failure::usage(format!("{to}: {error}"));
-    let Located { reference, pick, path } = Located::parse(to).map_err(|error| usage(error.to_string()))?;
+    let ArtifactLocation { reference, pick, path } =
+        ArtifactLocation::parse(to).map_err(|error| usage(error.to_string()))?;
     let Some(Pick::Tag(tag)) = pick.filter(|_| path.is_empty()) else {
         return Err(usage(format!("name a tag and nothing behind it, as in {reference}:1.0.0")));
     };

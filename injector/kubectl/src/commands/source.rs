@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
 use nudge_api::{ConditionType, ConfigSource, SourcePlace, VersionedConfig, find_condition};
-use nudge_core::sources::{holder, release};
+use nudge_core::sources::{release_version_field, version_holder};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
@@ -176,7 +176,7 @@ async fn resume(session: &Session, named: &Named) -> Result<(), Failure> {
     let (name, dry) = (&named.source, named.dry.dry_run);
     let source = get(session, name).await?;
     let config = session.find_config(source.config()).await?;
-    let held_config = config.as_ref().and_then(|config| Some((config, holder(&config.metadata)?)));
+    let held_config = config.as_ref().and_then(|config| Some((config, version_holder(&config.metadata)?)));
     if held_config.is_none() && !source.spec.suspend {
         return session.out.line(&format!("source {name} is neither suspended nor held by somebody else"));
     }
@@ -187,7 +187,7 @@ async fn resume(session: &Session, named: &Named) -> Result<(), Failure> {
     let Some((config, other)) = held_config else { return Ok(()) };
     // The version of the resource keeps the entry of anybody who changes the config meanwhile.
     let version = &config.metadata.resource_version;
-    let patch = json!({"metadata": {"resourceVersion": version, "managedFields": release(config)}});
+    let patch = json!({"metadata": {"resourceVersion": version, "managedFields": release_version_field(config)}});
     let context = format!("giving back spec.version of config {}", source.config());
     session.merge::<VersionedConfig>(source.config(), &patch, dry, context).await?;
     session.out.line(&format!(

@@ -3,7 +3,7 @@
 use nudge_api::{
     ConditionType, ConfigState, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition,
 };
-use nudge_core::requester::noted_retry;
+use nudge_core::requester::noted_retry_time;
 
 use super::PodCount;
 use crate::output::progress::View;
@@ -30,7 +30,7 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
     }
     let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
     let is_retried =
-        failure.is_some_and(|failure| noted_retry(config).is_some_and(|retry| failure.retry_time != Some(retry)));
+        failure.is_some_and(|failure| noted_retry_time(config).is_some_and(|retry| failure.retry_time != Some(retry)));
     if status.observed_generation.unwrap_or_default() < generation || is_retried {
         let line = "waiting for the control plane".to_owned();
         return Outcome::Pending(View { done: 0, total: status.pods.total, line, is_passing: true });

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Origin, OriginKind};
 use nudge_authoring::Content;
 use nudge_core::outbound::Address;
-use nudge_oci::{Artifact, Credential, Located, Pick, Reference, Registry, Request, credential_of};
+use nudge_oci::{Artifact, ArtifactLocation, Credential, Pick, Reference, Registry, Request, credential_of};
 use nudge_outbound::{Reach, system_authorities};
 use nudge_protocol::error_chain::message;
 use zeroize::Zeroizing;
@@ -57,7 +57,7 @@ struct DockerConfig {
 impl Registries {
     /// Returns whether the credential may be sent to this token realm.
     pub(crate) fn allows(&self, address: &Address) -> bool {
-        address.is_in(&self.allowed_hosts)
+        address.is_listed_in(&self.allowed_hosts)
     }
 
     /// Returns the credential for the registry.
@@ -90,7 +90,7 @@ pub(crate) fn registry() -> Registry {
 pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<Option<Origin>, Failure> {
     let Some(text) = &from.artifact else { return Ok(None) };
     let failure = |error: String| format!("--from-oci {text}: {error}");
-    let located = Located::parse(text).map_err(|error| Failure::usage(failure(error.to_string())))?;
+    let located = ArtifactLocation::parse(text).map_err(|error| Failure::usage(failure(error.to_string())))?;
     let pick = located.pick.unwrap_or_else(|| Pick::Tag("latest".to_owned()));
     let request = Request {
         reference: &located.reference,

@@ -23,7 +23,7 @@ pub(super) struct KeptDraft {
 
 impl Task {
     /// Keeps the draft, unless its version is sealed or there is no room.
-    pub(super) fn keep(&mut self, draft: VersionDraft, newest: sources::Newest) -> ContentState {
+    pub(super) fn keep(&mut self, draft: VersionDraft, newest: sources::DebouncedVersion) -> ContentState {
         if self.is_sealed(&newest.version) {
             return ContentState::Read { draft: None, newest };
         }

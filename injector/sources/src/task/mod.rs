@@ -15,7 +15,9 @@ use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Reason, SourcePla
 use nudge_authoring::source_name;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
-use nudge_core::sources::{self, Decision, Observed, Upstream, debounce, decide, missing, unreadable};
+use nudge_core::sources::{
+    self, Decision, SourceSnapshot, Upstream, debounce, decide, explain_missing, explain_unreadable,
+};
 use nudge_core::versions::Seals;
 use nudge_protocol::NameError;
 use nudge_protocol::error_chain::chain;
@@ -46,7 +48,7 @@ enum ContentState {
     /// or refused. After that, the object is read again where its content is needed.
     Read {
         draft: Option<KeptDraft>,
-        newest: sources::Newest,
+        newest: sources::DebouncedVersion,
     },
 }
 
@@ -208,9 +210,9 @@ impl Task {
         let draft = match (state, watched) {
             (ObjectState::There(object), _) => read(&self.source, object),
             (ObjectState::Failed(why), _) => Err(why),
-            (ObjectState::Gone, Some((kind, name))) => Err(missing(kind, name)),
+            (ObjectState::Gone, Some((kind, name))) => Err(explain_missing(kind, name)),
             (ObjectState::Forbidden, Some((kind, name))) => {
-                Err(unreadable(kind, name, &own_name, &self.sources.account))
+                Err(explain_unreadable(kind, name, &own_name, &self.sources.account))
             }
             (ObjectState::Gone | ObjectState::Forbidden, None) => return,
         };
@@ -231,7 +233,7 @@ impl Task {
                         newest.observe(version, debounce(&self.source), now);
                         newest
                     }
-                    None => sources::Newest::first(version, now),
+                    None => sources::DebouncedVersion::first(version, now),
                 };
                 self.keep(draft, newest)
             }
@@ -271,7 +273,9 @@ impl Task {
         let content = std::mem::replace(&mut self.content, ContentState::Unknown);
         self.content = match content {
             ContentState::Read { draft: Some(draft), newest } => match self.version_name(&draft.draft) {
-                Ok(version) => ContentState::Read { draft: Some(draft), newest: sources::Newest { version, ..newest } },
+                Ok(version) => {
+                    ContentState::Read { draft: Some(draft), newest: sources::DebouncedVersion { version, ..newest } }
+                }
                 Err(why) => ContentState::Refused(why),
             },
             ContentState::Read { draft: None, .. } => {
@@ -304,7 +308,7 @@ impl Task {
                 self.validity.judge(config, (&newest.version, &draft.draft), room).await;
             }
             let decision = self.decide();
-            if let Some(at) = decision.again {
+            if let Some(at) = decision.recheck_at {
                 let wait = Duration::try_from(at.duration_since(Timestamp::now()).max(SignedDuration::ZERO));
                 self.reconcile_at = self.reconcile_at.min(later(wait.unwrap_or_default()));
             }
@@ -336,7 +340,7 @@ impl Task {
             Rival::Unknown | Rival::Absent => None,
         };
         let seals = self.seals().ok();
-        decide(&Observed {
+        decide(&SourceSnapshot {
             source: &self.source,
             upstream,
             refusal,

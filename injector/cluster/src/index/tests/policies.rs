@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use nudge_api::{RolloutPolicy, RolloutPolicyStatus};
-use nudge_core::governance::{MOST_POLICIES, Policies, PolicyReach};
+use nudge_core::governance::{MAX_POLICIES, Policies, PolicyReach};
 use serde_json::json;
 
 use super::{config, enabled};
@@ -119,9 +119,9 @@ fn a_cluster_without_the_kind_has_no_policies_until_it_has() {
 #[test]
 fn one_too_many_and_one_that_is_not_understood_hold_everything() {
     let (index, health) = expecting();
-    let names: Vec<String> = (0..=MOST_POLICIES).map(|number| format!("p{number:02}")).collect();
+    let names: Vec<String> = (0..=MAX_POLICIES).map(|number| format!("p{number:02}")).collect();
     let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "b")).collect();
-    list(&index, &health, &all[..MOST_POLICIES]);
+    list(&index, &health, &all[..MAX_POLICIES]);
     assert!(known(&index).is_ok());
     index.put_policy("more".to_owned(), Ok(policy("more", "b")));
     assert_eq!(known(&index), Err("there are more than 64 RolloutPolicies; delete some".to_owned()));

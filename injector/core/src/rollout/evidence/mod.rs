@@ -17,7 +17,7 @@ use self::history::{Assignment, Growth, PodHistory};
 use super::Subject;
 use super::clock::{Millis, SteadyTime, seconds};
 use super::harm::Harm;
-use crate::analysis::Memory;
+use crate::analysis::RoundMemory;
 
 /// The time for which containers must be unready until that counts as harm.
 pub(super) const UNREADY_TOLERANCE: Millis = 3_000;
@@ -60,7 +60,7 @@ pub(super) struct Trial {
     /// Since when all pods that are waited for have proven the target.
     pub(super) proven_since: Option<SteadyTime>,
     /// When answers of spec.rollout.analysis came.
-    pub(super) analysis: Memory,
+    pub(super) analysis: RoundMemory,
     /// The time until which harm is looked for after the version became current.
     suspected_until: Option<SteadyTime>,
     progress: Option<Progress>,

@@ -147,7 +147,7 @@ impl Restore<'_> {
             if releases_version {
                 let config = configs.get(&place.name).await.map_err(doing(context()))?;
                 patch["metadata"]["resourceVersion"] = json!(config.metadata.resource_version);
-                patch["metadata"]["managedFields"] = json!(sources::release(&config));
+                patch["metadata"]["managedFields"] = json!(sources::release_version_field(&config));
             }
             match configs.patch_metadata(&place.name, &patching(DryRun::None), &Patch::Merge(&patch)).await {
                 Ok(_) => return Ok(()),

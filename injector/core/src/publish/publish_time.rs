@@ -1,5 +1,5 @@
-//! The time at which a published object was written, by the clock of the API server: the creation times of pods are by that clock, too, and both
-//! decide which pods have the old content.
+//! The time at which a published object was written, by the clock of the API server: the creation times of pods are by
+//! that clock, too, and both decide which pods have the old content.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -16,9 +16,10 @@ pub enum Holder<'a> {
     Found(&'a ObjectMeta),
 }
 
-/// Returns a time by which `writer` has surely written the object, and at most a second after that: the API server cuts times to seconds, and a pod
-/// of the same second may be older. The time is by the clock of the leader, `now`, where the API server does not say. Users may write anything into
-/// an object that is read, so a time in the future counts only where it is in the answer to a write.
+/// Returns a time by which `writer` has surely written the object, at most a second after the write: the API server
+/// cuts times to seconds, and a pod of the same second may be older. Where the API server gives no time, the result
+/// follows from `now`, by the clock of the leader. Users may write anything into an object that is read, so a time in
+/// the future counts only in the answer to a write.
 pub fn publish_time(holder: Option<Holder<'_>>, writer: &str, now: Timestamp) -> Timestamp {
     let at = match holder {
         Some(Holder::Written(meta)) => write_time(meta, writer).unwrap_or(now),
@@ -29,8 +30,8 @@ pub fn publish_time(holder: Option<Holder<'_>>, writer: &str, now: Timestamp) ->
 }
 
 fn write_time(meta: &ObjectMeta, writer: &str) -> Option<Timestamp> {
-    let of_writer = meta.managed_fields.iter().flatten().filter(|entry| entry.manager.as_deref() == Some(writer));
-    of_writer.filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
+    let entries = meta.managed_fields.iter().flatten().filter(|entry| entry.manager.as_deref() == Some(writer));
+    entries.filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The published objects of a config that hold a version, and since when.
+//! The published objects of a config that hold a version, and the time since which they do.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -6,18 +6,18 @@ use nudge_api::VersionedConfigStatus;
 
 /// The published objects of a config that hold a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holds {
+pub struct HoldingObjects {
     /// Whether the ConfigMap holds the version.
     pub config_map: bool,
     /// Whether the Secret holds the version.
     pub secret: bool,
 }
 
-impl Holds {
+impl HoldingObjects {
     /// Returns the objects that hold the version by this status.
     pub fn of(status: &VersionedConfigStatus, version: &str) -> Self {
-        let is = |held: &Option<String>| held.as_deref() == Some(version);
-        Self { config_map: is(&status.published_version), secret: is(&status.published_secret_version) }
+        let holds = |held: &Option<String>| held.as_deref() == Some(version);
+        Self { config_map: holds(&status.published_version), secret: holds(&status.published_secret_version) }
     }
 
     /// Returns whether any object holds the version.
@@ -25,7 +25,7 @@ impl Holds {
         self.config_map || self.secret
     }
 
-    /// Returns since when all of these objects hold the version.
+    /// Returns the time since which all of these objects hold the version.
     pub fn since(self, status: &VersionedConfigStatus) -> Option<Timestamp> {
         let at = |holds: bool, time: &Option<Time>| time.as_ref().filter(|_| holds).map(|time| time.0);
         at(self.config_map, &status.publish_time).max(at(self.secret, &status.secret_publish_time))

@@ -1,4 +1,4 @@
-//! Which objects can be sources, and what is said about the others.
+//! The reasons why an object can't be a source, or can't be published.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::{Explanation, PartKind, Reason};
@@ -6,8 +6,8 @@ use nudge_protocol::labels;
 
 use crate::versions::{is_configuration, object_name};
 
-/// Why this object can't be a source, if there is a reason. `secret_type` is empty for a ConfigMap.
-pub fn refusal(kind: PartKind, meta: &ObjectMeta, secret_type: &str) -> Option<Explanation> {
+/// Returns why this object can't be a source, if there is a reason. `secret_type` is empty for a ConfigMap.
+pub fn object_refusal(kind: PartKind, meta: &ObjectMeta, secret_type: &str) -> Option<Explanation> {
     let name = object_name(kind, meta.name.as_deref().unwrap_or_default());
     let has = |label| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(label));
     let message = if has(labels::CONFIG) {
@@ -22,14 +22,14 @@ pub fn refusal(kind: PartKind, meta: &ObjectMeta, secret_type: &str) -> Option<E
     Some(Reason::SourceRefused.explained(message))
 }
 
-/// The object does not exist.
-pub fn missing(kind: PartKind, name: &str) -> Explanation {
+/// Explains that the object does not exist.
+pub fn explain_missing(kind: PartKind, name: &str) -> Explanation {
     let name = object_name(kind, name);
     Reason::SourceGone.explained(format!("{name} does not exist; create it, or delete the source"))
 }
 
-/// The object may not be read by the service account of sources.
-pub fn unreadable(kind: PartKind, name: &str, source: &str, account: &str) -> Explanation {
+/// Explains that the service account of sources may not read the object, and how to allow it.
+pub fn explain_unreadable(kind: PartKind, name: &str, source: &str, account: &str) -> Explanation {
     let resource = match kind {
         PartKind::ConfigMap => "configmaps",
         PartKind::Secret => "secrets",
@@ -41,8 +41,9 @@ pub fn unreadable(kind: PartKind, name: &str, source: &str, account: &str) -> Ex
     ))
 }
 
-/// Why a version is not asked for, of a config that publishes a Secret: to ask needs the right to update that Secret.
-pub fn unpublishable(why: &Explanation, config: &str, account: &str) -> Explanation {
+/// Explains why a version is not asked for where the config publishes a Secret: this needs the right to update that
+/// Secret.
+pub fn explain_unpublishable(why: &Explanation, config: &str, account: &str) -> Explanation {
     why.reason.explained(format!(
         "{}; config {config} publishes Secret {config}, which is allowed by its name: kubectl create role nudge-source-publish-{config} \
          --verb=update --resource=secrets --resource-name={config}; kubectl create rolebinding nudge-source-publish-{config} \
@@ -58,7 +59,7 @@ mod tests {
     fn refused(label: Option<&str>, secret_type: &str) -> Option<String> {
         let labels = label.map(|label| [(label.to_owned(), "shop".to_owned())].into());
         let meta = ObjectMeta { name: Some("a".into()), labels, ..ObjectMeta::default() };
-        refusal(PartKind::Secret, &meta, secret_type).map(|refusal| refusal.message)
+        object_refusal(PartKind::Secret, &meta, secret_type).map(|refusal| refusal.message)
     }
 
     #[test]
@@ -72,11 +73,11 @@ mod tests {
 
     #[test]
     fn what_is_missing_says_what_to_do() {
-        let said = unreadable(PartKind::Secret, "tls", "shop", "nudge-system:nudge-sources").message;
+        let said = explain_unreadable(PartKind::Secret, "tls", "shop", "nudge-system:nudge-sources").message;
         assert!(
             said.contains("--resource=secrets --resource-name=tls")
                 && said.contains("--serviceaccount=nudge-system:nudge-sources")
         );
-        assert!(missing(PartKind::ConfigMap, "live").message.starts_with("ConfigMap live does not exist"));
+        assert!(explain_missing(PartKind::ConfigMap, "live").message.starts_with("ConfigMap live does not exist"));
     }
 }

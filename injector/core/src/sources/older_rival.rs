@@ -1,13 +1,17 @@
-//! Two sources for one config: the older one makes its versions.
+//! The older rival of a source: of several sources for one config, the oldest makes its versions.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::ConfigSource;
 
-/// The source that comes before this one, where both are for the same config. A suspended one comes before none.
-pub fn rival<'a>(source: &ConfigSource, all: impl IntoIterator<Item = &'a ConfigSource>) -> Option<&'a str> {
-    let before =
+/// Returns the oldest source for the same config that is older than this one. Suspended sources do not count.
+pub fn older_rival<'a>(source: &ConfigSource, sources: impl IntoIterator<Item = &'a ConfigSource>) -> Option<&'a str> {
+    let is_older_rival =
         |other: &&ConfigSource| other.config() == source.config() && !other.spec.suspend && age(other) < age(source);
-    all.into_iter().filter(before).min_by_key(|other| age(other)).and_then(|first| first.metadata.name.as_deref())
+    sources
+        .into_iter()
+        .filter(is_older_rival)
+        .min_by_key(|other| age(other))
+        .and_then(|oldest| oldest.metadata.name.as_deref())
 }
 
 fn age(source: &ConfigSource) -> (Option<&Time>, Option<&str>) {
@@ -37,7 +41,7 @@ mod tests {
             source("web", "web", 0, false),
             source("new", "shop", 3, false),
         ];
-        let rivals: Vec<Option<&str>> = all.iter().map(|one| rival(one, &all)).collect();
+        let rivals: Vec<Option<&str>> = all.iter().map(|one| older_rival(one, &all)).collect();
         assert_eq!(rivals, [None, Some("a"), None, None, Some("a")]);
     }
 }

@@ -1,19 +1,19 @@
-//! Which artifact of a repository is wanted.
+//! The choice of an artifact in a repository.
 
 use semver::VersionReq;
 
-/// A tag, a range of tags, or a digest.
+/// The choice of an artifact: by a tag, a range of tags, or a digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// What the tag names now.
+    /// The artifact that the tag names now.
     Tag(String),
     /// The highest tag within this range of semantic versions, such as `>=1.2, <2`.
     Semver(String),
-    /// This content and no other: `sha256:…`.
+    /// The artifact with this digest: `sha256:…`.
     Digest(String),
 }
 
-/// A wish that no registry can meet.
+/// The error for a pick that no registry can serve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
     /// The text is not a tag.
@@ -28,32 +28,32 @@ pub enum PickError {
 }
 
 impl Pick {
-    /// Checks the form.
+    /// Checks the form of the pick.
     pub fn check(&self) -> Result<(), PickError> {
         match self {
             Self::Tag(tag) if !is_tag(tag) => Err(PickError::Tag(tag.clone())),
-            Self::Semver(range) => range_of(range).map(drop),
+            Self::Semver(range) => parse_range(range).map(drop),
             Self::Digest(digest) if !is_digest(digest) => Err(PickError::Digest(digest.clone())),
             Self::Tag(_) | Self::Digest(_) => Ok(()),
         }
     }
 }
 
-/// The range of a text.
-pub fn range_of(text: &str) -> Result<VersionReq, PickError> {
+/// Parses a range of versions.
+pub fn parse_range(text: &str) -> Result<VersionReq, PickError> {
     VersionReq::parse(text).map_err(|_| PickError::Semver(text.to_owned()))
 }
 
 /// Returns whether the text can be a tag.
 pub fn is_tag(text: &str) -> bool {
-    let in_tag = |it: u8| it.is_ascii_alphanumeric() || b"._-".contains(&it);
-    (1..=128).contains(&text.len()) && text.bytes().all(in_tag) && !text.starts_with(['.', '-'])
+    let is_tag_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=128).contains(&text.len()) && text.bytes().all(is_tag_byte) && !text.starts_with(['.', '-'])
 }
 
 /// Returns whether the text is a digest of SHA-256, the only kind that registries use in practice.
 pub fn is_digest(text: &str) -> bool {
-    let of_digest = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
-    text.strip_prefix("sha256:").is_some_and(|digits| digits.len() == 64 && digits.bytes().all(of_digest))
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.strip_prefix("sha256:").is_some_and(|digits| digits.len() == 64 && digits.bytes().all(is_hex))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Periods in the spec of a source.
+//! The periods in the spec of a source, within their bounds.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ const MAX_PERIOD: Duration = Duration::from_hours(24);
 /// The maximum of `spec.secretRetentionSeconds`.
 const MAX_RETENTION: Duration = Duration::from_hours(365 * 24);
 
-/// How long the data must stay as it is.
+/// Returns the time for which the data must stay unchanged.
 pub fn debounce(source: &ConfigSource) -> Duration {
     seconds(source.spec.debounce_seconds, MAX_DEBOUNCE)
 }
 
-/// How often a server is asked.
-pub fn interval(source: &ConfigSource) -> Duration {
+/// Returns the time between two requests to a server.
+pub fn poll_period(source: &ConfigSource) -> Duration {
     seconds(source.spec.period_seconds, MAX_PERIOD).max(MIN_POLL_PERIOD)
 }
 
-/// The shortest time between two versions.
+/// Returns the minimum time between two versions.
 pub(super) fn min_period(source: &ConfigSource) -> Duration {
     seconds(source.spec.min_period_seconds, MAX_PERIOD)
 }
 
-/// How long older Secret versions stay after the Secret is gone.
+/// Returns the time for which older Secret versions stay after the Secret is gone.
 pub(super) fn secret_retention(source: &ConfigSource) -> Duration {
     seconds(source.spec.secret_retention_seconds, MAX_RETENTION)
 }
 
-fn seconds(seconds: u32, most: Duration) -> Duration {
-    Duration::from_secs(seconds.into()).min(most)
+fn seconds(seconds: u32, max: Duration) -> Duration {
+    Duration::from_secs(seconds.into()).min(max)
 }

@@ -1,11 +1,11 @@
-//! What is known of a source, and what is decided about it.
+//! The facts about a source, and the decision that follows from them.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, VersionedConfig};
 
-use super::debounce::Newest;
+use super::debounced_version::DebouncedVersion;
 
-/// What is known of the living object.
+/// The object that a source follows, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub enum Upstream<'a> {
     /// The object has not been read yet.
@@ -13,31 +13,31 @@ pub enum Upstream<'a> {
     /// The object is missing, may not be read, or can't become a version.
     Refused(&'a Explanation),
     /// The content of the object.
-    Content(&'a Newest),
+    Content(&'a DebouncedVersion),
 }
 
-/// What is known of a source.
+/// The facts about a source at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Observed<'a> {
+pub struct SourceSnapshot<'a> {
     /// The source, with the status as this process knows it.
     pub source: &'a ConfigSource,
-    /// The living object.
+    /// The object that the source follows.
     pub upstream: Upstream<'a>,
-    /// The rules of the config that the content breaks, as far as the source knows them.
+    /// The refusal of the content by the config's rules, as far as the source knows them.
     pub refusal: Option<&'a Explanation>,
-    /// The config; `None` where there is none.
+    /// The config, if it exists.
     pub config: Option<&'a VersionedConfig>,
-    /// The last version, where the config says that a source is gone for long.
+    /// The last version that the config keeps of a source that is gone.
     pub last: Option<&'a str>,
-    /// Another source that makes the versions of the config.
+    /// The older source that makes the versions of the config, if there is one.
     pub rival: Option<&'a str>,
-    /// Why the last act failed, while nothing has changed since.
+    /// The reason why the last act failed, while nothing has changed since.
     pub trouble: Option<&'a Explanation>,
     /// The present time.
     pub now: Timestamp,
 }
 
-/// What to do. Afterwards the source is decided about again.
+/// An act of a source, after which the source is decided about again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Create the config.
@@ -48,17 +48,17 @@ pub enum Act {
     Activate(String),
     /// Ask for another attempt with this version, which is asked for and failed.
     Retry(String),
-    /// Say that older Secret versions of sources than this one may go, or no longer say so.
+    /// Note in the config that Secret versions of sources older than this one may go, or remove that note.
     KeepOnly(Option<String>),
 }
 
-/// What follows.
+/// The decision about a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The status as it should be.
     pub status: ConfigSourceStatus,
-    /// What to do.
+    /// The act to carry out.
     pub act: Option<Act>,
-    /// When to decide again, though nothing is observed to change.
-    pub again: Option<Timestamp>,
+    /// The time at which the source must be decided about again even if nothing changes.
+    pub recheck_at: Option<Timestamp>,
 }

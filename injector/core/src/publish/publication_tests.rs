@@ -9,7 +9,7 @@ use nudge_api::{PartKind, Reason};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
-use super::compare::{DIGEST, MAX_BYTES};
+use super::publication::{DIGEST_ANNOTATION, MAX_OBJECT_BYTES};
 use super::*;
 use crate::derived_keys::ContentKey;
 use crate::identity::Identity;
@@ -62,16 +62,16 @@ fn decide(
     content: &PublishedContent,
     kind: PartKind,
 ) -> Publication {
-    publication(stored, &goal(version, published, (kind, Some(content)), &seals()))
+    decide_publication(stored, &goal(version, published, (kind, Some(content)), &seals()))
 }
 
 fn written(kind: PartKind, stored: Option<PublishedObject>, version: &str, value: &str) -> PublishedObject {
     let (content, seals) = (content(kind, value), seals());
-    to_write(stored, &goal(version, None, (kind, Some(&content)), &seals)).unwrap()
+    object_to_write(stored, &goal(version, None, (kind, Some(&content)), &seals)).unwrap()
 }
 
 fn reason(stored: Option<&PublishedObject>, kind: PartKind, content: Option<&PublishedContent>) -> Reason {
-    match publication(stored, &goal("1", None, (kind, content), &seals())) {
+    match decide_publication(stored, &goal("1", None, (kind, content), &seals())) {
         Publication::Refused(explanation) => explanation.reason,
         other => panic!("{other:?}"),
     }
@@ -120,7 +120,7 @@ fn text_stays_text_and_bytes_stay_bytes() {
     };
     let text = content(PartKind::ConfigMap, "one");
     let joined =
-        |before: PublishedContent, part| PublishedContent::joined(Some(before), part, "1").unwrap_or_else(|_| panic!());
+        |before: PublishedContent, part| PublishedContent::join(Some(before), part, "1").unwrap_or_else(|_| panic!());
     let keys = |content: PublishedContent| {
         let metadata = written(PartKind::ConfigMap, None, "1", "x").metadata;
         let map = PublishedObject { kind: PartKind::ConfigMap, metadata, immutable: None, content }.config_map();
@@ -137,12 +137,12 @@ fn the_type_is_that_of_the_parts() {
     let kind = PartKind::Secret;
     let part = |secret_type, pairs: &[(&str, &str)]| typed(secret_type, pairs).content;
     let both =
-        PublishedContent::joined(Some(part(Some(TLS), &[("tls.crt", "c")])), part(Some(TLS), &[("tls.key", "k")]), "1")
+        PublishedContent::join(Some(part(Some(TLS), &[("tls.crt", "c")])), part(Some(TLS), &[("tls.key", "k")]), "1")
             .unwrap_or_else(|_| panic!());
     let seals = seals();
-    let made = to_write(None, &goal("1", None, (kind, Some(&both)), &seals)).unwrap().secret();
+    let made = object_to_write(None, &goal("1", None, (kind, Some(&both)), &seals)).unwrap().secret();
     assert_eq!((made.type_.as_deref(), made.data.as_ref().map(BTreeMap::len)), (Some(TLS), Some(2)));
-    let mixed = PublishedContent::joined(Some(both), part(None, &[("other", "o")]), "1").err().unwrap();
+    let mixed = PublishedContent::join(Some(both), part(None, &[("other", "o")]), "1").err().unwrap();
     assert_eq!(mixed.reason, Reason::TypeNotAllowed);
     assert!(mixed.message.contains("kubernetes.io/tls and Opaque"), "{mixed}");
     let other = part(Some(TLS), &[("password", "one")]);
@@ -230,7 +230,7 @@ fn what_cannot_be_written_is_said() {
     for kind in KINDS {
         let stored = written(kind, None, "0", "zero");
         assert_eq!(reason(Some(&stored), kind, None), kind.without_part());
-        let large = content(kind, &"x".repeat(MAX_BYTES + 1));
+        let large = content(kind, &"x".repeat(MAX_OBJECT_BYTES + 1));
         assert_eq!(reason(Some(&stored), kind, Some(&large)), Reason::TooLarge);
     }
 }
@@ -246,7 +246,9 @@ fn nothing_that_is_decided_or_marked_holds_a_value() {
             assert!(!text.contains("hunter2"), "{text}");
         }
     }
-    let marks = |version: &str| written(kind, None, version, "hunter2").metadata.annotations.unwrap()[DIGEST].clone();
+    let marks = |version: &str| {
+        written(kind, None, version, "hunter2").metadata.annotations.unwrap()[DIGEST_ANNOTATION].clone()
+    };
     assert_ne!(marks("1"), marks("2"), "two versions can't be compared");
     assert!(marks("1").starts_with("seal:"));
 }

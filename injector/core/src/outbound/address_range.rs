@@ -1,41 +1,41 @@
-//! Ranges of addresses, such as `10.0.0.0/24`.
+//! Ranges of IP addresses, such as `10.0.0.0/24`.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A range, or one address.
+/// A range of IP addresses, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct AddressRange {
     network: IpAddr,
     bits: u8,
 }
 
-/// The text is neither an address nor a range.
+/// The error for a text that is neither an address nor a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it must be an address, or a range such as 10.0.0.0/24")]
 pub struct RangeError;
 
-impl FromStr for Range {
+impl FromStr for AddressRange {
     type Err = RangeError;
 
     fn from_str(text: &str) -> Result<Self, RangeError> {
         let (network, bits) = text.split_once('/').map_or((text, None), |(network, bits)| (network, Some(bits)));
         let network: IpAddr = network.parse().map_err(|_| RangeError)?;
-        let most = if network.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| RangeError))?;
-        if bits > most { Err(RangeError) } else { Ok(Self { network, bits }) }
+        let max_bits = if network.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(max_bits), |bits| bits.parse().map_err(|_| RangeError))?;
+        if bits > max_bits { Err(RangeError) } else { Ok(Self { network, bits }) }
     }
 }
 
-impl Range {
-    /// Returns whether the address is in it.
+impl AddressRange {
+    /// Returns whether the address is in the range.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        let different = match (self.network, ip) {
+        let equal_bits = match (self.network, ip) {
             (IpAddr::V4(network), IpAddr::V4(ip)) => (network.to_bits() ^ ip.to_bits()).leading_zeros(),
             (IpAddr::V6(network), IpAddr::V6(ip)) => (network.to_bits() ^ ip.to_bits()).leading_zeros(),
             _ => return false,
         };
-        different >= u32::from(self.bits)
+        equal_bits >= u32::from(self.bits)
     }
 }
 
@@ -53,11 +53,11 @@ mod tests {
             ("fd00:1::/32", "fd00:1:ffff::1", "fd00:2::1"),
             ("::/0", "fd00::1", "10.0.0.1"),
         ] {
-            let range: Range = range.parse().unwrap();
+            let range: AddressRange = range.parse().unwrap();
             assert!(range.contains(inside.parse().unwrap()) && !range.contains(outside.parse().unwrap()), "{range:?}");
         }
         for bad in ["", "10.0.0.0/33", "fd00::/129", "10.0.0/8", "10.0.0.0/", "10.0.0.0/-1", "registry"] {
-            assert_eq!(bad.parse::<Range>(), Err(RangeError), "{bad:?}");
+            assert_eq!(bad.parse::<AddressRange>(), Err(RangeError), "{bad:?}");
         }
     }
 }

@@ -1,30 +1,30 @@
-//! The newest content of a living object, and whether it still changes.
+//! The version of the newest content, and the time at which that has settled.
 
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// How many times the debounce content may wait that does not stay as it is.
+/// The maximum wait of content that keeps changing, as a multiple of the debounce.
 const MAX_DEBOUNCES: u32 = 10;
 
-/// The newest content. Older content is forgotten.
+/// The version of the newest content. Older content is forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Newest {
-    /// The version that it is, or will be.
+pub struct DebouncedVersion {
+    /// The name of the version that the content is, or will be.
     pub version: String,
-    /// When it came.
+    /// The time at which the content was first seen.
     pub changed: Timestamp,
-    /// Since when content changes: when the first came after one that had settled.
+    /// The time since which content changes: when the first content after a settled one was seen.
     pub since: Timestamp,
 }
 
-impl Newest {
-    /// The first content.
+impl DebouncedVersion {
+    /// Returns the version of the first content.
     pub fn first(version: String, now: Timestamp) -> Self {
         Self { version, changed: now, since: now }
     }
 
-    /// Content was seen. The same as before is no change.
+    /// Takes in the content that was seen. The same content is not a change.
     pub fn observe(&mut self, version: String, debounce: Duration, now: Timestamp) {
         if self.version == version {
             return;
@@ -35,7 +35,7 @@ impl Newest {
         (self.version, self.changed) = (version, now);
     }
 
-    /// When it may become a version.
+    /// Returns the time at which the content may become a version.
     pub fn settles_at(&self, debounce: Duration) -> Timestamp {
         after(self.changed, debounce).min(after(self.since, debounce.saturating_mul(MAX_DEBOUNCES)))
     }
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn content_that_stays_settles_after_the_debounce() {
         let debounce = Duration::from_secs(2);
-        let mut newest = Newest::first("a".into(), at(0));
+        let mut newest = DebouncedVersion::first("a".into(), at(0));
         assert_eq!(newest.settles_at(debounce), at(2000));
         newest.observe("b".into(), debounce, at(1500));
         newest.observe("b".into(), debounce, at(3000));
@@ -75,7 +75,7 @@ mod tests {
             gaps in proptest::collection::vec(0_i64..400, 1..200), millis in 1_u64..300
         ) {
             let (debounce, mut now) = (Duration::from_millis(millis), 0);
-            let mut newest = Newest::first("first".into(), at(0));
+            let mut newest = DebouncedVersion::first("first".into(), at(0));
             let mut unsettled = 0;
             for (number, gap) in gaps.into_iter().enumerate() {
                 let settles = newest.settles_at(debounce);

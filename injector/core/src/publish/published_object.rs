@@ -1,4 +1,5 @@
-//! A ConfigMap or a Secret as publishing reads and writes it. Values are wiped on drop, and nothing here has `Debug`.
+//! A ConfigMap or a Secret as publishing reads and writes it. Values are wiped on drop, and no type of this file has
+//! `Debug`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,25 +10,26 @@ use nudge_api::{Explanation, PartKind, Reason};
 
 use crate::versions::{Contents, OPAQUE, contents_of};
 
-/// Keys and values of an object, or of all parts of a version that are of one kind.
+/// The keys and values of an object, or of all parts of a version that are of one kind.
 #[derive(Clone)]
 pub struct PublishedContent {
     values: Contents,
     /// The keys whose values a ConfigMap holds as bytes.
     binary: BTreeSet<String>,
-    /// The type of a Secret; empty for a ConfigMap.
-    secret_type: String,
+    /// The type of a Secret; `None` for a ConfigMap.
+    secret_type: Option<String>,
 }
 
 impl PublishedContent {
-    /// Adds a part to those before it, which must have its type.
-    pub fn joined(before: Option<Self>, part: Self, version: &str) -> Result<Self, Explanation> {
+    /// Adds a part to the earlier parts, which must have the same type.
+    pub fn join(before: Option<Self>, part: Self, version: &str) -> Result<Self, Explanation> {
         let Some(mut joined) = before else { return Ok(part) };
-        if joined.secret_type != part.secret_type {
+        if let (Some(first), Some(second)) = (&joined.secret_type, &part.secret_type)
+            && first != second
+        {
             let message = format!(
-                "the Secrets of version {version} have the types {} and {}, so they can't be one published Secret; make a version \
-                 whose Secrets have one type",
-                joined.secret_type, part.secret_type
+                "the Secrets of version {version} have the types {first} and {second}, so they can't be one published Secret; make a version \
+                 whose Secrets have one type"
             );
             return Err(Reason::TypeNotAllowed.explained(message));
         }
@@ -42,12 +44,12 @@ impl PublishedContent {
         &self.values
     }
 
-    /// Returns the type of the Secret; empty for a ConfigMap.
-    pub fn secret_type(&self) -> &str {
-        &self.secret_type
+    /// Returns the type of the Secret; `None` for a ConfigMap.
+    pub fn secret_type(&self) -> Option<&str> {
+        self.secret_type.as_deref()
     }
 
-    /// Returns the bytes of keys and values.
+    /// Returns the size of all keys and values in bytes.
     pub fn size(&self) -> usize {
         self.values.iter().map(|(key, value)| key.len() + value.len()).sum()
     }
@@ -59,9 +61,9 @@ pub struct PublishedObject {
     pub kind: PartKind,
     /// The metadata.
     pub metadata: ObjectMeta,
-    /// Whether the API server refuses changes of the content.
+    /// Whether the API server refuses changes of the content; `None` counts as `false`.
     pub immutable: Option<bool>,
-    /// Keys and values.
+    /// The keys and values.
     pub content: PublishedContent,
 }
 
@@ -69,7 +71,7 @@ impl From<ConfigMap> for PublishedObject {
     fn from(object: ConfigMap) -> Self {
         let ConfigMap { metadata, immutable, data, binary_data } = object;
         let binary = binary_data.iter().flatten().map(|(key, _)| key.clone()).collect();
-        let content = PublishedContent { values: contents_of(data, binary_data), binary, secret_type: String::new() };
+        let content = PublishedContent { values: contents_of(data, binary_data), binary, secret_type: None };
         Self { kind: PartKind::ConfigMap, metadata, immutable, content }
     }
 }
@@ -77,7 +79,7 @@ impl From<ConfigMap> for PublishedObject {
 impl From<Secret> for PublishedObject {
     fn from(object: Secret) -> Self {
         let Secret { metadata, immutable, data, type_, .. } = object;
-        let secret_type = type_.filter(|name| !name.is_empty()).unwrap_or_else(|| OPAQUE.to_owned());
+        let secret_type = Some(type_.filter(|name| !name.is_empty()).unwrap_or_else(|| OPAQUE.to_owned()));
         let content = PublishedContent { values: contents_of(None, data), binary: BTreeSet::new(), secret_type };
         Self { kind: PartKind::Secret, metadata, immutable, content }
     }
@@ -105,7 +107,7 @@ impl PublishedObject {
             metadata: self.metadata.clone(),
             immutable: self.immutable,
             data: Some(bytes.collect()),
-            type_: Some(self.content.secret_type.clone()),
+            type_: self.content.secret_type.clone(),
             ..Secret::default()
         }
     }

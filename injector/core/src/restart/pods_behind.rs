@@ -1,4 +1,5 @@
-//! Pods with an agent that take a version only by a restart. While some of them were not restarted, the version does not become current.
+//! The pods behind: pods with an agent that take a version only by a restart, and run another one. While there are such
+//! pods, the version does not become current.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,86 +8,92 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Reason, RolloutStage, VersionedConfigStatus};
 
 use super::elapsed::has_elapsed;
-use super::report::Report;
-use super::workload::{Steps, Workload};
+use super::object_report::ObjectReport;
+use super::workload::{ReplicaCounts, Workload};
 use crate::pods::PodState;
-use crate::rollout::{Restarts as State, is_same_content, version_to_publish};
+use crate::rollout::{Restarts, is_same_content, version_to_publish};
 
-/// The controllers that restart their pods by a rolling update.
-const ROLLING: [&str; 3] = ["Deployment/", "StatefulSet/", "DaemonSet/"];
+/// The prefixes of the ids of workloads that restart their pods by a rolling update.
+const ROLLING_WORKLOADS: [&str; 3] = ["Deployment/", "StatefulSet/", "DaemonSet/"];
 
-/// Why a restart is not waited for that may come to its end all the same.
+/// The reasons of reports about restarts that nothing waits for, but that may succeed all the same.
 const NOT_WAITED_FOR: [Reason; 2] = [Reason::Unwell, Reason::TemplateChanged];
 
 /// Returns whether a rolling update restarts this pod.
-pub fn rolls(pod: &PodState) -> bool {
-    ROLLING.iter().any(|kind| pod.workload.starts_with(kind))
+pub fn has_rolling_update(pod: &PodState) -> bool {
+    ROLLING_WORKLOADS.iter().any(|kind| pod.workload.starts_with(kind))
 }
 
-/// By workload, how many pods that are or were Ready do not run the version that they should. On the way back, pods that were never Ready
-/// count too. Bare pods and those of Jobs, which nothing restarts, are not counted: they are reported, and hold nothing up.
-pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStatus) -> BTreeMap<String, usize> {
-    let mut behind = BTreeMap::new();
-    let Some(target) = version_to_publish(status) else { return behind };
-    let restarted = |pod: &&Arc<PodState>| !pod.workload.is_empty() && pod.workload != "Job";
-    let back = matches!(
+/// Counts, by workload, the pods that are or were Ready and do not run the version that they should. On the way back,
+/// pods that were never Ready count, too. Bare pods and pods of Jobs, which nothing restarts, do not count: they are
+/// reported, and hold nothing up.
+pub fn count_pods_behind(
+    pods: &[Arc<PodState>],
+    config: &str,
+    status: &VersionedConfigStatus,
+) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    let Some(target) = version_to_publish(status) else { return counts };
+    let is_replaceable = |pod: &&Arc<PodState>| !pod.workload.is_empty() && pod.workload != "Job";
+    let is_return = matches!(
         status.rollout.stage,
         Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
     );
-    let counts = |pod: &&Arc<PodState>| pod.is_by_restart() && pod.is_live();
-    for pod in pods.iter().filter(restarted).filter(counts) {
+    let is_counted = |pod: &&Arc<PodState>| pod.is_by_restart() && pod.is_live();
+    for pod in pods.iter().filter(is_replaceable).filter(is_counted) {
         let is_behind = match pod.runs(config) {
-            Some(runs) => (back || pod.was_ready()) && !is_same_content(status, runs.as_str(), target),
+            Some(runs) => (is_return || pod.was_ready()) && !is_same_content(status, runs.as_str(), target),
             None => pod.was_ready(),
         };
         if is_behind {
-            *behind.entry(pod.workload.clone()).or_default() += 1;
+            *counts.entry(pod.workload.clone()).or_default() += 1;
         }
     }
-    behind
+    counts
 }
 
-/// Adds the pods whose agents run the version while variables of a published ConfigMap are older: they take it by a restart that was not
-/// possible, or has not come to them yet. `published` is when that was written, `since` when the stage began.
-pub fn add_unnotified(
-    behind: &mut BTreeMap<String, usize>,
+/// Adds the pods whose agents run the version, but whose variables from a published ConfigMap are older: the restart
+/// was not possible, or has not reached them yet. `published` is when the ConfigMap was written, `since` when the stage
+/// began.
+pub fn add_unnotified_pods(
+    counts: &mut BTreeMap<String, usize>,
     workloads: &[(Workload, String)],
     pods: &[Arc<PodState>],
     published: Timestamp,
     since: Timestamp,
 ) {
-    for (workload, digest) in workloads.iter().filter(|(workload, _)| workload.agent) {
+    for (workload, digest) in workloads.iter().filter(|(workload, _)| workload.has_agent) {
         let id = workload.id();
-        let counts = |pod: &&Arc<PodState>| pod.workload == id && pod.was_ready() && pod.is_live();
-        let there = pods.iter().filter(counts);
+        let is_counted = |pod: &&Arc<PodState>| pod.workload == id && pod.was_ready() && pod.is_live();
+        let candidates = pods.iter().filter(is_counted);
         let count = if workload.digest.as_ref() != Some(digest) {
-            // Times have whole seconds: a pod of the same second may have the variables from before.
-            there.filter(|pod| pod.created <= published.as_second()).count()
+            // Times have whole seconds: a pod of the same second may have the older variables.
+            candidates.filter(|pod| pod.created <= published.as_second()).count()
         } else if workload.mark().is_some_and(|mark| mark.at >= since) {
-            // What its controller says, because clocks differ.
-            there.count().min(workload.steps.map_or(usize::MAX, Steps::old))
+            // The workload's controller knows the number; times are not compared, because clocks differ.
+            candidates.count().min(workload.replicas.map_or(usize::MAX, ReplicaCounts::outdated))
         } else {
             0
         };
         if count > 0 {
-            behind.insert(id, count);
+            counts.insert(id, count);
         }
     }
 }
 
 /// The situation after all restarts that are possible.
 #[derive(Clone, Debug)]
-pub struct Behind<'a> {
-    /// The result of [`behind`] and [`add_unnotified`].
-    pub pods: &'a BTreeMap<String, usize>,
-    /// The version that they should run.
+pub struct PodsBehind<'a> {
+    /// The numbers of pods by workload, from [`count_pods_behind`] and [`add_unnotified_pods`].
+    pub counts: &'a BTreeMap<String, usize>,
+    /// The version that the pods should run.
     pub version: &'a str,
-    /// Whether the rollout leaves another version.
-    pub back: bool,
-    /// When the stage began, or a workload's restart last progressed.
+    /// Whether pods return from another version.
+    pub is_return: bool,
+    /// The time at which the stage began, or a workload's restart last progressed.
     pub since: Timestamp,
-    /// Deadline of the restarts, in seconds.
-    pub deadline: u32,
+    /// The deadline of the restarts, in seconds.
+    pub deadline_seconds: u32,
     /// The workloads that were restarted since the stage began.
     pub restarted: BTreeSet<String>,
     /// The ids of the groups whose pods are evicted.
@@ -95,17 +102,18 @@ pub struct Behind<'a> {
     pub now: Timestamp,
 }
 
-/// Decides whether the rollout waits, is held, or goes on. On the way back nothing is held: `reports` gets one more.
-pub fn judge(behind: &Behind<'_>, reports: &mut Vec<Report>) -> State {
-    let Behind { version, back, .. } = *behind;
-    for (id, count) in behind.pods {
-        let report = reports.iter().find(|report| report.object == *id);
-        let is_known = ROLLING.iter().any(|kind| id.starts_with(kind)) || behind.groups.contains(id);
-        // A workload that was not well before may progress all the same. On the way back only restarted ones can.
-        let may_progress = !back || behind.restarted.contains(id) || behind.groups.contains(id);
+/// Decides whether the rollout waits, is held, or goes on. On the way back nothing is held, and `reports` gets another
+/// report instead.
+pub fn judge_pods_behind(behind: &PodsBehind<'_>, reports: &mut Vec<ObjectReport>) -> Restarts {
+    let PodsBehind { version, is_return, .. } = *behind;
+    for (id, count) in behind.counts {
+        let report = reports.iter().find(|report| report.object.as_ref() == Some(id));
+        let is_known = ROLLING_WORKLOADS.iter().any(|kind| id.starts_with(kind)) || behind.groups.contains(id);
+        // A workload that was not well before may progress all the same. On the way back only restarted workloads can.
+        let may_progress = !is_return || behind.restarted.contains(id) || behind.groups.contains(id);
         let waits = is_known && may_progress && report.is_none_or(|report| NOT_WAITED_FOR.contains(&report.why.reason));
-        if waits && !has_elapsed(behind.since, behind.deadline, behind.now) {
-            return State::Busy(format!("{count} pods of {id} do not run version {version} yet"));
+        if waits && !has_elapsed(behind.since, behind.deadline_seconds, behind.now) {
+            return Restarts::Busy(format!("{count} pods of {id} do not run version {version} yet"));
         }
         let cause = match report {
             Some(report) => report.why.message.clone(),
@@ -114,14 +122,14 @@ pub fn judge(behind: &Behind<'_>, reports: &mut Vec<Report>) -> State {
         };
         let message =
             format!("{count} pods of {id} do not run version {version}, which they take only by a restart: {cause}");
-        if !back {
-            return State::Held(message);
+        if !is_return {
+            return Restarts::Held(message);
         }
         if report.is_none() {
-            reports.push(Report::new(Reason::NotBack, id, message));
+            reports.push(ObjectReport::new(Reason::NotBack, id, message));
         }
     }
-    State::Done
+    Restarts::Done
 }
 
 #[cfg(test)]
@@ -130,7 +138,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::pods::{PodPhase, Readiness, Removal, Report as PodReport, ReportState, UpdateMode};
+    use crate::pods::{PodPhase, Readiness, Removal, Report, ReportState, UpdateMode};
 
     fn status(stage: &str) -> VersionedConfigStatus {
         let version = |name: &str, digest: &str| {
@@ -145,7 +153,7 @@ mod tests {
     }
 
     fn pod(workload: &str, runs: Option<&str>) -> PodState {
-        let report = runs.map(|runs| PodReport {
+        let report = runs.map(|runs| Report {
             versions: vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())],
             state: ReportState::Acknowledged,
             reasons: Vec::new(),
@@ -162,7 +170,7 @@ mod tests {
 
     fn found(stage: &str, pods: &[PodState]) -> Vec<(String, usize)> {
         let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
-        behind(&pods, "shop", &status(stage)).into_iter().collect()
+        count_pods_behind(&pods, "shop", &status(stage)).into_iter().collect()
     }
 
     #[test]
@@ -196,38 +204,47 @@ mod tests {
         let pods = [made(10), made(100), made(101), never_ready].map(Arc::new);
         let found = |workload: Workload| {
             let mut found = BTreeMap::new();
-            add_unnotified(&mut found, &[(workload, "new".to_owned())], &pods, at(100), at(100));
+            add_unnotified_pods(&mut found, &[(workload, "new".to_owned())], &pods, at(100), at(100));
             found.into_values().next().unwrap_or(0)
         };
-        let web = Workload { agent: true, ..super::super::tests::workload("web") };
+        let web = Workload { has_agent: true, ..super::super::tests::workload("web") };
         assert_eq!(found(web.clone()), 2, "no right to restart it");
         let has = |digest: &str, second| {
-            let restarted = Some(super::super::tests::mark(second, digest));
-            Workload { digest: Some(digest.to_owned()), restarted, ..web.clone() }
+            let last_mark = Some(super::super::tests::mark(second, digest));
+            Workload { digest: Some(digest.to_owned()), last_mark, ..web.clone() }
         };
         assert_eq!([found(has("old", 50)), found(has("new", 50))], [2, 0], "the same content needs no restart");
         assert_eq!(found(has("new", 101)), 3, "its status is about the template before");
-        let steps = |updated| Some(Steps { all: 3, updated, ready: 3, available: 3 });
-        let [paused, partition, done] = [0, 2, 3].map(|updated| Workload { steps: steps(updated), ..has("new", 101) });
+        let replicas = |updated| Some(ReplicaCounts { total: 3, updated, ready: 3, available: 3 });
+        let [paused, partition, done] =
+            [0, 2, 3].map(|updated| Workload { replicas: replicas(updated), ..has("new", 101) });
         assert_eq!([found(paused), found(partition), found(done)], [3, 1, 0]);
-        assert_eq!(found(Workload { agent: false, ..web }), 0);
+        assert_eq!(found(Workload { has_agent: false, ..web }), 0);
     }
 
-    fn judged(id: &str, report: Option<Reason>, back: bool, now: i64) -> (State, Vec<Report>) {
+    fn judged(id: &str, report: Option<Reason>, is_return: bool, now: i64) -> (Restarts, Vec<ObjectReport>) {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let pods = [(id.to_owned(), 2)].into();
-        let mut reports: Vec<Report> =
-            report.map(|reason| Report::new(reason, id, format!("{id} is {reason}"))).into_iter().collect();
+        let counts = [(id.to_owned(), 2)].into();
+        let mut reports: Vec<ObjectReport> =
+            report.map(|reason| ObjectReport::new(reason, id, format!("{id} is {reason}"))).into_iter().collect();
         let (groups, restarted) = (["ReplicaSet/own".to_owned()].into(), ["Deployment/web".to_owned()].into());
-        let behind =
-            Behind { pods: &pods, version: "2", back, since: at(100), deadline: 60, restarted, groups, now: at(now) };
-        (judge(&behind, &mut reports), reports)
+        let behind = PodsBehind {
+            counts: &counts,
+            version: "2",
+            is_return,
+            since: at(100),
+            deadline_seconds: 60,
+            restarted,
+            groups,
+            now: at(now),
+        };
+        (judge_pods_behind(&behind, &mut reports), reports)
     }
 
     #[test]
     fn the_rollout_is_held_with_the_reason() {
         let held = |id, report, now| match judged(id, report, false, now).0 {
-            State::Held(message) => message,
+            Restarts::Held(message) => message,
             other => format!("{other:?}"),
         };
         let message = held("Deployment/web", Some(Reason::NotAllowed), 101);
@@ -244,12 +261,12 @@ mod tests {
 
     #[test]
     fn on_the_way_back_it_is_reported_and_nothing_is_held() {
-        assert!(matches!(judged("Deployment/web", None, true, 101).0, State::Busy(_)));
+        assert!(matches!(judged("Deployment/web", None, true, 101).0, Restarts::Busy(_)));
         let (state, reports) = judged("Deployment/web", None, true, 160);
-        assert_eq!((state, reports[0].why.reason), (State::Done, Reason::NotBack));
+        assert_eq!((state, reports[0].why.reason), (Restarts::Done, Reason::NotBack));
         let (state, reports) = judged("Deployment/other", None, true, 101);
-        assert_eq!((state, reports[0].why.reason), (State::Done, Reason::NotBack), "nothing restarts it");
+        assert_eq!((state, reports[0].why.reason), (Restarts::Done, Reason::NotBack), "nothing restarts it");
         let (state, reports) = judged("Deployment/web", Some(Reason::NotAllowed), true, 101);
-        assert_eq!((state, reports.len()), (State::Done, 1));
+        assert_eq!((state, reports.len()), (Restarts::Done, 1));
     }
 }

@@ -1,27 +1,27 @@
-//! What of a repository is asked for.
+//! The revision of a git repository that is asked for.
 
 use std::fmt;
 
 use semver::VersionReq;
 
-/// The longest name of a ref.
-const MAX_REVISION_BYTES: usize = 255;
+/// The maximum length of a ref's name.
+const MAX_REF_BYTES: usize = 255;
 
-/// A revision that can't be used.
+/// The error for a revision that can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RevisionError {
-    /// Git has no such names.
+    /// Git accepts no such name.
     #[error("{0} is not a name that git accepts for a branch or a tag")]
     Name(&'static str),
-    /// No range.
+    /// The text is not a range of versions.
     #[error("semver must be a range of versions, such as \">=1.2, <2\" or \"1.x\"")]
     Range,
-    /// No commit.
+    /// The text is not the id of a commit.
     #[error("commit must be the whole id of a commit, of 40 hex digits")]
     Commit,
 }
 
-/// What of a repository is asked for.
+/// The revision that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Revision {
     /// The branch that the server's HEAD names.
@@ -32,21 +32,21 @@ pub enum Revision {
     Tag(String),
     /// The tag with the highest version in this range; `v1.2.0` is 1.2.0.
     Semver(String),
-    /// This commit.
+    /// The commit with this id.
     Commit(String),
 }
 
 impl Revision {
-    /// Whether git takes it.
+    /// Checks that git accepts the revision.
     pub fn check(&self) -> Result<(), RevisionError> {
-        let good = |name: &str, what| if is_ref(name) { Ok(()) } else { Err(RevisionError::Name(what)) };
+        let check_ref = |name: &str, kind| if is_ref(name) { Ok(()) } else { Err(RevisionError::Name(kind)) };
         match self {
             Self::Head => Ok(()),
-            Self::Branch(name) => good(name, "branch"),
-            Self::Tag(name) => good(name, "tag"),
-            Self::Semver(range) if range.len() > MAX_REVISION_BYTES => Err(RevisionError::Range),
+            Self::Branch(name) => check_ref(name, "branch"),
+            Self::Tag(name) => check_ref(name, "tag"),
+            Self::Semver(range) if range.len() > MAX_REF_BYTES => Err(RevisionError::Range),
             Self::Semver(range) => VersionReq::parse(range).map(drop).map_err(|_| RevisionError::Range),
-            Self::Commit(id) if is_id(id) => Ok(()),
+            Self::Commit(id) if is_object_id(id) => Ok(()),
             Self::Commit(_) => Err(RevisionError::Commit),
         }
     }
@@ -64,26 +64,27 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The whole id of an object, by SHA-1 or SHA-256.
-pub fn is_id(id: &str) -> bool {
-    matches!(id.len(), 40 | 64) && id.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
+/// Returns whether the text is the whole id of an object, by SHA-1 or SHA-256.
+pub fn is_object_id(id: &str) -> bool {
+    matches!(id.len(), 40 | 64) && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Returns whether the text is a name as git check-ref-format has it, and nothing that a program could take for an option.
+/// Returns whether the text is a name by the rules of git check-ref-format, and can't be taken for an option of a
+/// program.
 pub fn is_ref(name: &str) -> bool {
-    let in_part = |part: &str| {
+    let is_part = |part: &str| {
         !part.is_empty()
             && !part.starts_with(['.', '-'])
             && !part.ends_with('.')
-            && !part.strip_suffix(".lock").is_some_and(|_| true)
+            && part.strip_suffix(".lock").is_none()
     };
-    let good = |it: char| !it.is_control() && !it.is_whitespace() && !"~^:?*[\\".contains(it);
-    name.len() <= MAX_REVISION_BYTES
+    let is_allowed = |c: char| !c.is_control() && !c.is_whitespace() && !"~^:?*[\\".contains(c);
+    name.len() <= MAX_REF_BYTES
         && name != "@"
-        && name.chars().all(good)
+        && name.chars().all(is_allowed)
         && !name.contains("..")
         && !name.contains("@{")
-        && name.split('/').all(in_part)
+        && name.split('/').all(is_part)
 }
 
 #[cfg(test)]
@@ -124,7 +125,7 @@ mod tests {
         ] {
             assert!(Revision::Tag(bad.to_owned()).check().is_err(), "{bad:?}");
         }
-        let long = "a".repeat(MAX_REVISION_BYTES + 1);
+        let long = "a".repeat(MAX_REF_BYTES + 1);
         assert!(Revision::Branch(long).check().is_err());
     }
 

@@ -1,4 +1,4 @@
-//! Which features of Kubernetes are used, by the versions of the API server and the kubelets.
+//! The features of Kubernetes that injection uses: those that the API server and every kubelet support.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,13 +17,13 @@ const RESTART_IN_PLACE: Minor = Minor { major: 1, minor: 36 };
 /// A minor version of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Minor {
-    /// The first number.
+    /// The major version.
     pub major: u32,
-    /// The second number.
+    /// The minor version.
     pub minor: u32,
 }
 
-/// The text is not a version.
+/// The error for a text that is not a version of Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version of Kubernetes; it must begin like 1.33")]
 pub struct MinorError(String);
@@ -38,7 +38,7 @@ impl FromStr for Minor {
             digits.parse().ok()
         };
         let (major, rest) = text.strip_prefix('v').unwrap_or(text).split_once('.').unzip();
-        // The major number must end at the dot.
+        // Only digits may stand before the dot.
         let major = major.filter(|major| major.bytes().all(|byte| byte.is_ascii_digit())).and_then(number);
         let version = major.zip(rest.and_then(number)).map(|(major, minor)| Self { major, minor });
         version.ok_or_else(|| MinorError(text.chars().take(64).collect()))
@@ -51,7 +51,7 @@ impl fmt::Display for Minor {
     }
 }
 
-/// The address family of pods' first addresses.
+/// The address family of the first addresses of pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IpFamily {
     /// The family of this replica's own address.
@@ -63,7 +63,7 @@ pub enum IpFamily {
     Ipv6,
 }
 
-/// The text is neither `auto` nor a family.
+/// The error for a text that is neither `auto` nor a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be auto, ipv4 or ipv6")]
 pub struct IpFamilyError;
@@ -81,19 +81,20 @@ impl FromStr for IpFamily {
     }
 }
 
-/// Settings of the installation.
+/// The settings of an installation that decide about features.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// Used instead of the oldest kubelet's version.
+    /// The version that counts instead of the oldest kubelet's, if it is set.
     pub kubelet: Option<Minor>,
-    /// The address family of pods' first addresses.
+    /// The address family of the first addresses of pods.
     pub family: IpFamily,
     /// The address of this replica's own pod.
     pub own_address: Option<IpAddr>,
 }
 
-/// Uses a feature when the API server and the oldest kubelet have it. In a cluster without nodes the server's version counts alone.
-pub fn choose(server: Minor, kubelets: impl IntoIterator<Item = Minor>, overrides: &Overrides) -> Features {
+/// Returns the features that the API server and the oldest kubelet have. In a cluster without nodes the server's
+/// version alone counts.
+pub fn supported_features(server: Minor, kubelets: impl IntoIterator<Item = Minor>, overrides: &Overrides) -> Features {
     let kubelet = overrides.kubelet.or_else(|| kubelets.into_iter().min());
     let oldest = kubelet.unwrap_or(server).min(server);
     Features {
@@ -120,7 +121,7 @@ mod tests {
 
     fn features_of(server: &str, kubelets: &[&str], kubelet: Option<&str>) -> (bool, bool) {
         let overrides = Overrides { kubelet: kubelet.map(minor), ..Overrides::default() };
-        let features = choose(minor(server), kubelets.iter().map(|text| minor(text)), &overrides);
+        let features = supported_features(minor(server), kubelets.iter().map(|text| minor(text)), &overrides);
         (features.native_sidecars, features.env_files)
     }
 
@@ -138,7 +139,8 @@ mod tests {
 
     #[test]
     fn restarts_in_place_need_all_nodes() {
-        let features = |server: &str, kubelet: &str| choose(minor(server), [minor(kubelet)], &Overrides::default());
+        let features =
+            |server: &str, kubelet: &str| supported_features(minor(server), [minor(kubelet)], &Overrides::default());
         assert!(features("1.36", "1.36").restart_in_place && features("1.37", "1.36").restart_in_place);
         assert!(!features("1.36", "1.35").restart_in_place && !features("1.35", "1.36").restart_in_place);
     }
@@ -154,7 +156,7 @@ mod tests {
     fn the_family_is_that_of_the_own_pod_unless_set() {
         let ipv6 = |family, own: Option<&str>| {
             let own_address = own.map(|address| address.parse().unwrap());
-            choose(minor("1.30"), [], &Overrides { kubelet: None, family, own_address }).ipv6
+            supported_features(minor("1.30"), [], &Overrides { kubelet: None, family, own_address }).ipv6
         };
         assert!(ipv6(IpFamily::Auto, Some("fd00::1")) && !ipv6(IpFamily::Auto, Some("10.0.0.1")));
         assert!(!ipv6(IpFamily::Auto, None) && ipv6(IpFamily::Ipv6, Some("10.0.0.1")));
@@ -185,8 +187,8 @@ mod tests {
         fn another_node_never_adds_a_feature(server in 20_u32..40, nodes in proptest::collection::vec(20_u32..40, 1..9)) {
             let minors = |nodes: &[u32]| nodes.iter().map(|&minor| Minor { major: 1, minor }).collect::<Vec<_>>();
             let server = Minor { major: 1, minor: server };
-            let all = choose(server, minors(&nodes), &Overrides::default());
-            let fewer = choose(server, minors(&nodes[1..]), &Overrides::default());
+            let all = supported_features(server, minors(&nodes), &Overrides::default());
+            let fewer = supported_features(server, minors(&nodes[1..]), &Overrides::default());
             prop_assert!(nodes.len() == 1 || all.native_sidecars <= fewer.native_sidecars && all.env_files <= fewer.env_files);
         }
     }

@@ -1,16 +1,16 @@
-//! The folder or file of a repository.
+//! The path of a folder or file in a repository.
 
-/// The longest path.
+/// The maximum length of a path.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// A path that can't be asked for.
+/// The error for a path that can't be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("path must be relative, such as config/prod, without empty names, '.' and '..'")]
 pub struct PathError;
 
-/// Checks a path below the root of a repository. Empty stands for all of it.
+/// Checks a path below the root of a repository. The empty path stands for the whole repository.
 pub fn check_path(path: &str) -> Result<(), PathError> {
-    let is_bad = |name: &str| matches!(name, "" | "." | "..") || name.contains(|it: char| it.is_control());
+    let is_bad = |name: &str| matches!(name, "" | "." | "..") || name.contains(|c: char| c.is_control());
     if path.len() > MAX_PATH_BYTES || (!path.is_empty() && path.split('/').any(is_bad)) {
         return Err(PathError);
     }

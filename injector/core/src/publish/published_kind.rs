@@ -9,16 +9,17 @@ use super::PublishedContent;
 
 /// The differences between the kinds of published objects.
 pub trait PublishedKind: Copy {
-    /// Returns whether Nudge creates the object where there is none. Such an object is never adopted: it is Nudge's only with its label.
+    /// Returns whether Nudge creates the object where there is none. Such an object is never adopted: it is Nudge's
+    /// only with its label.
     fn is_created(self) -> bool;
 
     /// Returns whether a watch shows changes of the object.
     fn is_watched(self) -> bool;
 
-    /// Returns whether messages may repeat what the API server says of the object, which may quote a value.
+    /// Returns whether messages may repeat what the API server says about the object, which may quote a value.
     fn is_quotable(self) -> bool;
 
-    /// Returns the digest of a content that Nudge has written, which the object has as an annotation.
+    /// Returns the digest of a content that Nudge writes, which becomes an annotation of the object.
     fn mark(self, seals: &Seals, version: &str, content: &PublishedContent) -> String;
 
     /// Returns the condition that says whether the object holds the version.
@@ -31,10 +32,10 @@ pub trait PublishedKind: Copy {
     fn without_part(self) -> Reason;
 
     /// Returns the version that the status says the object holds.
-    fn held(self, status: &VersionedConfigStatus) -> Option<&str>;
+    fn held_version(self, status: &VersionedConfigStatus) -> Option<&str>;
 
     /// Returns the fields of the status for the version that the object holds, and for the time when it was written.
-    fn fields(self, status: &mut VersionedConfigStatus) -> (&mut Option<String>, &mut Option<Time>);
+    fn version_fields(self, status: &mut VersionedConfigStatus) -> (&mut Option<String>, &mut Option<Time>);
 }
 
 impl PublishedKind for PartKind {
@@ -78,14 +79,14 @@ impl PublishedKind for PartKind {
         }
     }
 
-    fn held(self, status: &VersionedConfigStatus) -> Option<&str> {
+    fn held_version(self, status: &VersionedConfigStatus) -> Option<&str> {
         match self {
             Self::ConfigMap => status.published_version.as_deref(),
             Self::Secret => status.published_secret_version.as_deref(),
         }
     }
 
-    fn fields(self, status: &mut VersionedConfigStatus) -> (&mut Option<String>, &mut Option<Time>) {
+    fn version_fields(self, status: &mut VersionedConfigStatus) -> (&mut Option<String>, &mut Option<Time>) {
         match self {
             Self::ConfigMap => (&mut status.published_version, &mut status.publish_time),
             Self::Secret => (&mut status.published_secret_version, &mut status.secret_publish_time),

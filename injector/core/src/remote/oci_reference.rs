@@ -1,34 +1,34 @@
-//! Which repository of which registry.
+//! The reference to a repository of an OCI registry.
 
 use std::fmt;
 
-use super::pick::{Pick, is_digest, is_tag};
+use super::artifact_pick::{Pick, is_digest, is_tag};
 use crate::outbound::{Address, AddressError};
 
-/// A repository that can't be named so.
+/// The error for a text that is not a reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
-    /// Another scheme.
+    /// The scheme is neither oci nor oci+http.
     #[error("it must begin with oci://, or with oci+http:// for a registry without TLS")]
     Scheme,
-    /// The registry.
+    /// The address of the registry can't be used.
     #[error(transparent)]
     Registry(#[from] AddressError),
-    /// The repository.
+    /// The repository's name is missing or invalid.
     #[error(
         "it must name a repository, as in oci://registry.example.com/team/shop: lower-case letters and digits, with the separators ._- \
          within names"
     )]
     Repository,
-    /// The tag.
+    /// The tag or digest is invalid.
     #[error("the repository must be followed by :TAG or @sha256:DIGEST")]
     Version,
 }
 
-/// The most bytes of a repository's name, as registries have it.
-const MAX_REPOSITORY: usize = 255;
+/// The maximum length of a repository's name in registries.
+const MAX_REPOSITORY_BYTES: usize = 255;
 
-/// A repository.
+/// A repository of a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
     address: Address,
@@ -45,7 +45,7 @@ impl Reference {
             _ => return Err(ReferenceError::Scheme),
         };
         if rest.contains(['?', '#', '\\']) {
-            return Err(AddressError::More.into());
+            return Err(AddressError::ExtraPart.into());
         }
         let (registry, repository) = rest.split_once('/').ok_or(ReferenceError::Repository)?;
         let mut address = Address::parse(&format!("{scheme}://{registry}"))?;
@@ -64,17 +64,17 @@ impl Reference {
         Ok(Self { address, registry, repository })
     }
 
-    /// Where the registry is.
+    /// Returns the address of the registry.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The name within the registry.
+    /// Returns the repository's name within the registry.
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// The registry, as the user calls it.
+    /// Returns the name of the registry as the user wrote it.
     pub fn registry(&self) -> &str {
         &self.registry
     }
@@ -87,19 +87,19 @@ impl fmt::Display for Reference {
     }
 }
 
-/// A repository with what of it is wanted, as people write it on one line: `oci://registry/team/shop:1.2//config/prod`.
+/// A location of content in a repository, as users write it on one line: `oci://registry/team/shop:1.2//config/prod`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Located {
+pub struct ArtifactLocation {
     /// The repository.
     pub reference: Reference,
     /// The tag or the digest, if there is one.
     pub pick: Option<Pick>,
-    /// The folder behind `//`, or nothing.
+    /// The folder behind `//`; empty for the whole artifact.
     pub path: String,
 }
 
-impl Located {
-    /// Reads it.
+impl ArtifactLocation {
+    /// Parses a location.
     pub fn parse(text: &str) -> Result<Self, ReferenceError> {
         let scheme = text.find("://").ok_or(ReferenceError::Scheme)?.saturating_add("://".len());
         let end = text[scheme..].find("//").map_or(text.len(), |at| scheme.saturating_add(at));
@@ -108,7 +108,7 @@ impl Located {
             Some((before, digest)) if is_digest(digest) => {
                 (&name[..scheme.saturating_add(before.len())], Some(Pick::Digest(digest.to_owned())))
             }
-            // Neither is a user in front of the host.
+            // The text before @ is not a user, either.
             Some(_) => return Err(ReferenceError::Version),
             None => match name.rfind(['/', ':']).filter(|at| *at > scheme && name[*at..].starts_with(':')) {
                 // A port has no slash in front of it.
@@ -126,17 +126,21 @@ impl Located {
     }
 }
 
-/// Names between slashes, of letters and digits with single separators within.
+/// Returns whether the text is a repository's name: parts between slashes, of letters and digits with single
+/// separators.
 fn is_repository(text: &str) -> bool {
-    let in_name = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
+    let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_name = |name: &str| {
         let bytes = name.as_bytes();
-        let ends = bytes.first().zip(bytes.last()).is_some_and(|(first, last)| in_name(*first) && in_name(*last));
-        let separated = name.split(|it: char| it.is_ascii_lowercase() || it.is_ascii_digit());
-        let separator = |it: &str| matches!(it, "" | "." | "_" | "__") || it.bytes().all(|it| it == b'-');
-        ends && separated.into_iter().all(separator)
+        let ends = bytes
+            .first()
+            .zip(bytes.last())
+            .is_some_and(|(first, last)| is_alphanumeric(*first) && is_alphanumeric(*last));
+        let separated = name.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+        let is_separator = |text: &str| matches!(text, "" | "." | "_" | "__") || text.bytes().all(|byte| byte == b'-');
+        ends && separated.into_iter().all(is_separator)
     };
-    text.len() <= MAX_REPOSITORY && text.split('/').all(is_name)
+    text.len() <= MAX_REPOSITORY_BYTES && text.split('/').all(is_name)
 }
 
 #[cfg(test)]
@@ -179,8 +183,8 @@ mod tests {
             ("oci://a/b%2f", ReferenceError::Repository),
             ("oci://a/b..c", ReferenceError::Repository),
             ("oci://a/b:1", ReferenceError::Repository),
-            ("oci://user:hidden@a/b", ReferenceError::Registry(AddressError::More)),
-            ("oci://a/b?c", ReferenceError::Registry(AddressError::More)),
+            ("oci://user:hidden@a/b", ReferenceError::Registry(AddressError::ExtraPart)),
+            ("oci://a/b?c", ReferenceError::Registry(AddressError::ExtraPart)),
             ("oci:///b", ReferenceError::Registry(AddressError::Host)),
             ("oci://a:0/b", ReferenceError::Registry(AddressError::Port)),
         ] {
@@ -192,7 +196,7 @@ mod tests {
     fn one_line_names_tag_digest_and_path() {
         let digest = format!("sha256:{}", "a".repeat(64));
         let read = |text: &str| {
-            let Located { reference, pick, path } = Located::parse(text).unwrap();
+            let ArtifactLocation { reference, pick, path } = ArtifactLocation::parse(text).unwrap();
             (reference.to_string(), pick, path)
         };
         let tag = |tag: &str| Some(Pick::Tag(tag.to_owned()));
@@ -205,14 +209,14 @@ mod tests {
         assert_eq!(read(&format!("{by_digest}//x")), of("oci://r/a", Some(Pick::Digest(digest)), "x"));
         for bad in ["oci://r/a:", "oci://r/a:-b", "oci://r/a@b", "oci://user:pw@r/a", "oci://r:1:2/a", "r/a", "oci://r"]
         {
-            assert!(Located::parse(bad).is_err(), "{bad}");
+            assert!(ArtifactLocation::parse(bad).is_err(), "{bad}");
         }
     }
 
     proptest! {
         #[test]
         fn what_is_read_can_stand_in_a_request(text in "oci://\\PC{0,30}") {
-            if let Ok(Located { reference, .. }) = Located::parse(&text) {
+            if let Ok(ArtifactLocation { reference, .. }) = ArtifactLocation::parse(&text) {
                 prop_assert_eq!(Reference::parse(&reference.to_string()), Ok(reference.clone()));
                 prop_assert!(reference.to_string().bytes().all(|it| it.is_ascii_graphic()));
             }

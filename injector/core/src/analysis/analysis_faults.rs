@@ -1,4 +1,4 @@
-//! What must be true of `spec.rollout.analysis`, beyond its schema.
+//! The faults of `spec.rollout.analysis` beyond its schema.
 
 use nudge_api::{Analysis, Explanation};
 use nudge_protocol::error_chain::chain;
@@ -7,13 +7,13 @@ use super::reach::{ReachError, reach};
 use crate::faults::invalid;
 use crate::outbound::{Address, AddressError};
 
-/// Why an analysis has no meaning.
+/// The reason why an analysis can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum AnalysisFault {
     /// The analysis has nothing to compare results with.
     #[error("set max, or maxRatio, or both")]
     NoLimit,
-    /// A version would be bad that is as good as the one before.
+    /// By the ratio, a version that is as good as the one before would be bad.
     #[error("maxRatio must be a number such as 1.5, and at least 1")]
     Ratio,
     /// The query is the same for all pods.
@@ -22,38 +22,38 @@ pub enum Fault {
          once for the others"
     )]
     NoPods,
-    /// It is not clear which data the query covers.
+    /// The reach of the query is unknown or too long.
     #[error("the query can't be used")]
     Query(#[source] ReachError),
-    /// The address.
+    /// The address of the server can't be used.
     #[error("prometheus.address can't be used")]
     Address(#[source] AddressError),
 }
 
-/// What is wrong with the analyses of this field.
+/// Returns the faults of the analyses of this field.
 pub fn analysis_faults(field: &str, analyses: &[Analysis]) -> Vec<Explanation> {
     let fault = |analysis: &Analysis| {
-        let fault = server(analysis).err()?;
+        let fault = parse_server(analysis).err()?;
         Some(invalid(field, format!("{}: {}", analysis.name, chain(&fault))))
     };
     analyses.iter().filter_map(fault).collect()
 }
 
-/// The server that an analysis asks, where the analysis has a meaning.
-pub fn server(analysis: &Analysis) -> Result<Address, Fault> {
+/// Reads the address of the server that an analysis asks, where the analysis can be used.
+pub fn parse_server(analysis: &Analysis) -> Result<Address, AnalysisFault> {
     let Analysis { prometheus, max, max_ratio, .. } = analysis;
     if max.is_none() && max_ratio.is_none() {
-        return Err(Fault::NoLimit);
+        return Err(AnalysisFault::NoLimit);
     }
     let is_ratio = |text: &String| text.parse::<f64>().is_ok_and(|ratio| ratio >= 1.0);
     if max_ratio.as_ref().is_some_and(|ratio| !is_ratio(ratio)) {
-        return Err(Fault::Ratio);
+        return Err(AnalysisFault::Ratio);
     }
     if !prometheus.query.contains("{{pods}}") {
-        return Err(Fault::NoPods);
+        return Err(AnalysisFault::NoPods);
     }
-    reach(&prometheus.query).map_err(Fault::Query)?;
-    Address::parse(&prometheus.address).map_err(Fault::Address)
+    reach(&prometheus.query).map_err(AnalysisFault::Query)?;
+    Address::parse(&prometheus.address).map_err(AnalysisFault::Address)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The comparison of a published object with the version that it should hold. The decision holds no value.
+//! The decision about a published object: it is compared with the version that it should hold. The decision contains no
+//! value of either.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use nudge_api::{Explanation, PartKind, Reason};
@@ -8,12 +9,12 @@ use nudge_protocol::labels;
 use super::{PublishedContent, PublishedKind as _, PublishedObject};
 use crate::versions::{RESERVED, Seals, is_configuration};
 
-/// Annotation with the digest of what Nudge has written.
-pub(super) const DIGEST: &str = "nudge.dev/published-digest";
-/// Maximum of bytes of keys and values that a ConfigMap or a Secret can hold.
-pub(super) const MAX_BYTES: usize = 1024 * 1024;
-/// Maximum of bytes that a message has of the name of a field manager.
-const MANAGER_BYTES: usize = 64;
+/// The annotation with the digest of the content that Nudge has written.
+pub(super) const DIGEST_ANNOTATION: &str = "nudge.dev/published-digest";
+/// The maximum size of the keys and values of a ConfigMap or a Secret.
+pub(super) const MAX_OBJECT_BYTES: usize = 1024 * 1024;
+/// The maximum length of a field manager's name in messages.
+const MAX_MANAGER_BYTES: usize = 64;
 
 /// The decision about a published object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,12 +29,12 @@ pub enum Publication {
     Refused(Explanation),
     /// A call failed. The rollout waits until the object is written.
     Failed(Explanation),
-    /// The object is to be created or replaced as [`to_write`] says.
+    /// The object is to be created or replaced as [`object_to_write`] says.
     Write,
 }
 
 impl Publication {
-    /// Returns whether trying again soon may help.
+    /// Returns whether another attempt may succeed soon.
     pub fn is_retried(&self, kind: PartKind) -> bool {
         match self {
             Self::Failed(_) => true,
@@ -67,7 +68,7 @@ pub struct PublishGoal<'a> {
 }
 
 /// Decides about the object that has the config's name.
-pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> Publication {
+pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> Publication {
     let PublishGoal { kind, name, version, published, content, .. } = *goal;
     if stored.is_none() && !kind.is_created() {
         return Publication::NotThere;
@@ -77,7 +78,7 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
         let message = format!("{kind} {name} is itself an object of a version; give the config another name");
         return refusal(Reason::IsVersion, message);
     }
-    if let Some(message) = stored.and_then(|stored| of_others(&stored.metadata, goal)) {
+    if let Some(message) = stored.and_then(|stored| ownership_refusal(&stored.metadata, goal)) {
         return refusal(Reason::NotOurs, message);
     }
     let Some(content) = content else {
@@ -85,7 +86,7 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
         return refusal(kind.without_part(), message);
     };
     let secret_type = content.secret_type();
-    if !is_configuration(secret_type) {
+    if let Some(secret_type) = secret_type.filter(|secret_type| !is_configuration(secret_type)) {
         let message = format!(
             "version {version} has Secrets of type {secret_type}, which are not published; remove Secret from spec.objects, or make a \
              version with another type"
@@ -93,15 +94,16 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
         return refusal(Reason::TypeNotAllowed, message);
     }
     let size = content.size();
-    if size > MAX_BYTES {
+    if size > MAX_OBJECT_BYTES {
         let message = format!(
-            "the {kind} parts of version {version} have {size} bytes, and a {kind} can hold at most {MAX_BYTES}; use an agent"
+            "the {kind} parts of version {version} have {size} bytes, and a {kind} can hold at most {MAX_OBJECT_BYTES}; use an agent"
         );
         return refusal(Reason::TooLarge, message);
     }
     let Some(stored) = stored else { return Publication::Write };
-    let stored_type = stored.content.secret_type();
-    if stored_type != secret_type {
+    if let (Some(stored_type), Some(secret_type)) = (stored.content.secret_type(), secret_type)
+        && stored_type != secret_type
+    {
         let message = format!(
             "Secret {name} has type {stored_type} and version {version} has {secret_type}, and a type can't be changed; delete Secret \
              {name}: Nudge creates it with that type"
@@ -112,7 +114,7 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
     if is_same && label(&stored.metadata, labels::PUBLISHED) == Some(version) {
         return Publication::Published;
     }
-    // What somebody else wrote stays until the next activation.
+    // A change by somebody else stays until the next activation.
     if published == Some(version) && !is_same && !is_unrecorded(stored, goal) {
         return Publication::Drifted(format!(
             "{kind} {name} was changed by someone else and does not hold version {version}; the next activation overwrites the change: \
@@ -127,15 +129,16 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
     Publication::Write
 }
 
-/// Returns the object to write: the stored one, which keeps its resourceVersion, or a new one. The object has the keys of the version and no others.
-pub fn to_write(stored: Option<PublishedObject>, goal: &PublishGoal<'_>) -> Option<PublishedObject> {
+/// Returns the object to write: the stored one, which keeps its resourceVersion, or a new one. The object has the keys
+/// of the version and no others.
+pub fn object_to_write(stored: Option<PublishedObject>, goal: &PublishGoal<'_>) -> Option<PublishedObject> {
     let content = goal.content?.clone();
     let (mut metadata, immutable) = stored.map(|stored| (stored.metadata, stored.immutable)).unwrap_or_default();
     metadata.name = Some(goal.name.to_owned());
     metadata.managed_fields = None;
     metadata.labels.get_or_insert_default().insert(labels::PUBLISHED.to_owned(), goal.version.to_owned());
     let mark = goal.kind.mark(goal.seals, goal.version, &content);
-    metadata.annotations.get_or_insert_default().insert(DIGEST.to_owned(), mark);
+    metadata.annotations.get_or_insert_default().insert(DIGEST_ANNOTATION.to_owned(), mark);
     Some(PublishedObject { kind: goal.kind, metadata, immutable, content })
 }
 
@@ -144,7 +147,7 @@ fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
 }
 
 /// Returns why the object is not Nudge's, if there is a reason.
-fn of_others(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
+fn ownership_refusal(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
     let PublishGoal { kind, name, writer, .. } = *goal;
     let is_owned = metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
     if !kind.is_created() {
@@ -152,7 +155,7 @@ fn of_others(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
             format!("{kind} {name} belongs to somebody else, who would overwrite it; give the config another name")
         });
     }
-    // One that is not marked is never adopted.
+    // A Secret without the label is never adopted.
     if label(metadata, labels::PUBLISHED).is_none() {
         return Some(format!(
             "{kind} {name} exists without the label {}, so Nudge does not touch it; delete it, or give the config another name",
@@ -164,15 +167,16 @@ fn of_others(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
             "{kind} {name} belongs to its owner, who would overwrite it; give the config another name"
         ));
     }
-    let written = metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(DIGEST));
+    let has_digest =
+        metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(DIGEST_ANNOTATION));
     let others = metadata.managed_fields.iter().flatten().filter(|entry| entry.manager.as_deref() != Some(writer));
-    // One that applies it goes on to do so. What somebody edited once, Nudge overwrites at the next activation.
-    let mut keepers =
-        others.filter(|entry| has_data(entry) && (!written || entry.operation.as_deref() == Some("Apply")));
-    let manager = keepers.next()?.manager.clone().unwrap_or_default();
+    // A manager that applies the object will do so again. Nudge overwrites a single edit at the next activation.
+    let mut appliers =
+        others.filter(|entry| has_data(entry) && (!has_digest || entry.operation.as_deref() == Some("Apply")));
+    let manager = appliers.next()?.manager.clone().unwrap_or_default();
     Some(format!(
         "the data of {kind} {name} is managed by {}; remove it there and delete it, or give the config another name",
-        clip(manager, MANAGER_BYTES)
+        clip(manager, MAX_MANAGER_BYTES)
     ))
 }
 
@@ -180,17 +184,18 @@ fn has_data(entry: &ManagedFieldsEntry) -> bool {
     entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:data").is_some())
 }
 
-/// Returns whether the object holds, unchanged, another version that Nudge wrote and could not record, because the status was not written any more.
+/// Returns whether the object holds, unchanged, another version that Nudge wrote but could not record in the status.
 fn is_unrecorded(stored: &PublishedObject, goal: &PublishGoal<'_>) -> bool {
     let metadata = &stored.metadata;
-    let mark = metadata.annotations.as_ref().and_then(|annotations| annotations.get(DIGEST));
-    // A tool that applies a copy of an older state has the marks, too, and would apply it again and again.
-    let by_others = metadata.managed_fields.iter().flatten().any(|entry| {
+    let mark = metadata.annotations.as_ref().and_then(|annotations| annotations.get(DIGEST_ANNOTATION));
+    // A tool that applies a copy of an older state has the label and the digest, too, and would apply the copy again
+    // and again.
+    let is_applied_by_others = metadata.managed_fields.iter().flatten().any(|entry| {
         let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.pointer("/f:metadata/f:labels"));
         let field = fields.and_then(|fields| fields.get(format!("f:{}", labels::PUBLISHED)));
         field.is_some() && entry.manager.as_deref() != Some(goal.writer)
     });
-    let other = label(metadata, labels::PUBLISHED).filter(|version| *version != goal.version);
+    let other_version = label(metadata, labels::PUBLISHED).filter(|version| *version != goal.version);
     let is_marked = |version| mark == Some(&goal.kind.mark(goal.seals, version, &stored.content));
-    other.is_some_and(is_marked) && !by_others
+    other_version.is_some_and(is_marked) && !is_applied_by_others
 }

@@ -1,12 +1,13 @@
-//! Pods that no rolling update restarts: those of bare ReplicaSets and ReplicationControllers are evicted one by one, others are reported.
+//! The evictions of pods that no rolling update restarts: pods of bare ReplicaSets and ReplicationControllers are
+//! evicted one by one, others are reported.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
 
 use super::elapsed::has_elapsed;
-use super::report::Report;
+use super::object_report::ObjectReport;
 
-/// The maximum of names that a message lists.
+/// The maximum number of pods that a message names.
 const MAX_NAMED_PODS: usize = 5;
 
 /// A pod that must be replaced to take another version.
@@ -26,7 +27,7 @@ pub struct ReplaceablePod {
 
 /// A controller without rolling updates, and its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct PodGroup {
     /// The kind and name, such as `ReplicaSet/web`.
     pub id: String,
     /// The number of pods that the controller should have.
@@ -37,17 +38,17 @@ pub struct Group {
     pub pods: Vec<ReplaceablePod>,
 }
 
-/// The pods that have the old content, by time.
+/// The times by which pods have the old content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stale {
-    /// When the published ConfigMap was written. Creation times of pods have whole seconds.
+pub struct Staleness {
+    /// The time at which the published ConfigMap was written. Creation times of pods have whole seconds.
     pub published: Timestamp,
     /// On the way back, the time since which pods can have read the version that is left.
     pub since: Option<Timestamp>,
 }
 
-impl Stale {
-    fn is(self, pod: &ReplaceablePod) -> bool {
+impl Staleness {
+    fn is_stale(self, pod: &ReplaceablePod) -> bool {
         let by_time = pod.created.as_second() <= self.published.as_second()
             && self.since.is_none_or(|since| pod.created.as_second() >= since.as_second());
         pod.behind.unwrap_or(by_time)
@@ -56,7 +57,7 @@ impl Stale {
 
 /// The decision about the groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NextPod {
+pub enum NextEviction {
     /// All groups have the published content, or are reported.
     Done,
     /// Evict this pod of this group.
@@ -72,83 +73,84 @@ pub enum NextPod {
     Failed(String),
 }
 
-impl Group {
+impl PodGroup {
     /// Returns how many pods are Ready now.
-    pub fn ready(&self) -> usize {
+    pub fn count_ready(&self) -> usize {
         self.pods.iter().filter(|pod| pod.ready && !pod.terminating).count()
     }
 
-    /// Returns when the group last progressed: when its newest pod of the new content was created, or something before the group at `since`.
-    pub fn progressed(&self, stale: Stale, since: Timestamp) -> Timestamp {
-        let new = self.pods.iter().filter(|pod| !stale.is(pod));
+    /// Returns when the group last progressed: when its newest pod of the new content was created, or something before
+    /// the group at `since`.
+    pub fn last_progress(&self, stale: Staleness, since: Timestamp) -> Timestamp {
+        let new = self.pods.iter().filter(|pod| !stale.is_stale(pod));
         new.map(|pod| pod.created).max().unwrap_or(since).max(since)
     }
 
-    /// Returns whether the group has fewer pods, old or Ready, than were Ready before. The version is not the cause of an old pod that is not Ready.
-    fn has_fewer(&self, stale: Stale) -> bool {
-        let there = self.pods.iter().filter(|pod| !pod.terminating && (pod.ready || stale.is(pod))).count();
-        there < self.before.min(self.replicas)
+    /// Returns whether the group has fewer pods, old or Ready, than were Ready before. The version is not the cause of
+    /// an old pod that is not Ready.
+    fn has_fewer(&self, stale: Staleness) -> bool {
+        let count = self.pods.iter().filter(|pod| !pod.terminating && (pod.ready || stale.is_stale(pod))).count();
+        count < self.before.min(self.replicas)
     }
 
     /// Returns the report about a group that was not healthy before.
-    pub fn unwell(&self) -> Option<Report> {
+    pub fn unwell_report(&self) -> Option<ObjectReport> {
         let Self { id, replicas, before, .. } = self;
         (before < replicas).then(|| {
             let message =
                 format!("only {before} of {replicas} pods of {id} were Ready before, so Nudge waited for no more");
-            Report::new(Reason::Unwell, id, message)
+            ObjectReport::new(Reason::Unwell, id, message)
         })
     }
 }
 
-/// Decides about the groups, one after another. `since` is when the restarts last progressed; `refused` are the groups whose pods can't be
-/// evicted. A version fails only where a group has fewer pods than before.
-pub fn next_pod(
-    groups: &[Group],
-    stale: Stale,
+/// Decides about the groups, one after another. `since` is when the restarts last progressed; pods of an `is_refused`
+/// group can't be evicted. A version fails only where a group has fewer pods than before.
+pub fn next_eviction(
+    groups: &[PodGroup],
+    stale: Staleness,
     since: Timestamp,
-    deadline: u32,
-    refused: impl Fn(&str) -> bool,
+    deadline_seconds: u32,
+    is_refused: impl Fn(&str) -> bool,
     now: Timestamp,
-) -> NextPod {
-    for group in groups.iter().filter(|group| !refused(&group.id)) {
+) -> NextEviction {
+    for group in groups.iter().filter(|group| !is_refused(&group.id)) {
         let id = &group.id;
-        let old: Vec<&ReplaceablePod> = group.pods.iter().filter(|pod| stale.is(pod)).collect();
+        let old: Vec<&ReplaceablePod> = group.pods.iter().filter(|pod| stale.is_stale(pod)).collect();
         let victim = old.iter().filter(|pod| !pod.terminating).min_by_key(|pod| (pod.ready, &pod.name));
         let fewer = group.has_fewer(stale);
         let terminating = match victim {
             Some(_) => group.pods.iter().any(|pod| pod.terminating),
-            // The last one may still be terminating.
+            // The last old pod may still be terminating.
             None => old.iter().any(|pod| pod.terminating),
         };
-        // On the way back the last one is not waited for.
+        // On the way back nothing waits for the last old pod.
         if (fewer || terminating) && (victim.is_some() || stale.since.is_none()) {
-            if !has_elapsed(group.progressed(stale, since), deadline, now) {
-                return NextPod::Wait(format!("a pod of {id} is being replaced"));
+            if !has_elapsed(group.last_progress(stale, since), deadline_seconds, now) {
+                return NextEviction::Wait(format!("a pod of {id} is being replaced"));
             }
             if fewer && stale.since.is_none() {
-                return NextPod::Failed(format!("a new pod of {id} did not come up"));
+                return NextEviction::Failed(format!("a new pod of {id} did not come up"));
             }
         }
         if let Some(victim) = victim {
-            return NextPod::Evict { group: id.clone(), pod: victim.name.clone() };
+            return NextEviction::Evict { group: id.clone(), pod: victim.name.clone() };
         }
     }
-    NextPod::Done
+    NextEviction::Done
 }
 
-/// Returns the report about pods that only a person can restart.
-pub fn stale_pods(pods: &[ReplaceablePod], stale: Stale) -> Option<Report> {
+/// Returns the report about stale pods that only a person can restart.
+pub fn report_stale_pods(pods: &[ReplaceablePod], stale: Staleness) -> Option<ObjectReport> {
     let old: Vec<&str> =
-        pods.iter().filter(|pod| stale.is(pod) && !pod.terminating).map(|pod| pod.name.as_str()).collect();
+        pods.iter().filter(|pod| stale.is_stale(pod) && !pod.terminating).map(|pod| pod.name.as_str()).collect();
     (!old.is_empty()).then(|| {
-        let more = if old.len() > MAX_NAMED_PODS { ", …" } else { "" };
+        let ellipsis = if old.len() > MAX_NAMED_PODS { ", …" } else { "" };
         let names = old[..old.len().min(MAX_NAMED_PODS)].join(", ");
-        Report::new(
+        ObjectReport::about_several(
             Reason::Stale,
-            "",
             format!(
-                "{} pods that nothing restarts have the old content: {names}{more}; delete them and create them again",
+                "{} pods that nothing restarts have the old content: {names}{ellipsis}; delete them and create them again",
                 old.len()
             ),
         )
@@ -167,51 +169,52 @@ mod tests {
         ReplaceablePod { name: name.to_owned(), created: at(created), ready: true, terminating: false, behind: None }
     }
 
-    fn group(pods: Vec<ReplaceablePod>) -> [Group; 1] {
-        [Group { id: "ReplicaSet/web".to_owned(), replicas: 2, before: 2, pods }]
+    fn group(pods: Vec<ReplaceablePod>) -> [PodGroup; 1] {
+        [PodGroup { id: "ReplicaSet/web".to_owned(), replicas: 2, before: 2, pods }]
     }
 
-    const STALE: Stale = Stale { published: Timestamp::UNIX_EPOCH, since: None };
+    const STALE: Staleness = Staleness { published: Timestamp::UNIX_EPOCH, since: None };
 
-    fn decide(pods: Vec<ReplaceablePod>, now: i64) -> NextPod {
-        next_pod(&group(pods), Stale { published: at(100), ..STALE }, at(100), 60, |_| false, at(now))
+    fn decide(pods: Vec<ReplaceablePod>, now: i64) -> NextEviction {
+        next_eviction(&group(pods), Staleness { published: at(100), ..STALE }, at(100), 60, |_| false, at(now))
     }
 
     #[test]
     fn one_pod_after_another() {
-        let evicts = |name: &str| NextPod::Evict { group: "ReplicaSet/web".to_owned(), pod: name.to_owned() };
+        let evicts = |name: &str| NextEviction::Evict { group: "ReplicaSet/web".to_owned(), pod: name.to_owned() };
         assert_eq!(decide(vec![pod("a", 1), pod("b", 1)], 101), evicts("a"));
         // The replacement is not there yet, then not Ready yet.
-        assert!(matches!(decide(vec![pod("b", 1)], 101), NextPod::Wait(_)));
+        assert!(matches!(decide(vec![pod("b", 1)], 101), NextEviction::Wait(_)));
         let terminating = ReplaceablePod { terminating: true, ..pod("a", 1) };
-        assert!(matches!(decide(vec![terminating, pod("b", 1), pod("c", 101)], 102), NextPod::Wait(_)));
+        assert!(matches!(decide(vec![terminating, pod("b", 1), pod("c", 101)], 102), NextEviction::Wait(_)));
         let new = ReplaceablePod { ready: false, ..pod("c", 101) };
-        assert!(matches!(decide(vec![pod("b", 1), new.clone()], 102), NextPod::Wait(_)));
-        assert!(matches!(decide(vec![pod("b", 1), new.clone()], 161), NextPod::Failed(_)));
+        assert!(matches!(decide(vec![pod("b", 1), new.clone()], 102), NextEviction::Wait(_)));
+        assert!(matches!(decide(vec![pod("b", 1), new.clone()], 161), NextEviction::Failed(_)));
         assert_eq!(decide(vec![pod("b", 1), pod("c", 101)], 102), evicts("b"));
-        assert!(matches!(decide(vec![pod("d", 102), new], 103), NextPod::Wait(_)));
-        assert_eq!(decide(vec![pod("c", 101), pod("d", 102)], 103), NextPod::Done);
+        assert!(matches!(decide(vec![pod("d", 102), new], 103), NextEviction::Wait(_)));
+        assert_eq!(decide(vec![pod("c", 101), pod("d", 102)], 103), NextEviction::Done);
         // One that is not Ready goes first.
         assert_eq!(decide(vec![pod("a", 1), ReplaceablePod { ready: false, ..pod("b", 1) }], 101), evicts("b"));
     }
 
     #[test]
     fn each_new_pod_is_progress() {
-        let stale = Stale { published: at(100), ..STALE };
-        let progressed = |pods| group(pods)[0].progressed(stale, at(100));
+        let stale = Staleness { published: at(100), ..STALE };
+        let progressed = |pods| group(pods)[0].last_progress(stale, at(100));
         assert_eq!(progressed(vec![pod("a", 1), pod("b", 1)]), at(100));
         assert_eq!(progressed(vec![pod("a", 1), pod("new", 690), pod("newer", 700)]), at(700));
     }
 
-    /// A group of which `before` pods were Ready, as it is with what happens at each eviction: the new pod is Ready or not, or there is none.
-    fn replaced(before: usize, replicas: usize, old: &[bool], comes: Option<bool>) -> (NextPod, Vec<String>) {
+    /// A group of which `before` pods were Ready, as it is with what happens at each eviction: the new pod is Ready or
+    /// not, or there is none.
+    fn replaced(before: usize, replicas: usize, old: &[bool], comes: Option<bool>) -> (NextEviction, Vec<String>) {
         let pods =
             old.iter().enumerate().map(|(n, &ready)| ReplaceablePod { ready, ..pod(&format!("old-{n}"), 1) }).collect();
-        let mut groups = [Group { id: "ReplicaSet/web".to_owned(), replicas, before, pods }];
-        let (stale, mut now, mut evicted) = (Stale { published: at(100), ..STALE }, 101, Vec::new());
+        let mut groups = [PodGroup { id: "ReplicaSet/web".to_owned(), replicas, before, pods }];
+        let (stale, mut now, mut evicted) = (Staleness { published: at(100), ..STALE }, 101, Vec::new());
         loop {
-            match next_pod(&groups, stale, at(100), 60, |_| false, at(now)) {
-                NextPod::Evict { pod: name, .. } => {
+            match next_eviction(&groups, stale, at(100), 60, |_| false, at(now)) {
+                NextEviction::Evict { pod: name, .. } => {
                     groups[0].pods.retain(|pod| pod.name != name);
                     let ready = comes.unwrap_or_default();
                     groups[0]
@@ -219,7 +222,7 @@ mod tests {
                         .extend(comes.map(|_| ReplaceablePod { ready, ..pod(&format!("new-{}", evicted.len()), now) }));
                     evicted.push(name);
                 }
-                NextPod::Wait(_) => now += 10,
+                NextEviction::Wait(_) => now += 10,
                 end => return (end, evicted),
             }
         }
@@ -229,54 +232,54 @@ mod tests {
     fn a_version_is_not_blamed_for_a_group_that_was_unwell_before() {
         for (old, replicas) in [(&[false, false][..], 2), (&[false], 1), (&[false, false], 3)] {
             let (end, evicted) = replaced(0, replicas, old, Some(false));
-            assert_eq!((end, evicted.len()), (NextPod::Done, old.len()), "all get what is published");
+            assert_eq!((end, evicted.len()), (NextEviction::Done, old.len()), "all get what is published");
         }
         // A quota keeps the third away, and so do the two that are there.
-        assert_eq!(replaced(2, 3, &[true, true], Some(true)).0, NextPod::Done);
+        assert_eq!(replaced(2, 3, &[true, true], Some(true)).0, NextEviction::Done);
         let (end, evicted) = replaced(1, 2, &[true, false], Some(true));
-        assert_eq!((end, evicted), (NextPod::Done, vec!["old-1".to_owned(), "old-0".to_owned()]));
-        let report = group(Vec::new()).map(|group| Group { before: 1, ..group }.unwell())[0].clone().unwrap();
+        assert_eq!((end, evicted), (NextEviction::Done, vec!["old-1".to_owned(), "old-0".to_owned()]));
+        let report = group(Vec::new()).map(|group| PodGroup { before: 1, ..group }.unwell_report())[0].clone().unwrap();
         assert!(
             report.why.reason == Reason::Unwell && report.why.message.contains("only 1 of 2 pods"),
             "{}",
             report.why.message
         );
-        assert_eq!(group(Vec::new())[0].unwell(), None);
+        assert_eq!(group(Vec::new())[0].unwell_report(), None);
     }
 
     #[test]
     fn a_version_is_blamed_for_a_group_with_fewer_pods() {
         let (end, evicted) = replaced(2, 2, &[true, true], Some(false));
-        assert!(matches!(end, NextPod::Failed(_)) && evicted.len() == 1, "the other one runs on");
+        assert!(matches!(end, NextEviction::Failed(_)) && evicted.len() == 1, "the other one runs on");
         // The one that was not Ready proves nothing, the one that was does.
-        assert!(matches!(replaced(1, 2, &[true, false], Some(false)).0, NextPod::Failed(_)));
-        assert!(matches!(replaced(2, 3, &[true, true], None).0, NextPod::Failed(_)));
+        assert!(matches!(replaced(1, 2, &[true, false], Some(false)).0, NextEviction::Failed(_)));
+        assert!(matches!(replaced(2, 3, &[true, true], None).0, NextEviction::Failed(_)));
     }
 
     #[test]
     fn on_the_way_back_only_pods_of_the_version_that_is_left_go_and_nothing_fails() {
-        let stale = Stale { published: at(200), since: Some(at(100)) };
-        let decide = |pods| next_pod(&group(pods), stale, at(200), 60, |_| false, at(900));
-        assert_eq!(decide(vec![pod("a", 1), pod("b", 1)]), NextPod::Done);
+        let stale = Staleness { published: at(200), since: Some(at(100)) };
+        let decide = |pods| next_eviction(&group(pods), stale, at(200), 60, |_| false, at(900));
+        assert_eq!(decide(vec![pod("a", 1), pod("b", 1)]), NextEviction::Done);
         let broken = ReplaceablePod { ready: false, ..pod("b", 150) };
-        assert!(matches!(decide(vec![pod("a", 1), broken]), NextPod::Evict { pod, .. } if pod == "b"));
+        assert!(matches!(decide(vec![pod("a", 1), broken]), NextEviction::Evict { pod, .. } if pod == "b"));
     }
 
     #[test]
     fn groups_that_cannot_be_evicted_are_left_and_bare_pods_are_named() {
-        let stale = Stale { published: at(100), ..STALE };
+        let stale = Staleness { published: at(100), ..STALE };
         assert_eq!(
-            next_pod(&group(vec![pod("a", 1)]), stale, at(100), 60, |id| id == "ReplicaSet/web", at(101)),
-            NextPod::Done
+            next_eviction(&group(vec![pod("a", 1)]), stale, at(100), 60, |id| id == "ReplicaSet/web", at(101)),
+            NextEviction::Done
         );
         let pods: Vec<ReplaceablePod> = (0..7).map(|n| pod(&format!("p{n}"), 1)).collect();
-        let report = stale_pods(&pods, stale).unwrap();
+        let report = report_stale_pods(&pods, stale).unwrap();
         let message = report.why.message;
         assert!(message.starts_with("7 pods") && message.contains("p4, …"), "{message}");
-        assert_eq!(stale_pods(&[pod("new", 101)], stale), None);
+        assert_eq!(report_stale_pods(&[pod("new", 101)], stale), None);
         // An agent says what its pod runs.
         let [old, new] =
             [(101, true), (1, false)].map(|(made, old)| ReplaceablePod { behind: Some(old), ..pod("job", made) });
-        assert!(stale_pods(&[old], stale).is_some() && stale_pods(&[new], stale).is_none());
+        assert!(report_stale_pods(&[old], stale).is_some() && report_stale_pods(&[new], stale).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! The configs for which the pods of a template must be restarted.
+//! The uses of configs for which the pods of a template must be restarted.
 
 use std::collections::BTreeSet;
 
@@ -6,63 +6,67 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
 use nudge_protocol::Notify;
-use nudge_protocol::pod::AGENT_CONTAINER;
 use serde_json::json;
 
-use super::holds::Holds;
-use super::marks::{annotation, is_never_restarted};
+use super::annotations::{annotation, is_never_restarted};
+use super::holding_objects::HoldingObjects;
+use super::probes::long_running_containers;
 use crate::injection;
 use crate::injection::annotations::{NOTIFY, VARIABLES, WEBHOOK};
 use crate::injection::by_rollout;
 use crate::pods::references;
 
-/// The configs that pods of a template take only at their start.
+/// The configs that the pods of a template take only at their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Uses {
+pub struct ConfigUses {
     /// The published ConfigMaps that the pods read themselves.
-    pub published: BTreeSet<String>,
+    pub config_maps: BTreeSet<String>,
     /// The published Secrets that the pods read themselves.
     pub secrets: BTreeSet<String>,
-    /// The configs that the pods get from an agent, Secrets included, and take only by rolling updates (`notify: rollout`).
+    /// The configs that the pods get from an agent, Secrets included, and take only by rolling updates (`notify:
+    /// rollout`).
     pub configs: BTreeSet<String>,
 }
 
-impl Uses {
-    /// Returns whether the pods take the config by a restart. Pods that read a published object do so only when it `holds` the version.
-    pub fn takes(&self, config: &str, holds: Holds) -> bool {
+impl ConfigUses {
+    /// Returns whether the pods take the config by a restart. Pods that read a published object do so only when it
+    /// `holds` the version.
+    pub fn takes(&self, config: &str, holds: HoldingObjects) -> bool {
         let reads =
-            (holds.config_map && self.published.contains(config)) || (holds.secret && self.secrets.contains(config));
+            (holds.config_map && self.config_maps.contains(config)) || (holds.secret && self.secrets.contains(config));
         self.configs.contains(config) || reads
     }
 
     /// Returns all names, each once.
     pub fn names(&self) -> BTreeSet<&String> {
-        self.published.iter().chain(&self.secrets).chain(&self.configs).collect()
+        self.config_maps.iter().chain(&self.secrets).chain(&self.configs).collect()
     }
 
-    /// Returns what these pods read themselves.
+    /// Returns the objects that these pods read themselves.
     fn of(spec: &PodSpec) -> Self {
-        let named =
-            |kind| references(spec).into_iter().filter(move |(of, _)| *of == kind).map(|(_, name)| name).collect();
-        Self { published: named(PartKind::ConfigMap), secrets: named(PartKind::Secret), configs: BTreeSet::new() }
+        let named = |kind| {
+            references(spec).into_iter().filter(move |(other, _)| *other == kind).map(|(_, name)| name).collect()
+        };
+        Self { config_maps: named(PartKind::ConfigMap), secrets: named(PartKind::Secret), configs: BTreeSet::new() }
     }
 }
 
-/// Returns the configs that pods of this template take by a restart. If their agent notifies them of changes, these are the configs that only
-/// variables bring.
-pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
+/// Returns the configs that pods of this template take by a restart. If their agent notifies them of changes, these are
+/// the configs that only variables bring.
+pub fn restart_uses(meta: &ObjectMeta, spec: &PodSpec) -> ConfigUses {
     if injection::opts_in(meta) {
         return if by_rollout(meta) {
-            Uses { configs: subscribed(meta, spec), ..Uses::of(&without_left_alone(meta, spec)) }
+            ConfigUses { configs: agent_configs(meta, spec), ..ConfigUses::of(&without_ignored_containers(meta, spec)) }
         } else {
-            Uses::of(&unnotified(meta, spec))
+            ConfigUses::of(&without_notified_containers(meta, spec))
         };
     }
-    if is_never_restarted(meta) { Uses::default() } else { Uses::of(spec) }
+    if is_never_restarted(meta) { ConfigUses::default() } else { ConfigUses::of(spec) }
 }
 
-/// Returns the configs that injection gives the pods. None where it refuses the pods, because then there are none.
-fn subscribed(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
+/// Returns the configs that injection gives the pods. The result is empty where injection refuses the pods, because
+/// then there are no pods.
+fn agent_configs(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
     let pod = json!({"metadata": {"annotations": meta.annotations, "labels": meta.labels}, "spec": spec});
     let request = injection::read(&pod).ok().flatten();
     request.map(|request| request.configs()).into_iter().flatten().map(|name| name.to_string()).collect()
@@ -70,44 +74,41 @@ fn subscribed(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
 
 /// Returns whether a pod takes any config by a restart.
 pub fn is_restarted(meta: &ObjectMeta, spec: &PodSpec) -> bool {
-    !restarted_for(meta, spec).names().is_empty()
+    !restart_uses(meta, spec).names().is_empty()
 }
 
 /// Returns how a container takes another version, as the annotations of its pod say; `None` where they do not say it.
 fn notify<'a>(meta: &'a ObjectMeta, container: &Container) -> Option<&'a str> {
-    let of = |base: &str| annotation(meta, &format!("{base}.{}", container.name));
-    // What has a webhook is notified by it, and what gets variables from a config is restarted in place.
-    let posted = of(WEBHOOK).map(|_| Notify::Webhook.as_str());
-    let replaced = of(VARIABLES).map(|_| Notify::InPlace.as_str());
-    posted.or(replaced).or_else(|| of(NOTIFY)).or_else(|| annotation(meta, NOTIFY))
+    let container_annotation = |base: &str| annotation(meta, &format!("{base}.{}", container.name));
+    // A container with a webhook is notified by it, and a container with variables from a config is restarted in place.
+    let webhook = container_annotation(WEBHOOK).map(|_| Notify::Webhook.as_str());
+    let in_place = container_annotation(VARIABLES).map(|_| Notify::InPlace.as_str());
+    webhook.or(in_place).or_else(|| container_annotation(NOTIFY)).or_else(|| annotation(meta, NOTIFY))
 }
 
-/// The containers about which no annotation says how they take another version, and nothing else. Init containers that end have done
-/// their work.
-fn unnotified(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
-    let sidecars = spec.init_containers.iter().flatten();
-    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
-    let all = spec.containers.iter().chain(sidecars).filter(|container| container.name != AGENT_CONTAINER);
-    let left = all.filter(|container| notify(meta, container).is_none());
-    PodSpec { containers: left.cloned().collect(), ..PodSpec::default() }
+/// Returns a spec with only the long-running containers about which no annotation says how they take another version.
+fn without_notified_containers(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
+    let containers = long_running_containers(spec).into_iter().filter(|container| notify(meta, container).is_none());
+    PodSpec { containers: containers.cloned().collect(), ..PodSpec::default() }
 }
 
-/// The pods without the containers that are left alone (`notify: none`), and without the volumes that only these mount.
-fn without_left_alone(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
-    let is_left_alone = |container: &Container| notify(meta, container) == Some(Notify::None.as_str());
-    let (left_alone, others): (Vec<&Container>, Vec<&Container>) =
-        spec.init_containers.iter().flatten().chain(&spec.containers).partition(|container| is_left_alone(container));
-    let (by_left_alone, by_others) = (mounted(left_alone), mounted(others));
-    let mut rest = spec.clone();
-    rest.containers.retain(|container| !is_left_alone(container));
-    rest.init_containers.iter_mut().for_each(|all| all.retain(|container| !is_left_alone(container)));
-    let is_used = |name: &str| !by_left_alone.contains(name) || by_others.contains(name);
-    rest.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| is_used(&volume.name)));
-    rest
+/// Returns the spec without the containers that are left alone (`notify: none`), and without the volumes that only
+/// these mount.
+fn without_ignored_containers(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
+    let is_ignored = |container: &Container| notify(meta, container) == Some(Notify::None.as_str());
+    let (ignored, others): (Vec<&Container>, Vec<&Container>) =
+        spec.init_containers.iter().flatten().chain(&spec.containers).partition(|container| is_ignored(container));
+    let (by_ignored, by_others) = (mounted_volumes(ignored), mounted_volumes(others));
+    let mut remaining = spec.clone();
+    remaining.containers.retain(|container| !is_ignored(container));
+    remaining.init_containers.iter_mut().for_each(|list| list.retain(|container| !is_ignored(container)));
+    let is_used = |name: &str| !by_ignored.contains(name) || by_others.contains(name);
+    remaining.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| is_used(&volume.name)));
+    remaining
 }
 
 /// Returns the names of the volumes that containers mount.
-fn mounted(containers: Vec<&Container>) -> BTreeSet<&str> {
+fn mounted_volumes(containers: Vec<&Container>) -> BTreeSet<&str> {
     let mounts = containers.into_iter().flat_map(|container| container.volume_mounts.iter().flatten());
     mounts.map(|mount| mount.name.as_str()).collect()
 }
@@ -120,9 +121,9 @@ mod tests {
 
     fn names(meta: Value, spec: Value) -> Vec<String> {
         let (meta, spec) = (serde_json::from_value(meta).unwrap(), serde_json::from_value(spec).unwrap());
-        let uses = restarted_for(&meta, &spec);
+        let uses = restart_uses(&meta, &spec);
         assert!(uses.configs.is_empty(), "{uses:?}");
-        uses.published.into_iter().collect()
+        uses.config_maps.into_iter().collect()
     }
 
     fn configs(annotations: &Value, spec: Value) -> Vec<String> {
@@ -130,7 +131,7 @@ mod tests {
         let all = meta.annotations.get_or_insert_default();
         all.insert("nudge.dev/inject".to_owned(), "true".to_owned());
         all.entry("nudge.dev/notify".to_owned()).or_insert_with(|| "rollout".to_owned());
-        restarted_for(&meta, &serde_json::from_value(spec).unwrap()).configs.into_iter().collect()
+        restart_uses(&meta, &serde_json::from_value(spec).unwrap()).configs.into_iter().collect()
     }
 
     fn spec() -> Value {
@@ -163,10 +164,10 @@ mod tests {
             "volumes": [{"name": "all", "secret": {"secretName": "by-volume"}}],
             "imagePullSecrets": [{"name": "pull"}],
         });
-        let all = restarted_for(&ObjectMeta::default(), &serde_json::from_value(spec).unwrap());
+        let all = restart_uses(&ObjectMeta::default(), &serde_json::from_value(spec).unwrap());
         assert_eq!(all.secrets.iter().collect::<Vec<_>>(), ["by-env", "by-env-from", "by-volume"], "a pull reads anew");
-        assert!(all.published.is_empty());
-        let holds = |config_map, secret| Holds { config_map, secret };
+        assert!(all.config_maps.is_empty());
+        let holds = |config_map, secret| HoldingObjects { config_map, secret };
         assert!(all.takes("by-env", holds(false, true)) && !all.takes("by-env", holds(true, false)));
     }
 
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_is_left_alone_is_no_reason_for_a_rollout() {
+    fn a_container_that_is_ignored_is_no_reason_for_a_rollout() {
         let mut spec = spec();
         let mounts = json!([{"name": "all", "mountPath": "/a"}, {"name": "some", "mountPath": "/s"}]);
         let from = json!([{"configMapRef": {"name": "of-web"}}]);
@@ -240,9 +241,9 @@ mod tests {
             annotations["nudge.dev/inject"] = json!("true");
             annotations["nudge.dev/configs"] = json!("one");
             let meta = serde_json::from_value(json!({"annotations": annotations})).unwrap();
-            let uses = restarted_for(&meta, &serde_json::from_value(spec.clone()).unwrap());
+            let uses = restart_uses(&meta, &serde_json::from_value(spec.clone()).unwrap());
             assert_eq!(uses.configs.iter().collect::<Vec<_>>(), ["one"]);
-            (uses.published.into_iter().collect::<Vec<_>>(), uses.secrets.len())
+            (uses.config_maps.into_iter().collect::<Vec<_>>(), uses.secrets.len())
         };
         let all = ["by-env", "by-env-from", "by-sub-path", "by-volume", "of-web", "projected"].map(str::to_owned);
         assert_eq!(of(json!({"nudge.dev/notify": "rollout"})), (all.to_vec(), 1));

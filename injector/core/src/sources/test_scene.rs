@@ -1,4 +1,4 @@
-//! A source beside a config, for tests.
+//! The scene of tests: a source and a config.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -9,11 +9,11 @@ use nudge_api::{
 use nudge_protocol::labels;
 use serde_json::json;
 
-use super::debounce::Newest;
-use super::object::missing;
-use super::period::debounce;
-use super::{Act, Observed, Upstream, decide};
-use crate::requester::{Requester, noted_retry};
+use super::debounced_version::DebouncedVersion;
+use super::object_faults::explain_missing;
+use super::periods::debounce;
+use super::{Act, SourceSnapshot, Upstream, decide};
+use crate::requester::{Requester, noted_retry_time};
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(millis).unwrap()
@@ -37,7 +37,7 @@ pub(super) fn sealed(version: &str) -> VersionStatus {
 /// A source, its object, and the config that it makes versions of.
 pub(super) struct Scene {
     pub(super) source: ConfigSource,
-    pub(super) newest: Option<Newest>,
+    pub(super) newest: Option<DebouncedVersion>,
     pub(super) gone: bool,
     pub(super) config: Option<VersionedConfig>,
     pub(super) last: Option<String>,
@@ -73,7 +73,7 @@ impl Scene {
         let (version, now) = (format!("src-{content}"), at(self.now));
         match &mut self.newest {
             Some(newest) => newest.observe(version, debounce(&self.source), now),
-            None => self.newest = Some(Newest::first(version, now)),
+            None => self.newest = Some(DebouncedVersion::first(version, now)),
         }
         self.gone = false;
     }
@@ -86,17 +86,18 @@ impl Scene {
         self.config().status.as_mut().unwrap()
     }
 
-    /// Decides until there is nothing to do, and does it. The config seals at once and begins a rollout where there is a version already.
+    /// Decides until there is nothing to do, and does it. The config seals at once and begins a rollout where there is
+    /// a version already.
     pub(super) fn settle(&mut self) {
         for _ in 0..5 {
-            let gone = missing(PartKind::ConfigMap, "live");
+            let gone = explain_missing(PartKind::ConfigMap, "live");
             let upstream = match &self.newest {
                 _ if self.gone => Upstream::Refused(&gone),
                 Some(newest) => Upstream::Content(newest),
                 None => Upstream::Unknown,
             };
             let config = self.config.as_ref();
-            let observed = Observed {
+            let observed = SourceSnapshot {
                 source: &self.source,
                 upstream,
                 refusal: self.refusal.as_ref(),
@@ -107,7 +108,7 @@ impl Scene {
                 now: at(self.now),
             };
             let decision = decide(&observed);
-            assert!(decision.again.is_none_or(|again| again > at(self.now)), "{decision:?}");
+            assert!(decision.recheck_at.is_none_or(|recheck_at| recheck_at > at(self.now)), "{decision:?}");
             self.source.status = Some(decision.status);
             let Some(act) = decision.act else {
                 // The controller comes after what the source has seen of its own write.
@@ -173,7 +174,7 @@ impl Scene {
     /// Returns whether the rollout of a version that failed begins again, because somebody has asked for that.
     fn tries_again(&mut self) -> bool {
         let Some(config) = self.config.as_mut() else { return false };
-        let (retry, named) = (noted_retry(config), config.spec.version.clone());
+        let (retry, named) = (noted_retry_time(config), config.spec.version.clone());
         let Some(status) = config.status.as_mut() else { return false };
         let failure = status.rollout.failure.as_ref();
         if failure.is_none_or(|failure| retry == failure.retry_time || named.as_ref() != Some(&failure.version)) {
@@ -190,7 +191,7 @@ impl Scene {
     }
 
     pub(super) fn rollout_ends(&mut self, good: bool) {
-        let retry_time = noted_retry(self.config());
+        let retry_time = noted_retry_time(self.config());
         let status = self.status();
         let Some(target) = status.target_version.take() else { return };
         status.rollout.stage = None;

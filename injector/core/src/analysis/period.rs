@@ -1,0 +1,21 @@
+//! The period of an analysis. Answers from the same data would count twice, so the period is at least the reach of the
+//! query.
+
+use std::time::Duration;
+
+use nudge_api::Analysis;
+
+use super::reach::{MAX_REACH, reach};
+
+/// The shortest period.
+const MIN_PERIOD: Duration = Duration::from_secs(5);
+/// The longest period.
+const MAX_PERIOD: Duration = Duration::from_hours(1);
+
+/// Returns the time between two answers, which is also the time from the moment at which pods run the version to the
+/// first answer.
+pub fn answer_period(analysis: &Analysis) -> Duration {
+    let period = Duration::from_secs(analysis.period_seconds.into()).clamp(MIN_PERIOD, MAX_PERIOD);
+    // A query whose reach is unknown is never asked.
+    period.max(reach(&analysis.prometheus.query).unwrap_or(MAX_REACH))
+}

@@ -1,0 +1,102 @@
+//! The annotations of workloads and pods about restarts.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+
+use crate::injection::annotations::RESTART;
+
+/// The annotation of a template with the digest of the content that its pods start with, from published ConfigMaps and
+/// from an agent.
+pub const DIGEST_ANNOTATION: &str = "nudge.dev/config-digest";
+/// The annotation of a workload, not of its template, with the mark of the last restart by Nudge.
+pub const MARK_ANNOTATION: &str = "nudge.dev/restarted";
+
+/// The prefix of the field of a mark with the number of pods that were available before.
+const AVAILABLE_PREFIX: &str = "available:";
+
+/// The last restart of a workload by Nudge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestartMark {
+    /// The time at which the template was written.
+    pub at: Timestamp,
+    /// The digest that was written.
+    pub digest: String,
+    /// The fingerprint of the template, in which the digest does not count.
+    pub template: String,
+    /// The health of the workload before.
+    pub before: HealthBefore,
+}
+
+/// The health of a workload before its restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HealthBefore {
+    /// The workload was well.
+    #[default]
+    Well,
+    /// Not all pods were available, but this many. A version that takes none of them is not to blame.
+    Available(i32),
+    /// The workload was not well, so the restart is not waited for.
+    Unwell,
+}
+
+impl HealthBefore {
+    /// Returns the number of pods that were available, where these were some but not all.
+    pub(super) fn available(self) -> Option<i32> {
+        if let Self::Available(pods) = self { Some(pods) } else { None }
+    }
+}
+
+impl RestartMark {
+    /// Returns the annotation's value.
+    pub fn text(&self) -> String {
+        let before = match self.before {
+            HealthBefore::Well => String::new(),
+            HealthBefore::Available(pods) => format!(" {AVAILABLE_PREFIX}{pods}"),
+            HealthBefore::Unwell => " unwell".to_owned(),
+        };
+        format!("{} {} {}{before}", self.at, self.digest, self.template)
+    }
+
+    /// Reads the annotation's value. Only Nudge writes it; anything else counts as none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split(' ');
+        let (at, digest) = (fields.next()?.parse().ok()?, fields.next()?.to_owned());
+        let template = fields.next()?.to_owned();
+        let before = match fields.next() {
+            None => HealthBefore::Well,
+            Some("unwell") => HealthBefore::Unwell,
+            Some(field) => HealthBefore::Available(field.strip_prefix(AVAILABLE_PREFIX)?.parse().ok()?),
+        };
+        fields.next().is_none().then_some(Self { at, digest, template, before })
+    }
+}
+
+/// Returns whether no version is a reason to restart pods with this metadata, which have no agent.
+pub(super) fn is_never_restarted(meta: &ObjectMeta) -> bool {
+    annotation(meta, RESTART) == Some("never")
+}
+
+pub(super) fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        use HealthBefore::{Available, Unwell, Well};
+        for before in [Well, Available(0), Available(97), Unwell] {
+            let (digest, template) = ("d".to_owned(), "t".to_owned());
+            let mark = RestartMark { at: Timestamp::UNIX_EPOCH, digest, template, before };
+            assert_eq!(RestartMark::parse(&mark.text()), Some(mark));
+        }
+        let at = Timestamp::UNIX_EPOCH;
+        for other in
+            ["yesterday d t".to_owned(), format!("{at} d"), format!("{at} d t x"), format!("{at} d t available:x")]
+        {
+            assert_eq!(RestartMark::parse(&other), None, "{other}");
+        }
+    }
+}
