@@ -109,7 +109,7 @@ impl ConfigTask {
             let (namespace, query) = (&self.namespace, &analysis.name);
             match &numbers {
                 Ok(Numbers { target, control }) => {
-                    tracing::debug!(namespace, config = name, query, target, control, "measured")
+                    tracing::debug!(namespace, config = name, query, target, control, "measured");
                 }
                 Err(error) => tracing::info!(namespace, config = name, query, error, "not measured"),
             }

@@ -78,7 +78,7 @@ pub(super) fn policy_sink(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>
         Change::Gone(object) => index.remove_policy(&object.name_any()),
         Change::Unparsed(Unparsed { name, gone: true, .. }) => index.remove_policy(&name),
         Change::Unparsed(Unparsed { name, reason, .. }) => {
-            index.note_unparsed_policy(name, clip(reason, MAX_REASON_BYTES))
+            index.note_unparsed_policy(name, clip(reason, MAX_REASON_BYTES));
         }
     }
 }

@@ -95,13 +95,13 @@ impl Controller {
         for_each_object::<Deployment>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec)))
             .await?;
         for_each_object::<StatefulSet>(client, namespace, |object| {
-            add(object.spec.and_then(|spec| spec.template.spec))
+            add(object.spec.and_then(|spec| spec.template.spec));
         })
         .await?;
         for_each_object::<DaemonSet>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec)))
             .await?;
         for_each_object::<ReplicaSet>(client, namespace, |object| {
-            add(object.spec.and_then(|spec| spec.template?.spec))
+            add(object.spec.and_then(|spec| spec.template?.spec));
         })
         .await?;
         for_each_object::<Job>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec)))

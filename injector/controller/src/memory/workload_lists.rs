@@ -72,15 +72,15 @@ impl WorkloadLists {
         let list = async {
             let mut workloads = Vec::new();
             for_each_object::<Deployment>(client, namespace, |object| {
-                workloads.extend(Workload::of_deployment(&object))
+                workloads.extend(Workload::of_deployment(&object));
             })
             .await?;
             for_each_object::<StatefulSet>(client, namespace, |object| {
-                workloads.extend(Workload::of_stateful_set(&object))
+                workloads.extend(Workload::of_stateful_set(&object));
             })
             .await?;
             for_each_object::<DaemonSet>(client, namespace, |object| {
-                workloads.extend(Workload::of_daemon_set(&object))
+                workloads.extend(Workload::of_daemon_set(&object));
             })
             .await?;
             Ok(workloads)

@@ -23,7 +23,7 @@ async fn a_branch_is_fetched_with_a_token_and_unchanged_costs_one_look() -> Resu
     assert_eq!(commit.id, id);
     assert_eq!(text(&commit), [("a.conf", "one\n".to_owned()), ("sub/b.conf", "two\n".to_owned())]);
     let asked = web.log()?.lines().count();
-    assert!(matches!(client.fetch(Revision::Head, Some(&id)).await?, None));
+    assert!(client.fetch(Revision::Head, Some(&id)).await?.is_none());
     // The list of refs takes two requests in protocol 2.
     assert_eq!(web.log()?.lines().count(), asked + 2);
     Ok(())

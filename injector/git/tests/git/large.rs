@@ -124,7 +124,7 @@ impl Measure<'_> {
         let (time, received) = self.show(&format!("{what}, cold"), disk).await?;
         assert!(received <= most, "{what}: {received} bytes, more than {most}");
         assert!(disk <= most + 512 * 1024, "{what}: {disk} bytes on disk");
-        assert!(matches!(fetch(Some(&cold.id)).await?, None));
+        assert!(fetch(Some(&cold.id)).await?.is_none());
         let (_, unchanged) = self.show(&format!("{what}, unchanged"), client.mirrors.bytes()).await?;
         let Some(warm) = fetch(None).await? else { anyhow::bail!("{what}: unchanged") };
         let (_, same) = self.show(&format!("{what}, warm"), client.mirrors.bytes()).await?;

@@ -107,7 +107,7 @@ pub(super) async fn write_all(
         match plan(&write.pod) {
             WritePlan::Nothing => tokio::task::yield_now().await,
             WritePlan::Later => {
-                queue.retry(PendingWrite { since: None, ..write }, Instant::now() + BEHIND_REPLICA_DELAY)
+                queue.retry(PendingWrite { since: None, ..write }, Instant::now() + BEHIND_REPLICA_DELAY);
             }
             WritePlan::Write(pod, condition) => {
                 failing.record_start(&write.pod.namespace, Instant::now() + WRITE_TIMEOUT);

@@ -113,7 +113,7 @@ fn a_namespace_that_is_enabled_later_is_held_on_its_own() {
     // Not even a list helps that began before.
     let before = Instant::now().checked_sub(LONG).unwrap();
     let all = |began| {
-        WatchedKind::ALL.into_iter().for_each(|kind| index.complete_list(&Scope::Cluster, kind, began, &HashSet::new()))
+        WatchedKind::ALL.into_iter().for_each(|kind| index.complete_list(&Scope::Cluster, kind, began, &HashSet::new()));
     };
     all(before);
     assert!(!index.is_complete("b"));

@@ -52,13 +52,11 @@ pub struct PodRequest {
 impl PodRequest {
     /// The configs to look up: those that the annotation names, else those of the ConfigMaps and Secrets that the containers reference.
     pub fn configs(&self) -> Vec<ConfigName> {
-        match &self.named {
-            Some(named) => named.clone(),
-            None => {
-                let secrets = self.mounted_secrets.iter().filter(|name| !self.references.contains(name));
-                self.references.iter().chain(secrets).filter_map(|name| ConfigName::new(name).ok()).collect()
-            }
+        if let Some(named) = &self.named {
+            return named.clone();
         }
+        let secrets = self.mounted_secrets.iter().filter(|name| !self.references.contains(name));
+        self.references.iter().chain(secrets).filter_map(|name| ConfigName::new(name).ok()).collect()
     }
 
     /// The service account of the pod.
