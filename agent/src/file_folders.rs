@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nudge_protocol::reserved;
 use nudge_protocol::volumes::{KeptVolume, ObjectKind};
+use nudge_protocol::{ConfigName, reserved};
 
 use crate::content::{Dictionary, Entry, Value, VersionContent};
 use crate::disk_room::{NoRoom, Room};
@@ -51,21 +51,45 @@ impl Rooms {
 /// The reason why files are not written.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// A version lacks what a volume needs.
+    /// The versions can't be the files of a volume.
     #[error(transparent)]
-    Missing(#[from] MissingKey),
+    Unfit(#[from] UnfitFiles),
+    /// A config of which a volume needs the object has no content yet.
+    #[error("volume {volume} of this pod waits for config {config}")]
+    Waiting {
+        /// The volume.
+        volume: String,
+        /// The config.
+        config: ConfigName,
+    },
     /// The operating system refused.
     #[error(transparent)]
     Project(#[from] ProjectError),
 }
 
-/// A version lacks a key that a volume names.
+/// The reason why versions can't be the files of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("volume {volume} of this pod needs key {key} of {object}; add the key, or set optional in the volume")]
-pub struct MissingKey {
-    volume: String,
-    key: String,
-    object: String,
+pub enum UnfitFiles {
+    /// A version lacks a key that the volume names.
+    #[error("volume {volume} of this pod needs key {key} of {object}; add the key, or set optional in the volume")]
+    Missing {
+        /// The volume.
+        volume: String,
+        /// The key.
+        key: String,
+        /// The object of the config.
+        object: String,
+    },
+    /// A path is a file and a folder.
+    #[error(
+        "in volume {volume} of this pod, {path} would be a file and a folder; rename the key, or its path in the volume"
+    )]
+    Collision {
+        /// The volume.
+        volume: String,
+        /// The path.
+        path: String,
+    },
 }
 
 impl FileFolders {
@@ -95,7 +119,7 @@ impl FileFolders {
     }
 
     /// Returns the sizes of the files of a dictionary with these contents. Contents that have not arrived yet count nothing.
-    pub fn sizes(&self, contents: &[Arc<VersionContent>]) -> Result<FileSizes, MissingKey> {
+    pub fn sizes(&self, contents: &[Arc<VersionContent>]) -> Result<FileSizes, UnfitFiles> {
         let sizes = |folder: &FileFolder| match &folder.layout {
             Layout::Dictionary => Ok(dictionary_sizes(contents)),
             Layout::Objects(volume) => {
@@ -110,10 +134,11 @@ impl FileFolders {
     pub fn write(&self, dictionary: &Dictionary) -> Result<Vec<String>, FilesError> {
         let mut leftovers = Vec::new();
         for folder in &self.0 {
-            if let Layout::Objects(volume) = &folder.layout {
-                files::make_folders(&folder.path, &volume.mountpoints)?;
+            if let Some((volume, config)) = folder.awaited(dictionary) {
+                let (volume, config) = (volume.to_owned(), config.clone());
+                return Err(FilesError::Waiting { volume, config });
             }
-            leftovers.extend(files::project(&folder.path, &folder.files(dictionary)?)?);
+            leftovers.extend(files::project(&folder.path, &folder.files(dictionary)?, folder.mountpoints())?);
         }
         Ok(leftovers)
     }
@@ -121,14 +146,31 @@ impl FileFolders {
     /// Returns whether the visible files are those of the dictionary already.
     pub fn have(&self, dictionary: &Dictionary) -> bool {
         let has = |folder: &FileFolder| {
-            folder.files(dictionary).is_ok_and(|wanted| files::is_in_place(&folder.path, &wanted))
+            let is_written = |files: Vec<File>| files::is_in_place(&folder.path, &files, folder.mountpoints());
+            folder.awaited(dictionary).is_none() && folder.files(dictionary).is_ok_and(is_written)
         };
         !self.0.is_empty() && self.0.iter().all(has)
     }
 }
 
 impl FileFolder {
-    fn files(&self, dictionary: &Dictionary) -> Result<Vec<File>, MissingKey> {
+    /// The folders within it that something else is mounted at.
+    fn mountpoints(&self) -> &[String] {
+        match &self.layout {
+            Layout::Dictionary => &[],
+            Layout::Objects(volume) => &volume.mountpoints,
+        }
+    }
+
+    /// Returns a config of which the volume needs the object, and which has no content yet, after the volume's name.
+    fn awaited(&self, dictionary: &Dictionary) -> Option<(&str, &ConfigName)> {
+        let Layout::Objects(volume) = &self.layout else { return None };
+        let has_content = |config: &ConfigName| dictionary.contents().iter().any(|content| content.config() == config);
+        let source = volume.sources.iter().find(|source| !source.optional && !has_content(&source.config))?;
+        Some((&volume.volume, &source.config))
+    }
+
+    fn files(&self, dictionary: &Dictionary) -> Result<Vec<File>, UnfitFiles> {
         match &self.layout {
             Layout::Dictionary => Ok(dictionary_files(dictionary)),
             Layout::Objects(volume) => {
@@ -168,7 +210,7 @@ fn dictionary_sizes(contents: &[Arc<VersionContent>]) -> BTreeMap<String, usize>
 fn object_files<'a>(
     volume: &KeptVolume,
     contents: &'a [Arc<VersionContent>],
-) -> Result<BTreeMap<String, (&'a Value, u32)>, MissingKey> {
+) -> Result<BTreeMap<String, (&'a Value, u32)>, UnfitFiles> {
     let mut files = BTreeMap::new();
     for source in &volume.sources {
         let Some(content) = contents.iter().find(|content| *content.config() == source.config) else { continue };
@@ -189,7 +231,7 @@ fn object_files<'a>(
                         ObjectKind::ConfigMap => "ConfigMap",
                         ObjectKind::Secret => "Secret",
                     };
-                    return Err(MissingKey {
+                    return Err(UnfitFiles::Missing {
                         volume: volume.volume.clone(),
                         key: item.key.to_string(),
                         object: format!("{kind} {}", source.config),
@@ -198,7 +240,11 @@ fn object_files<'a>(
             }
         }
     }
-    Ok(files)
+    let mut folders = files.keys().flat_map(|path| path.match_indices('/').map(|(end, _)| &path[..end]));
+    match folders.find(|folder| files.contains_key(*folder)) {
+        Some(path) => Err(UnfitFiles::Collision { volume: volume.volume.clone(), path: path.to_owned() }),
+        None => Ok(files),
+    }
 }
 
 #[cfg(test)]
@@ -207,7 +253,7 @@ mod tests {
 
     use nudge_protocol::block::Stored;
     use nudge_protocol::volumes::{KeyFile, ObjectFiles};
-    use nudge_protocol::{ConfigName, Key, VersionName};
+    use nudge_protocol::{Key, VersionName};
 
     use super::*;
     use crate::content::EtagKey;
@@ -272,6 +318,29 @@ mod tests {
         );
         named.sources[0].optional = true;
         assert_eq!(FileFolders::new(None, vec![named]).sizes(&contents), Ok(vec![BTreeMap::new()]));
+    }
+
+    #[test]
+    fn files_wait_for_a_config_that_a_volume_needs() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = volume(vec![source("late", ObjectKind::ConfigMap, &[])]);
+        kept.folder = folder.path().join("kept").display().to_string();
+        let dictionary = Dictionary::merge(&[content("web", &[])], &EtagKey::new(b"")).unwrap();
+        let folders = FileFolders::new(None, vec![kept.clone()]);
+        let error = folders.write(&dictionary).unwrap_err().to_string();
+        assert_eq!(error, "volume conf of this pod waits for config late");
+        assert!(!folders.have(&dictionary) && folders.sizes(dictionary.contents()).is_ok());
+        kept.sources[0].optional = true;
+        assert_eq!(FileFolders::new(None, vec![kept]).write(&dictionary).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_path_that_is_a_file_and_a_folder_is_refused() {
+        let contents = [content("web", &[("conf.d", ObjectKind::ConfigMap, b"1"), ("a", ObjectKind::ConfigMap, b"2")])];
+        let both =
+            [source("web", ObjectKind::ConfigMap, &[]), source("web", ObjectKind::ConfigMap, &[("a", "conf.d/a")])];
+        let error = FileFolders::new(None, vec![volume(both.into())]).sizes(&contents).unwrap_err().to_string();
+        assert!(error.contains("in volume conf of this pod, conf.d would be a file and a folder"), "{error}");
     }
 
     #[test]

@@ -59,27 +59,35 @@ pub struct File {
 impl File {
     /// The name that is seen in the folder.
     fn visible_name(&self) -> &str {
-        self.path.split('/').next().unwrap_or_default()
+        visible_name(&self.path)
+    }
+
+    /// Returns whether a folder that something is mounted at hides the file.
+    fn is_hidden(&self, mountpoints: &[String]) -> bool {
+        mountpoints.iter().any(|mountpoint| visible_name(mountpoint) == self.visible_name())
     }
 }
 
-/// Makes folders within `folder`, for what is mounted there.
-pub fn make_folders(folder: &Path, names: &[String]) -> Result<(), ProjectError> {
-    names.iter().map(|name| folder.join(name)).try_for_each(|path| fs::create_dir_all(&path).map_err(io_error(&path)))
+fn visible_name(path: &str) -> &str {
+    path.split('/').next().unwrap_or_default()
 }
 
-/// Writes the files into `folder` and makes them visible together. Returns messages about old files that can't be removed; the new files are
-/// in place nevertheless.
-pub fn project(folder: &Path, files: &[File]) -> Result<Vec<String>, ProjectError> {
+/// Writes the files into `folder`, beside folders for what is mounted there, and makes them visible together. As with the kubelet, such a folder
+/// hides files of its name. Returns messages about old files that can't be removed; the new files are in place nevertheless.
+pub fn project(folder: &Path, files: &[File], mountpoints: &[String]) -> Result<Vec<String>, ProjectError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
+    for path in mountpoints.iter().map(|mountpoint| folder.join(mountpoint)) {
+        fs::create_dir_all(&path).map_err(io_error(&path))?;
+    }
     // Versions that a killed agent has left take room.
     let visible = fs::read_link(folder.join(DATA_LINK)).unwrap_or_default().into_os_string();
     let removal = remove_old_versions(folder, &visible);
     // There may be no room for the same files twice.
-    if is_in_place(folder, files) {
+    if is_in_place(folder, files, mountpoints) {
         return Ok(error_messages([removal, remove_stale_links(folder)]));
     }
-    for file in files {
+    let linked: Vec<&File> = files.iter().filter(|file| !file.is_hidden(mountpoints)).collect();
+    for file in &linked {
         let path = folder.join(file.visible_name());
         if fs::symlink_metadata(&path).is_ok() && !is_own_link(&path) {
             return Err(ProjectError::InTheWay { path });
@@ -88,7 +96,7 @@ pub fn project(folder: &Path, files: &[File]) -> Result<Vec<String>, ProjectErro
 
     let result = write_version(folder, files).and_then(|version| {
         let visible = swap(folder, version)?;
-        link_files(folder, files)?;
+        link_files(folder, &linked)?;
         Ok(visible)
     });
     let visible = match result {
@@ -107,10 +115,10 @@ fn error_messages(results: [io::Result<()>; 2]) -> Vec<String> {
 }
 
 /// Returns whether the visible files are these already.
-pub fn is_in_place(folder: &Path, files: &[File]) -> bool {
+pub fn is_in_place(folder: &Path, files: &[File], mountpoints: &[String]) -> bool {
     let is_same = |file: &File| {
-        let path = folder.join(&file.path);
-        is_own_link(&folder.join(file.visible_name()))
+        let path = folder.join(DATA_LINK).join(&file.path);
+        (is_own_link(&folder.join(file.visible_name())) || file.is_hidden(mountpoints))
             && fs::metadata(&path).is_ok_and(|metadata| metadata.mode() & 0o777 == file.mode)
             && fs::read(&path).is_ok_and(|present| *Zeroizing::new(present) == *file.content)
     };
@@ -213,7 +221,7 @@ fn swap(folder: &Path, version: TempDir) -> Result<OsString, ProjectError> {
     Ok(name)
 }
 
-fn link_files(folder: &Path, files: &[File]) -> Result<(), ProjectError> {
+fn link_files(folder: &Path, files: &[&File]) -> Result<(), ProjectError> {
     for file in files {
         let path = folder.join(file.visible_name());
         match symlink(Path::new(DATA_LINK).join(file.visible_name()), &path) {
@@ -276,9 +284,9 @@ mod tests {
     fn keys_are_added_and_removed_and_values_change_together() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("files");
-        project(&folder, &files(&[("a", b"1"), ("old", &[0xff])])).unwrap();
+        project(&folder, &files(&[("a", b"1"), ("old", &[0xff])]), &[]).unwrap();
         assert_eq!(fs::read(folder.join("old")).unwrap(), [0xff]);
-        project(&folder, &files(&[("a", b"2"), ("new", b"n")])).unwrap();
+        project(&folder, &files(&[("a", b"2"), ("new", b"n")]), &[]).unwrap();
         assert_eq!(fs::read(folder.join("a")).unwrap(), b"2");
         assert_eq!(names(&folder)[1], "..data");
         let version = &names(&folder)[0];
@@ -291,31 +299,31 @@ mod tests {
     fn files_that_are_in_place_are_not_written_again_and_others_are() {
         let folder = tempfile::tempdir().unwrap();
         let first = files(&[("a", b"1"), ("b", b"2")]);
-        assert!(!is_in_place(folder.path(), &first));
-        project(folder.path(), &first).unwrap();
+        assert!(!is_in_place(folder.path(), &first, &[]));
+        project(folder.path(), &first, &[]).unwrap();
         let visible = fs::read_link(folder.path().join("..data")).unwrap();
-        assert!(is_in_place(folder.path(), &first));
-        project(folder.path(), &first).unwrap();
+        assert!(is_in_place(folder.path(), &first, &[]));
+        project(folder.path(), &first, &[]).unwrap();
         assert_eq!(fs::read_link(folder.path().join("..data")).unwrap(), visible);
         for other in [&[("a", &b"1"[..]), ("b", b"3")][..], &[("a", b"1")], &[("a", b"1"), ("b", b"2"), ("c", b"3")]] {
-            assert!(!is_in_place(folder.path(), &files(other)), "{other:?}");
+            assert!(!is_in_place(folder.path(), &files(other), &[]), "{other:?}");
         }
         // A user has removed a link.
         fs::remove_file(folder.path().join("b")).unwrap();
-        assert!(!is_in_place(folder.path(), &first));
-        project(folder.path(), &first).unwrap();
+        assert!(!is_in_place(folder.path(), &first, &[]));
+        project(folder.path(), &first, &[]).unwrap();
         assert_eq!(fs::read(folder.path().join("b")).unwrap(), b"2");
     }
 
     #[test]
     fn a_candidate_stands_beside_the_others_until_it_goes() {
         let folder = tempfile::tempdir().unwrap();
-        project(folder.path(), &files(&[("a", b"1")])).unwrap();
+        project(folder.path(), &files(&[("a", b"1")]), &[]).unwrap();
         let next = folder.path().join("..next");
         let first = CandidateFiles::write(folder.path(), &files(&[("a", b"2")])).unwrap();
         assert_eq!(fs::read(next.join("a")).unwrap(), b"2");
         assert_eq!(fs::metadata(&next).unwrap().permissions().mode() & 0o777, 0o755);
-        project(folder.path(), &files(&[("a", b"3")])).unwrap();
+        project(folder.path(), &files(&[("a", b"3")]), &[]).unwrap();
         assert_eq!(fs::read(next.join("a")).unwrap(), b"2", "files that are written meanwhile leave it");
         let second = CandidateFiles::write(folder.path(), &files(&[("a", b"4")])).unwrap();
         drop(first);
@@ -331,13 +339,13 @@ mod tests {
     #[test]
     fn a_file_that_is_not_nudges_is_never_touched() {
         let folder = tempfile::tempdir().unwrap();
-        project(folder.path(), &files(&[("a", b"1")])).unwrap();
+        project(folder.path(), &files(&[("a", b"1")]), &[]).unwrap();
         fs::write(folder.path().join("mine"), "m").unwrap();
-        let error = project(folder.path(), &files(&[("a", b"2"), ("mine", b"x")])).unwrap_err();
+        let error = project(folder.path(), &files(&[("a", b"2"), ("mine", b"x")]), &[]).unwrap_err();
         assert!(error.to_string().contains("mine is in the way"), "{error}");
         assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"m");
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"1");
-        project(folder.path(), &files(&[("a", b"3")])).unwrap();
+        project(folder.path(), &files(&[("a", b"3")]), &[]).unwrap();
         assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"m");
     }
 
@@ -347,18 +355,23 @@ mod tests {
         let folder = parent.path().join("files");
         let mut first = files(&[("conf.d/app", b"1"), ("conf.d/sub/more", b"2"), ("top", b"3")]);
         first[0].mode = 0o400;
-        make_folders(&folder, &["cache/deep".to_owned()]).unwrap();
-        project(&folder, &first).unwrap();
+        let mountpoints = ["cache/deep".to_owned()];
+        project(&folder, &first, &mountpoints).unwrap();
         assert_eq!(fs::read_link(folder.join("conf.d")).unwrap(), Path::new("..data/conf.d"));
         let mode = |path: &str| fs::metadata(folder.join(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("conf.d/app"), mode("conf.d/sub/more"), mode("conf.d")), (0o400, 0o644, 0o755));
-        assert!(is_in_place(&folder, &first));
+        assert!(is_in_place(&folder, &first, &[]));
         first[0].mode = 0o440;
-        assert!(!is_in_place(&folder, &first), "another mode is a change");
-        project(&folder, &files(&[("top", b"3")])).unwrap();
+        assert!(!is_in_place(&folder, &first, &[]), "another mode is a change");
+        project(&folder, &files(&[("top", b"3")]), &[]).unwrap();
         assert_eq!(names(&folder)[1..], ["..data", "cache", "top"]);
         assert!(folder.join("cache/deep").is_dir());
-        let error = project(&folder, &files(&[("cache", b"x")])).unwrap_err();
+        // As with the kubelet, the folder hides a file of its name.
+        let hidden = files(&[("cache", b"x"), ("top", b"4")]);
+        project(&folder, &hidden, &mountpoints).unwrap();
+        assert!(folder.join("cache/deep").is_dir() && fs::read(folder.join("top")).unwrap() == b"4");
+        assert!(is_in_place(&folder, &hidden, &mountpoints));
+        let error = project(&folder, &hidden, &[]).unwrap_err();
         assert!(error.to_string().contains("cache is in the way"), "{error}");
     }
 }

@@ -49,7 +49,7 @@ pub async fn notify_by_signal(
         is_newer = loop {
             let (result, wait) = attempts.make();
             let delivered = result.outcome == Outcome::Delivered;
-            let is_new = attempts.is_new(result.outcome) || wait.is_none();
+            let is_new = wait.is_none() || attempts.is_new(result.outcome);
             if is_new && result.outcome != Outcome::Pending {
                 report(&container, signal, &result, &metrics);
             }

@@ -18,7 +18,7 @@ use super::unfit_contents::find_unfit;
 use super::{Delivery, InPlace, Outlets};
 use crate::check::{Candidate, Checks, Question, Verdict};
 use crate::content::{TooLarge, VersionContent};
-use crate::file_folders::{FileSizes, MissingKey, Rooms};
+use crate::file_folders::{FileSizes, Rooms, UnfitFiles};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::restart::Command;
@@ -429,7 +429,7 @@ impl Intake {
     }
 
     /// Returns the sizes of the files that there would be with these contents.
-    fn sizes_with(&self, contents: &[Arc<VersionContent>]) -> Result<FileSizes, MissingKey> {
+    fn sizes_with(&self, contents: &[Arc<VersionContent>]) -> Result<FileSizes, UnfitFiles> {
         self.delivery.outlets().folders.sizes(&self.store.contents_with(contents))
     }
 

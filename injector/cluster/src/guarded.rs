@@ -108,7 +108,9 @@ impl GuardedReader {
         let server_services = services(SERVER_NAMESPACE);
         let service =
             call(|| "reading Service default/kubernetes".to_owned(), server_services.get_opt("kubernetes")).await?;
-        service.iter().for_each(|service| add_service(service, &mut guarded));
+        if let Some(service) = &service {
+            add_service(service, &mut guarded);
+        }
         match self.add_slices(&mut guarded).await {
             Err(ReadCause::Call(error)) if error.code() == 404 => self.add_all_endpoints(&mut guarded).await?,
             result => result?,
@@ -131,7 +133,9 @@ impl GuardedReader {
         let server_endpoints = endpoints(SERVER_NAMESPACE);
         let endpoints =
             call(|| "reading Endpoints default/kubernetes".to_owned(), server_endpoints.get_opt("kubernetes")).await?;
-        endpoints.iter().for_each(|endpoints| add_endpoints(endpoints, guarded));
+        if let Some(endpoints) = &endpoints {
+            add_endpoints(endpoints, guarded);
+        }
         Ok(())
     }
 

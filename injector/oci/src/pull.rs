@@ -281,7 +281,7 @@ impl Session<'_> {
                 let repository = self.reference.to_string();
                 return highest.ok_or(OciError::NoMatch { repository, range: range.to_owned(), tags: tags.len() });
             };
-            path = page.to_owned();
+            path = String::from(page);
         }
         Err(OciError::TooMany { what: "pages of tags", limit: MAX_PAGES })
     }

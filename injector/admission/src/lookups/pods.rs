@@ -193,7 +193,7 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
 /// the mounted ones for all.
 fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let selects = config.spec.rollout.steps.iter().any(|step| step.selector.is_some());
-    let none = ResolvedConfig { selects, objects: config.spec.objects.clone(), ..ResolvedConfig::default() };
+    let none = ResolvedConfig { selects, objects: served_objects(config, secrets), ..ResolvedConfig::default() };
     let Some(status) = &config.status else { return none };
     let Some(version) = version_for_new_pod(status, Identity::of(config), pod) else { return none };
     let sealed = status.version(version);
@@ -211,6 +211,12 @@ fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolve
         bytes: sealed.map_or(0, |sealed| sealed.bytes),
         ..none
     }
+}
+
+/// Returns the kinds of the objects that belong to the config and that the hub may serve here.
+fn served_objects(config: &VersionedConfig, secrets: bool) -> Vec<PartKind> {
+    let kinds = config.spec.objects.iter().copied();
+    kinds.filter(|kind| secrets || *kind != PartKind::Secret).collect()
 }
 
 #[cfg(test)]

@@ -73,7 +73,8 @@ impl<L: PodLookups> InjectPods<L> {
         (features, hub_ca): (Features, impl AsRef<str>),
     ) -> Result<Facts, WebhookError> {
         let namespace = request.required_namespace()?;
-        let mut names: BTreeSet<ConfigName> = pod_request.configs().into_iter().collect();
+        let mut names: BTreeSet<ConfigName> =
+            pod_request.configs().into_iter().chain(pod_request.configs_of_secrets()).collect();
         let references = pod_request.config_maps();
         names.extend(references.iter().filter_map(|name| ConfigName::new(name).ok()));
         let configs = names.into_iter().filter_map(|name| {

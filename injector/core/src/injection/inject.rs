@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use nudge_protocol::limits::MAX_CONFIGS;
-use nudge_protocol::{ConfigName, VersionName};
+use nudge_protocol::{ConfigName, VersionName, pod};
 use serde_json::Value;
 
 use super::facts::Facts;
@@ -60,7 +60,8 @@ pub fn inject(
     let run_as_user = RunAsUser::of(&user, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());
     let files = files_room(request, &configs, facts);
-    let moved = MovedMounts::of(&user, &targets.members, &configs, facts, run_as_user.uid);
+    let added: Vec<&str> = [pod::CONTAINER_PATH].into_iter().chain(request.mount_path.as_deref()).collect();
+    let moved = MovedMounts::of(&user, &targets.members, &configs, facts, run_as_user.uid, &added);
     let (resources, more) =
         agent_resources(&user, request, &settings.agent_defaults, files, moved.room(), &facts.limits)?;
     warnings.extend(more);

@@ -11,10 +11,10 @@ use nudge_api::PartKind;
 use nudge_protocol::volumes::{self, KeptVolume, KeyFile, MAX_VOLUMES, ObjectFiles, ObjectKind, is_relative};
 use nudge_protocol::{ConfigName, Key};
 
-use super::facts::Facts;
+use super::facts::{Facts, ResolvedConfig};
 use super::never_mounted::{is_within, real};
 use super::quantity::Quantity;
-use super::resources::room_of;
+use super::resources::{LEAST_ROOM, room_of};
 use super::targets::reader_of;
 use super::user_pod::{KEPT, Member, UserPod};
 
@@ -26,8 +26,12 @@ const DEFAULT_MODE: u32 = 0o644;
 const GROUP_BITS: u32 = 0o440;
 /// The bits of a file's owner.
 const OWNER_BITS: u32 = 0o700;
+/// The bit by which the owner may read a file, without which the agent could not compare it.
+const OWNER_READ_BIT: u32 = 0o400;
 /// The bit by which everybody may read a file.
 const PUBLIC_BIT: u32 = 0o004;
+/// The maximum size of the agent's setting, in bytes: Linux takes 128 KiB for one variable.
+const MAX_SETTING_BYTES: usize = 96 * 1024;
 /// The minimum size of a volume.
 const MIN_ROOM: Quantity = Quantity::mebi(4);
 
@@ -61,8 +65,6 @@ pub(super) enum Unmovable {
     BarePod,
     /// The volume has something else too.
     Mixed,
-    /// The object can't change.
-    Immutable,
     /// A key or path can't be a file of the agent's.
     BadItem,
     /// The containers that mount it could not read what the agent writes.
@@ -77,24 +79,25 @@ impl fmt::Display for Unmovable {
             Self::NoNativeSidecars => "this cluster has no native sidecars (Kubernetes 1.29)",
             Self::BarePod => "no workload owns this pod",
             Self::Mixed => "the volume has more than objects of the pod's configs",
-            Self::Immutable => "the object is immutable",
             Self::BadItem => "one of its items has a key or path that Nudge does not take",
             Self::Unreadable => {
                 "not every container that mounts it could read the agent's files; set one runAsUser for them, or fsGroup"
             }
-            Self::TooMany => "the agent keeps at most 32 volumes",
+            Self::TooMany => "the pod has more such volumes, or items in them, than the agent keeps",
         })
     }
 }
 
 impl MovedMounts {
-    /// Decides which mounts of `members`, the containers that use the agent, move. `signalling_user` is the user that signals need.
+    /// Decides which mounts of `members`, the containers that use the agent, move. `signalling_user` is the user that signals need,
+    /// `added` are the paths at which injection mounts volumes in each of them.
     pub(super) fn of(
         user: &UserPod,
         members: &[&Member],
         configs: &[ConfigName],
         facts: &Facts,
         signalling_user: Option<i64>,
+        added: &[&str],
     ) -> Self {
         let mut moved = Self { agent_user: signalling_user, ..Self::default() };
         for volume in user.spec.volumes.iter().flatten() {
@@ -109,15 +112,26 @@ impl MovedMounts {
             match placed {
                 Ok(sources) => {
                     let number = moved.volumes.len() + 1;
-                    let names = sources.iter().map(|source| &source.config).collect::<BTreeSet<_>>();
-                    let room = room_of(names.into_iter().filter_map(|name| facts.configs.get(name)), 2).max(MIN_ROOM);
+                    let names: BTreeSet<&ConfigName> = sources.iter().map(|source| &source.config).collect();
+                    let known: Vec<&ResolvedConfig> = names
+                        .iter()
+                        .filter_map(|name| facts.configs.get(*name))
+                        .filter(|config| config.version.is_some())
+                        .collect();
+                    // What has no version yet may have a large one.
+                    let least = if known.len() < names.len() { LEAST_ROOM } else { MIN_ROOM };
+                    let room = room_of(known.into_iter(), 2).max(least);
                     let kept = KeptVolume {
                         volume: volume.name.clone(),
                         folder: format!("{FOLDER}/{number}"),
                         sources,
-                        mountpoints: mountpoints(&readers, &volume.name),
+                        mountpoints: mountpoints(&readers, &volume.name, added),
                     };
                     moved.volumes.push(MovedVolume { name: format!("{KEPT}{number}"), kept, room });
+                    if moved.setting().len() > MAX_SETTING_BYTES {
+                        moved.volumes.pop();
+                        moved.unmoved.push((volume.name.clone(), Unmovable::TooMany));
+                    }
                 }
                 Err(cause) => moved.unmoved.push((volume.name.clone(), cause)),
             }
@@ -163,10 +177,7 @@ fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<
         |name: &str, kind: PartKind| configs.iter().find(|config| config.as_str() == name && owns(config, kind, facts));
     let source =
         |name: &str, kind: PartKind, optional: Option<bool>, mode: Option<i32>, items: Option<&Vec<KeyToPath>>| {
-            let config = find(name, kind)?;
-            let is_immutable =
-                kind == PartKind::ConfigMap && facts.config_maps.get(name).is_some_and(|map| map.immutable);
-            Some(if is_immutable { Err(Unmovable::Immutable) } else { files(config, kind, optional, mode, items) })
+            Some(files(find(name, kind)?, kind, optional, mode, items))
         };
     if let Some(map) = &volume.config_map {
         return source(&map.name, PartKind::ConfigMap, map.optional, map.default_mode, map.items.as_ref())
@@ -242,8 +253,11 @@ fn with_readable_modes(
         let mut modes = source.items.iter().map(|item| item.mode.unwrap_or(source.mode)).chain([source.mode]);
         source.kind == ObjectKind::ConfigMap && modes.all(|mode| mode & PUBLIC_BIT != 0)
     };
-    let adapt: fn(u32) -> u32 = if sources.iter().all(is_public) {
-        if group.is_some() { |mode| mode | GROUP_BITS } else { |mode| mode }
+    // Processes that begin as root, or have the group by the pod alone, may go on as another user.
+    let with_group: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT | GROUP_BITS;
+    let unchanged: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT;
+    let adapt = if sources.iter().all(is_public) {
+        if group.is_some() { with_group } else { unchanged }
     } else {
         // Root reads every file.
         let users: BTreeSet<Option<i64>> = readers
@@ -253,12 +267,12 @@ fn with_readable_modes(
             .map(|reader| reader.uid)
             .collect();
         match Vec::from_iter(users)[..] {
-            [] => |mode| mode & OWNER_BITS,
+            [] => unchanged,
             [Some(uid)] if uid != 0 && agent_user.is_none_or(|agent| agent == uid) => {
                 *agent_user = Some(uid);
-                |mode| mode & OWNER_BITS
+                |mode| (mode & OWNER_BITS) | OWNER_READ_BIT
             }
-            _ if group.is_some() => |mode| (mode & (OWNER_BITS | GROUP_BITS)) | GROUP_BITS,
+            _ if group.is_some() => with_group,
             _ => return Err(Unmovable::Unreadable),
         }
     };
@@ -272,7 +286,7 @@ fn with_readable_modes(
 }
 
 /// Returns the folders of a volume at which the readers mount other volumes: the kubelet makes them in its volumes, and the agent in these.
-fn mountpoints(readers: &[&Member], volume: &str) -> Vec<String> {
+fn mountpoints(readers: &[&Member], volume: &str, added: &[&str]) -> Vec<String> {
     let mut folders = BTreeSet::new();
     for reader in readers {
         let all = || reader.container.volume_mounts.iter().flatten();
@@ -281,7 +295,8 @@ fn mountpoints(readers: &[&Member], volume: &str) -> Vec<String> {
             all().filter(|mount| mount.name == volume && !is_part(&mount.sub_path) && !is_part(&mount.sub_path_expr))
         {
             let at = real(&mount.mount_path);
-            let below = all().map(|other| real(&other.mount_path)).filter(|path| *path != at && is_within(path, &at));
+            let paths = all().map(|other| other.mount_path.as_str()).chain(added.iter().copied());
+            let below = paths.map(real).filter(|path| *path != at && is_within(path, &at));
             folders.extend(below.filter_map(|path| Some(path.strip_prefix(&at)?.trim_start_matches('/').to_owned())));
         }
     }

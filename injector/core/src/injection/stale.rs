@@ -1,6 +1,7 @@
 //! Containers that are notified of a version while what they read of it is still that of the version before.
 
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
+use nudge_api::PartKind;
 use nudge_protocol::{Ack, ConfigName, env};
 
 use super::moved_mounts::MovedMounts;
@@ -25,7 +26,7 @@ pub(super) fn warnings(
     let warning = |container: &Container, config: &ConfigName| {
         let reads = published(user, container, config.as_str(), moved)?;
         Some(format!(
-            "container {} is notified of config {}, but reads its ConfigMap {reads}; let it read {}, or files by {MOUNT_PATH}",
+            "container {} is notified of config {}, but reads its {reads}; let it read {}, or files by {MOUNT_PATH}",
             shown(&container.name),
             shown(config.as_str()),
             env::ENDPOINT
@@ -40,21 +41,29 @@ pub(super) fn warnings(
 /// How a container reads the ConfigMap of this name, and when that changes.
 fn published(user: &UserPod, container: &Container, name: &str, moved: &MovedMounts) -> Option<String> {
     if has_variables(container, name) {
-        return Some("by variables, which never change while the container runs".to_owned());
+        return Some("ConfigMap by variables, which never change while the container runs".to_owned());
     }
     let mut mounts = container.volume_mounts.iter().flatten();
-    let has_it = |volume: &str| user.spec.volumes.iter().flatten().any(|held| held.name == volume && holds(held, name));
+    let has_secret = |volume: &str| {
+        moved.unmoved.iter().any(|(name, _)| name == volume)
+            && user.spec.volumes.iter().flatten().any(|held| held.name == volume && holds_secret(held, name))
+    };
+    let has_map =
+        |volume: &str| user.spec.volumes.iter().flatten().any(|held| held.name == volume && holds(held, name));
     let is_part = |mount: &VolumeMount| {
         [&mount.sub_path, &mount.sub_path_expr].into_iter().flatten().any(|part| !part.is_empty())
     };
-    let mount = mounts.find(|mount| has_it(&mount.name) && (is_part(mount) || moved.target(&mount.name).is_none()))?;
+    let mount = mounts.find(|mount| {
+        (has_map(&mount.name) || has_secret(&mount.name)) && (is_part(mount) || moved.target(&mount.name).is_none())
+    })?;
+    let kind = if has_map(&mount.name) { PartKind::ConfigMap } else { PartKind::Secret };
     let path = shown(&mount.mount_path);
     Some(if is_part(mount) {
-        format!("at {path} by subPath, where the file never changes while the container runs")
+        format!("{kind} at {path} by subPath, where the file never changes while the container runs")
     } else {
         let cause = moved.unmoved.iter().find(|(volume, _)| *volume == mount.name);
         let why = cause.map(|(_, cause)| format!(" ({cause})")).unwrap_or_default();
-        format!("at {path}, whose files the kubelet changes up to a minute after the rollout{why}")
+        format!("{kind} at {path}, whose files the kubelet changes up to a minute after the rollout{why}")
     })
 }
 
@@ -66,6 +75,13 @@ fn has_variables(container: &Container, name: &str) -> bool {
             let key = one.value_from.as_ref().and_then(|from| from.config_map_key_ref.as_ref());
             key.is_some_and(|key| key.name == name)
         })
+}
+
+/// Returns whether a volume has the Secret of this name.
+fn holds_secret(volume: &Volume, name: &str) -> bool {
+    let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+    volume.secret.as_ref().is_some_and(|secret| secret.secret_name.as_deref() == Some(name))
+        || projected.into_iter().any(|source| source.secret.as_ref().is_some_and(|secret| secret.name == name))
 }
 
 /// Returns whether a volume has the ConfigMap of this name.

@@ -1,6 +1,6 @@
 //! The authorization that a registry asks for: the credential, or a token that its realm gives for it.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
@@ -87,7 +87,8 @@ impl Session<'_> {
 /// Adds a parameter to the query of a path. The value must be encoded.
 pub(crate) fn add_parameter(path: &mut String, name: &str, value: impl Display) {
     let separator = if path.contains('?') { '&' } else { '?' };
-    path.push_str(&format!("{separator}{name}={value}"));
+    // A text always takes more.
+    let _ = write!(path, "{separator}{name}={value}");
 }
 
 /// Returns a header that is hidden in logs, or `None` if a header can't have the text.

@@ -66,7 +66,7 @@ fn assert_files(folder: &Path, version: &str, count: usize) -> Result<()> {
         let value = fs::read_to_string(folder.join(format!("key-{number}")))?;
         ensure!(value == version, "key-{number} is of {value}, not of {version}");
     }
-    let folders = names.iter().filter(|name| name.to_string_lossy().starts_with("..nudge-"));
+    let folders = names.iter().filter(|name| name.to_string_lossy().starts_with("..2"));
     ensure!(folders.count() == 1, "a folder is left over: {names:?}");
     Ok(())
 }
@@ -178,8 +178,8 @@ async fn an_agent_that_starts_again_keeps_files_that_would_not_fit_twice() -> Re
     assert_files(&disk.0, "1.0.0", 100)?;
     pod.kill().await?;
     // What an agent leaves that is killed while it writes.
-    fs::create_dir(disk.0.join("..nudge-left"))?;
-    fs::write(disk.0.join("..nudge-left/key-0"), vec![0; 65536])?;
+    fs::create_dir(disk.0.join("..2026_01_01_00_00_00.left"))?;
+    fs::write(disk.0.join("..2026_01_01_00_00_00.left/key-0"), vec![0; 65536])?;
     let mut client = pod.start().await?;
     pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     assert_files(&disk.0, "1.0.0", 100)

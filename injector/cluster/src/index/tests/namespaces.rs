@@ -37,7 +37,9 @@ fn list(index: &Index, namespace: &str, healths: &[WatchHealth]) {
 /// Has the API server refuse everything in the namespace.
 fn forbid(index: &Index, namespace: &str, healths: &[WatchHealth]) -> usize {
     healths.iter().for_each(WatchHealth::doubt);
-    healths.iter().for_each(|health| health.set_forbidden(true));
+    for health in healths {
+        health.set_forbidden(true);
+    }
     WatchedKind::ALL.into_iter().filter(|kind| index.note_refusals(namespace, *kind, 3)).count()
 }
 
@@ -113,7 +115,9 @@ fn a_namespace_that_is_enabled_later_is_held_on_its_own() {
     // Not even a list helps that began before.
     let before = Instant::now().checked_sub(LONG).unwrap();
     let all = |began| {
-        WatchedKind::ALL.into_iter().for_each(|kind| index.complete_list(&Scope::Cluster, kind, began, &HashSet::new()));
+        for kind in WatchedKind::ALL {
+            index.complete_list(&Scope::Cluster, kind, began, &HashSet::new());
+        }
     };
     all(before);
     assert!(!index.is_complete("b"));

@@ -50,13 +50,17 @@ pub struct PodRequest {
 }
 
 impl PodRequest {
-    /// The configs to look up: those that the annotation names, else those of the ConfigMaps and Secrets that the containers reference.
+    /// Returns the configs that the annotation names, else those that may be of the ConfigMaps that the containers reference.
     pub fn configs(&self) -> Vec<ConfigName> {
-        if let Some(named) = &self.named {
-            return named.clone();
+        match &self.named {
+            Some(named) => named.clone(),
+            None => self.references.iter().filter_map(|name| ConfigName::new(name).ok()).collect(),
         }
-        let secrets = self.mounted_secrets.iter().filter(|name| !self.references.contains(name));
-        self.references.iter().chain(secrets).filter_map(|name| ConfigName::new(name).ok()).collect()
+    }
+
+    /// Returns the configs that may be of the Secrets that the containers mount: those that have the Secret of their name.
+    pub fn configs_of_secrets(&self) -> Vec<ConfigName> {
+        self.mounted_secrets.iter().filter_map(|name| ConfigName::new(name).ok()).collect()
     }
 
     /// The service account of the pod.
@@ -170,7 +174,7 @@ impl Reader<'_> {
             let containers = containers.as_deref();
             (references(self.user, containers, &[]), mounted_secrets(self.user, containers, &[]))
         };
-        check_count(references.len() + mounted_secrets.len())?;
+        check_count(references.len())?;
         let mut request = PodRequest {
             service_account: self.user.service_account().to_owned(),
             references: references.into_iter().map(|reference| reference.name).collect(),

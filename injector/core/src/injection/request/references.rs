@@ -49,6 +49,7 @@ pub(super) fn mounted_secrets(user: &UserPod, named: Option<&[String]>, foreign:
             }
         }
     }
+    names.truncate(MAX_REFERENCES);
     names
 }
 
@@ -100,7 +101,7 @@ pub(super) fn check_count(count: usize) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::Pod(format!(
-        "this pod's containers use {count} ConfigMaps and Secrets, and at most {MAX_REFERENCES} are looked up; name its configs with \
+        "this pod's containers use {count} ConfigMaps, and at most {MAX_REFERENCES} are looked up; name its configs with \
          annotation {CONFIGS}"
     )))
 }

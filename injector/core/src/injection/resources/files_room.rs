@@ -10,7 +10,7 @@ use crate::injection::request::PodRequest;
 /// What a file takes beside its bytes, in KiB: a page that is not full, its name, and the link to it.
 const FILE_KIB: u64 = 5;
 /// The least room, which a pod has whose configs have no version yet.
-pub(super) const LEAST_ROOM: Quantity = Quantity::mebi(16);
+pub(in crate::injection) const LEAST_ROOM: Quantity = Quantity::mebi(16);
 /// How much larger a later version may be.
 const GROWTH: u64 = 2;
 

@@ -138,15 +138,15 @@ fn files_that_not_everybody_may_read_belong_to_their_reader_or_the_group() {
     let agent_user = |pod: &Value| pod["spec"]["initContainers"][0]["securityContext"]["runAsUser"].clone();
     for (context, pod_context, mode, agent) in [
         (user(1000), none.clone(), Some(0o600), 1000),
-        (user(0), none.clone(), Some(0o600), 65532),
-        (none.clone(), json!({"fsGroup": 5}), Some(0o640), 65532),
+        (user(0), none.clone(), Some(0o644), 65532),
+        (none.clone(), json!({"fsGroup": 5}), Some(0o644), 65532),
         (user(1000), json!({"fsGroup": 5}), Some(0o600), 1000),
         (none.clone(), none.clone(), None, 65532),
         (json!({"runAsUser": 0, "capabilities": {"drop": ["ALL"]}}), none.clone(), None, 65532),
         (
             json!({"runAsUser": 0, "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]}}),
             none.clone(),
-            Some(0o600),
+            Some(0o644),
             65532,
         ),
     ] {
@@ -161,7 +161,7 @@ fn files_that_not_everybody_may_read_belong_to_their_reader_or_the_group() {
     several["spec"]["containers"].as_array_mut().unwrap().push(other);
     assert_eq!(kept(&moved(&several, &facts_of_web())), []);
     several["spec"]["securityContext"] = json!({"fsGroup": 5});
-    assert_eq!(modes(&moved(&several, &facts_of_web())), [0o640]);
+    assert_eq!(modes(&moved(&several, &facts_of_web())), [0o644]);
 }
 
 #[test]
@@ -177,8 +177,6 @@ fn what_can_not_move_stays_and_a_container_that_is_notified_is_warned_of_why() {
     bare["metadata"]["ownerReferences"] = json!([]);
     let mut old = facts_of_web();
     old.features.native_sidecars = false;
-    let mut immutable = facts_of_web();
-    immutable.config_maps.get_mut("web").unwrap().immutable = true;
     let mut foreign = facts_of_web();
     foreign.configs.get_mut(&ConfigName::new("web").unwrap()).unwrap().objects = Vec::new();
     for (pod, facts, why) in [
@@ -186,7 +184,6 @@ fn what_can_not_move_stays_and_a_container_that_is_notified_is_warned_of_why() {
         (plain(bad), facts_of_web(), "(one of its items has a key or path that Nudge does not take)"),
         (bare, facts_of_web(), "(no workload owns this pod)"),
         (plain(config_map()), old, "(this cluster has no native sidecars (Kubernetes 1.29))"),
-        (plain(config_map()), immutable, "(the object is immutable)"),
         (
             plain(config_map()),
             foreign,
@@ -223,4 +220,31 @@ fn a_config_whose_secret_alone_is_mounted_is_one_of_the_pods() {
     let mut without = facts_of_web();
     without.configs.get_mut(&ConfigName::new("web").unwrap()).unwrap().objects = vec![PartKind::ConfigMap];
     assert!(try_with(&pod, &without).unwrap_err().contains("no container of this pod uses a ConfigMap that exists"));
+}
+
+#[test]
+fn folders_of_nudges_own_mounts_below_a_moved_one_are_made() {
+    let mut pod = pod_of(&json!([config_map()]), &json!([mount("conf", "/srv/web")]));
+    pod["metadata"]["annotations"]["nudge.dev/mount-path"] = json!("/srv/web/live");
+    assert_eq!(kept(&moved(&pod, &facts_of_web()))[0].mountpoints, ["live"]);
+}
+
+#[test]
+fn a_setting_that_would_be_too_long_for_a_variable_leaves_mounts_as_they_are() {
+    let items: Vec<Value> =
+        (0..3000).map(|at| json!({"key": format!("key-{at}"), "path": format!("folder/path-{at}")})).collect();
+    let large = json!({"name": "large", "configMap": {"name": "web", "items": items}});
+    let pod = pod_of(&json!([large, config_map()]), &json!([mount("large", "/l"), mount("conf", "/c")]));
+    let injected = moved(&pod, &facts_of_web());
+    assert_eq!(mounts_of(&injected)[0], mount("large", "/l"));
+    assert_eq!(kept(&injected).len(), 1);
+}
+
+#[test]
+fn a_container_is_warned_of_a_secret_whose_mount_stays() {
+    let mut pod = pod_of(&json!([secret()]), &json!([mount("keys", "/keys")]));
+    pod["metadata"]["annotations"]["nudge.dev/notify"] = json!("webhook");
+    let (_, warnings) = try_with(&pod, &facts_of_web()).unwrap();
+    let expected = "reads its Secret at /keys, whose files the kubelet changes up to a minute after the rollout (not every container";
+    assert!(warnings.join("\n").contains(expected), "{warnings:?}");
 }
