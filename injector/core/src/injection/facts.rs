@@ -1,4 +1,4 @@
-//! What injection needs to know beyond the pod. The webhook gathers it.
+//! The facts that injection needs besides the pod. The webhook gathers them.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use k8s_openapi::api::core::v1::LimitRangeItem;
 use nudge_api::PartKind;
 use nudge_protocol::ConfigName;
 
-/// What the API server and every kubelet can do.
+/// The features that the API server and every kubelet have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is one feature
 pub struct Features {
-    /// Init containers with `restartPolicy: Always` (1.29); without it, legacy mode.
+    /// Whether there are init containers with `restartPolicy: Always` (1.29); without it, legacy mode.
     pub native_sidecars: bool,
-    /// `env.valueFrom.fileKeyRef` (1.35).
+    /// Whether there is `env.valueFrom.fileKeyRef` (1.35).
     pub env_files: bool,
-    /// `restartPolicyRules` with the action `RestartAllContainers` (1.36).
+    /// Whether there are `restartPolicyRules` with the action `RestartAllContainers` (1.36).
     pub restart_in_place: bool,
-    /// A pod's first address is an IPv6 address.
+    /// Whether a pod's first address is an IPv6 address.
     pub ipv6: bool,
 }
 
@@ -40,13 +40,13 @@ impl ReferencedConfigMap {
         !self.owned && !self.immutable && !self.part
     }
 
-    /// Returns whether Nudge makes a config for it: those who may change it have said so.
+    /// Returns whether Nudge makes a config for it, because its label asks for that.
     pub fn becomes_config(self) -> bool {
         self.can_be_config() && self.baseline
     }
 }
 
-/// A part of a version that the agent can have mounted.
+/// A part of a version that can be mounted for the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedPart {
     /// The object's kind.
@@ -62,12 +62,12 @@ pub struct MountedPart {
 pub struct ResolvedConfig {
     /// The version that a new pod is assigned; `None` while there is none.
     pub version: Option<String>,
-    /// The parts of the version, numbered from 1. Empty where a part may not be mounted here (Secrets, unless the namespace's admin allows them): the
-    /// agent would take the others for the whole version.
+    /// The parts of the version, numbered from 1. Empty where a part may not be mounted here (a Secret, unless the
+    /// namespace's admin allows it), because the agent would take the other parts for the whole version.
     pub parts: Vec<MountedPart>,
-    /// The number of keys of the version.
+    /// The number of keys in the version.
     pub keys: u32,
-    /// The size of its values together, in bytes.
+    /// The size of all values in bytes.
     pub bytes: u64,
     /// The kinds of the objects of the config's own name that belong to it.
     pub objects: Vec<PartKind>,
@@ -77,10 +77,10 @@ pub struct ResolvedConfig {
     pub selects: bool,
 }
 
-/// What injection needs to know beyond the pod.
+/// The facts that injection needs besides the pod.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// What the cluster can do.
+    /// The features of the cluster.
     pub features: Features,
     /// The hub's CA bundle (PEM).
     pub hub_ca: String,
@@ -88,6 +88,6 @@ pub struct Facts {
     pub configs: BTreeMap<ConfigName, ResolvedConfig>,
     /// The existing ConfigMaps among those that the pod's containers reference.
     pub config_maps: BTreeMap<String, ReferencedConfigMap>,
-    /// Limits of the pod's namespace.
+    /// The limits of the pod's namespace.
     pub limits: Vec<LimitRangeItem>,
 }

@@ -1,4 +1,4 @@
-//! The whole injection: first each decision, then the patch.
+//! The injection of one pod: first the decisions, then the patch.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,34 @@ use nudge_protocol::{ConfigName, VersionName, pod};
 use serde_json::Value;
 
 use super::facts::Facts;
-use super::gate::Gate;
 use super::mountpoints;
 use super::moved_mounts::MovedMounts;
-use super::patch::{AgentContainer, ContainerPatch, Plan, Volumes, agent_container, apply, port};
+use super::patch::{AgentContainer, ContainerPatch, InjectionPlan, Volumes, agent_container, injection_patch, port};
 use super::preflight;
 use super::refusal::Refusal;
-use super::request::{PodRequest, gate_warning, judged, resolve};
+use super::request::{PodRequest, check_unknown_keys, gate_warning, resolve_configs};
 use super::resources::{agent_resources, files_room};
 use super::settings::InjectionSettings;
-use super::stale;
+use super::stale_reads;
+use super::start_gate::Gate;
 use super::targets::{RunAsUser, Targets};
 use super::user_pod::UserPod;
 
-/// The maximum of warnings: the API server passes on 4096 characters of them.
+/// The maximum number of warnings: the API server passes on 4096 characters of them.
 const MAX_WARNINGS: usize = MAX_CONFIGS;
 
-/// The result for one pod.
+/// The injection of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Injection {
-    /// What to change; empty where nothing is missing.
+    /// The patch of the pod, which is empty where nothing is missing.
     pub patch: json_patch::Patch,
-    /// Warnings for the user.
+    /// The warnings for the user.
     pub warnings: Vec<String>,
     /// The versions whose parts the agent has mounted.
     pub mounted: Vec<(ConfigName, VersionName)>,
 }
 
-/// Injects the agent into a pod that opts in. `request` is what [`read`](super::read) returned for the same pod.
+/// Injects the agent into a pod that opts in. `request` is the result of [`read`](super::read) for the same pod.
 pub fn inject(
     pod: &Value,
     request: &PodRequest,
@@ -43,13 +43,13 @@ pub fn inject(
 ) -> Result<Injection, Refusal> {
     let user = UserPod::of(pod)?;
     let sidecar = facts.features.native_sidecars;
-    let mut warnings = judged(&request.unknown, settings.unknown_keys)?;
+    let mut warnings = check_unknown_keys(&request.unknown, settings.unknown_keys)?;
     warnings.extend(request.ignored.iter().cloned());
 
     let gate = Gate::of(&user, facts.features);
     warnings.extend(gate_warning(gate, &user, request));
-    let (configs, more) = resolve(&user, request, facts, settings, gate)?;
-    warnings.extend(more);
+    let (configs, config_warnings) = resolve_configs(&user, request, facts, settings, gate)?;
+    warnings.extend(config_warnings);
     let targets = Targets::of(&user, request, settings, sidecar)?;
     warnings.extend(preflight::check(&user, request, &targets, settings, facts.features)?);
     if targets.restarted().next().is_some() {
@@ -60,12 +60,12 @@ pub fn inject(
     let run_as_user = RunAsUser::of(&user, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());
     let files = files_room(request, &configs, facts);
-    let added: Vec<&str> = [pod::CONTAINER_PATH].into_iter().chain(request.mount_path.as_deref()).collect();
-    let moved = MovedMounts::of(&user, &targets.members, &configs, facts, run_as_user.uid, &added);
-    let (resources, more) =
+    let mount_paths: Vec<&str> = [pod::CONTAINER_PATH].into_iter().chain(request.mount_path.as_deref()).collect();
+    let moved = MovedMounts::of(&user, &targets.members, &configs, facts, run_as_user.uid, &mount_paths);
+    let (resources, resource_warnings) =
         agent_resources(&user, request, &settings.agent_defaults, files, moved.room(), &facts.limits)?;
-    warnings.extend(more);
-    warnings.extend(stale::warnings(&user, request, &targets, &configs, &moved));
+    warnings.extend(resource_warnings);
+    warnings.extend(stale_reads::warnings(&user, request, &targets, &configs, &moved));
     let mount_path = request.mount_path.as_deref();
     warnings.extend(mountpoints::check(&user, &targets.members, mount_path)?);
     let volumes = Volumes::of(&configs, files, &moved, !request.variables.is_empty(), facts);
@@ -95,7 +95,7 @@ pub fn inject(
         end_with_containers: !sidecar && user.restart_policy() != "Always",
         host_network: user.spec.host_network == Some(true),
     });
-    let plan = Plan {
+    let plan = InjectionPlan {
         agent,
         list: if sidecar { "initContainers" } else { "containers" },
         volumes: &volumes.list,
@@ -106,6 +106,7 @@ pub fn inject(
         warnings: &warnings,
         birth_labels: configs.iter().any(|name| facts.configs.get(name).is_some_and(|config| config.selects)),
     };
-    let patch = apply(pod, &plan).map_err(|error| Refusal::Pod(format!("this pod can't be changed: {error}")))?;
+    let patch =
+        injection_patch(pod, &plan).map_err(|error| Refusal::Pod(format!("this pod can't be changed: {error}")))?;
     Ok(Injection { patch, warnings, mounted: volumes.mounted.clone() })
 }

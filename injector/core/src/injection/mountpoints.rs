@@ -1,15 +1,16 @@
-//! Whether the folders can be made at which Nudge's volumes are mounted.
+//! The check that the folders exist or can be made at which Nudge's volumes are mounted.
 //!
-//! The runtime makes a missing folder in what is mounted above it. In a read-only mount it can't, and the container never starts. For volumes of
-//! ConfigMaps, Secrets and the like, which are always read-only, the kubelet makes the folders before (`MakeNestedMountpoints` in
-//! kubernetes/pkg/volume/util), in the root of the volume. A volume that comes with content, such as a claim or an image, may have the folder.
+//! The runtime makes a missing folder in the mount above it. In a read-only mount it can't, and the container never
+//! starts. For volumes of ConfigMaps, Secrets and the like, which are always read-only, the kubelet makes the folders
+//! before (`MakeNestedMountpoints` in kubernetes/pkg/volume/util), in the root of the volume. A volume that comes with
+//! content, such as a claim or an image, may have the folder.
 
 use k8s_openapi::api::core::v1::{Volume, VolumeMount};
 use nudge_protocol::pod;
 use serde_json::Value;
 
-use super::never_mounted::{is_within, real};
-use super::refusal::{Refusal, shown};
+use super::mount_paths::{is_within, real};
+use super::refusal::{Refusal, shorten};
 use super::request::annotations::{CONTAINERS, MOUNT_PATH};
 use super::user_pod::{Member, UserPod};
 
@@ -24,19 +25,19 @@ enum FolderIn {
     Always,
 }
 
-/// Refuses a pod with a container in which a folder for Nudge's mounts can't be. `members` get these mounts. Returns warnings about folders
-/// that have to be there already.
+/// Refuses a pod with a container in which a folder for Nudge's mounts can't be made. `members` get these mounts.
+/// Returns warnings about folders that must exist already.
 pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) -> Result<Vec<String>, Refusal> {
     let mut warnings = Vec::new();
     let places = [(pod::CONTAINER_PATH, None)].into_iter().chain(files.map(|path| (path, Some(MOUNT_PATH))));
     for (path, annotation) in places {
         for (at, member) in members.iter().enumerate() {
-            let Some(mount) = above(member, path) else { continue };
+            let Some(mount) = mount_above(member, path) else { continue };
             // The containers start in this order, and the folder stays in the volume.
-            let before = members[..at].iter().filter_map(|member| above(member, path));
-            let same = before.filter(|earlier| is_same(earlier, mount)).chain([mount]);
-            let holds = same.map(|mount| holds(user, mount)).max();
-            if holds == Some(FolderIn::Always) {
+            let before = members[..at].iter().filter_map(|member| mount_above(member, path));
+            let mounts_of_volume = before.filter(|earlier| is_same(earlier, mount)).chain([mount]);
+            let folder = mounts_of_volume.map(|mount| folder_in(user, mount)).max();
+            if folder == Some(FolderIn::Always) {
                 continue;
             }
             let remedy = match annotation {
@@ -45,12 +46,12 @@ pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) ->
             };
             let mounts = format!(
                 "container {} mounts volume {} at {}",
-                shown(member.name()),
-                shown(&mount.name),
-                shown(&mount.mount_path)
+                shorten(member.name()),
+                shorten(&mount.name),
+                shorten(&mount.mount_path)
             );
-            if holds == Some(FolderIn::Perhaps) {
-                let path = shown(path);
+            if folder == Some(FolderIn::Perhaps) {
+                let path = shorten(path);
                 warnings.push(format!(
                     "{mounts} read-only, so it starts only if the volume has the folder {path}; make the folder there, or {remedy}"
                 ));
@@ -65,8 +66,8 @@ pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) ->
     Ok(warnings)
 }
 
-/// The mount that a folder at `path` is made in; of two at the same place the later one is on top.
-fn above<'a>(member: &'a Member, path: &str) -> Option<&'a VolumeMount> {
+/// Returns the mount in which a folder at `path` is made; of two mounts at the same place the later one is on top.
+fn mount_above<'a>(member: &'a Member, path: &str) -> Option<&'a VolumeMount> {
     let path = real(path);
     let mounts = member.container.volume_mounts.iter().flatten();
     let mounts =
@@ -75,25 +76,25 @@ fn above<'a>(member: &'a Member, path: &str) -> Option<&'a VolumeMount> {
 }
 
 /// Returns whether both mount the same folder of a volume at the same place.
-fn is_same(one: &VolumeMount, other: &VolumeMount) -> bool {
-    let of = |mount: &VolumeMount| {
+fn is_same(a: &VolumeMount, b: &VolumeMount) -> bool {
+    let place = |mount: &VolumeMount| {
         (mount.name.clone(), real(&mount.mount_path), mount.sub_path.clone(), mount.sub_path_expr.clone())
     };
-    of(one) == of(other)
+    place(a) == place(b)
 }
 
-/// Whether the mount has a folder for another one.
-fn holds(user: &UserPod, mount: &VolumeMount) -> FolderIn {
+/// Returns whether the mount has a folder for another mount.
+fn folder_in(user: &UserPod, mount: &VolumeMount) -> FolderIn {
     let mut volumes = user.spec.volumes.iter().flatten();
     let Some(volume) = volumes.find(|volume| volume.name == mount.name) else { return FolderIn::Always };
-    let part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
-    let kubelet = is_written_by_the_kubelet(volume);
-    let writable = if kubelet {
-        !part(&mount.sub_path) && !part(&mount.sub_path_expr)
+    let is_part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
+    let by_kubelet = is_written_by_the_kubelet(volume);
+    let is_writable = if by_kubelet {
+        !is_part(&mount.sub_path) && !is_part(&mount.sub_path_expr)
     } else {
         mount.read_only != Some(true) && volume.image.is_none() && !is_read_only(volume)
     };
-    match (writable, kubelet || volume.empty_dir.is_some()) {
+    match (is_writable, by_kubelet || volume.empty_dir.is_some()) {
         (true, _) => FolderIn::Always,
         (false, true) => FolderIn::Never,
         (false, false) => FolderIn::Perhaps,

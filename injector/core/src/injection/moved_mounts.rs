@@ -1,7 +1,8 @@
-//! Mounts of a config's ConfigMaps and Secrets that move to volumes that the agent keeps: the same files at the same paths, of the version that is
-//! assigned to this pod.
+//! Mounts of a config's ConfigMaps and Secrets that move to volumes that the agent keeps: the same files at the same
+//! paths, of the version that is assigned to this pod.
 //!
-//! The pod's own volumes stay. The kubelet ignores a volume that no container mounts, and another injection finds all that it needs.
+//! The pod's own volumes stay. The kubelet ignores a volume that no container mounts, and another injection finds all
+//! that it needs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,28 +13,28 @@ use nudge_protocol::volumes::{self, KeptVolume, KeyFile, MAX_VOLUMES, ObjectFile
 use nudge_protocol::{ConfigName, Key};
 
 use super::facts::{Facts, ResolvedConfig};
-use super::never_mounted::{is_within, real};
+use super::mount_paths::{is_within, real};
 use super::quantity::Quantity;
-use super::resources::{LEAST_ROOM, room_of};
+use super::resources::{MIN_FILES_ROOM, room_of};
 use super::targets::reader_of;
-use super::user_pod::{KEPT, Member, UserPod};
+use super::user_pod::{KEPT_VOLUME_PREFIX, Member, UserPod};
 
 /// The agent's folder with the volumes that it keeps.
-const FOLDER: &str = "/run/nudge/volumes";
+const VOLUMES_DIR: &str = "/run/nudge/volumes";
 /// The permission bits of files where a volume does not set them.
 const DEFAULT_MODE: u32 = 0o644;
 /// The bits that a file has for its group where the pod has an `fsGroup`, as the kubelet sets them.
-const GROUP_BITS: u32 = 0o440;
-/// The bits of a file's owner.
+const GROUP_READ_BITS: u32 = 0o440;
+/// The permission bits of a file's owner.
 const OWNER_BITS: u32 = 0o700;
 /// The bit by which the owner may read a file, without which the agent could not compare it.
 const OWNER_READ_BIT: u32 = 0o400;
 /// The bit by which everybody may read a file.
-const PUBLIC_BIT: u32 = 0o004;
+const PUBLIC_READ_BIT: u32 = 0o004;
 /// The maximum size of the agent's setting, in bytes: Linux takes 128 KiB for one variable.
 const MAX_SETTING_BYTES: usize = 96 * 1024;
 /// The minimum size of a volume.
-const MIN_ROOM: Quantity = Quantity::mebi(4);
+const MIN_VOLUME_ROOM: Quantity = Quantity::mebi(4);
 
 /// A volume that the agent keeps in place of one of the pod's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,9 +51,10 @@ pub(super) struct MovedVolume {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MovedMounts {
     pub(super) volumes: Vec<MovedVolume>,
-    /// Volumes with objects of the pod's configs whose mounts stay, by name.
+    /// The volumes with objects of the pod's configs whose mounts stay, by name.
     pub(super) unmoved: Vec<(String, Unmovable)>,
-    /// The user that the agent must run as, for signals or for files that not everybody may read; `None` where any user will do.
+    /// The user that the agent must run as, for signals or for files that not everybody may read; `None` where any user
+    /// will do.
     pub(super) agent_user: Option<i64>,
 }
 
@@ -63,13 +65,13 @@ pub(super) enum Unmovable {
     NoNativeSidecars,
     /// The pod has no owner that makes it again.
     BarePod,
-    /// The volume has something else too.
+    /// The volume also has other content.
     Mixed,
     /// A key or path can't be a file of the agent's.
     BadItem,
     /// The containers that mount it could not read what the agent writes.
     Unreadable,
-    /// There are too many.
+    /// There are more such volumes, or items in them, than the agent keeps.
     TooMany,
 }
 
@@ -89,45 +91,47 @@ impl fmt::Display for Unmovable {
 }
 
 impl MovedMounts {
-    /// Decides which mounts of `members`, the containers that use the agent, move. `signalling_user` is the user that signals need,
-    /// `added` are the paths at which injection mounts volumes in each of them.
+    /// Decides which mounts of `members`, the containers that use the agent, move. `signalling_user` is the user that
+    /// signals need,
+    /// `added_paths` are the paths at which injection mounts volumes in each of them.
     pub(super) fn of(
         user: &UserPod,
         members: &[&Member],
         configs: &[ConfigName],
         facts: &Facts,
         signalling_user: Option<i64>,
-        added: &[&str],
+        added_paths: &[&str],
     ) -> Self {
         let mut moved = Self { agent_user: signalling_user, ..Self::default() };
         for volume in user.spec.volumes.iter().flatten() {
-            let readers: Vec<&Member> = members.iter().copied().filter(|member| mounts(member, &volume.name)).collect();
+            let readers: Vec<&Member> =
+                members.iter().copied().filter(|member| has_mount(member, &volume.name)).collect();
             if readers.is_empty() {
                 continue;
             }
             let Some(sources) = objects_of(volume, configs, facts) else { continue };
-            let placed = sources
+            let readable = sources
                 .and_then(|sources| moved.check(user, facts).map(|()| sources))
                 .and_then(|sources| with_readable_modes(sources, user, &readers, &mut moved.agent_user));
-            match placed {
+            match readable {
                 Ok(sources) => {
                     let number = moved.volumes.len() + 1;
                     let names: BTreeSet<&ConfigName> = sources.iter().map(|source| &source.config).collect();
-                    let known: Vec<&ResolvedConfig> = names
+                    let resolved: Vec<&ResolvedConfig> = names
                         .iter()
                         .filter_map(|name| facts.configs.get(*name))
                         .filter(|config| config.version.is_some())
                         .collect();
-                    // What has no version yet may have a large one.
-                    let least = if known.len() < names.len() { LEAST_ROOM } else { MIN_ROOM };
-                    let room = room_of(known.into_iter(), 2).max(least);
+                    // A config without a version may get a large one.
+                    let min_room = if resolved.len() < names.len() { MIN_FILES_ROOM } else { MIN_VOLUME_ROOM };
+                    let room = room_of(resolved.into_iter(), 2).max(min_room);
                     let kept = KeptVolume {
                         volume: volume.name.clone(),
-                        folder: format!("{FOLDER}/{number}"),
+                        folder: format!("{VOLUMES_DIR}/{number}"),
                         sources,
-                        mountpoints: mountpoints(&readers, &volume.name, added),
+                        mountpoints: mountpoints(&readers, &volume.name, added_paths),
                     };
-                    moved.volumes.push(MovedVolume { name: format!("{KEPT}{number}"), kept, room });
+                    moved.volumes.push(MovedVolume { name: format!("{KEPT_VOLUME_PREFIX}{number}"), kept, room });
                     if moved.setting().len() > MAX_SETTING_BYTES {
                         moved.volumes.pop();
                         moved.unmoved.push((volume.name.clone(), Unmovable::TooMany));
@@ -139,18 +143,18 @@ impl MovedMounts {
         moved
     }
 
-    /// The agent's volume to which mounts of the pod's volume of this name move.
+    /// Returns the name of the agent's volume to which mounts of this volume of the pod move.
     pub(super) fn target(&self, volume: &str) -> Option<&str> {
         self.volumes.iter().find(|moved| moved.kept.volume == volume).map(|moved| moved.name.as_str())
     }
 
-    /// The agent's setting; empty where nothing moves.
+    /// Returns the agent's setting; empty where nothing moves.
     pub(super) fn setting(&self) -> String {
         let kept: Vec<KeptVolume> = self.volumes.iter().map(|moved| moved.kept.clone()).collect();
         if kept.is_empty() { String::new() } else { volumes::write(&kept) }
     }
 
-    /// The memory that the volumes may take together; `None` where there are none.
+    /// Returns the memory that the volumes may take together; `None` where there are none.
     pub(super) fn room(&self) -> Option<Quantity> {
         self.volumes.iter().map(|moved| moved.room).reduce(Quantity::plus)
     }
@@ -167,17 +171,18 @@ impl MovedMounts {
     }
 }
 
-fn mounts(member: &Member, volume: &str) -> bool {
+fn has_mount(member: &Member, volume: &str) -> bool {
     member.container.volume_mounts.iter().flatten().any(|mount| mount.name == volume)
 }
 
-/// Returns the objects of the pod's configs that a volume has, or why they can't move; `None` where it has none of them.
+/// Returns the objects of the pod's configs that a volume has, or why they can't move; `None` where it has none of
+/// them.
 fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<Result<Vec<ObjectFiles>, Unmovable>> {
     let find =
         |name: &str, kind: PartKind| configs.iter().find(|config| config.as_str() == name && owns(config, kind, facts));
     let source =
         |name: &str, kind: PartKind, optional: Option<bool>, mode: Option<i32>, items: Option<&Vec<KeyToPath>>| {
-            Some(files(find(name, kind)?, kind, optional, mode, items))
+            Some(object_files(find(name, kind)?, kind, optional, mode, items))
         };
     if let Some(map) = &volume.config_map {
         return source(&map.name, PartKind::ConfigMap, map.optional, map.default_mode, map.items.as_ref())
@@ -215,7 +220,8 @@ fn owns(config: &ConfigName, kind: PartKind, facts: &Facts) -> bool {
     }
 }
 
-fn files(
+/// Returns the files of one object of a volume.
+fn object_files(
     config: &ConfigName,
     kind: PartKind,
     optional: Option<bool>,
@@ -240,8 +246,8 @@ fn files(
     })
 }
 
-/// Sets the modes with which every reader can read the files, and nobody else where not everybody may. Such files need the agent to run as the one
-/// user that reads them, or the pod's `fsGroup`.
+/// Sets the modes with which every reader can read the files, and nobody else where not everybody may. Such files need
+/// the agent to run as the one user that reads them, or the pod's `fsGroup`.
 fn with_readable_modes(
     mut sources: Vec<ObjectFiles>,
     user: &UserPod,
@@ -251,10 +257,10 @@ fn with_readable_modes(
     let group = user.spec.security_context.as_ref().and_then(|context| context.fs_group);
     let is_public = |source: &ObjectFiles| {
         let mut modes = source.items.iter().map(|item| item.mode.unwrap_or(source.mode)).chain([source.mode]);
-        source.kind == ObjectKind::ConfigMap && modes.all(|mode| mode & PUBLIC_BIT != 0)
+        source.kind == ObjectKind::ConfigMap && modes.all(|mode| mode & PUBLIC_READ_BIT != 0)
     };
     // Processes that begin as root, or have the group by the pod alone, may go on as another user.
-    let with_group: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT | GROUP_BITS;
+    let with_group: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT | GROUP_READ_BITS;
     let unchanged: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT;
     let adapt = if sources.iter().all(is_public) {
         if group.is_some() { with_group } else { unchanged }
@@ -285,19 +291,22 @@ fn with_readable_modes(
     Ok(sources)
 }
 
-/// Returns the folders of a volume at which the readers mount other volumes: the kubelet makes them in its volumes, and the agent in these.
-fn mountpoints(readers: &[&Member], volume: &str, added: &[&str]) -> Vec<String> {
+/// Returns the folders of a volume at which the readers mount other volumes: the kubelet creates them in its volumes,
+/// and the agent in its own.
+fn mountpoints(readers: &[&Member], volume: &str, added_paths: &[&str]) -> Vec<String> {
     let mut folders = BTreeSet::new();
     for reader in readers {
-        let all = || reader.container.volume_mounts.iter().flatten();
+        let mounts = || reader.container.volume_mounts.iter().flatten();
         let is_part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
         for mount in
-            all().filter(|mount| mount.name == volume && !is_part(&mount.sub_path) && !is_part(&mount.sub_path_expr))
+            mounts().filter(|mount| mount.name == volume && !is_part(&mount.sub_path) && !is_part(&mount.sub_path_expr))
         {
-            let at = real(&mount.mount_path);
-            let paths = all().map(|other| other.mount_path.as_str()).chain(added.iter().copied());
-            let below = paths.map(real).filter(|path| *path != at && is_within(path, &at));
-            folders.extend(below.filter_map(|path| Some(path.strip_prefix(&at)?.trim_start_matches('/').to_owned())));
+            let mount_path = real(&mount.mount_path);
+            let paths = mounts().map(|other| other.mount_path.as_str()).chain(added_paths.iter().copied());
+            let below = paths.map(real).filter(|path| *path != mount_path && is_within(path, &mount_path));
+            folders.extend(
+                below.filter_map(|path| Some(path.strip_prefix(&mount_path)?.trim_start_matches('/').to_owned())),
+            );
         }
     }
     folders.into_iter().filter(|path| is_relative(path)).collect()

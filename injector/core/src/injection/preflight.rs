@@ -1,4 +1,5 @@
-//! Checks of a pod before injection: what keeps the agent from working is refused, what may keep it is a warning.
+//! The checks of a pod before injection: a pod in which the agent can't work is refused, and one in which it may not
+//! work gets a warning.
 
 use k8s_openapi::api::core::v1::{ContainerPort, PodSpec};
 use nudge_protocol::names::{is_dns_label, is_object_name};
@@ -6,14 +7,14 @@ use serde_json::Value;
 
 use super::facts::Features;
 use super::patch::port;
-use super::refusal::{Refusal, shown};
+use super::refusal::{Refusal, shorten};
 use super::request::PodRequest;
 use super::request::annotations::{AGENT_PORT, INJECT, NOTIFY};
 use super::settings::InjectionSettings;
 use super::targets::Targets;
 use super::user_pod::{LISTS, Member, UserPod, is_agent, items};
 
-/// Refuses a pod in which the agent can't work. Returns warnings about what may not work.
+/// Refuses a pod in which the agent can't work. Returns warnings about what may keep it from working.
 pub(super) fn check(
     user: &UserPod,
     request: &PodRequest,
@@ -41,10 +42,10 @@ pub(super) fn check(
             "this pod uses its node's network, where port {port} may be taken; set annotation {AGENT_PORT} to a port that is free on the nodes"
         ));
     }
-    if let Some(name) = declares_port(user, port) {
+    if let Some(name) = container_with_port(user, port) {
         return refuse(format!(
             "container {} declares port {port}, on which the agent would listen; choose another with annotation {AGENT_PORT}",
-            shown(name)
+            shorten(name)
         ));
     }
     if spec.share_process_namespace == Some(false)
@@ -54,7 +55,7 @@ pub(super) fn check(
         return refuse(format!(
             "container {0} is notified by a signal, and this pod has shareProcessNamespace: false; remove that, or notify the container \
              by webhook with {NOTIFY}.{0}: webhook",
-            shown(name)
+            shorten(name)
         ));
     }
     let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
@@ -64,15 +65,15 @@ pub(super) fn check(
         "ClusterFirst" => Some(
             "this pod uses its node's network and DNS, so the agent may not find the hub; set dnsPolicy: ClusterFirstWithHostNet".to_owned(),
         ),
-        other => Some(format!("with dnsPolicy: {} the agent may not find the hub by its name in the cluster; set ClusterFirst", shown(other))),
+        other => Some(format!("with dnsPolicy: {} the agent may not find the hub by its name in the cluster; set ClusterFirst", shorten(other))),
     };
     Ok(dns.into_iter().chain(surge_warning(user, port).filter(|_| host_network)).collect())
 }
 
-/// A warning that a rolling update of the pod's Deployment may hang, for a pod with this port of its node.
+/// Returns a warning that a rolling update of the pod's Deployment may hang, for a pod with this port of its node.
 fn surge_warning(user: &UserPod, port: u16) -> Option<String> {
     let deployment = user.workload.strip_prefix("Deployment/")?;
-    // The owner is what the creator of the pod says that it is, and the command is pasted into a shell.
+    // The creator of the pod chooses the owner's name, and users paste the command into a shell.
     let command = if is_object_name(deployment) && is_dns_label(&user.namespace) {
         let strategy = r#"{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}"#;
         format!("run kubectl patch deployment {deployment} -n {} -p '{strategy}'", user.namespace)
@@ -84,7 +85,7 @@ fn surge_warning(user: &UserPod, port: u16) -> Option<String> {
     ))
 }
 
-/// Refuses a restart of all containers in place where it can't be, or would not leave the pod as it is.
+/// Refuses a restart of all containers in place where it is not possible, or would change more than the version.
 fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), Refusal> {
     let policy = user.restart_policy();
     let reason = if user.owners.iter().any(|kind| kind == "Job") {
@@ -104,24 +105,26 @@ fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), R
     };
     Err(Refusal::Pod(format!(
         "container {} takes another version by a restart in place ({NOTIFY}: in-place), {reason}",
-        shown(name)
+        shorten(name)
     )))
 }
 
-/// Refuses a rule of the user's by which all containers are restarted: a crash would look like a restart that the agent commands.
+/// Refuses a rule of the user's by which all containers are restarted: a crash would look like a restart that the agent
+/// commands.
 pub(super) fn check_rules(pod: &Value) -> Result<(), Refusal> {
-    let all = LISTS.iter().flat_map(|list| items(&pod["spec"], list).map(|(_, container)| container));
+    let containers = LISTS.iter().flat_map(|list| items(&pod["spec"], list).map(|(_, container)| container));
     let has_rule = |container: &&Value| {
         items(container, "restartPolicyRules").any(|(_, rule)| rule["action"] == "RestartAllContainers")
     };
-    let Some(container) = all.filter(|container| !is_agent(container)).find(has_rule) else { return Ok(()) };
+    let Some(container) = containers.filter(|container| !is_agent(container)).find(has_rule) else { return Ok(()) };
     Err(Refusal::Pod(format!(
         "container {} has a rule RestartAllContainers, and {NOTIFY}: in-place adds one to the agent; remove one of the two",
-        shown(container["name"].as_str().unwrap_or_default())
+        shorten(container["name"].as_str().unwrap_or_default())
     )))
 }
 
-/// Refuses a main container with a `restartPolicy` of its own, by which it may end for good: it would run again with every version.
+/// Refuses a main container with a `restartPolicy` of its own, by which it may end for good: it would run again with
+/// every version.
 pub(super) fn check_policies(pod: &Value) -> Result<(), Refusal> {
     let ends = |container: &&Value| container["restartPolicy"].as_str().is_some_and(|policy| policy != "Always");
     let mut containers = items(&pod["spec"], "containers").map(|(_, container)| container);
@@ -129,8 +132,8 @@ pub(super) fn check_policies(pod: &Value) -> Result<(), Refusal> {
     Err(Refusal::Pod(format!(
         "container {} has restartPolicy: {}, so it would run again each time that {NOTIFY}: in-place restarts the pod; remove one of the \
          two",
-        shown(container["name"].as_str().unwrap_or_default()),
-        shown(container["restartPolicy"].as_str().unwrap_or_default())
+        shorten(container["name"].as_str().unwrap_or_default()),
+        shorten(container["restartPolicy"].as_str().unwrap_or_default())
     )))
 }
 
@@ -140,8 +143,8 @@ fn is_windows(spec: &PodSpec) -> bool {
     spec.os.as_ref().map(|os| &os.name).into_iter().chain(selected).any(|os| os == "windows")
 }
 
-/// A container that declares the port.
-fn declares_port(user: &UserPod, port: u16) -> Option<&str> {
+/// Returns a container that declares the port.
+fn container_with_port(user: &UserPod, port: u16) -> Option<&str> {
     let declares = |declared: &ContainerPort| {
         declared.container_port == i32::from(port) && declared.protocol.as_deref().unwrap_or("TCP") == "TCP"
     };

@@ -1,14 +1,14 @@
-//! Quantities of Kubernetes (`500m`, `32Mi`, `1e3`), exact to a billionth.
+//! The quantities of Kubernetes (`500m`, `32Mi`, `1e3`), exact to a billionth.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A billionth is the finest that Kubernetes keeps.
+/// The number of nanos in a unit: a billionth is the finest precision of Kubernetes.
 const NANOS: i128 = 1_000_000_000;
-/// Longest text that is parsed: no amount has more digits.
+/// The maximum length of a text that is parsed: no amount has more digits.
 const MAX_BYTES: usize = 40;
 
-/// The text is not a quantity.
+/// The error for a text that is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it must be a quantity such as 250m, 0.5, 64Mi or 1Gi")]
 pub(super) struct QuantityError;
@@ -21,37 +21,37 @@ impl Quantity {
     /// Zero.
     pub(super) const ZERO: Self = Self(0);
 
-    /// Thousandths, as for CPU.
+    /// Returns a number of thousandths, as for CPU.
     pub(super) const fn millis(millis: i128) -> Self {
         Self(millis * (NANOS / 1000))
     }
 
-    /// Units, as bytes.
+    /// Returns a number of units, such as bytes.
     pub(super) const fn units(units: i128) -> Self {
         Self(units * NANOS)
     }
 
-    /// Mebibytes.
+    /// Returns a number of mebibytes.
     pub(super) const fn mebi(mebi: i128) -> Self {
         Self::units(mebi << 20)
     }
 
-    /// The sum, saturating.
+    /// Returns the sum, saturating.
     #[must_use]
     pub(super) fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// This divided by `ratio`, rounded up to a thousandth. `ratio` is at least 1.
+    /// Returns the quantity divided by `ratio`, rounded up to a thousandth. `ratio` is at least 1.
     #[must_use]
     pub(super) fn divided_up(self, ratio: Self) -> Self {
-        let fine = NANOS / 1000;
+        let milli = NANOS / 1000;
         let ratio = ratio.0.max(NANOS);
-        let millis = self.0.saturating_mul(NANOS).div_euclid(fine);
-        Self((millis.saturating_add(ratio - 1) / ratio).saturating_mul(fine))
+        let millis = self.0.saturating_mul(NANOS).div_euclid(milli);
+        Self((millis.saturating_add(ratio - 1) / ratio).saturating_mul(milli))
     }
 
-    /// Returns whether it is a whole number of `part`.
+    /// Returns whether the quantity is a multiple of `part`.
     pub(super) fn is_whole(self, part: Self) -> bool {
         part.0 != 0 && self.0 % part.0 == 0
     }
@@ -107,16 +107,16 @@ impl FromStr for Quantity {
         let digits: i128 = digits.parse().map_err(|_| QuantityError)?;
         let down =
             10_i128.checked_pow(u32::try_from(fraction.len()).map_err(|_| QuantityError)?).ok_or(QuantityError)?;
-        let (up, more_down) = scale(suffix).ok_or(QuantityError)?;
-        let nanos = digits.checked_mul(NANOS).and_then(|nanos| nanos.checked_mul(up)).ok_or(QuantityError)?;
-        let down = down.checked_mul(more_down).ok_or(QuantityError)?;
-        // Kubernetes rounds what is finer away from zero.
+        let (factor, divisor) = scale(suffix).ok_or(QuantityError)?;
+        let nanos = digits.checked_mul(NANOS).and_then(|nanos| nanos.checked_mul(factor)).ok_or(QuantityError)?;
+        let down = down.checked_mul(divisor).ok_or(QuantityError)?;
+        // Kubernetes rounds finer amounts away from zero.
         let nanos = nanos / down + i128::from(nanos % down != 0);
         Ok(Self(if negative { -nanos } else { nanos }))
     }
 }
 
-/// What a suffix multiplies by, and what it divides by.
+/// Returns the factor by which a suffix multiplies, and the one by which it divides.
 fn scale(suffix: &str) -> Option<(i128, i128)> {
     Some(match suffix {
         "" => (1, 1),

@@ -1,13 +1,13 @@
-//! Why a pod that opts in is not admitted. The message names the problem and the way out.
+//! The refusal of a pod that opts in. The message names the problem and the way out.
 
 use std::fmt;
 
 use nudge_protocol::bounded_text::clip;
 
-/// Longest part of a user's value in a message, in bytes.
+/// The maximum length of a user's value in a message.
 const MAX_SHOWN_BYTES: usize = 80;
 
-/// Why a pod can't be injected. `to_string` is what the user sees.
+/// The reason why a pod can't be injected, with the message for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// An annotation has a value that is not allowed.
@@ -33,11 +33,11 @@ pub enum Refusal {
     /// Two annotations exclude each other.
     #[error("annotations {one} and {other} exclude each other: {message}")]
     Both {
-        /// The first.
+        /// The first annotation.
         one: String,
-        /// The second.
+        /// The second annotation.
         other: String,
-        /// What to choose from.
+        /// The choice that the user has.
         message: String,
     },
     /// The pod itself can't be injected.
@@ -47,21 +47,21 @@ pub enum Refusal {
 
 impl Refusal {
     pub(super) fn value(annotation: &str, value: &str, allowed: impl fmt::Display) -> Self {
-        Self::Value { annotation: shown(annotation), value: shown(value), allowed: allowed.to_string() }
+        Self::Value { annotation: shorten(annotation), value: shorten(value), allowed: allowed.to_string() }
     }
 
     pub(super) fn both(one: &str, other: &str, message: &str) -> Self {
-        Self::Both { one: shown(one), other: shown(other), message: message.to_owned() }
+        Self::Both { one: shorten(one), other: shorten(other), message: message.to_owned() }
     }
 
     pub(super) fn container<'a>(annotation: &str, named: &str, has: impl IntoIterator<Item = &'a str>) -> Self {
         let has = clip(has.into_iter().collect::<Vec<_>>().join(", "), 10 * MAX_SHOWN_BYTES);
-        Self::Container { annotation: shown(annotation), named: shown(named), has }
+        Self::Container { annotation: shorten(annotation), named: shorten(named), has }
     }
 }
 
-/// A user's text, shortened for a message.
-pub(super) fn shown(value: &str) -> String {
+/// Shortens a user's text for a message.
+pub(super) fn shorten(value: &str) -> String {
     let mut cut = clip(value.to_owned(), MAX_SHOWN_BYTES);
     if cut.len() < value.len() {
         cut.push('…');

@@ -1,28 +1,28 @@
-//! Settings of an installation, the same for every pod.
+//! The settings of an installation, which hold for every pod.
 
+use super::annotation_values;
 use super::quantity::Quantity;
-use super::values;
 
-/// How an installation injects pods.
+/// The settings by which an installation injects pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectionSettings {
-    /// Image of the agent: `/nudge-agent`, for any user.
+    /// The image of the agent, with `/nudge-agent` for any user.
     pub agent_image: String,
-    /// Image of the agent whose file has the capability `cap_kill`, for signals to processes of any user.
+    /// The image of the agent whose file has the capability `cap_kill`, for signals to processes of any user.
     pub agent_kill_image: String,
-    /// `Always`, `IfNotPresent` or `Never`; where absent, Kubernetes decides by the image's tag.
+    /// The pull policy: `Always`, `IfNotPresent` or `Never`; where absent, Kubernetes decides by the image's tag.
     pub image_pull_policy: Option<String>,
-    /// Secrets with which the images are pulled, added to the pod's own. They must exist in the pod's namespace.
+    /// The Secrets for pulling the images, besides the pod's own. They must exist in the pod's namespace.
     pub image_pull_secrets: Vec<String>,
     /// The hub's URL, for agents.
     pub hub: String,
-    /// Names of containers of other injectors: they get nothing.
+    /// The names of other injectors' containers, which get nothing.
     pub foreign_containers: Vec<String>,
-    /// Whether a pod may name them all the same.
+    /// Whether a pod may name foreign containers all the same.
     pub foreign_containers_allowed: bool,
-    /// What agents get where their pods do not say it.
+    /// The defaults of agents.
     pub agent_defaults: AgentDefaults,
-    /// What becomes of pods with labels or annotations of Nudge's that this version does not know.
+    /// The treatment of pods with labels or annotations of Nudge's that this version does not know.
     pub unknown_keys: UnknownKeys,
 }
 
@@ -36,7 +36,8 @@ pub enum UnknownKeys {
     Warn,
 }
 
-/// What agents get where the annotations of their pods do not say it. Nothing: what this version has for all.
+/// The defaults of agents whose pods have no annotation for a value. A value that is absent here has the default of
+/// this version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentDefaults {
     pub(super) cpu: Option<Quantity>,
@@ -46,27 +47,27 @@ pub struct AgentDefaults {
 }
 
 impl AgentDefaults {
-    /// Sets the CPU request from a text as in the annotation. Returns what is allowed where the text is not.
+    /// Sets the CPU request from a text as in the annotation. Returns what is allowed where the text is not valid.
     pub fn set_cpu(&mut self, text: &str) -> Result<(), String> {
-        self.cpu = Some(values::cpu(text)?);
+        self.cpu = Some(annotation_values::cpu(text)?);
         Ok(())
     }
 
     /// Sets the memory request and limit in the same way.
     pub fn set_memory(&mut self, text: &str) -> Result<(), String> {
-        self.memory = Some(values::memory(text)?);
+        self.memory = Some(annotation_values::memory(text)?);
         Ok(())
     }
 
     /// Sets the port in the same way.
     pub fn set_port(&mut self, text: &str) -> Result<(), String> {
-        self.port = Some(values::port(text)?);
+        self.port = Some(annotation_values::port(text)?);
         Ok(())
     }
 
     /// Sets how long the start of a pod waits, in the same way.
     pub fn set_start_timeout(&mut self, text: &str) -> Result<(), String> {
-        self.start_timeout = Some(values::start_timeout(text)?);
+        self.start_timeout = Some(annotation_values::start_timeout(text)?);
         Ok(())
     }
 }

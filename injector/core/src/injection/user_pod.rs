@@ -6,34 +6,34 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use nudge_protocol::{env, labels, pod as names, volumes};
 use serde_json::Value;
 
-use super::refusal::{Refusal, shown};
+use super::refusal::{Refusal, shorten};
 use crate::owners::workload_id;
 
 /// The volume with the agent's keys and last good contents.
-pub(super) const STATE: &str = "nudge-state";
+pub(super) const STATE_VOLUME: &str = "nudge-state";
 /// The volume with token, certificate and env file.
-pub(super) const SHARE: &str = "nudge-share";
+pub(super) const SHARE_VOLUME: &str = "nudge-share";
 /// The volume with the values as files.
-pub(super) const FILES: &str = "nudge-files";
-/// Names of volumes that the agent keeps in place of the pod's own begin with this.
-pub(super) const KEPT: &str = "nudge-files-";
+pub(super) const FILES_VOLUME: &str = "nudge-files";
+/// The prefix of the names of volumes that the agent keeps in place of the pod's own.
+pub(super) const KEPT_VOLUME_PREFIX: &str = "nudge-files-";
 /// The volume with containers' variables, which the kubelet reads.
-pub(super) const VARIABLES: &str = "nudge-variables";
+pub(super) const VARIABLES_VOLUME: &str = "nudge-variables";
 /// The volume with the agent's token for the hub and the hub's authority.
-pub(super) const HUB: &str = "nudge-hub";
-/// Volumes with parts of versions begin with this.
-pub(super) const BOOTSTRAP: &str = "nudge-bootstrap-";
+pub(super) const HUB_VOLUME: &str = "nudge-hub";
+/// The prefix of the names of volumes with parts of versions.
+pub(super) const BOOTSTRAP_VOLUME_PREFIX: &str = "nudge-bootstrap-";
 /// The pod's first address, for the endpoint's URL.
 pub(super) const POD_IP: &str = "NUDGE_POD_IP";
 
-/// When a container runs.
+/// The role of a container, by when it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Before the pod's main containers, then no longer.
+    /// The container ends before the main containers start.
     Init,
-    /// The agent runs from before the pod's main containers on.
+    /// The container starts before the main containers, and runs beside them.
     Sidecar,
-    /// The agent runs as one of the pod's main containers.
+    /// The container is one of the main containers.
     Main,
 }
 
@@ -54,24 +54,24 @@ impl Member {
 #[derive(Clone, Debug)]
 pub(super) struct UserPod {
     pub(super) spec: PodSpec,
-    /// Init containers first, in the order of the pod.
+    /// The containers in the order of the pod, init containers first.
     pub(super) members: Vec<Member>,
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) labels: BTreeMap<String, String>,
-    /// Kinds of its owners.
+    /// The kinds of the pod's owners.
     pub(super) owners: Vec<String>,
-    /// The workload that it belongs to, such as `Deployment/web`.
+    /// The workload of the pod, such as `Deployment/web`.
     pub(super) workload: String,
-    /// The namespace of the pod; empty where the request alone says it.
+    /// The namespace of the pod; empty where only the request has it.
     pub(super) namespace: String,
 }
 
 impl UserPod {
     pub(super) fn of(pod: &Value) -> Result<Self, Refusal> {
-        let mut own = pod.clone();
-        strip(&mut own)?;
+        let mut stripped = pod.clone();
+        strip(&mut stripped)?;
         let typed: Pod =
-            serde_json::from_value(own).map_err(|error| Refusal::Pod(format!("this is not a pod: {error}")))?;
+            serde_json::from_value(stripped).map_err(|error| Refusal::Pod(format!("this is not a pod: {error}")))?;
         let spec = typed.spec.ok_or_else(|| Refusal::Pod("this pod has no spec".to_owned()))?;
         let init = spec.init_containers.iter().flatten().map(|container| Member {
             role: if container.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init },
@@ -97,7 +97,7 @@ impl UserPod {
 
     /// Returns whether a volume holds the token of a service account.
     pub(super) fn has_token(&self, volume: &str) -> bool {
-        let mut volumes = self.spec.volumes.iter().flatten().filter(|found| found.name == volume);
+        let mut volumes = self.spec.volumes.iter().flatten().filter(|other| other.name == volume);
         volumes.any(|volume| {
             let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
             sources.into_iter().any(|source| source.service_account_token.is_some())
@@ -108,9 +108,9 @@ impl UserPod {
         self.spec.restart_policy.as_deref().unwrap_or("Always")
     }
 
-    /// The service account of the pod.
+    /// Returns the service account of the pod.
     pub(super) fn service_account(&self) -> &str {
-        // The second is the older name of the field.
+        // `serviceAccount` is the older name of the field.
         let names = [&self.spec.service_account_name, &self.spec.service_account];
         let mut names = names.into_iter().flatten().map(String::as_str);
         names.find(|name| !name.is_empty()).unwrap_or("default")
@@ -121,7 +121,7 @@ impl UserPod {
     }
 }
 
-/// The elements of a list in an object; none where the list is absent or `null`.
+/// Returns the elements of a list in an object; none where the list is absent or `null`.
 pub(super) fn items<'a>(object: &'a Value, list: &str) -> impl DoubleEndedIterator<Item = (usize, &'a Value)> {
     object.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default().iter().enumerate()
 }
@@ -142,20 +142,23 @@ pub(super) fn is_our_volume(volume: &Value) -> bool {
 }
 
 fn is_reserved(name: &str) -> bool {
-    matches!(name, STATE | SHARE | FILES | VARIABLES | HUB) || name.starts_with(BOOTSTRAP) || name.starts_with(KEPT)
+    matches!(name, STATE_VOLUME | SHARE_VOLUME | FILES_VOLUME | VARIABLES_VOLUME | HUB_VOLUME)
+        || name.starts_with(BOOTSTRAP_VOLUME_PREFIX)
+        || name.starts_with(KEPT_VOLUME_PREFIX)
 }
 
 /// Returns whether a mount of a container other than the agent is one that injection adds.
 pub(super) fn is_our_mount(mount: &Value) -> bool {
-    mount["name"] == FILES || (mount["name"] == SHARE && mount["mountPath"] == names::CONTAINER_PATH)
+    mount["name"] == FILES_VOLUME || (mount["name"] == SHARE_VOLUME && mount["mountPath"] == names::CONTAINER_PATH)
 }
 
-/// Returns whether an earlier injection patched the container. Otherwise its variables are the user's, even if they look like ours.
+/// Returns whether an earlier injection patched the container. Otherwise its variables are the user's, even if they
+/// look like ours.
 fn is_patched(container: &Value) -> bool {
-    items(container, "volumeMounts").any(|(_, mount)| mount["name"] == SHARE && is_our_mount(mount))
+    items(container, "volumeMounts").any(|(_, mount)| mount["name"] == SHARE_VOLUME && is_our_mount(mount))
 }
 
-/// The indexes of the variables that an earlier injection added to a container, also from other annotations than now.
+/// Returns the indexes of the variables that an earlier injection added to a container, also by earlier annotations.
 pub(super) fn our_variables(container: &Value) -> Vec<usize> {
     if !is_patched(container) {
         return Vec::new();
@@ -166,7 +169,7 @@ pub(super) fn our_variables(container: &Value) -> Vec<usize> {
 
 fn is_our_variable(variable: &Value, name: &str) -> bool {
     let value = variable["value"].as_str();
-    let from_file = variable["valueFrom"]["fileKeyRef"]["volumeName"] == SHARE;
+    let from_file = variable["valueFrom"]["fileKeyRef"]["volumeName"] == SHARE_VOLUME;
     match variable["name"].as_str().unwrap_or_default() {
         POD_IP => variable["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP",
         env::ENDPOINT => {
@@ -176,29 +179,29 @@ fn is_our_variable(variable: &Value, name: &str) -> bool {
         env::TOKEN_FILE => value == Some(&token_file()),
         env::CERT => value == Some(&certificate_file()),
         env::CONTAINER => value == Some(name),
-        _ => variable["valueFrom"]["fileKeyRef"]["volumeName"] == VARIABLES,
+        _ => variable["valueFrom"]["fileKeyRef"]["volumeName"] == VARIABLES_VOLUME,
     }
 }
 
-/// Where containers find the token.
+/// Returns the path of the token in containers.
 pub(super) fn token_file() -> String {
     format!("{}/token", names::CONTAINER_PATH)
 }
 
-/// Where containers find the authority's certificate.
+/// Returns the path of the authority's certificate in containers.
 pub(super) fn certificate_file() -> String {
     format!("{}/ca.crt", names::CONTAINER_PATH)
 }
 
-/// Removes what an earlier injection added. Refuses reserved names that it did not add.
+/// Removes the additions of an earlier injection. Refuses other uses of reserved names.
 pub(super) fn strip(pod: &mut Value) -> Result<(), Refusal> {
     let labelled = pod["metadata"]["labels"][labels::AGENT].is_string();
     let Some(spec) = pod.get_mut("spec") else { return Ok(()) };
-    let originals = originals(spec);
+    let original_names = originals(spec);
     let mut injected = false;
     for list in LISTS {
         if let Some((_, agent)) = items(spec, list).find(|(_, container)| is_agent(container)) {
-            if !labelled && !looks_like_the_agent(agent) {
+            if !labelled && !has_agent_form(agent) {
                 return Err(Refusal::Pod(format!(
                     "container name {} is reserved for Nudge's agent; rename this pod's container",
                     names::AGENT_CONTAINER
@@ -208,8 +211,8 @@ pub(super) fn strip(pod: &mut Value) -> Result<(), Refusal> {
         }
     }
     for (_, volume) in items(spec, "volumes").filter(|(_, volume)| is_our_volume(volume)) {
-        if !injected || !looks_like_ours(volume) {
-            let name = shown(volume["name"].as_str().unwrap_or_default());
+        if !injected || !has_our_form(volume) {
+            let name = shorten(volume["name"].as_str().unwrap_or_default());
             return Err(Refusal::Pod(format!("volume name {name} is reserved for Nudge; rename this pod's volume")));
         }
     }
@@ -220,13 +223,14 @@ pub(super) fn strip(pod: &mut Value) -> Result<(), Refusal> {
         let Some(containers) = items_mut(spec, list) else { continue };
         containers.retain(|container| !is_agent(container));
         for container in containers {
-            strip_container(container, &originals)?;
+            strip_container(container, &original_names)?;
         }
     }
     Ok(())
 }
 
-/// Returns the pod's own volumes by the names of the volumes that the agent keeps in place of them, as an earlier injection has set.
+/// Returns the pod's own volumes by the names of the volumes that the agent keeps in place of them, as an earlier
+/// injection has set.
 pub(super) fn originals(spec: &Value) -> BTreeMap<String, String> {
     let agents = LISTS.into_iter().flat_map(|list| items(spec, list)).filter(|(_, container)| is_agent(container));
     let variables = agents.flat_map(|(_, agent)| items(agent, "env"));
@@ -234,7 +238,7 @@ pub(super) fn originals(spec: &Value) -> BTreeMap<String, String> {
     // Kubernetes reads `$$` as `$`.
     let text = setting.and_then(|setting| setting["value"].as_str()).unwrap_or_default().replace("$$", "$");
     let kept = volumes::read(&text).unwrap_or_default();
-    (1..).zip(kept).map(|(number, kept)| (format!("{KEPT}{number}"), kept.volume)).collect()
+    (1..).zip(kept).map(|(number, kept)| (format!("{KEPT_VOLUME_PREFIX}{number}"), kept.volume)).collect()
 }
 
 /// Removes what an earlier injection added to a container. Mounts that it moved are of the pod's own volumes again.
@@ -253,7 +257,7 @@ fn strip_container(container: &mut Value, originals: &BTreeMap<String, String>) 
             }
         }
         if let Some(volume) = mounts.iter().filter_map(|mount| mount["name"].as_str()).find(|name| is_reserved(name)) {
-            let (container, volume) = (shown(&name), shown(volume));
+            let (container, volume) = (shorten(&name), shorten(volume));
             return Err(Refusal::Pod(format!(
                 "container {container} mounts volume {volume}, whose name is reserved for Nudge; remove the mount"
             )));
@@ -262,19 +266,20 @@ fn strip_container(container: &mut Value, originals: &BTreeMap<String, String>) 
     Ok(())
 }
 
-/// A copy of an injected pod may have lost its label (`kubectl debug --copy-to`).
-fn looks_like_the_agent(container: &Value) -> bool {
-    let configs = items(container, "env").any(|(_, variable)| variable["name"] == names::env::CONFIGS);
-    configs
+/// Returns whether the container is an agent by its form: a copy of an injected pod may have lost its label (`kubectl
+/// debug --copy-to`).
+fn has_agent_form(container: &Value) -> bool {
+    let has_configs = items(container, "env").any(|(_, variable)| variable["name"] == names::env::CONFIGS);
+    has_configs
         && container["command"] == serde_json::json!(["/nudge-agent"])
         && container["args"] == serde_json::json!(["run"])
 }
 
-fn looks_like_ours(volume: &Value) -> bool {
+fn has_our_form(volume: &Value) -> bool {
     match volume["name"].as_str().unwrap_or_default() {
-        STATE | SHARE | FILES | VARIABLES => volume["emptyDir"]["medium"] == "Memory",
-        name if name.starts_with(KEPT) => volume["emptyDir"]["medium"] == "Memory",
-        HUB => items(&volume["projected"], "sources")
+        STATE_VOLUME | SHARE_VOLUME | FILES_VOLUME | VARIABLES_VOLUME => volume["emptyDir"]["medium"] == "Memory",
+        name if name.starts_with(KEPT_VOLUME_PREFIX) => volume["emptyDir"]["medium"] == "Memory",
+        HUB_VOLUME => items(&volume["projected"], "sources")
             .any(|(_, source)| source["serviceAccountToken"]["audience"] == names::TOKEN_AUDIENCE),
         _ => volume["configMap"]["optional"] == true || volume["secret"]["optional"] == true,
     }

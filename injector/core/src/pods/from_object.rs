@@ -17,7 +17,7 @@ use super::probe::{is_sidecar, notices_after, slowest_probe, start_seconds, subs
 use super::references::references;
 use super::report::Report;
 use super::restarts::{RestartHistory, is_by_rule, sums};
-use crate::injection::by_rollout;
+use crate::injection::is_updated_by_rollout;
 use crate::keys::PodUid;
 use crate::owners::workload_id;
 
@@ -88,7 +88,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         template: template(meta),
         labels: Arc::new(birth_labels(meta)),
         update_mode: match in_place {
-            _ if by_rollout(meta) => UpdateMode::ByRestart,
+            _ if is_updated_by_rollout(meta) => UpdateMode::ByRestart,
             true => UpdateMode::InPlace,
             false => UpdateMode::Live,
         },

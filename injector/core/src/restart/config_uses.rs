@@ -13,7 +13,7 @@ use super::holding_objects::HoldingObjects;
 use super::probes::long_running_containers;
 use crate::injection;
 use crate::injection::annotations::{NOTIFY, VARIABLES, WEBHOOK};
-use crate::injection::by_rollout;
+use crate::injection::is_updated_by_rollout;
 use crate::pods::references;
 
 /// The configs that the pods of a template take only at their start.
@@ -55,7 +55,7 @@ impl ConfigUses {
 /// the configs that only variables bring.
 pub fn restart_uses(meta: &ObjectMeta, spec: &PodSpec) -> ConfigUses {
     if injection::opts_in(meta) {
-        return if by_rollout(meta) {
+        return if is_updated_by_rollout(meta) {
             ConfigUses { configs: agent_configs(meta, spec), ..ConfigUses::of(&without_ignored_containers(meta, spec)) }
         } else {
             ConfigUses::of(&without_notified_containers(meta, spec))

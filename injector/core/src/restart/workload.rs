@@ -14,7 +14,7 @@ use super::config_uses::{ConfigUses, restart_uses};
 use super::object_report::ObjectReport;
 use super::probes::{is_unprobed, long_running_containers};
 use crate::injection;
-use crate::injection::by_rollout;
+use crate::injection::is_updated_by_rollout;
 use crate::owners::controlling_owner;
 
 /// A kind of workload.
@@ -215,7 +215,7 @@ impl Workload {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             template: if uses == ConfigUses::default() { String::new() } else { fingerprint(template) },
-            has_agent: injection::opts_in(pod_meta) && !by_rollout(pod_meta),
+            has_agent: injection::opts_in(pod_meta) && !is_updated_by_rollout(pod_meta),
             digest: annotation(pod_meta, DIGEST_ANNOTATION).map(str::to_owned),
             last_mark: annotation(meta, MARK_ANNOTATION).and_then(RestartMark::parse),
             owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),

@@ -12,7 +12,7 @@ use nudge_api::{RolloutStage, VersionedConfigStatus};
 use super::subject::pod_number;
 use super::thresholds::{ALL, Place, is_below};
 use crate::identity::Identity;
-use crate::injection::by_rollout;
+use crate::injection::is_updated_by_rollout;
 use crate::owners::workload_id;
 use crate::pods::PodState;
 
@@ -64,7 +64,7 @@ pub fn version_for_new_pod<'a>(
     identity: Identity,
     pod: &ObjectMeta,
 ) -> Option<&'a str> {
-    if by_rollout(pod) {
+    if is_updated_by_rollout(pod) {
         return version_to_publish(status);
     }
     let workload = workload_id(pod);

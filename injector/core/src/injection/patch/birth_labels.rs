@@ -1,48 +1,41 @@
-//! The labels that a pod is created with, as an annotation: selectors of steps are compared with them, whatever becomes of the labels.
+//! The labels that a pod is created with, as an annotation: selectors of steps are compared with them, whatever becomes
+//! of the labels.
 
 use std::collections::BTreeMap;
 
 use json_patch::PatchError;
 use nudge_protocol::labels::{AGENT, BIRTH_LABELS};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::edit::{Edit, steps};
+use super::patch_builder::PatchBuilder;
 
-/// Longest text, in bytes. Of a pod with more labels nothing is noted, so that it does not exceed what annotations may have together; the
-/// labels that it has count.
+/// The maximum length of the annotation, so that all annotations together do not exceed their limit. A pod with more
+/// labels gets no annotation, and its present labels count.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// The labels as JSON, without the one that injection adds.
-fn text(labels: &Value) -> Option<String> {
-    let given = labels.as_object().into_iter().flatten().filter(|(key, _)| *key != AGENT);
-    let given: BTreeMap<&String, &str> = given.filter_map(|(key, value)| Some((key, value.as_str()?))).collect();
-    serde_json::to_string(&given).ok().filter(|text| text.len() <= MAX_BYTES)
+/// Returns the labels as JSON, without the one that injection adds.
+fn annotation_text(labels: &Value) -> Option<String> {
+    let labels = labels.as_object().into_iter().flatten().filter(|(key, _)| *key != AGENT);
+    let labels: BTreeMap<&String, &str> = labels.filter_map(|(key, value)| Some((key, value.as_str()?))).collect();
+    serde_json::to_string(&labels).ok().filter(|text| text.len() <= MAX_BYTES)
 }
 
 /// Sets or removes the annotation. A pod may have it as a copy of another pod.
-pub(super) fn write(edit: &mut Edit, wanted: bool) -> Result<(), PatchError> {
-    let required = wanted.then(|| text(&edit.object()["metadata"]["labels"])).flatten();
-    let present = edit.object()["metadata"]["annotations"].get(BIRTH_LABELS).cloned();
-    match (present, required) {
-        (None, None) => Ok(()),
-        (Some(_), None) => edit.remove(steps!["metadata", "annotations", BIRTH_LABELS]),
-        (Some(present), Some(text)) if present == text => Ok(()),
-        (_, Some(text)) => {
-            edit.map(steps!["metadata"])?;
-            edit.map(steps!["metadata", "annotations"])?;
-            edit.add(steps!["metadata", "annotations", BIRTH_LABELS], json!(text))
-        }
-    }
+pub(super) fn write(builder: &mut PatchBuilder, is_needed: bool) -> Result<(), PatchError> {
+    let text = is_needed.then(|| annotation_text(&builder.object()["metadata"]["labels"])).flatten();
+    builder.set_annotation(BIRTH_LABELS, text)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn after(pod: &Value, wanted: bool) -> (Value, usize) {
-        let mut edit = Edit::new(pod);
-        write(&mut edit, wanted).unwrap();
-        (edit.object().clone(), edit.patch().0.len())
+        let mut builder = PatchBuilder::new(pod);
+        write(&mut builder, wanted).unwrap();
+        (builder.object().clone(), builder.patch().0.len())
     }
 
     #[test]

@@ -5,12 +5,14 @@ use nudge_protocol::{VariableName, env, pod};
 use serde_json::{Value, json};
 
 use crate::injection::facts::Features;
-use crate::injection::never_mounted::{is_within, real};
-use crate::injection::refusal::{Refusal, shown};
+use crate::injection::mount_paths::{is_within, real};
+use crate::injection::refusal::{Refusal, shorten};
 use crate::injection::request::annotations::{self, CONTAINERS, MOUNT_PATH};
-use crate::injection::user_pod::{FILES, Member, POD_IP, SHARE, UserPod, VARIABLES, certificate_file, token_file};
+use crate::injection::user_pod::{
+    FILES_VOLUME, Member, POD_IP, SHARE_VOLUME, UserPod, VARIABLES_VOLUME, certificate_file, token_file,
+};
 
-/// Variables and mounts of one container.
+/// The variables and mounts of one container.
 #[derive(Clone, Debug, Default)]
 pub(in crate::injection) struct ContainerPatch {
     pub(in crate::injection) variables: Vec<Value>,
@@ -30,12 +32,12 @@ impl ContainerPatch {
         let mut patch = Self::default();
         for variable in variables(name, port, features) {
             let variable_name = variable["name"].as_str().unwrap_or_default();
-            if !member.container.env.iter().flatten().any(|own| own.name == variable_name) {
+            if !member.container.env.iter().flatten().any(|variable| variable.name == variable_name) {
                 patch.variables.push(variable);
             } else if variable_name == POD_IP {
                 return Err(Refusal::Pod(format!(
                     "container {} sets variable {POD_IP}, which is reserved for Nudge; rename the variable",
-                    shown(name)
+                    shorten(name)
                 )));
             } else {
                 patch
@@ -43,9 +45,9 @@ impl ContainerPatch {
                     .push(format!("container {name} sets {variable_name} itself, so Nudge does not set it there"));
             }
         }
-        patch.mount(user, member, SHARE, pod::CONTAINER_PATH, None)?;
+        patch.mount(user, member, SHARE_VOLUME, pod::CONTAINER_PATH, None)?;
         if let Some(path) = files {
-            patch.mount(user, member, FILES, path, Some(MOUNT_PATH))?;
+            patch.mount(user, member, FILES_VOLUME, path, Some(MOUNT_PATH))?;
         }
         Ok(patch)
     }
@@ -56,23 +58,24 @@ impl ContainerPatch {
         member: &Member,
         keys: &[VariableName],
     ) -> Result<(), Refusal> {
-        let own = |name: &str| member.container.env.iter().flatten().any(|own| own.name == name);
+        let sets = |name: &str| member.container.env.iter().flatten().any(|variable| variable.name == name);
         for key in keys.iter().map(VariableName::as_str) {
-            if own(key) {
+            if sets(key) {
                 return Err(Refusal::Pod(format!(
                     "container {0} sets variable {1} itself, and annotation {2}.{0} asks for it too; remove one of the two",
-                    shown(member.name()),
-                    shown(key),
+                    shorten(member.name()),
+                    shorten(key),
                     annotations::VARIABLES
                 )));
             }
-            let reference = json!({"volumeName": VARIABLES, "path": member.name(), "key": key});
+            let reference = json!({"volumeName": VARIABLES_VOLUME, "path": member.name(), "key": key});
             self.variables.push(json!({"name": key, "valueFrom": {"fileKeyRef": reference}}));
         }
         Ok(())
     }
 
-    /// Mounts a volume read-only. Refuses a container that has another mount there, or whose token of a service account is above.
+    /// Mounts a volume read-only. Refuses a container that has another mount at the path, or a service account's token
+    /// above it.
     fn mount(
         &mut self,
         user: &UserPod,
@@ -88,7 +91,7 @@ impl ContainerPatch {
             is_within(&taken, &at) || (is_within(&at, &taken) && user.has_token(&mount.name))
         };
         if let Some(taken) = mounts.find(|mount| hides(mount)) {
-            let (name, taken) = (shown(member.name()), shown(&taken.mount_path));
+            let (name, taken) = (shorten(member.name()), shorten(&taken.mount_path));
             let remedy = match annotation {
                 Some(annotation) => format!("choose another path with annotation {annotation}"),
                 None => "mount it elsewhere".to_owned(),
@@ -103,10 +106,10 @@ impl ContainerPatch {
     }
 }
 
-/// The variables of the container `name`. Each refers only to earlier ones.
+/// Returns the variables of the container `name`. Each refers only to earlier ones.
 fn variables(name: &str, port: u16, features: Features) -> Vec<Value> {
     let mut variables = if features.env_files {
-        let from_file = |key: &str| json!({"name": key, "valueFrom": {"fileKeyRef": {"volumeName": SHARE, "path": "env", "key": key}}});
+        let from_file = |key: &str| json!({"name": key, "valueFrom": {"fileKeyRef": {"volumeName": SHARE_VOLUME, "path": "env", "key": key}}});
         vec![from_file(env::ENDPOINT), from_file(env::TOKEN)]
     } else {
         let host = if features.ipv6 { format!("[$({POD_IP})]") } else { format!("$({POD_IP})") };

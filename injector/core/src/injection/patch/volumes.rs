@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use crate::injection::facts::Facts;
 use crate::injection::moved_mounts::{MovedMounts, MovedVolume};
 use crate::injection::quantity::Quantity;
-use crate::injection::user_pod::{BOOTSTRAP, FILES, HUB, SHARE, STATE, VARIABLES};
+use crate::injection::user_pod::{
+    BOOTSTRAP_VOLUME_PREFIX, FILES_VOLUME, HUB_VOLUME, SHARE_VOLUME, STATE_VOLUME, VARIABLES_VOLUME,
+};
 
 /// The agent's own folders.
 pub(super) const STATE_DIR: &str = "/run/nudge/state";
@@ -16,18 +18,20 @@ pub(super) const FILES_DIR: &str = "/run/nudge/files";
 pub(super) const VARIABLES_DIR: &str = "/run/nudge/variables";
 pub(super) const BOOTSTRAP_DIR: &str = "/run/nudge/bootstrap";
 
-/// The maximum of volumes with parts of versions in one pod.
+/// The maximum number of volumes with parts of versions in one pod.
 const MAX_PART_VOLUMES: usize = 32;
-/// Readable for every user: the agent's user differs from pod to pod, and only the agent mounts these volumes.
-const MODE: u32 = 0o444;
+/// The mode of files, which every user may read: the agent's user differs from pod to pod, and only the agent mounts
+/// these volumes.
+const FILE_MODE: u32 = 0o444;
 
-/// The volumes and mounts.
+/// The volumes, and the agent's mounts of them.
 #[derive(Clone, Debug, Default)]
 pub(in crate::injection) struct Volumes {
     pub(in crate::injection) list: Vec<Value>,
     /// The agent's mounts.
     pub(in crate::injection) mounts: Vec<Value>,
-    pub(in crate::injection) bootstrap: bool,
+    /// Whether parts of versions are mounted.
+    pub(in crate::injection) has_bootstrap: bool,
     /// The versions whose parts are mounted.
     pub(in crate::injection) mounted: Vec<(ConfigName, VersionName)>,
     pub(in crate::injection) warnings: Vec<String>,
@@ -41,38 +45,39 @@ impl Volumes {
         variables: bool,
         facts: &Facts,
     ) -> Self {
-        let mut all = Self::default();
-        all.memory(STATE, "16Mi", STATE_DIR);
-        all.memory(SHARE, "1Mi", SHARE_DIR);
+        let mut volumes = Self::default();
+        volumes.add_memory(STATE_VOLUME, "16Mi", STATE_DIR);
+        volumes.add_memory(SHARE_VOLUME, "1Mi", SHARE_DIR);
         if let Some(room) = files {
-            all.memory(FILES, &room.memory(), FILES_DIR);
+            volumes.add_memory(FILES_VOLUME, &room.memory(), FILES_DIR);
         }
         for MovedVolume { name, kept, room } in &moved.volumes {
-            all.memory(name, &room.memory(), &kept.folder);
+            volumes.add_memory(name, &room.memory(), &kept.folder);
         }
         if variables {
-            // Each file twice, while one replaces another.
-            all.memory(VARIABLES, "8Mi", VARIABLES_DIR);
+            // There is room for each file twice, while one replaces another.
+            volumes.add_memory(VARIABLES_VOLUME, "8Mi", VARIABLES_DIR);
         }
-        all.list.push(hub());
-        all.mounts.push(json!({"name": HUB, "mountPath": pod::HUB_PATH, "readOnly": true}));
-        all.bootstrap(configs, facts);
-        all
+        volumes.list.push(hub_volume());
+        volumes.mounts.push(json!({"name": HUB_VOLUME, "mountPath": pod::HUB_PATH, "readOnly": true}));
+        volumes.add_bootstrap(configs, facts);
+        volumes
     }
 
-    fn memory(&mut self, name: &str, size: &str, path: &str) {
+    fn add_memory(&mut self, name: &str, size: &str, path: &str) {
         self.list.push(json!({"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}));
         self.mounts.push(json!({"name": name, "mountPath": path}));
     }
 
-    /// The current versions, each whole or not at all: the agent takes what it finds for the whole version.
-    fn bootstrap(&mut self, configs: &[ConfigName], facts: &Facts) {
+    /// Adds the parts of the current versions, of each version all or none: the agent takes the mounted parts for the
+    /// whole version.
+    fn add_bootstrap(&mut self, configs: &[ConfigName], facts: &Facts) {
         let (mut count, mut omitted): (usize, Vec<&str>) = (0, Vec::new());
         for name in configs {
             let Some(config) = facts.configs.get(name) else { continue };
             let version = config.version.as_deref().and_then(|version| VersionName::new(version).ok());
-            let whole = (1..).zip(&config.parts).all(|(number, part)| part.part == number);
-            let Some(version) = version.filter(|_| whole) else { continue };
+            let is_whole = (1..).zip(&config.parts).all(|(number, part)| part.part == number);
+            let Some(version) = version.filter(|_| is_whole) else { continue };
             if count + config.parts.len() > MAX_PART_VOLUMES {
                 omitted.push(name.as_str());
                 continue;
@@ -82,21 +87,21 @@ impl Volumes {
             }
             for part in &config.parts {
                 count += 1;
-                let volume = format!("{BOOTSTRAP}{count}");
+                let volume = format!("{BOOTSTRAP_VOLUME_PREFIX}{count}");
                 let suffix = if part.kind == PartKind::Secret { pod::SECRET_SUFFIX } else { "" };
                 let path = format!("{BOOTSTRAP_DIR}/{name}/{version}/{}{suffix}", part.part);
                 self.mounts.push(json!({"name": volume, "mountPath": path, "readOnly": true}));
                 self.list.push(match part.kind {
                     PartKind::ConfigMap => {
-                        json!({"name": volume, "configMap": {"name": part.name, "optional": true, "defaultMode": MODE}})
+                        json!({"name": volume, "configMap": {"name": part.name, "optional": true, "defaultMode": FILE_MODE}})
                     }
                     PartKind::Secret => {
-                        json!({"name": volume, "secret": {"secretName": part.name, "optional": true, "defaultMode": MODE}})
+                        json!({"name": volume, "secret": {"secretName": part.name, "optional": true, "defaultMode": FILE_MODE}})
                     }
                 });
             }
         }
-        self.bootstrap = count > 0;
+        self.has_bootstrap = count > 0;
         if !omitted.is_empty() {
             let omitted = omitted.join(", ");
             self.warnings.push(format!(
@@ -106,9 +111,9 @@ impl Volumes {
     }
 }
 
-/// The agent's token for the hub.
-fn hub() -> Value {
-    json!({"name": HUB, "projected": {"sources": [
+/// Returns the volume with the agent's token for the hub.
+fn hub_volume() -> Value {
+    json!({"name": HUB_VOLUME, "projected": {"sources": [
         {"serviceAccountToken": {"audience": pod::TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"}},
     ]}})
 }

@@ -1,75 +1,64 @@
-//! The warnings of an injection, as an annotation of the pod: the API server passes them to the creator of the pod, usually a controller
-//! that shows them to nobody.
+//! The warnings of an injection, as an annotation of the pod: the API server returns them to the creator of the pod,
+//! usually a controller that shows them to nobody.
 
 use json_patch::PatchError;
 use nudge_protocol::bounded_text::clip;
 use nudge_protocol::labels::WARNINGS;
-use serde_json::json;
 
-use super::edit::{Edit, steps};
+use super::patch_builder::PatchBuilder;
 
-/// Longest text, in bytes: that of an Event.
+/// The maximum length of the annotation, which is that of an Event.
 const MAX_BYTES: usize = 1024;
-/// Room for the last line, which counts the warnings left out.
-const MORE_BYTES: usize = 16;
+/// The room for the last line, which counts the omitted warnings.
+const COUNT_LINE_BYTES: usize = 16;
 
 /// Returns a line for each warning, as far as there is room.
-fn text(warnings: &[String]) -> Option<String> {
+fn annotation_text(warnings: &[String]) -> Option<String> {
     let mut text = String::new();
     for (at, warning) in warnings.iter().enumerate() {
         let gap = usize::from(at > 0);
-        if at > 0 && text.len() + gap + warning.len() > MAX_BYTES - MORE_BYTES {
+        if at > 0 && text.len() + gap + warning.len() > MAX_BYTES - COUNT_LINE_BYTES {
             text.extend(["\n".to_owned(), (warnings.len() - at).to_string(), " more".to_owned()]);
             break;
         }
         text.extend((at > 0).then_some('\n'));
         text += &warning.replace('\n', " ");
-        text = clip(text, MAX_BYTES - MORE_BYTES);
+        text = clip(text, MAX_BYTES - COUNT_LINE_BYTES);
     }
     (!text.is_empty()).then_some(text)
 }
 
-/// Sets or removes the annotation. A pod may have it as a copy of another pod. On a pod that was injected before it stays: it is about
-/// the user's own pod, which can no longer be distinguished from what was added.
-pub(super) fn write(edit: &mut Edit, warnings: &[String], injected_before: bool) -> Result<(), PatchError> {
-    let required = text(warnings);
-    let present = edit.object()["metadata"]["annotations"].get(WARNINGS).cloned();
-    match (present, required) {
-        (None, None) => Ok(()),
-        (Some(_), _) if injected_before => Ok(()),
-        (Some(_), None) => edit.remove(steps!["metadata", "annotations", WARNINGS]),
-        (Some(present), Some(text)) if present == text => Ok(()),
-        (_, Some(text)) => {
-            edit.map(steps!["metadata"])?;
-            edit.map(steps!["metadata", "annotations"])?;
-            edit.add(steps!["metadata", "annotations", WARNINGS], json!(text))
-        }
-    }
+/// Sets or removes the annotation. A pod may have it as a copy of another pod. On a pod that was injected before, the
+/// annotation stays: it is about the user's own pod, which can no longer be distinguished from what was added.
+pub(super) fn write(builder: &mut PatchBuilder, warnings: &[String], injected_before: bool) -> Result<(), PatchError> {
+    let is_present = builder.object()["metadata"]["annotations"].get(WARNINGS).is_some();
+    if is_present && injected_before { Ok(()) } else { builder.set_annotation(WARNINGS, annotation_text(warnings)) }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
 
     #[test]
     fn many_or_long_warnings_are_cut() {
-        let of = |count: usize, length: usize| text(&vec!["é".repeat(length); count]).unwrap_or_default();
+        let of = |count: usize, length: usize| annotation_text(&vec!["é".repeat(length); count]).unwrap_or_default();
         assert_eq!((of(0, 1), of(1, 1), of(2, 1)), (String::new(), "é".to_owned(), "é\né".to_owned()));
         assert!(of(1, 5000).len() <= MAX_BYTES && of(16, 5000).ends_with("\n15 more"), "{}", of(16, 5000).len());
         let many = of(100_000, 50);
         assert!(many.len() <= MAX_BYTES && many.lines().count() == 10 && many.ends_with("\n99991 more"), "{many}");
-        assert_eq!(text(&["a\nb".to_owned(), "c".to_owned()]).as_deref(), Some("a b\nc"));
+        assert_eq!(annotation_text(&["a\nb".to_owned(), "c".to_owned()]).as_deref(), Some("a b\nc"));
     }
 
     #[test]
     fn the_annotation_follows_the_warnings() {
         let run = |pod: &Value, warnings: &[&str], before| {
-            let mut edit = Edit::new(pod);
-            write(&mut edit, &warnings.iter().map(|&it| it.to_owned()).collect::<Vec<_>>(), before).unwrap();
-            let object = edit.object().clone();
-            (object, edit.patch().0.len())
+            let mut builder = PatchBuilder::new(pod);
+            write(&mut builder, &warnings.iter().map(|&warning| warning.to_owned()).collect::<Vec<_>>(), before)
+                .unwrap();
+            let object = builder.object().clone();
+            (object, builder.patch().0.len())
         };
         let after = |pod: &Value, warnings: &[&str]| run(pod, warnings, false);
         let bare = json!({"metadata": {"name": "web"}});

@@ -1,17 +1,17 @@
-//! What a pod asks for by its annotations: whether it opts in, which configs it gets, and what the agent shall do.
+//! The requests of a pod by its annotations: whether it opts in, which configs it gets, and what the agent does for it.
 
 pub mod annotations;
-mod configs;
-mod notify;
 mod opt_in;
+mod pod_configs;
 mod pod_request;
 mod references;
 mod suggestion;
 mod unknown;
+mod update_way;
 mod webhook_url;
 
-pub(super) use configs::{gate_warning, resolve};
-pub use notify::by_rollout;
 pub use opt_in::opts_in;
+pub(super) use pod_configs::{gate_warning, resolve_configs};
 pub use pod_request::{PodRequest, read};
-pub(super) use unknown::judged;
+pub(super) use unknown::check_unknown_keys;
+pub use update_way::is_updated_by_rollout;

@@ -1,4 +1,4 @@
-//! Whether a pod opts in. Injection, restarts and repair use this rule.
+//! The rule by which a pod opts in, which injection, restarts and repair use.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +6,34 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_protocol::labels::INJECT;
 use serde_json::Value;
 
+use crate::injection::annotation_values;
 use crate::injection::refusal::Refusal;
-use crate::injection::values;
 
-/// Annotation of a mirror pod: a kubelet runs it already from a file, and the API server issues no token for it.
+/// The annotation of a mirror pod: a kubelet runs it already from a file, and the API server issues no token for it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What a pod says about injection: the annotation takes precedence over the label of the same name.
-fn choice<'a>(mirror: bool, annotation: Option<&'a str>, label: Option<&'a str>) -> Option<&'a str> {
-    annotation.or(label).filter(|_| !mirror)
+/// Returns the choice of a pod about injection: the annotation takes precedence over the label of the same name.
+fn choice<'a>(is_mirror: bool, annotation: Option<&'a str>, label: Option<&'a str>) -> Option<&'a str> {
+    annotation.or(label).filter(|_| !is_mirror)
 }
 
 /// Returns whether pods with this metadata opt in.
 pub fn opts_in(meta: &ObjectMeta) -> bool {
     let annotations = meta.annotations.as_ref();
-    let mirror = annotations.is_some_and(|annotations| annotations.contains_key(MIRROR));
-    choice(mirror, inject(annotations), inject(meta.labels.as_ref())) == Some("true")
+    let is_mirror = annotations.is_some_and(|annotations| annotations.contains_key(MIRROR));
+    choice(is_mirror, inject_value(annotations), inject_value(meta.labels.as_ref())) == Some("true")
 }
 
-fn inject(map: Option<&BTreeMap<String, String>>) -> Option<&str> {
+fn inject_value(map: Option<&BTreeMap<String, String>>) -> Option<&str> {
     map?.get(INJECT).map(String::as_str)
 }
 
 /// Returns whether the pod under review opts in. Refuses other values than `"true"` and `"false"`.
-pub(super) fn asks(pod: &Value) -> Result<bool, Refusal> {
-    let of = |map: &str| pod["metadata"][map][INJECT].as_str();
-    match choice(pod["metadata"]["annotations"].get(MIRROR).is_some(), of("annotations"), of("labels")) {
+pub(super) fn is_opted_in(pod: &Value) -> Result<bool, Refusal> {
+    let value = |map: &str| pod["metadata"][map][INJECT].as_str();
+    match choice(pod["metadata"]["annotations"].get(MIRROR).is_some(), value("annotations"), value("labels")) {
         None => Ok(false),
-        Some(text) => values::flag(text).map_err(|allowed| Refusal::value(INJECT, text, allowed)),
+        Some(text) => annotation_values::flag(text).map_err(|allowed| Refusal::value(INJECT, text, allowed)),
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
             }
             let meta: ObjectMeta = serde_json::from_value(metadata.clone()).unwrap();
             let expected = !mirror && annotation.or(*label) == Some("true");
-            assert_eq!((opts_in(&meta), asks(&json!({"metadata": metadata}))), (expected, Ok(expected)));
+            assert_eq!((opts_in(&meta), is_opted_in(&json!({"metadata": metadata}))), (expected, Ok(expected)));
         }
     }
 }

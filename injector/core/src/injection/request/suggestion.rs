@@ -1,4 +1,4 @@
-//! The known name that the user probably meant.
+//! The suggestion of the known annotation that the user probably meant.
 
 use nudge_protocol::labels::PREFIX;
 use nudge_protocol::pod::AGENT_CONTAINER;
@@ -8,13 +8,13 @@ use super::annotations::{
     ONLY_OF_CONTAINERS, WITH_AGENT,
 };
 
-/// Longest name that is compared. Kubernetes bounds names, but checks them later than this.
+/// The maximum length of a name that is compared. Kubernetes checks the length later than this.
 const MAX_BYTES: usize = 63;
 
-/// What the names of annotations about the agent begin with.
-const AGENT: &str = "agent-";
+/// The prefix of the names of annotations about the agent.
+const AGENT_PREFIX: &str = "agent-";
 
-/// Words of other names, and what a user who writes them probably means.
+/// The words of other names, each with the annotation that a user who writes it probably means.
 const WORDS: [(&str, &str); 10] = [
     ("cpu", AGENT_CPU),
     ("memory", AGENT_MEMORY),
@@ -28,36 +28,38 @@ const WORDS: [(&str, &str); 10] = [
     ("user", AGENT_RUN_AS_USER),
 ];
 
-/// The most similar annotation of a pod with an agent, unless even that differs too much. With the container's name where it takes one.
+/// Returns the most similar annotation of a pod with an agent, unless that differs too much, and with the container's
+/// name where it takes one.
 pub(super) fn suggestion(key: &str) -> Option<String> {
     let name = key.strip_prefix(PREFIX).filter(|name| name.len() <= MAX_BYTES)?;
     let (base, container) = name.split_once('.').map_or((name, None), |(base, end)| (base, Some(end)));
-    let known = nearest(base).or_else(|| nearest(name)).or_else(|| by_word(name))?;
-    let container = container.filter(|container| *container != AGENT_CONTAINER && OF_CONTAINERS.contains(&known));
-    let container = container.or_else(|| ONLY_OF_CONTAINERS.contains(&known).then_some("CONTAINER"));
-    Some(container.map_or_else(|| known.to_owned(), |container| format!("{known}.{container}")))
+    let annotation = nearest(base).or_else(|| nearest(name)).or_else(|| by_word(name))?;
+    let container = container.filter(|container| *container != AGENT_CONTAINER && OF_CONTAINERS.contains(&annotation));
+    let container = container.or_else(|| ONLY_OF_CONTAINERS.contains(&annotation).then_some("CONTAINER"));
+    Some(container.map_or_else(|| annotation.to_owned(), |container| format!("{annotation}.{container}")))
 }
 
-/// The annotation whose name takes the fewest edits, the prefix `agent-` left out or not.
+/// Returns the annotation whose name takes the fewest edits, the prefix `agent-` left out or not.
 fn nearest(name: &str) -> Option<&'static str> {
-    let spelled = WITH_AGENT.into_iter().flat_map(|known| spellings(known).map(move |spelling| (known, spelling)));
-    let near = spelled.filter_map(|(known, spelling)| {
+    let spelled =
+        WITH_AGENT.into_iter().flat_map(|annotation| spellings(annotation).map(move |spelling| (annotation, spelling)));
+    let near = spelled.filter_map(|(annotation, spelling)| {
         let distance = strsim::levenshtein(name, spelling);
-        (distance <= 1 + spelling.len() / 4).then_some((distance, known))
+        (distance <= 1 + spelling.len() / 4).then_some((distance, annotation))
     });
-    near.min().map(|(_, known)| known)
+    near.min().map(|(_, annotation)| annotation)
 }
 
-/// How users may write a name: as it is, and without saying that it is about the agent.
-fn spellings(known: &'static str) -> impl Iterator<Item = &'static str> {
-    let whole = known.strip_prefix(PREFIX).unwrap_or(known);
-    [Some(whole), whole.strip_prefix(AGENT)].into_iter().flatten()
+/// Returns how users may write a name: as it is, and without the prefix for the agent.
+fn spellings(annotation: &'static str) -> impl Iterator<Item = &'static str> {
+    let whole = annotation.strip_prefix(PREFIX).unwrap_or(annotation);
+    [Some(whole), whole.strip_prefix(AGENT_PREFIX)].into_iter().flatten()
 }
 
-/// The annotation that one of the words of a name means.
+/// Returns the annotation that one of the words of a name means.
 fn by_word(name: &str) -> Option<&'static str> {
     let words = || name.split(['-', '.', '_']);
-    WORDS.into_iter().find(|(word, _)| words().any(|own| own == *word)).map(|(_, known)| known)
+    WORDS.into_iter().find(|(word, _)| words().any(|part| part == *word)).map(|(_, annotation)| annotation)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Labels and annotations of a pod that have Nudge's prefix and that this version does not know.
+//! The labels and annotations of a pod that have Nudge's prefix and that this version does not know.
 //!
-//! A mistyped one would have no effect, and one that only another version knows has another effect than its author expects. So a pod with an
-//! agent is refused for them, unless the installation lets it pass with a warning.
+//! A mistyped annotation would have no effect, and an annotation of another version would not have the effect that its
+//! author expects. So a pod with an agent is refused for them, unless the installation lets it pass with a warning.
 
 use nudge_protocol::labels::PREFIX;
 
@@ -9,59 +9,62 @@ use super::annotations::{
     LABELS, OF_CONTAINERS, ONLY_OF_CONTAINERS, RESTART, WITH_AGENT, WRITTEN_BY_NUDGE, of_container,
 };
 use super::suggestion::suggestion;
-use crate::injection::refusal::{Refusal, shown};
+use crate::injection::refusal::{Refusal, shorten};
 use crate::injection::settings::UnknownKeys;
 use crate::injection::user_pod::UserPod;
 
-/// The version that does not know them.
+/// This version, for messages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The maximum of annotations that a refusal names.
+/// The maximum number of annotations that a refusal names.
 const MAX_NAMED_ANNOTATIONS: usize = 5;
 
-/// A message about each that is not known.
+/// Returns a message about each label and annotation that is not known.
 pub(super) fn unknown_keys(user: &UserPod) -> Vec<String> {
-    let ours = |key: &&String| key.starts_with(PREFIX);
-    let annotations = user.annotations.keys().filter(ours).filter(|key| !is_annotation(key));
-    let labels = user.labels.keys().filter(ours).filter(|key| !LABELS.contains(&key.as_str()));
-    annotations.map(|key| of_annotation(key)).chain(labels.map(|key| of_label(key))).collect()
+    let is_ours = |key: &&String| key.starts_with(PREFIX);
+    let annotations = user.annotations.keys().filter(is_ours).filter(|key| !is_annotation(key));
+    let labels = user.labels.keys().filter(is_ours).filter(|key| !LABELS.contains(&key.as_str()));
+    annotations.map(|key| annotation_message(key)).chain(labels.map(|key| label_message(key))).collect()
 }
 
 /// Returns whether a pod may have this annotation.
 fn is_annotation(key: &str) -> bool {
-    let alone = WITH_AGENT.contains(&key) && !ONLY_OF_CONTAINERS.contains(&key);
-    let of_a_container = OF_CONTAINERS.iter().any(|base| of_container(key, base).is_some());
-    alone || of_a_container || key == RESTART || WRITTEN_BY_NUDGE.contains(&key)
+    let is_alone = WITH_AGENT.contains(&key) && !ONLY_OF_CONTAINERS.contains(&key);
+    let is_of_container = OF_CONTAINERS.iter().any(|base| of_container(key, base).is_some());
+    is_alone || is_of_container || key == RESTART || WRITTEN_BY_NUDGE.contains(&key)
 }
 
-fn of_annotation(key: &str) -> String {
+fn annotation_message(key: &str) -> String {
     let remedy = match suggestion(key) {
-        Some(known) => format!("did you mean {}?", shown(&known)),
+        Some(known) => format!("did you mean {}?", shorten(&known)),
         None => "remove it, or see the README for the known ones".to_owned(),
     };
-    format!("annotation {} is not known to Nudge {VERSION}; {remedy}", shown(key))
+    format!("annotation {} is not known to Nudge {VERSION}; {remedy}", shorten(key))
 }
 
-fn of_label(key: &str) -> String {
+fn label_message(key: &str) -> String {
     let remedy = if is_annotation(key) {
         "set it as an annotation".to_owned()
     } else if let Some(known) = suggestion(key) {
-        format!("did you mean the annotation {}?", shown(&known))
+        format!("did you mean the annotation {}?", shorten(&known))
     } else {
         "remove it".to_owned()
     };
-    format!("label {} is not known to Nudge {VERSION}; {remedy}", shown(key))
+    format!("label {} is not known to Nudge {VERSION}; {remedy}", shorten(key))
 }
 
 /// Refuses the pod for these messages, or returns them as warnings.
-pub(in crate::injection) fn judged(unknown: &[String], way: UnknownKeys) -> Result<Vec<String>, Refusal> {
-    if way == UnknownKeys::Warn || unknown.is_empty() {
+pub(in crate::injection) fn check_unknown_keys(
+    unknown: &[String],
+    treatment: UnknownKeys,
+) -> Result<Vec<String>, Refusal> {
+    if treatment == UnknownKeys::Warn || unknown.is_empty() {
         return Ok(unknown.to_vec());
     }
-    let mut named: Vec<String> = unknown.iter().take(MAX_NAMED_ANNOTATIONS).cloned().collect();
+    let mut lines: Vec<String> = unknown.iter().take(MAX_NAMED_ANNOTATIONS).cloned().collect();
     if unknown.len() > MAX_NAMED_ANNOTATIONS {
-        named.push(format!("and {} more", unknown.len() - MAX_NAMED_ANNOTATIONS));
+        lines.push(format!("and {} more", unknown.len() - MAX_NAMED_ANNOTATIONS));
     }
-    Err(Refusal::Pod(named.join("; ")))
+    Err(Refusal::Pod(lines.join("; ")))
 }
 
 #[cfg(test)]
@@ -119,9 +122,10 @@ mod tests {
     #[test]
     fn a_refusal_names_some_and_counts_the_others() {
         let messages: Vec<String> = (1..8).map(|number| number.to_string()).collect();
-        assert_eq!(judged(&messages, UnknownKeys::Warn), Ok(messages.clone()));
-        assert_eq!(judged(&[], UnknownKeys::Refuse), Ok(Vec::new()));
-        let refused = |count: usize| judged(&messages[..count], UnknownKeys::Refuse).unwrap_err().to_string();
+        assert_eq!(check_unknown_keys(&messages, UnknownKeys::Warn), Ok(messages.clone()));
+        assert_eq!(check_unknown_keys(&[], UnknownKeys::Refuse), Ok(Vec::new()));
+        let refused =
+            |count: usize| check_unknown_keys(&messages[..count], UnknownKeys::Refuse).unwrap_err().to_string();
         assert_eq!(refused(1), "1");
         assert_eq!(refused(5), "1; 2; 3; 4; 5");
         assert_eq!(refused(7), "1; 2; 3; 4; 5; and 2 more");

@@ -1,4 +1,4 @@
-//! The URL of a webhook: the agent reads the same text from its environment, and its rules apply here too.
+//! The check of a webhook's URL. The agent reads the same text from its environment, and has the same rules.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ pub(super) fn check(text: &str, allowed: &[SocketAddr]) -> Result<(), String> {
     }
 }
 
-/// The URL for messages and logs, without the fields that may hold a password or a token.
+/// Returns the URL for messages and logs, without the fields that may hold a password or a token.
 pub(super) fn without_secrets(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or_default();
     match (text.split_once("://"), text.rsplit_once('@')) {

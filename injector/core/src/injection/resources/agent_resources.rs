@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::LimitRangeItem;
 
-use super::files_room::LEAST_ROOM;
+use super::files_room::MIN_FILES_ROOM;
 use super::limit_range;
 use super::qos::{QosClass, has_pod_resources, limit};
 use super::requests_and_limits::{AgentResources, CPU_LIMIT};
@@ -14,15 +14,17 @@ use crate::injection::settings::AgentDefaults;
 use crate::injection::user_pod::UserPod;
 
 const DEFAULT_CPU: Quantity = Quantity::millis(5);
-/// The request of the agent in a Guaranteed pod, where it is also the limit: with 5m the agent would stop in the middle of a handshake.
+/// The request of the agent in a Guaranteed pod, where it is also the limit: with 5m the agent would stop in the middle
+/// of a handshake.
 const GUARANTEED_CPU: Quantity = Quantity::millis(50);
 const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
-/// The memory that is added for values as files: they are in memory, twice during an update. More is added where these have more room.
+/// The memory that is added for values as files: they are in memory, twice during an update. More is added where these
+/// have more room.
 const MEMORY_FOR_FILES: Quantity = Quantity::mebi(8);
 /// The memory that is added for a dictionary that containers are asked about while another one may arrive.
 const MEMORY_FOR_CANDIDATE: Quantity = Quantity::mebi(4);
 
-/// The agent's resources, `None` where it has none of its own, and warnings.
+/// Returns the agent's resources, `None` where it has none of its own, and warnings.
 pub(in crate::injection) fn agent_resources(
     user: &UserPod,
     request: &PodRequest,
@@ -52,16 +54,16 @@ pub(in crate::injection) fn agent_resources(
     let default = defaults.cpu.unwrap_or(DEFAULT_CPU);
     let default = if qos_class == QosClass::Guaranteed { default.max(GUARANTEED_CPU) } else { default };
     let cpu = request.cpu.unwrap_or(default);
-    let every = user.members.iter().all(|member| limit(member.container.resources.as_ref(), "cpu").is_some());
+    let all_have_limits = user.members.iter().all(|member| limit(member.container.resources.as_ref(), "cpu").is_some());
     let cpu_limit = match qos_class {
         QosClass::Guaranteed => Some(cpu),
-        _ if every => Some(cpu.max(CPU_LIMIT)),
+        _ if all_have_limits => Some(cpu.max(CPU_LIMIT)),
         _ => None,
     };
     let memory = defaults.memory.unwrap_or(DEFAULT_MEMORY);
     let memory = match files {
         // The least room is seldom filled.
-        Some(room) if room <= LEAST_ROOM => memory.plus(MEMORY_FOR_FILES),
+        Some(room) if room <= MIN_FILES_ROOM => memory.plus(MEMORY_FOR_FILES),
         Some(room) => memory.plus(room),
         None => memory,
     };

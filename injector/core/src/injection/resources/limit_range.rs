@@ -7,12 +7,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use super::qos::{QosClass, amount, limit, request};
 use super::requests_and_limits::{AgentResources, CPU_LIMIT};
+use crate::injection::annotation_values::MIN_MEMORY;
 use crate::injection::quantity::Quantity;
 use crate::injection::refusal::Refusal;
 use crate::injection::request::PodRequest;
 use crate::injection::request::annotations::{AGENT_CPU, AGENT_MEMORY};
 use crate::injection::user_pod::{Role, UserPod};
-use crate::injection::values::MIN_MEMORY;
 
 /// The bounds for one resource of one container.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +21,7 @@ struct Bounds {
     max: Option<Quantity>,
     /// The largest allowed ratio of a limit to its request.
     ratio: Option<Quantity>,
-    /// The API server sets a limit on containers without one.
+    /// Whether the API server sets a limit on containers without one.
     default_limit: bool,
 }
 
@@ -30,7 +30,7 @@ impl Bounds {
         let mut bounds = Self::default();
         for range in ranges.iter().filter(|range| range.type_ == "Container") {
             let get = |map: &Option<BTreeMap<String, Text>>| amount(map.as_ref(), resource);
-            let lowest = |one: Option<Quantity>, other: Option<Quantity>| one.into_iter().chain(other).min();
+            let lowest = |a: Option<Quantity>, b: Option<Quantity>| a.into_iter().chain(b).min();
             bounds.min = bounds.min.max(get(&range.min));
             bounds.max = lowest(bounds.max, get(&range.max));
             bounds.ratio = lowest(bounds.ratio, get(&range.max_limit_request_ratio));
@@ -40,7 +40,7 @@ impl Bounds {
         bounds
     }
 
-    /// The user's own value must fit. The default is raised to the minimum, and never lowered.
+    /// Returns the user's own value, which must fit, or the default, which is raised to the minimum and never lowered.
     fn fit(
         &self,
         annotation: &str,
@@ -64,7 +64,7 @@ impl Bounds {
     }
 }
 
-/// The agent's resources within the bounds for a container.
+/// Returns the agent's resources within the bounds for a container.
 pub(super) fn fit(
     default: AgentResources,
     qos_class: QosClass,
@@ -89,7 +89,7 @@ pub(super) fn fit(
     if default.cpu_limit.is_none() && !bounds.default_limit {
         return Ok(AgentResources { cpu, cpu_limit: None, memory });
     }
-    // Otherwise the API server would set one, which may be far above the request or below it.
+    // Without a limit, the API server would set one, which may be far above the request or below it.
     let max = bounds.max.unwrap_or(CPU_LIMIT.max(cpu));
     let limit = cpu.max(CPU_LIMIT.min(max)).max(bounds.min.unwrap_or_default());
     if let Some(ratio) = bounds.ratio {
@@ -113,7 +113,7 @@ pub(super) fn check_pod(user: &UserPod, agent: AgentResources, ranges: &[LimitRa
         let maxima =
             ranges.iter().filter(|range| range.type_ == "Pod").filter_map(|range| amount(range.max.as_ref(), resource));
         let Some(max) = maxima.min() else { continue };
-        let sum = sum(user, resource).plus(own);
+        let sum = pod_usage(user, resource).plus(own);
         if sum > max {
             let write = |amount: Quantity| if resource == "cpu" { amount.to_string() } else { amount.memory() };
             return Err(Refusal::Pod(format!(
@@ -128,19 +128,20 @@ pub(super) fn check_pod(user: &UserPod, agent: AgentResources, ranges: &[LimitRa
     Ok(())
 }
 
-/// What the pod's containers may use at the same time: the limit, or the request where there is no limit.
-fn sum(user: &UserPod, resource: &str) -> Quantity {
-    let (mut running, mut most) = (Quantity::ZERO, Quantity::ZERO);
+/// Returns the amount that the pod's containers may use at the same time: their limits, or requests where there is no
+/// limit.
+fn pod_usage(user: &UserPod, resource: &str) -> Quantity {
+    let (mut running, mut max) = (Quantity::ZERO, Quantity::ZERO);
     for member in &user.members {
-        let own = member.container.resources.as_ref();
-        let amount = limit(own, resource).or_else(|| request(own, resource)).unwrap_or_default();
+        let resources = member.container.resources.as_ref();
+        let amount = limit(resources, resource).or_else(|| request(resources, resource)).unwrap_or_default();
         match member.role {
-            // It runs beside the sidecars before it.
-            Role::Init => most = most.max(running.plus(amount)),
+            // An init container runs beside the sidecars before it.
+            Role::Init => max = max.max(running.plus(amount)),
             Role::Sidecar | Role::Main => running = running.plus(amount),
         }
     }
-    most.max(running)
+    max.max(running)
 }
 
 #[cfg(test)]
@@ -148,7 +149,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::agent_resources::agent_resources;
-    use super::super::files_room::LEAST_ROOM;
+    use super::super::files_room::MIN_FILES_ROOM;
     use super::*;
     use crate::injection::{AgentDefaults, read};
 
@@ -166,7 +167,7 @@ mod tests {
         }
         let request = read(&pod).map_err(|refusal| refusal.to_string())?.unwrap();
         let ranges: Vec<LimitRangeItem> = serde_json::from_value(ranges.clone()).unwrap();
-        let files = request.mount_path.as_ref().map(|_| LEAST_ROOM);
+        let files = request.mount_path.as_ref().map(|_| MIN_FILES_ROOM);
         let fitted =
             agent_resources(&UserPod::of(&pod).unwrap(), &request, &AgentDefaults::default(), files, None, &ranges);
         fitted.map(|(resources, _)| resources).map_err(|refusal| refusal.to_string())

@@ -7,7 +7,7 @@ mod qos;
 mod requests_and_limits;
 
 pub(super) use agent_resources::agent_resources;
-pub(super) use files_room::{LEAST_ROOM, files_room, room_of};
+pub(super) use files_room::{MIN_FILES_ROOM, files_room, room_of};
 #[cfg(test)]
 pub(super) use qos::QosClass;
 pub(super) use requests_and_limits::AgentResources;

@@ -10,7 +10,7 @@ use crate::injection::quantity::Quantity;
 /// The resources that count for the class.
 const QOS_RESOURCES: [&str; 2] = ["cpu", "memory"];
 
-/// The class.
+/// The quality-of-service class of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::injection) enum QosClass {
     Guaranteed,
@@ -18,29 +18,29 @@ pub(in crate::injection) enum QosClass {
     BestEffort,
 }
 
-/// A request or limit; `None` where it is absent, 0 or not a quantity (which the API server refuses).
+/// Returns a request or limit; `None` where it is absent, 0 or not a quantity (which the API server refuses).
 pub(super) fn amount(map: Option<&BTreeMap<String, Text>>, resource: &str) -> Option<Quantity> {
     map?.get(resource)?.0.parse().ok().filter(|amount| *amount > Quantity::ZERO)
 }
 
-/// The limit of a resource.
-pub(super) fn limit(of: Option<&ResourceRequirements>, resource: &str) -> Option<Quantity> {
-    amount(of?.limits.as_ref(), resource)
+/// Returns the limit of a resource.
+pub(super) fn limit(resources: Option<&ResourceRequirements>, resource: &str) -> Option<Quantity> {
+    amount(resources?.limits.as_ref(), resource)
 }
 
-/// The request of a resource; the limit, where there is no request.
-pub(super) fn request(of: Option<&ResourceRequirements>, resource: &str) -> Option<Quantity> {
-    if of?.requests.as_ref().is_some_and(|requests| requests.contains_key(resource)) {
-        amount(of?.requests.as_ref(), resource)
+/// Returns the request of a resource; the limit, where there is no request.
+pub(super) fn request(resources: Option<&ResourceRequirements>, resource: &str) -> Option<Quantity> {
+    if resources?.requests.as_ref().is_some_and(|requests| requests.contains_key(resource)) {
+        amount(resources?.requests.as_ref(), resource)
     } else {
-        limit(of, resource)
+        limit(resources, resource)
     }
 }
 
 /// Returns whether the pod has resources of its own, beside those of its containers.
 pub(super) fn has_pod_resources(spec: &PodSpec) -> bool {
-    let own = spec.resources.as_ref();
-    QOS_RESOURCES.iter().any(|resource| request(own, resource).is_some() || limit(own, resource).is_some())
+    let pod = spec.resources.as_ref();
+    QOS_RESOURCES.iter().any(|resource| request(pod, resource).is_some() || limit(pod, resource).is_some())
 }
 
 impl QosClass {
@@ -52,19 +52,19 @@ impl QosClass {
         Self::among(init.chain(&spec.containers).map(|container: &Container| container.resources.as_ref()))
     }
 
-    fn among<'a>(all: impl IntoIterator<Item = Option<&'a ResourceRequirements>>) -> Self {
-        let (mut some, mut every) = (false, true);
+    fn among<'a>(resources: impl IntoIterator<Item = Option<&'a ResourceRequirements>>) -> Self {
+        let (mut has_any, mut has_all_limits) = (false, true);
         let mut sums = [(Quantity::ZERO, Quantity::ZERO); QOS_RESOURCES.len()];
-        for one in all {
+        for container in resources {
             for (resource, sum) in QOS_RESOURCES.iter().zip(&mut sums) {
-                let (request, limit) = (request(one, resource), limit(one, resource));
-                some |= request.is_some() || limit.is_some();
-                every &= limit.is_some();
+                let (request, limit) = (request(container, resource), limit(container, resource));
+                has_any |= request.is_some() || limit.is_some();
+                has_all_limits &= limit.is_some();
                 sum.0 = sum.0.plus(request.unwrap_or_default());
                 sum.1 = sum.1.plus(limit.unwrap_or_default());
             }
         }
-        match (some, every && sums.iter().all(|(request, limit)| request == limit)) {
+        match (has_any, has_all_limits && sums.iter().all(|(request, limit)| request == limit)) {
             (false, _) => Self::BestEffort,
             (true, true) => Self::Guaranteed,
             (true, false) => Self::Burstable,

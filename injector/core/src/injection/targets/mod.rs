@@ -1,4 +1,4 @@
-//! Which containers use the agent, and which of them it notifies of a change, by a signal or a webhook.
+//! The containers that use the agent, and those that it notifies of a change by a signal or a webhook.
 
 mod run_as_user;
 mod runtime;
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use nudge_protocol::Notify;
 
-pub(super) use self::run_as_user::{NOBODY, RunAsUser, reader_of};
-use super::refusal::{Refusal, shown};
+pub(super) use self::run_as_user::{NOBODY_UID, RunAsUser, reader_of};
+use super::refusal::{Refusal, shorten};
 use super::request::PodRequest;
 use super::request::annotations::{CHECK, CONTAINERS, NOTIFY, VARIABLES};
 use super::settings::InjectionSettings;
@@ -18,37 +18,39 @@ use super::user_pod::{Member, Role, UserPod};
 pub(super) struct Targets<'a> {
     /// The containers that get variables and mounts.
     pub(super) members: Vec<&'a Member>,
-    /// How each container is notified, if at all. By name, so that the position of other injectors' containers makes no difference.
+    /// How each container is notified, by its name, so that the positions of other injectors' containers make no
+    /// difference.
     pub(super) notified: BTreeMap<&'a str, Notify>,
 }
 
 impl<'a> Targets<'a> {
-    /// `sidecar`: the agent starts before the init containers, so they can use it too.
+    /// Returns the targets of a pod. `is_sidecar`: whether the agent starts before the init containers, so that they
+    /// can use it, too.
     pub(super) fn of(
         user: &'a UserPod,
         request: &'a PodRequest,
         settings: &InjectionSettings,
-        sidecar: bool,
+        is_sidecar: bool,
     ) -> Result<Self, Refusal> {
         let foreign = &settings.foreign_containers;
         if !settings.foreign_containers_allowed {
-            without_foreign(request, foreign)?;
+            refuse_foreign(request, foreign)?;
         }
-        let can_use = |member: &Member| sidecar || member.role == Role::Main;
+        let can_use = |member: &Member| is_sidecar || member.role == Role::Main;
         let members: Vec<&Member> = if let Some(names) = &request.containers {
-            let named = user.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
-            let named: Vec<&Member> = named.collect();
-            if let Some(early) = named.iter().find(|member| !can_use(member)) {
+            let users = user.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
+            let users: Vec<&Member> = users.collect();
+            if let Some(early) = users.iter().find(|member| !can_use(member)) {
                 return Err(Refusal::Pod(format!(
                     "annotation {CONTAINERS} names init container {}, which ends before the agent starts: this cluster has no native \
                      sidecars (Kubernetes 1.29); remove it from the annotation",
-                    shown(early.name())
+                    shorten(early.name())
                 )));
             }
-            named
+            users
         } else {
-            let own = user.members.iter().filter(|member| !foreign.iter().any(|name| name == member.name()));
-            own.filter(|member| can_use(member)).collect()
+            let users = user.members.iter().filter(|member| !foreign.iter().any(|name| name == member.name()));
+            users.filter(|member| can_use(member)).collect()
         };
         let running = members.iter().filter(|member| member.role != Role::Init);
         let mut notified: BTreeMap<&str, Notify> =
@@ -59,32 +61,33 @@ impl<'a> Targets<'a> {
         if let Some(name) = request.variables.keys().find(|name| !is_member(name)) {
             return Err(Refusal::Pod(format!(
                 "annotation {VARIABLES}.{0} names container {0}, which does not use the agent; add it to {CONTAINERS}, or remove the annotation",
-                shown(name)
+                shorten(name)
             )));
         }
         Ok(Self { members, notified })
     }
 
-    /// What the signals may do to the containers, as far as the pod shows what these run.
+    /// Returns warnings about what the signals may do to the containers, as far as the pod shows what these run.
     pub(super) fn warnings(&self) -> Vec<String> {
         let signal = |member: &Member| self.notified.get(member.name())?.signal();
         let warning = |member: &&Member| runtime::warning(&member.container, signal(member)?);
         self.members.iter().filter_map(warning).collect()
     }
 
-    /// The containers that are notified by a signal.
+    /// Returns the containers that are notified by a signal.
     pub(super) fn signalled(&self) -> impl Iterator<Item = &'a str> {
         self.notified.iter().filter(|(_, notify)| notify.signal().is_some()).map(|(name, _)| *name)
     }
 
-    /// The containers that are restarted, with all others of the pod.
+    /// Returns the containers that are restarted, with all others of the pod.
     pub(super) fn restarted(&self) -> impl Iterator<Item = &'a str> {
         self.notified.iter().filter(|(_, notify)| **notify == Notify::InPlace).map(|(name, _)| *name)
     }
 }
 
-/// Refuses annotations that name another injector's container: it has what this pod's author does not have, such as the identity of a mesh.
-fn without_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Refusal> {
+/// Refuses annotations that name another injector's container: it has what this pod's author does not have, such as the
+/// identity of a mesh.
+fn refuse_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Refusal> {
     let listed = request.containers.iter().flatten().map(|name| (CONTAINERS.to_owned(), name));
     let variables = request.variables.keys().map(|name| (format!("{VARIABLES}.{name}"), name));
     let notified = request.notify_of.keys().map(|name| (format!("{NOTIFY}.{name}, or its webhook,"), name));
@@ -97,7 +100,7 @@ fn without_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Refus
     Err(Refusal::Pod(format!(
         "annotation {} names container {}, which another injector adds, so Nudge leaves it alone; remove it from the annotation, rename \
          it if it is this pod's own, or let an admin of the cluster set NUDGE_FOREIGN_CONTAINERS_ALLOWED",
-        shown(&annotation),
-        shown(name)
+        shorten(&annotation),
+        shorten(name)
     )))
 }

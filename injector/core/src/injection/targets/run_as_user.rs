@@ -8,13 +8,13 @@ use crate::injection::request::annotations::AGENT_RUN_AS_USER;
 use crate::injection::user_pod::{Member, UserPod};
 
 /// The user of an agent that signals no process; the images have it too.
-pub(in crate::injection) const NOBODY: i64 = 65532;
+pub(in crate::injection) const NOBODY_UID: i64 = 65532;
 
 /// The user and the image of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::injection) struct RunAsUser {
-    /// Use the image with the capability to signal any process.
-    pub(in crate::injection) kill: bool,
+    /// Whether the image with the capability to signal any process is used.
+    pub(in crate::injection) has_kill: bool,
     /// The user that signals need; `None` where any user will do.
     pub(in crate::injection) uid: Option<i64>,
     pub(in crate::injection) warnings: Vec<String>,
@@ -23,20 +23,21 @@ pub(in crate::injection) struct RunAsUser {
 impl RunAsUser {
     pub(in crate::injection) fn of(user: &UserPod, request: &PodRequest, targets: &Targets<'_>) -> Self {
         let targets: Vec<(&str, Option<i64>)> = targets.signalled().map(|name| (name, uid(user, name))).collect();
-        let without_kill = |uid, warnings| Self { kill: false, uid, warnings };
-        if let Some(own) = request.run_as_user {
-            return without_kill(Some(own), targets.iter().filter_map(|target| not_signalled(own, *target)).collect());
+        let without_kill = |uid, warnings| Self { has_kill: false, uid, warnings };
+        if let Some(uid) = request.run_as_user {
+            let warnings = targets.iter().filter_map(|target| signal_warning(uid, *target)).collect();
+            return without_kill(Some(uid), warnings);
         }
         let uids: BTreeSet<Option<i64>> = targets.iter().map(|(_, uid)| *uid).collect();
         match Vec::from_iter(uids)[..] {
             [] => without_kill(None, Vec::new()),
             [Some(uid)] if uid != 0 => without_kill(Some(uid), Vec::new()),
-            _ => Self { kill: true, uid: None, warnings: vec![needs_kill(&targets)] },
+            _ => Self { has_kill: true, uid: None, warnings: vec![kill_warning(&targets)] },
         }
     }
 }
 
-/// The user of a container's processes, where the pod sets it.
+/// Returns the user of a container's processes, where the pod sets it.
 fn uid(user: &UserPod, name: &str) -> Option<i64> {
     reader_of(user, user.member(name)?).uid
 }
@@ -52,8 +53,8 @@ pub(in crate::injection) struct Reader {
 /// Returns who reads the files of a container.
 pub(in crate::injection) fn reader_of(user: &UserPod, member: &Member) -> Reader {
     let context = member.container.security_context.as_ref();
-    let own = context.and_then(|context| context.run_as_user);
-    let uid = own.or_else(|| user.spec.security_context.as_ref()?.run_as_user);
+    let container_uid = context.and_then(|context| context.run_as_user);
+    let uid = container_uid.or_else(|| user.spec.security_context.as_ref()?.run_as_user);
     let is_privileged = context.and_then(|context| context.privileged) == Some(true);
     let capabilities = context.and_then(|context| context.capabilities.as_ref());
     let lists = |list: Option<&Vec<String>>| {
@@ -65,20 +66,20 @@ pub(in crate::injection) fn reader_of(user: &UserPod, member: &Member) -> Reader
     Reader { uid, reads_all: uid == Some(0) && (is_privileged || is_added || !is_dropped) }
 }
 
-fn not_signalled(own: i64, (name, uid): (&str, Option<i64>)) -> Option<String> {
+fn signal_warning(agent: i64, (name, uid): (&str, Option<i64>)) -> Option<String> {
     match uid {
-        Some(uid) if uid == own => None,
+        Some(uid) if uid == agent => None,
         Some(uid) => Some(format!(
-            "container {name} runs as user {uid}: an agent of user {own} may not signal it; remove annotation {AGENT_RUN_AS_USER} or set it to {uid}"
+            "container {name} runs as user {uid}: an agent of user {agent} may not signal it; remove annotation {AGENT_RUN_AS_USER} or set it to {uid}"
         )),
         None => Some(format!(
-            "container {name} can be signalled only if it runs as user {own}; set its securityContext.runAsUser to {own}"
+            "container {name} can be signalled only if it runs as user {agent}; set its securityContext.runAsUser to {agent}"
         )),
     }
 }
 
-/// Why the capability is needed, and how to avoid it.
-fn needs_kill(targets: &[(&str, Option<i64>)]) -> String {
+/// Returns the warning why the capability is needed, and how to avoid it.
+fn kill_warning(targets: &[(&str, Option<i64>)]) -> String {
     let first = |user: Option<i64>| targets.iter().find(|(_, uid)| *uid == user).map(|(name, _)| *name);
     let reason = if let Some(name) = first(None) {
         format!("the user of container {name} is not known (set runAsUser there, or {AGENT_RUN_AS_USER})")

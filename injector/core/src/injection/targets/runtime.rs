@@ -1,17 +1,17 @@
-//! Runtimes that catch a signal by themselves. To the agent they look as if the application did, so it sends the signal. A pod seldom
-//! shows what it runs: where it does, its author is warned.
+//! The runtimes that catch a signal by themselves. For the agent they look as if the application caught the signal, so
+//! it sends the signal. A pod seldom shows its runtime: where it does, its author is warned.
 
 use k8s_openapi::api::core::v1::Container;
 use nudge_protocol::NotifySignal::{self, Hup, Usr1, Usr2};
 
 use crate::injection::request::annotations::NOTIFY;
 
-/// Variables that only a JVM reads.
-const OF_JVM: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
+/// The variables that only a JVM reads.
+const JVM_VARIABLES: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
-/// What the signal may do to the container.
+/// Returns a warning about what the signal may do to the container.
 pub(super) fn warning(container: &Container, signal: NotifySignal) -> Option<String> {
-    let runtime = runtime(container)?;
+    let runtime = runtime_of(container)?;
     let advice = match (runtime, signal) {
         ("java", Hup) | ("ruby" | "php", _) => {
             format!("ends on {signal} unless the application handles it; make sure that it does, or change {NOTIFY}")
@@ -24,12 +24,12 @@ pub(super) fn warning(container: &Container, signal: NotifySignal) -> Option<Str
 }
 
 /// Returns the runtime of a container, by the first word of the command, or by variables.
-fn runtime(container: &Container) -> Option<&'static str> {
+fn runtime_of(container: &Container) -> Option<&'static str> {
     let mut words = container.command.iter().flatten().chain(container.args.iter().flatten());
     let program = words.next().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
-    // Such as php8.2.
+    // The name may end with a version, such as php8.2.
     let program = program.trim_end_matches(|end: char| end.is_ascii_digit() || end == '.');
-    let is_jvm = || container.env.iter().flatten().any(|variable| OF_JVM.contains(&variable.name.as_str()));
+    let is_jvm = || container.env.iter().flatten().any(|variable| JVM_VARIABLES.contains(&variable.name.as_str()));
     match program {
         "java" => Some("java"),
         "ruby" => Some("ruby"),

@@ -12,8 +12,8 @@ enum Outcome {
 
 use Outcome::{Admitted, Refused, Warned};
 
-/// What becomes of a pod with these volumes, where container `app` has these mounts and `setup`, an init container, has others: warnings of
-/// mounts, or the refusal.
+/// What becomes of a pod with these volumes, where container `app` has these mounts and `setup`, an init container, has
+/// others: warnings of mounts, or the refusal.
 fn outcome(files: Option<&str>, volumes: &Value, setup: &Value, app: &Value) -> Result<String, String> {
     let annotations = files.map_or(json!({}), |path| json!({"mount-path": path}));
     let spec = json!({

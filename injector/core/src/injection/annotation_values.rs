@@ -1,5 +1,6 @@
 //! The values that annotations may have: each is parsed once into a type.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -7,15 +8,15 @@ use nudge_protocol::limits::{MAX_CONFIGS, MAX_VARIABLES};
 use nudge_protocol::settings::{self, parse_duration};
 use nudge_protocol::{ConfigName, VariableName};
 
-use super::never_mounted::system_path;
+use super::mount_paths::system_path;
 use crate::injection::quantity::Quantity;
 
-/// The minimum of memory: with less, the agent can't hold its connections and one dictionary.
+/// The minimum memory of the agent: with less, the agent can't hold its connections and one dictionary.
 pub(in crate::injection) const MIN_MEMORY: Quantity = Quantity::mebi(16);
-/// The maximum of addresses of webhooks outside of a pod.
-const MAX_ALLOWED: usize = 64;
+/// The maximum number of webhook targets outside of a pod.
+const MAX_TARGETS: usize = 64;
 
-/// What is allowed, for the message of a refusal.
+/// The rule for a value, for the message of a refusal.
 type Rule = String;
 
 pub(super) fn flag(text: &str) -> Result<bool, Rule> {
@@ -27,19 +28,19 @@ pub(super) fn flag(text: &str) -> Result<bool, Rule> {
 }
 
 pub(in crate::injection) fn port(text: &str) -> Result<u16, Rule> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let port = text.parse().ok().filter(|port| *port >= 1024 && digits);
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let port = text.parse().ok().filter(|port| *port >= 1024 && is_number);
     port.ok_or_else(|| "it must be a port from 1024 to 65535".to_owned())
 }
 
 pub(super) fn uid(text: &str) -> Result<i64, Rule> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<i32>() {
-        Ok(0) if digits => {
+        Ok(0) if is_number => {
             Err("the agent never runs as root; it signals root's processes by the capability KILL, so remove this"
                 .to_owned())
         }
-        Ok(uid) if digits => Ok(uid.into()),
+        Ok(uid) if is_number => Ok(uid.into()),
         _ => Err("it must be a user id from 1 to 2147483647".to_owned()),
     }
 }
@@ -65,50 +66,51 @@ pub(in crate::injection) fn memory(text: &str) -> Result<Quantity, Rule> {
     memory.ok_or_else(|| "it must be a memory quantity from 16Mi to 1Gi, such as 32Mi".to_owned())
 }
 
-/// The names of a list with commas, without the blanks around them.
+/// Returns the names of a list with commas, without the blanks around them.
 pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim)
 }
 
-pub(super) fn configs(text: &str) -> Result<Vec<ConfigName>, Rule> {
-    let mut configs = Vec::new();
+/// Parses a list of names, each of which may occur once. `once` is the rule about that, `items` what the names are of a
+/// pod.
+fn unique_names<T: PartialEq + Display>(
+    text: &str,
+    parse: impl Fn(&str) -> Result<T, Rule>,
+    once: &str,
+    max: usize,
+    items: &str,
+) -> Result<Vec<T>, Rule> {
+    let mut names = Vec::new();
     for name in list(text) {
-        let name = ConfigName::new(name)
-            .map_err(|error| format!("it must be a list of names separated by commas; {error}"))?;
-        if configs.contains(&name) {
-            return Err(format!("name each config once, in the order of merging; {name} is named twice"));
+        let name = parse(name)?;
+        if names.contains(&name) {
+            return Err(format!("{once}; {name} is named twice"));
         }
-        configs.push(name);
-        if configs.len() > MAX_CONFIGS {
-            return Err(format!("a pod can have at most {MAX_CONFIGS} configs"));
+        names.push(name);
+        if names.len() > max {
+            return Err(format!("a pod can have at most {max} {items}"));
         }
     }
-    Ok(configs)
+    Ok(names)
+}
+
+pub(super) fn configs(text: &str) -> Result<Vec<ConfigName>, Rule> {
+    let parse = |name: &str| {
+        ConfigName::new(name).map_err(|error| format!("it must be a list of names separated by commas; {error}"))
+    };
+    unique_names(text, parse, "name each config once, in the order of merging", MAX_CONFIGS, "configs")
 }
 
 pub(super) fn variables(text: &str) -> Result<Vec<VariableName>, Rule> {
-    let mut variables = Vec::new();
-    for name in list(text) {
-        let name = VariableName::new(name).map_err(|error| {
-            format!(
-                "it must be a list of keys separated by commas, each of which becomes a variable of its name; {error}"
-            )
-        })?;
-        if variables.contains(&name) {
-            return Err(format!("name each key once; {name} is named twice"));
-        }
-        variables.push(name);
-        if variables.len() > MAX_VARIABLES {
-            return Err(format!("a pod can have at most {MAX_VARIABLES} variables from configs"));
-        }
-    }
-    Ok(variables)
+    let rule = "it must be a list of keys separated by commas, each of which becomes a variable of its name";
+    let parse = |name: &str| VariableName::new(name).map_err(|error| format!("{rule}; {error}"));
+    unique_names(text, parse, "name each key once", MAX_VARIABLES, "variables from configs")
 }
 
 pub(super) fn targets(text: &str) -> Result<Vec<SocketAddr>, Rule> {
     let targets = settings::parse_targets(text)?;
-    if targets.len() > MAX_ALLOWED {
-        return Err(format!("a pod can have at most {MAX_ALLOWED} targets"));
+    if targets.len() > MAX_TARGETS {
+        return Err(format!("a pod can have at most {MAX_TARGETS} targets"));
     }
     match targets.iter().find(|target| target.ip().is_unspecified()) {
         Some(target) => Err(format!("{target} is not an address of a host; write one")),
@@ -120,8 +122,8 @@ pub(super) fn mount_path(text: &str) -> Result<String, Rule> {
     let path = text
         .strip_prefix('/')
         .filter(|path| !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | "..")));
-    let odd = |letter: char| letter.is_control() || matches!(letter, ':' | ',' | '$');
-    if path.is_none() || text.len() > 1024 || text.contains("..") || text.contains(odd) {
+    let is_odd = |letter: char| letter.is_control() || matches!(letter, ':' | ',' | '$');
+    if path.is_none() || text.len() > 1024 || text.contains("..") || text.contains(is_odd) {
         return Err(
             "it must be an absolute path such as /etc/shop, not '/', without '.', '..', '//', a slash at the end, \
                     ':', ',' or '$'"

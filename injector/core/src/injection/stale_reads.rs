@@ -1,18 +1,20 @@
-//! Containers that are notified of a version while what they read of it is still that of the version before.
+//! The warnings about stale reads: containers that are notified of a version, but read files or variables that still
+//! have the version before.
 
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 use nudge_api::PartKind;
 use nudge_protocol::{Ack, ConfigName, env};
 
 use super::moved_mounts::MovedMounts;
-use super::refusal::shown;
+use super::refusal::shorten;
 use super::request::PodRequest;
 use super::request::annotations::MOUNT_PATH;
 use super::targets::Targets;
 use super::user_pod::UserPod;
 
-/// A warning for each container that is notified of a config and reads its published ConfigMap: that one changes when the version is proven,
-/// and what a container sees of it later still. Not where the pod shows that the container reads the config in another way too.
+/// Returns a warning for each container that is notified of a config and reads its published ConfigMap: the ConfigMap
+/// changes when the version is proven, and the container sees the change even later. There is no warning where the
+/// container also reads the config in another way.
 pub(super) fn warnings(
     user: &UserPod,
     request: &PodRequest,
@@ -24,46 +26,47 @@ pub(super) fn warnings(
         return Vec::new();
     }
     let warning = |container: &Container, config: &ConfigName| {
-        let reads = published(user, container, config.as_str(), moved)?;
+        let reads = describe_read(user, container, config.as_str(), moved)?;
         Some(format!(
             "container {} is notified of config {}, but reads its {reads}; let it read {}, or files by {MOUNT_PATH}",
-            shown(&container.name),
-            shown(config.as_str()),
+            shorten(&container.name),
+            shorten(config.as_str()),
             env::ENDPOINT
         ))
     };
-    // Variables that the agent writes are such a way.
+    // Variables that the agent writes are another way.
     let is_warned = |name: &str| targets.notified.contains_key(name) && !request.variables.contains_key(name);
     let notified = targets.members.iter().filter(|member| is_warned(member.name()));
     notified.filter_map(|member| configs.iter().find_map(|config| warning(&member.container, config))).collect()
 }
 
-/// How a container reads the ConfigMap of this name, and when that changes.
-fn published(user: &UserPod, container: &Container, name: &str, moved: &MovedMounts) -> Option<String> {
+/// Describes how a container reads the published object of this name, and when it sees changes.
+fn describe_read(user: &UserPod, container: &Container, name: &str, moved: &MovedMounts) -> Option<String> {
     if has_variables(container, name) {
         return Some("ConfigMap by variables, which never change while the container runs".to_owned());
     }
     let mut mounts = container.volume_mounts.iter().flatten();
+    let find_volume = |name: &str| user.spec.volumes.iter().flatten().find(|volume| volume.name == name);
     let has_secret = |volume: &str| {
         moved.unmoved.iter().any(|(name, _)| name == volume)
-            && user.spec.volumes.iter().flatten().any(|held| held.name == volume && holds_secret(held, name))
+            && find_volume(volume).is_some_and(|volume| holds_secret(volume, name))
     };
-    let has_map =
-        |volume: &str| user.spec.volumes.iter().flatten().any(|held| held.name == volume && holds(held, name));
+    let has_config_map = |volume: &str| find_volume(volume).is_some_and(|volume| holds_config_map(volume, name));
     let is_part = |mount: &VolumeMount| {
         [&mount.sub_path, &mount.sub_path_expr].into_iter().flatten().any(|part| !part.is_empty())
     };
     let mount = mounts.find(|mount| {
-        (has_map(&mount.name) || has_secret(&mount.name)) && (is_part(mount) || moved.target(&mount.name).is_none())
+        (has_config_map(&mount.name) || has_secret(&mount.name))
+            && (is_part(mount) || moved.target(&mount.name).is_none())
     })?;
-    let kind = if has_map(&mount.name) { PartKind::ConfigMap } else { PartKind::Secret };
-    let path = shown(&mount.mount_path);
+    let kind = if has_config_map(&mount.name) { PartKind::ConfigMap } else { PartKind::Secret };
+    let path = shorten(&mount.mount_path);
     Some(if is_part(mount) {
         format!("{kind} at {path} by subPath, where the file never changes while the container runs")
     } else {
         let cause = moved.unmoved.iter().find(|(volume, _)| *volume == mount.name);
-        let why = cause.map(|(_, cause)| format!(" ({cause})")).unwrap_or_default();
-        format!("{kind} at {path}, whose files the kubelet changes up to a minute after the rollout{why}")
+        let explanation = cause.map(|(_, cause)| format!(" ({cause})")).unwrap_or_default();
+        format!("{kind} at {path}, whose files the kubelet changes up to a minute after the rollout{explanation}")
     })
 }
 
@@ -71,8 +74,8 @@ fn has_variables(container: &Container, name: &str) -> bool {
     let mut whole = container.env_from.iter().flatten().filter_map(|from| from.config_map_ref.as_ref());
     let mut keys = container.env.iter().flatten();
     whole.any(|map| map.name == name)
-        || keys.any(|one| {
-            let key = one.value_from.as_ref().and_then(|from| from.config_map_key_ref.as_ref());
+        || keys.any(|variable| {
+            let key = variable.value_from.as_ref().and_then(|from| from.config_map_key_ref.as_ref());
             key.is_some_and(|key| key.name == name)
         })
 }
@@ -85,7 +88,7 @@ fn holds_secret(volume: &Volume, name: &str) -> bool {
 }
 
 /// Returns whether a volume has the ConfigMap of this name.
-fn holds(volume: &Volume, name: &str) -> bool {
+fn holds_config_map(volume: &Volume, name: &str) -> bool {
     let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
     volume.config_map.as_ref().is_some_and(|map| map.name == name)
         || projected.into_iter().any(|source| source.config_map.as_ref().is_some_and(|map| map.name == name))

@@ -1,10 +1,10 @@
-//! Paths at which values are never mounted, whatever a pod asks for.
+//! The paths at which values are never mounted, whatever a pod asks for.
 
 use nudge_protocol::pod;
 
-/// What these hold decides how the container works, or who it is: no mount there, none below, and so none above.
-const TREES: [&str; 23] = [
-    // In most images /var/run is a link to /run.
+/// The folders and files that decide how a container works, or who it is. Nothing is mounted there, below or above.
+const GUARDED_TREES: [&str; 23] = [
+    // In most images, /var/run is a link to /run.
     pod::CONTAINER_PATH,
     "/var/run/nudge",
     // Tokens of service accounts.
@@ -14,7 +14,7 @@ const TREES: [&str; 23] = [
     "/sys",
     "/dev",
     "/boot",
-    // What names and users mean, and whom to trust.
+    // The meaning of names and users, and the trusted authorities.
     "/etc/hosts",
     "/etc/hostname",
     "/etc/resolv.conf",
@@ -31,27 +31,27 @@ const TREES: [&str; 23] = [
     "/etc/ld.so.preload",
     "/etc/crypto-policies",
 ];
-/// Folders of programs and libraries, which are in each of [`PREFIXES`]. No mount there either, and none below.
+/// The folders of programs and libraries in each of [`PROGRAM_PREFIXES`]. Nothing is mounted there or below.
 const PROGRAMS: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec"];
-/// Where [`PROGRAMS`] are.
-const PREFIXES: [&str; 3] = ["/", "/usr/", "/usr/local/"];
-/// A mount over them would hide more than one application's files. Below them values may be mounted.
-const WHOLE: [&str; 12] =
+/// The prefixes of the folders of [`PROGRAMS`].
+const PROGRAM_PREFIXES: [&str; 3] = ["/", "/usr/", "/usr/local/"];
+/// The folders with files of more than one application, which a mount would hide. Values may be mounted below them.
+const WHOLE_FOLDERS: [&str; 12] =
     ["/", "/etc", "/usr", "/usr/local", "/usr/share", "/var", "/var/run", "/var/lib", "/run", "/tmp", "/home", "/root"];
 
-/// Why values can't be mounted at this path, which is absolute and normalized.
+/// Returns why values can't be mounted at this path, which is absolute and normalized.
 pub(super) fn system_path(path: &str) -> Option<String> {
     if is_within(path, pod::CONTAINER_PATH) {
         return Some(format!("{} belongs to the agent", pod::CONTAINER_PATH));
     }
-    if let Some(tree) = TREES.iter().find(|tree| is_within(path, tree) || is_within(tree, path)) {
+    if let Some(tree) = GUARDED_TREES.iter().find(|tree| is_within(path, tree) || is_within(tree, path)) {
         return Some(format!("a mount there would hide or change {tree}"));
     }
     let folder = |prefix: &str| path.strip_prefix(prefix)?.split('/').next();
-    if PREFIXES.iter().any(|prefix| folder(prefix).is_some_and(|folder| PROGRAMS.contains(&folder))) {
+    if PROGRAM_PREFIXES.iter().any(|prefix| folder(prefix).is_some_and(|folder| PROGRAMS.contains(&folder))) {
         return Some("it is a folder of programs or libraries".to_owned());
     }
-    WHOLE.contains(&path).then(|| format!("a mount there would hide all of {path}"))
+    WHOLE_FOLDERS.contains(&path).then(|| format!("a mount there would hide all of {path}"))
 }
 
 /// Returns whether `path` is `folder` or below it. Both are normalized.
@@ -60,7 +60,7 @@ pub(in crate::injection) fn is_within(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The path without `//`, `.` and a slash at its end, with `..` resolved as the runtime resolves it.
+/// Returns the path without `//`, `.` and a slash at its end, with `..` resolved as the runtime resolves it.
 pub(in crate::injection) fn normalized(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
@@ -73,7 +73,7 @@ pub(in crate::injection) fn normalized(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// The normalized path behind the link that most images have: `/var/run` to `/run`.
+/// Returns the normalized path behind the link that most images have: `/var/run` to `/run`.
 pub(in crate::injection) fn real(path: &str) -> String {
     let path = normalized(path);
     match path.strip_prefix("/var/run") {
@@ -131,13 +131,13 @@ mod tests {
         #[test]
         fn no_path_that_is_allowed_hides_or_reaches_a_tree(path in path()) {
             if system_path(&path).is_none() {
-                for tree in TREES {
+                for tree in GUARDED_TREES {
                     prop_assert!(!is_within(&path, tree) && !is_within(tree, &path), "{}", tree);
                 }
-                for whole in WHOLE {
+                for whole in WHOLE_FOLDERS {
                     prop_assert!(!is_within(whole, &path), "{} hides {}", path, whole);
                 }
-                for (prefix, folder) in PREFIXES.iter().flat_map(|prefix| PROGRAMS.map(|folder| (prefix, folder))) {
+                for (prefix, folder) in PROGRAM_PREFIXES.iter().flat_map(|prefix| PROGRAMS.map(|folder| (prefix, folder))) {
                     let folder = format!("{prefix}{folder}");
                     prop_assert!(!is_within(&path, &folder) && !is_within(&folder, &path), "{}", folder);
                 }
@@ -145,7 +145,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_below_a_tree_is_refused_at_every_depth(tree in select(TREES.to_vec()), below in "(/[a-z]{1,4}){0,4}") {
+        fn what_is_below_a_tree_is_refused_at_every_depth(tree in select(GUARDED_TREES.to_vec()), below in "(/[a-z]{1,4}){0,4}") {
             let path = format!("{tree}{below}");
             prop_assert!(system_path(&path).is_some());
         }

@@ -1,16 +1,17 @@
-//! What `notify` says of a container: how its agent notifies it, or that a rolling update of the workload brings it another version.
+//! The ways in which a container takes another version, by `notify`: its agent notifies it, or a rolling update of the
+//! workload brings the version.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_protocol::Notify;
 
 use super::annotations::{NOTIFY, of_container};
 
-/// The value for pods that only a rolling update of their workload brings another version.
+/// The value for pods that take another version only by a rolling update of their workload.
 pub(super) const ROLLOUT: &str = "rollout";
 
-/// How a container takes another version.
+/// The way in which a container takes another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum UpdateWay {
     /// The agent brings the version: by a signal or a webhook, by a restart in place, or not at all.
     Agent(Notify),
     /// A rolling update of the workload brings the version, to all containers of the pod.
@@ -18,16 +19,16 @@ pub(super) enum Way {
 }
 
 /// Reads the annotation's value.
-pub(super) fn way(text: &str) -> Result<Way, String> {
+pub(super) fn parse_way(text: &str) -> Result<UpdateWay, String> {
     if text == ROLLOUT {
-        return Ok(Way::Rollout);
+        return Ok(UpdateWay::Rollout);
     }
-    text.parse().map(Way::Agent).map_err(|_| format!("choose one of {}, {ROLLOUT}", Notify::ALLOWED))
+    text.parse().map(UpdateWay::Agent).map_err(|_| format!("choose one of {}, {ROLLOUT}", Notify::ALLOWED))
 }
 
-/// Returns whether only a rolling update of the workload brings pods with this metadata another version: one container that asks for it decides for
-/// all of its pod.
-pub fn by_rollout(meta: &ObjectMeta) -> bool {
+/// Returns whether pods with this metadata take another version only by a rolling update of the workload: one container
+/// that asks for it decides for its whole pod.
+pub fn is_updated_by_rollout(meta: &ObjectMeta) -> bool {
     let asks = |name: &str| name == NOTIFY || of_container(name, NOTIFY).is_some();
     meta.annotations.iter().flatten().any(|(name, value)| value == ROLLOUT && asks(name))
 }
@@ -40,17 +41,17 @@ mod tests {
 
     #[test]
     fn the_values_are_those_of_the_agent_and_rollout() {
-        assert_eq!(way("rollout"), Ok(Way::Rollout));
+        assert_eq!(parse_way("rollout"), Ok(UpdateWay::Rollout));
         for (text, notify) in [
             ("none", Notify::None),
             ("in-place", Notify::InPlace),
             ("webhook", Notify::Webhook),
             ("SIGHUP", Notify::Signal(NotifySignal::Hup)),
         ] {
-            assert_eq!(way(text), Ok(Way::Agent(notify)));
+            assert_eq!(parse_way(text), Ok(UpdateWay::Agent(notify)));
         }
         for bad in ["", "restart", "true", "Rollout", "SIGKILL"] {
-            let allowed = way(bad).unwrap_err();
+            let allowed = parse_way(bad).unwrap_err();
             assert_eq!(allowed, "choose one of SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place, none, rollout", "{bad}");
         }
     }
@@ -60,7 +61,7 @@ mod tests {
         let of = |annotations: &[(&str, &str)]| {
             let annotations =
                 annotations.iter().map(|(name, value)| (format!("nudge.dev/{name}"), (*value).to_owned()));
-            by_rollout(&ObjectMeta { annotations: Some(annotations.collect()), ..ObjectMeta::default() })
+            is_updated_by_rollout(&ObjectMeta { annotations: Some(annotations.collect()), ..ObjectMeta::default() })
         };
         assert!(of(&[("notify", "rollout")]) && of(&[("notify.app", "rollout")]));
         assert!(
@@ -68,7 +69,9 @@ mod tests {
                 && of(&[("notify", "rollout"), ("notify.app", "none")])
         );
         assert!(
-            !by_rollout(&ObjectMeta::default()) && !of(&[]) && !of(&[("notify", "in-place"), ("notify.app", "none")])
+            !is_updated_by_rollout(&ObjectMeta::default())
+                && !of(&[])
+                && !of(&[("notify", "in-place"), ("notify.app", "none")])
         );
         assert!(
             !of(&[("notify.nudge-agent", "rollout")]) && !of(&[("notifyx", "rollout")]) && !of(&[("ack", "rollout")])

@@ -1,12 +1,13 @@
-//! Whether a present value has all required fields. The API server adds defaults to it, and other injectors add theirs.
+//! The check that a present value covers the required one. The API server adds defaults to a value, and other injectors
+//! add their own fields.
 
 use serde_json::Value;
 
-/// Fields that identify the elements of Kubernetes' lists.
+/// The fields that identify elements of Kubernetes' lists.
 const KEYS: [&str; 3] = ["mountPath", "containerPort", "name"];
 
-/// Returns whether `present` has every field of `required`. Elements of lists that have a key are looked up by it and must occur once.
-/// Other lists must have the same length and order.
+/// Returns whether `present` has every field of `required`. Elements of lists are found by their key, if they have one,
+/// and must occur once. Other lists must have the same length and order.
 pub(super) fn covers(present: &Value, required: &Value) -> bool {
     match (present, required) {
         (Value::Object(present), Value::Object(required)) => {
@@ -14,8 +15,8 @@ pub(super) fn covers(present: &Value, required: &Value) -> bool {
         }
         (Value::Array(present), Value::Array(required)) => match required.iter().find_map(key_of) {
             Some(key) => required.iter().all(|required| {
-                let mut same = present.iter().filter(|present| present[key] == required[key]);
-                same.next().is_some_and(|present| covers(present, required)) && same.next().is_none()
+                let mut matches = present.iter().filter(|present| present[key] == required[key]);
+                matches.next().is_some_and(|present| covers(present, required)) && matches.next().is_none()
             }),
             None => {
                 present.len() == required.len()

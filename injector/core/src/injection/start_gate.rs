@@ -1,20 +1,22 @@
-//! What holds the pod's containers back until the agent has their configuration.
+//! The gate that holds the pod's containers back until the agent has their configuration.
 
 use serde_json::{Value, json};
 
 use super::facts::Features;
 use super::user_pod::UserPod;
 
-/// How long one probe waits, in seconds: it ends at once when the configuration is there, and its failure is an Event that says why not.
+/// The time in seconds for which one probe waits: it ends at once when the configuration is there, and its failure is
+/// an Event with the reason.
 const PROBE_SECONDS: u32 = 20;
 
-/// What holds the pod's containers back.
+/// The gate that holds the pod's containers back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// A hook of the agent's container, which fails in the end; the kubelet then starts the agent again. A hook without an end would keep the
-    /// pod from being deleted.
+    /// A hook of the agent's container, which fails after a time, so that the kubelet starts the agent again. A hook
+    /// without an end would keep the pod from being deleted.
     Hook,
-    /// A startup probe that never counts as failed: where a restart counts as a failure of the pod, as in a Job, the agent is not restarted.
+    /// A startup probe that never counts as failed: where a restart counts as a failure of the pod, as in a Job, the
+    /// agent is not restarted.
     Probe,
 }
 
@@ -23,14 +25,14 @@ impl Gate {
         if features.native_sidecars && user.restart_policy() != "Always" { Self::Probe } else { Self::Hook }
     }
 
-    /// Adds it to the agent's container.
+    /// Adds the gate to the agent's container.
     pub(super) fn add_to(self, agent: &mut Value) {
         match self {
             Self::Hook => {
                 agent["lifecycle"] = json!({"postStart": {"exec": {"command": ["/nudge-agent", "wait-ready"]}}});
             }
             Self::Probe => {
-                // What it says is in Events: a termination message would outlast the wait.
+                // Events report the wait: a termination message would outlast it.
                 let timeout = format!("--timeout={PROBE_SECONDS}s");
                 let command = ["/nudge-agent", "wait-ready", &timeout, "--termination-log=/dev/null"];
                 agent["startupProbe"] = json!({

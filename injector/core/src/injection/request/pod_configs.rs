@@ -1,4 +1,5 @@
-//! Which configs a pod gets: those that it names, else those of the ConfigMaps and Secrets that its containers reference.
+//! The configs of a pod: those that it names, or else those of the ConfigMaps and Secrets that its containers
+//! reference.
 
 use nudge_api::PartKind;
 use nudge_protocol::labels::BASELINE;
@@ -9,13 +10,13 @@ use super::annotations::{AGENT_START_TIMEOUT, CONFIGS};
 use super::pod_request::PodRequest;
 use super::references::{Reference, mounted_secrets, references};
 use crate::injection::facts::Facts;
-use crate::injection::gate::Gate;
-use crate::injection::refusal::{Refusal, shown};
+use crate::injection::refusal::{Refusal, shorten};
 use crate::injection::settings::InjectionSettings;
+use crate::injection::start_gate::Gate;
 use crate::injection::user_pod::UserPod;
 
-/// The pod's configs in the order of merging, and warnings.
-pub(in crate::injection) fn resolve(
+/// Returns the pod's configs in the order of merging, and warnings.
+pub(in crate::injection) fn resolve_configs(
     user: &UserPod,
     request: &PodRequest,
     facts: &Facts,
@@ -30,13 +31,13 @@ pub(in crate::injection) fn resolve(
         return Err(Refusal::Pod(format!(
             "service account {} of this pod may not get config {name}, because spec.allowedServiceAccounts of VersionedConfig {name} does not name it; \
              add it there, use another service account, or name other configs with annotation {CONFIGS}",
-            shown(user.service_account())
+            shorten(user.service_account())
         )));
     }
     Ok((configs, warnings))
 }
 
-/// The warning for a pod that sets how long a hook waits, and has none.
+/// Returns the warning for a pod that sets the timeout of the start hook, but has no hook.
 pub(in crate::injection) fn gate_warning(gate: Gate, user: &UserPod, request: &PodRequest) -> Option<String> {
     (gate == Gate::Probe && request.start_timeout.is_some()).then(|| {
         format!(
@@ -47,7 +48,7 @@ pub(in crate::injection) fn gate_warning(gate: Gate, user: &UserPod, request: &P
     })
 }
 
-/// The configs that an annotation names.
+/// Returns the configs that an annotation names.
 fn named_configs(
     named: &[ConfigName],
     request: &PodRequest,
@@ -65,38 +66,38 @@ fn named_configs(
         let remedy = if facts.configs.contains_key(name) {
             String::new()
         } else {
-            format!("; if ConfigMap {name} is to become this config, {}", baseline(name.as_str()))
+            format!("; if ConfigMap {name} is to become this config, {}", baseline_instruction(name.as_str()))
         };
         format!("config {name} has no current version yet: the start of the pod waits for it{tries}{remedy}")
     });
     (named.to_vec(), warnings.collect())
 }
 
-/// How a ConfigMap becomes a config.
-fn baseline(name: &str) -> String {
+/// Returns the instruction by which a ConfigMap becomes a config.
+fn baseline_instruction(name: &str) -> String {
     format!("set its label {BASELINE}: \"true\" or run kubectl nudge baseline {name}")
 }
 
-/// The configs that the containers reference.
+/// Returns the configs that the containers reference.
 fn referenced_configs(
     user: &UserPod,
     request: &PodRequest,
     facts: &Facts,
     foreign: &[String],
 ) -> Result<(Vec<ConfigName>, Vec<String>), Refusal> {
-    let references = references(user, request.containers.as_deref(), foreign);
+    let referenced = references(user, request.containers.as_deref(), foreign);
     let exists = |reference: &Reference| {
         let name = &reference.name;
         facts.config_maps.contains_key(name) || facts.configs.keys().any(|config| config.as_str() == name)
     };
     // The configs of a pod are fixed when it is created, so one that is created later would never be among them.
-    if let Some(missing) = references.iter().find(|reference| reference.required && !exists(reference)) {
+    if let Some(missing) = referenced.iter().find(|reference| reference.required && !exists(reference)) {
         return Err(Refusal::Pod(format!(
             "its containers use ConfigMap {}, which does not exist; create it first, or name the pod's configs with annotation {CONFIGS}",
             missing.name
         )));
     }
-    let missing = references.iter().filter(|reference| !exists(reference));
+    let missing = referenced.iter().filter(|reference| !exists(reference));
     let warnings = missing.map(|reference| {
         format!(
             "ConfigMap {} does not exist, so this pod never gets it as a config; name it with {CONFIGS} to wait for it",
@@ -105,16 +106,16 @@ fn referenced_configs(
     });
     let mut warnings: Vec<String> = warnings.collect();
     // A config's name must fit into a label.
-    let found = |name: &str| facts.config_maps.get(name).filter(|_| VersionName::new(name).is_ok());
+    let config_map = |name: &str| facts.config_maps.get(name).filter(|_| VersionName::new(name).is_ok());
     let is_config = |name: &ConfigName| {
-        found(name.as_str()).is_some_and(|map| map.becomes_config()) || facts.configs.contains_key(name)
+        config_map(name.as_str()).is_some_and(|map| map.becomes_config()) || facts.configs.contains_key(name)
     };
-    let unlabelled = references.iter().map(|reference| reference.name.as_str()).filter(|name| {
-        found(name).is_some_and(|map| map.can_be_config() && !map.baseline)
+    let unlabelled = referenced.iter().map(|reference| reference.name.as_str()).filter(|name| {
+        config_map(name).is_some_and(|map| map.can_be_config() && !map.baseline)
             && !facts.configs.keys().any(|config| config.as_str() == *name)
     });
     let unlabelled: Vec<&str> = unlabelled.collect();
-    let configs = references.iter().filter_map(|reference| ConfigName::new(&reference.name).ok());
+    let configs = referenced.iter().filter_map(|reference| ConfigName::new(&reference.name).ok());
     let mut configs: Vec<ConfigName> = configs.filter(is_config).collect();
     let secrets = mounted_secrets(user, request.containers.as_deref(), foreign);
     let secrets = secrets.iter().filter_map(|name| ConfigName::new(name).ok());
@@ -126,12 +127,12 @@ fn referenced_configs(
         }
     }
     if let Some(first) = unlabelled.first() {
-        let names = shown(&unlabelled.join(", "));
+        let names = shorten(&unlabelled.join(", "));
         if configs.is_empty() {
             return Err(Refusal::Pod(format!(
                 "this pod's containers use no config; if a ConfigMap of theirs ({names}) is to become one, {}, or name the pod's configs with \
                  annotation {CONFIGS}",
-                baseline(first)
+                baseline_instruction(first)
             )));
         }
         warnings.push(format!("ConfigMaps that are not configs, and do not become configs by themselves: {names}"));

@@ -1,4 +1,4 @@
-//! The difference between a pod and the injected pod, as a patch. What already matches stays as it is.
+//! The patch from a pod to the injected pod. Fields that already match stay as they are.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::birth_labels;
 use super::container_patch::ContainerPatch;
-use super::covers::covers;
-use super::edit::{Edit, Step, steps};
+use super::coverage::covers;
+use super::patch_builder::{END, PatchBuilder, pointer};
 use super::warnings;
 use crate::injection::moved_mounts::MovedMounts;
 use crate::injection::user_pod::{
@@ -19,8 +19,8 @@ use crate::injection::user_pod::{
 /// The agent's version, the value of the pod's label.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What the injected pod has.
-pub(in crate::injection) struct Plan<'a> {
+/// The plan of an injection: what the injected pod has.
+pub(in crate::injection) struct InjectionPlan<'a> {
     pub(in crate::injection) agent: Value,
     /// The list in which the agent comes first.
     pub(in crate::injection) list: &'static str,
@@ -36,87 +36,89 @@ pub(in crate::injection) struct Plan<'a> {
     pub(in crate::injection) birth_labels: bool,
 }
 
-/// The patch that makes `pod` match the plan.
-pub(in crate::injection) fn apply(pod: &Value, plan: &Plan<'_>) -> Result<Patch, PatchError> {
-    let mut edit = Edit::new(pod);
-    let originals = originals(&pod["spec"]);
-    volumes(&mut edit, plan.volumes)?;
-    agent(&mut edit, plan)?;
+/// Returns the patch that makes `pod` match the plan.
+pub(in crate::injection) fn injection_patch(pod: &Value, plan: &InjectionPlan<'_>) -> Result<Patch, PatchError> {
+    let mut builder = PatchBuilder::new(pod);
+    let original_names = originals(&pod["spec"]);
+    update_volumes(&mut builder, plan.volumes)?;
+    update_agent(&mut builder, plan)?;
     for list in LISTS {
-        let count = items(&edit.object()["spec"], list).count();
+        let count = items(&builder.object()["spec"], list).count();
         for at in 0..count {
-            move_mounts(&mut edit, list, at, plan, &originals)?;
-            container(&mut edit, list, at, plan)?;
+            move_mounts(&mut builder, list, at, plan, &original_names)?;
+            update_container(&mut builder, list, at, plan)?;
         }
     }
-    if plan.share_processes && edit.object()["spec"]["shareProcessNamespace"] != true {
-        edit.add(steps!["spec", "shareProcessNamespace"], json!(true))?;
+    if plan.share_processes && builder.object()["spec"]["shareProcessNamespace"] != true {
+        builder.add(pointer!["spec", "shareProcessNamespace"], json!(true))?;
     }
     for name in plan.pull_secrets {
         let secret = json!({"name": name});
-        if !items(&edit.object()["spec"], "imagePullSecrets").any(|(_, present)| covers(present, &secret)) {
-            edit.list(steps!["spec", "imagePullSecrets"])?;
-            edit.add(steps!["spec", "imagePullSecrets", Step::End], secret)?;
+        if !items(&builder.object()["spec"], "imagePullSecrets").any(|(_, present)| covers(present, &secret)) {
+            builder.create_list(pointer!["spec", "imagePullSecrets"])?;
+            builder.add(pointer!["spec", "imagePullSecrets", END], secret)?;
         }
     }
-    let injected_before = edit.object()["metadata"]["labels"][labels::AGENT] == VERSION;
+    let injected_before = builder.object()["metadata"]["labels"][labels::AGENT] == VERSION;
     if !injected_before {
-        edit.map(steps!["metadata"])?;
-        edit.map(steps!["metadata", "labels"])?;
-        edit.add(steps!["metadata", "labels", labels::AGENT], json!(VERSION))?;
+        builder.create_map(pointer!["metadata"])?;
+        builder.create_map(pointer!["metadata", "labels"])?;
+        builder.add(pointer!["metadata", "labels", labels::AGENT], json!(VERSION))?;
     }
-    warnings::write(&mut edit, plan.warnings, injected_before)?;
-    birth_labels::write(&mut edit, plan.birth_labels)?;
-    Ok(edit.patch())
+    warnings::write(&mut builder, plan.warnings, injected_before)?;
+    birth_labels::write(&mut builder, plan.birth_labels)?;
+    Ok(builder.patch())
 }
 
-fn volumes(edit: &mut Edit, required: &[Value]) -> Result<(), PatchError> {
-    let named = |name: &Value| required.iter().find(|required| required["name"] == *name);
-    let present: Vec<(usize, Value)> = items(&edit.object()["spec"], "volumes")
+fn update_volumes(builder: &mut PatchBuilder, required: &[Value]) -> Result<(), PatchError> {
+    let find_required = |name: &Value| required.iter().find(|required| required["name"] == *name);
+    let present: Vec<(usize, Value)> = items(&builder.object()["spec"], "volumes")
         .filter(|(_, volume)| is_our_volume(volume))
         .map(|(at, volume)| (at, volume.clone()))
         .collect();
-    // From the end, so that the indexes before stay valid.
+    // Changes begin at the end, so that earlier indexes stay valid.
     for (at, volume) in present.iter().rev() {
-        match named(&volume["name"]) {
+        match find_required(&volume["name"]) {
             Some(required) if covers(volume, required) => {}
-            Some(required) => edit.replace(steps!["spec", "volumes", *at], required.clone())?,
-            None => edit.remove(steps!["spec", "volumes", *at])?,
+            Some(required) => builder.replace(pointer!["spec", "volumes", *at], required.clone())?,
+            None => builder.remove(pointer!["spec", "volumes", *at])?,
         }
     }
     for volume in
         required.iter().filter(|required| !present.iter().any(|(_, present)| present["name"] == required["name"]))
     {
-        edit.list(steps!["spec", "volumes"])?;
-        edit.add(steps!["spec", "volumes", Step::End], volume.clone())?;
+        builder.create_list(pointer!["spec", "volumes"])?;
+        builder.add(pointer!["spec", "volumes", END], volume.clone())?;
     }
     Ok(())
 }
 
 /// Puts the agent before all others: it must run before the containers that use it.
-fn agent(edit: &mut Edit, plan: &Plan<'_>) -> Result<(), PatchError> {
-    let same_version = edit.object()["metadata"]["labels"][labels::AGENT] == VERSION;
+fn update_agent(builder: &mut PatchBuilder, plan: &InjectionPlan<'_>) -> Result<(), PatchError> {
+    let same_version = builder.object()["metadata"]["labels"][labels::AGENT] == VERSION;
     let mut present: Vec<(&str, usize, bool)> = Vec::new();
     for list in LISTS {
-        for (at, container) in items(&edit.object()["spec"], list).filter(|(_, container)| is_agent(container)) {
+        for (at, container) in items(&builder.object()["spec"], list).filter(|(_, container)| is_agent(container)) {
             present.push((list, at, matches(container, &plan.agent, same_version)));
         }
     }
     match present[..] {
         [(list, 0, true)] if list == plan.list => Ok(()),
-        [(list, at, true)] if list == plan.list => edit.shift(steps!["spec", list, at], steps!["spec", list, 0]),
+        [(list, at, true)] if list == plan.list => {
+            builder.move_element(pointer!["spec", list, at], pointer!["spec", list, 0])
+        }
         _ => {
             for (list, at, _) in present.into_iter().rev() {
-                edit.remove(steps!["spec", list, at])?;
+                builder.remove(pointer!["spec", list, at])?;
             }
-            edit.list(steps!["spec", plan.list])?;
-            edit.add(steps!["spec", plan.list, 0], plan.agent.clone())
+            builder.create_list(pointer!["spec", plan.list])?;
+            builder.add(pointer!["spec", plan.list, 0], plan.agent.clone())
         }
     }
 }
 
-/// Returns whether the present agent matches. Somebody may have changed its image or resources for good reasons (a mirror of images, a
-/// vertical autoscaler); that is kept while the agent is of this version.
+/// Returns whether the present agent matches the required one. Another image or other resources, as from a mirror of
+/// images or a vertical autoscaler, are kept while the agent is of this version.
 fn matches(present: &Value, required: &Value, same_version: bool) -> bool {
     let mut required = required.clone();
     if let Some(fields) = required.as_object_mut().filter(|_| same_version) {
@@ -127,11 +129,11 @@ fn matches(present: &Value, required: &Value, same_version: bool) -> bool {
     covers(present, &required) && !has_obsolete(present, &required)
 }
 
-/// Returns whether it has something of ours that is no longer required. What others have added stays.
+/// Returns whether the present agent has something of Nudge's that is no longer required. Additions of others stay.
 fn has_obsolete(present: &Value, required: &Value) -> bool {
     let obsolete = |list: &str, is_ours: fn(&Value) -> bool| {
-        let known = |one: &Value| items(required, list).any(|(_, required)| required["name"] == one["name"]);
-        items(present, list).any(|(_, one)| is_ours(one) && !known(one))
+        let is_required = |item: &Value| items(required, list).any(|(_, required)| required["name"] == item["name"]);
+        items(present, list).any(|(_, item)| is_ours(item) && !is_required(item))
     };
     let is_setting = |variable: &Value| variable["name"].as_str().is_some_and(|name| name.starts_with("NUDGE_"));
     let capabilities = |agent: &Value| agent["securityContext"]["capabilities"].clone();
@@ -142,15 +144,16 @@ fn has_obsolete(present: &Value, required: &Value) -> bool {
         || capabilities(present) != capabilities(required)
 }
 
-/// Lets the mounts of a container be of the volumes that the agent keeps, or of the pod's own again where they do not move any more.
+/// Sets the volumes of a container's mounts: those that the agent keeps, or the pod's own again where the mounts do not
+/// move any more.
 fn move_mounts(
-    edit: &mut Edit,
+    builder: &mut PatchBuilder,
     list: &'static str,
     at: usize,
-    plan: &Plan<'_>,
+    plan: &InjectionPlan<'_>,
     originals: &BTreeMap<String, String>,
 ) -> Result<(), PatchError> {
-    let container = &edit.object()["spec"][list][at];
+    let container = &builder.object()["spec"][list][at];
     if is_agent(container) {
         return Ok(());
     }
@@ -162,23 +165,28 @@ fn move_mounts(
         let target = is_member.then(|| plan.moved.target(original)).flatten();
         let name = target.unwrap_or(original);
         if name != present {
-            edit.replace(steps!["spec", list, at, "volumeMounts", index, "name"], json!(name))?;
+            builder.replace(pointer!["spec", list, at, "volumeMounts", index, "name"], json!(name))?;
         }
         if target.is_some() && mount["readOnly"] != true {
-            edit.add(steps!["spec", list, at, "volumeMounts", index, "readOnly"], json!(true))?;
+            builder.add(pointer!["spec", list, at, "volumeMounts", index, "readOnly"], json!(true))?;
         }
     }
     Ok(())
 }
 
-fn container(edit: &mut Edit, list: &'static str, at: usize, plan: &Plan<'_>) -> Result<(), PatchError> {
-    let container = &edit.object()["spec"][list][at];
+fn update_container(
+    builder: &mut PatchBuilder,
+    list: &'static str,
+    at: usize,
+    plan: &InjectionPlan<'_>,
+) -> Result<(), PatchError> {
+    let container = &builder.object()["spec"][list][at];
     let name = container["name"].as_str().unwrap_or_default().to_owned();
     if name == pod::AGENT_CONTAINER {
         return Ok(());
     }
-    let none = ContainerPatch::default();
-    let required = plan.container_patches.get(&name).unwrap_or(&none);
+    let empty = ContainerPatch::default();
+    let required = plan.container_patches.get(&name).unwrap_or(&empty);
     let variables = our_variables(container);
     let mounts: Vec<(usize, Value)> = items(container, "volumeMounts")
         .filter(|(_, mount)| is_our_mount(mount))
@@ -186,29 +194,29 @@ fn container(edit: &mut Edit, list: &'static str, at: usize, plan: &Plan<'_>) ->
         .collect();
     if !has_variables(container, &variables, &required.variables) {
         for index in variables.iter().rev() {
-            edit.remove(steps!["spec", list, at, "env", *index])?;
+            builder.remove(pointer!["spec", list, at, "env", *index])?;
         }
-        // First, so that the user's own variables can refer to them.
+        // They come first, so that the user's own variables can refer to them.
         for variable in required.variables.iter().rev() {
-            edit.list(steps!["spec", list, at, "env"])?;
-            edit.add(steps!["spec", list, at, "env", 0], variable.clone())?;
+            builder.create_list(pointer!["spec", list, at, "env"])?;
+            builder.add(pointer!["spec", list, at, "env", 0], variable.clone())?;
         }
     }
-    let all = required.mounts.iter().all(|required| mounts.iter().any(|(_, present)| covers(present, required)));
-    if !all || mounts.len() != required.mounts.len() {
+    let has_all = required.mounts.iter().all(|required| mounts.iter().any(|(_, present)| covers(present, required)));
+    if !has_all || mounts.len() != required.mounts.len() {
         for (index, _) in mounts.iter().rev() {
-            edit.remove(steps!["spec", list, at, "volumeMounts", *index])?;
+            builder.remove(pointer!["spec", list, at, "volumeMounts", *index])?;
         }
         for mount in &required.mounts {
-            edit.list(steps!["spec", list, at, "volumeMounts"])?;
-            edit.add(steps!["spec", list, at, "volumeMounts", Step::End], mount.clone())?;
+            builder.create_list(pointer!["spec", list, at, "volumeMounts"])?;
+            builder.add(pointer!["spec", list, at, "volumeMounts", END], mount.clone())?;
         }
     }
     Ok(())
 }
 
-/// Returns whether the variables at `indexes` are the required ones. They may be anywhere, as long as the address comes before the endpoint
-/// that refers to it.
+/// Returns whether the variables at `indexes` are the required ones. They may be anywhere, as long as the address comes
+/// before the endpoint that refers to it.
 fn has_variables(container: &Value, indexes: &[usize], required: &[Value]) -> bool {
     let position = |name: &Value| indexes.iter().position(|at| container["env"][*at]["name"] == *name);
     let is_present = |required: &Value| {
