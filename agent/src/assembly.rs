@@ -151,9 +151,9 @@ impl Assembly {
         let Self { endpoint, app, mut ready, settings, .. } = self;
         ready.mark_unchanged();
         let etag = ready.borrow().as_ref().map(|ready| ready.dictionary.etag().to_owned()).unwrap_or_default();
-        let known_etag = |name: &ContainerName| settings.notified.etags.get(name).cloned();
+        let find_known_etag = |name: &ContainerName| settings.notified.etags.get(name).cloned();
         for (url, container) in settings.webhooks {
-            let known_etag = known_etag(&container.name);
+            let known_etag = find_known_etag(&container.name);
             app.hooks.add(url.as_str(), Some(container.name), &etag, known_etag)?;
         }
         let (status, metrics) = (app.status.clone(), app.metrics.clone());
@@ -163,7 +163,7 @@ impl Assembly {
         );
         for Container { name, notify, .. } in settings.containers {
             if let Some(signal) = notify.signal() {
-                let (scope, known_etag) = (scope(&name), known_etag(&name));
+                let (scope, known_etag) = (scope(&name), find_known_etag(&name));
                 let (ready, status, metrics) = (ready.clone(), status.clone(), metrics.clone());
                 let task = notify_by_signal(name, signal, scope, ready, known_etag, status, metrics);
                 tasks.spawn("notification by signal", task);

@@ -1,4 +1,5 @@
-//! The folders that the agent keeps files in: all of the dictionary, and volumes in place of the pod's volumes of ConfigMaps and Secrets.
+//! The folders that the agent keeps files in: all of the dictionary, and volumes in place of the pod's volumes of
+//! ConfigMaps and Secrets.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -43,8 +44,8 @@ pub struct Rooms(Vec<Option<Room>>);
 impl Rooms {
     /// Checks whether files of these sizes fit.
     pub fn check(&self, sizes: &FileSizes) -> Result<(), NoRoom> {
-        let known = self.0.iter().zip(sizes).filter_map(|(room, sizes)| Some((room.as_ref()?, sizes)));
-        known.into_iter().try_for_each(|(room, sizes)| room.check(sizes))
+        let pairs = self.0.iter().zip(sizes).filter_map(|(room, sizes)| Some((room.as_ref()?, sizes)));
+        pairs.into_iter().try_for_each(|(room, sizes)| room.check(sizes))
     }
 }
 
@@ -93,7 +94,7 @@ pub enum UnfitFiles {
 }
 
 impl FileFolders {
-    /// The folder for all of the dictionary, where there is one, and the volumes.
+    /// Returns the folder for the whole dictionary, where there is one, and the volumes.
     pub fn new(dictionary: Option<PathBuf>, volumes: Vec<KeptVolume>) -> Self {
         let dictionary = dictionary.map(|path| FileFolder { path, layout: Layout::Dictionary });
         let of_volume = |volume: KeptVolume| FileFolder {
@@ -108,7 +109,7 @@ impl FileFolders {
         self.0.is_empty()
     }
 
-    /// The paths of the folders, for people.
+    /// Returns the paths of the folders, for people.
     pub fn paths(&self) -> String {
         self.0.iter().map(|folder| folder.path.display().to_string()).collect::<Vec<_>>().join(", ")
     }
@@ -118,7 +119,8 @@ impl FileFolders {
         Rooms(self.0.iter().map(|folder| files::room(&folder.path)).collect())
     }
 
-    /// Returns the sizes of the files of a dictionary with these contents. Contents that have not arrived yet count nothing.
+    /// Returns the sizes of the files of a dictionary with these contents. Contents that have not arrived yet count
+    /// nothing.
     pub fn sizes(&self, contents: &[Arc<VersionContent>]) -> Result<FileSizes, UnfitFiles> {
         let sizes = |folder: &FileFolder| match &folder.layout {
             Layout::Dictionary => Ok(dictionary_sizes(contents)),
@@ -130,7 +132,8 @@ impl FileFolders {
         self.0.iter().map(sizes).collect()
     }
 
-    /// Writes the files of the dictionary, those of each folder together. Returns messages about old files that can't be removed.
+    /// Writes the files of the dictionary, those of each folder together. Returns messages about old files that can't
+    /// be removed.
     pub fn write(&self, dictionary: &Dictionary) -> Result<Vec<String>, FilesError> {
         let mut leftovers = Vec::new();
         for folder in &self.0 {
@@ -154,7 +157,7 @@ impl FileFolders {
 }
 
 impl FileFolder {
-    /// The folders within it that something else is mounted at.
+    /// Returns the folders inside of this one at which other volumes are mounted.
     fn mountpoints(&self) -> &[String] {
         match &self.layout {
             Layout::Dictionary => &[],
@@ -182,8 +185,8 @@ impl FileFolder {
     }
 }
 
-/// Returns the files of all keys but `nudge.binary`, which matters only in JSON: files hold the raw bytes. The first one names the versions, by
-/// which most dictionaries differ.
+/// Returns the files of all keys but `nudge.binary`, which matters only in JSON: files hold the raw bytes. The first
+/// one names the versions, by which most dictionaries differ.
 pub fn dictionary_files(dictionary: &Dictionary) -> Vec<File> {
     let entries = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY);
     let file =

@@ -1,7 +1,8 @@
 //! Files that are swapped in one step, for software that reads files and reloads on a signal.
 //!
-//! The layout and the order of writes are the kubelet's (`AtomicWriter` in kubernetes/pkg/volume/util, 1.36): the first name of every path is a link
-//! into `..data`, which is a link to a folder with the time of its version in its name. Replacing that one link changes all files at once.
+//! The layout and the order of writes are the kubelet's (`AtomicWriter` in kubernetes/pkg/volume/util, 1.36): the first
+//! name of every path is a link into `..data`, which is a link to a folder with the time of its version in its name.
+//! Replacing that one link changes all files at once.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions, Permissions};
@@ -57,7 +58,7 @@ pub struct File {
 }
 
 impl File {
-    /// The name that is seen in the folder.
+    /// Returns the name that is seen in the folder.
     fn visible_name(&self) -> &str {
         visible_name(&self.path)
     }
@@ -72,8 +73,9 @@ fn visible_name(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 
-/// Writes the files into `folder`, beside folders for what is mounted there, and makes them visible together. As with the kubelet, such a folder
-/// hides files of its name. Returns messages about old files that can't be removed; the new files are in place nevertheless.
+/// Writes the files into `folder`, beside folders for what is mounted there, and makes them visible together. As with
+/// the kubelet, such a folder hides files of its name. Returns messages about old files that can't be removed; the new
+/// files are in place nevertheless.
 pub fn project(folder: &Path, files: &[File], mountpoints: &[String]) -> Result<Vec<String>, ProjectError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
     for path in mountpoints.iter().map(|mountpoint| folder.join(mountpoint)) {

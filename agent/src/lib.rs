@@ -3,12 +3,10 @@
 //!
 //! - [`cli`]: a file for each command; each reads its settings, and [`assembly`] wires the parts.
 //! - [`source`]: the sources of versions: a folder ([`source::dir`]) or the hub ([`source::hub`]). [`source::Store`]
-//!   holds the
-//!   last good content of every config.
+//!   holds the last good content of every config.
 //! - [`content`]: versions and the dictionary as plain data, independent of the other parts.
 //! - [`pipeline`]: follows a source and delivers its contents: first to the endpoint, then to the files, then to the
-//!   containers.
-//!   It also reports to the hub.
+//!   containers. It also reports to the hub.
 //! - [`serve`]: the endpoint. [`publish`] hands it the dictionary; [`identity`] holds the pod's token and certificates.
 //! - [`files`]: the values as files, swapped in one step. [`disk_room`] checks whether they fit.
 //! - [`notify`]: notifies containers by signal or webhook. `notify/targets.rs` decides which processes get a signal.

@@ -101,8 +101,8 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let task = task(self.stopping(stage));
-        self.start(name, Some(stage), task);
+        let stage_task = task(self.stopping(stage));
+        self.start(name, Some(stage), stage_task);
     }
 
     /// Runs a task without which the replica is still of use, and which is restarted whenever it ends.

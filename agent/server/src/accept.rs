@@ -18,7 +18,7 @@ use crate::slots::{Slot, Slots};
 /// The pauses after failed accepts: without file descriptors, trying again at once would only burn the processor.
 const ACCEPT_BACKOFF: Backoff = Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
 /// The maximum number of accepted connections that wait for a slot; the kernel's queue keeps the rest.
-const MAX_PARKED: usize = 64;
+const MAX_PARKED_CONNECTIONS: usize = 64;
 
 /// The reason why a connection ended early.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ impl Server {
         let Self { name, metrics, drain, trimmer } = self;
         let (stop, stopped) = watch::channel(false);
         let stop_signal = StopSignal(stopped);
-        let parking = Arc::new(Semaphore::new(MAX_PARKED));
+        let parking = Arc::new(Semaphore::new(MAX_PARKED_CONNECTIONS));
         let mut connections = JoinSet::new();
         let mut failures = 0;
         tokio::pin!(shutdown);

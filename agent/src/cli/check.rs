@@ -13,8 +13,8 @@ use crate::source::dir::ConfigReport;
 
 /// Report everything that is wrong with a folder of configuration
 ///
-/// Reads every version of every config in DIR, current or not. Exits with 0 without problems and with 1 with problems. Never prints a
-/// value.
+/// Reads every version of every config in DIR, current or not. Exits with 0 without problems and with 1 with problems.
+/// Never prints a value.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Folder with the configuration

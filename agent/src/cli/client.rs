@@ -108,8 +108,8 @@ impl Access {
         Self::from_env(variable)
     }
 
-    /// Reads the access from the variables of this process; in the agent's own container, which has none of them, from the files
-    /// that the agent writes for the others.
+    /// Reads the access from the variables of this process; in the agent's own container, which has none of them, from
+    /// the files that the agent writes for the others.
     pub(super) fn from_process() -> Result<Self, ClientError> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         match variable(pod::env::SHARE_DIR) {
@@ -167,13 +167,13 @@ pub(super) fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
 
 /// Sends a request from within a runtime, without a time limit.
 pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
-    let tls = tls(&access.certificate)?;
+    let tls_config = tls(&access.certificate)?;
     let (left, right) = if access.host.contains(':') { ("[", "]") } else { ("", "") };
     let at = format!("{left}{}{right}:{}", access.host, access.port);
     let connect = |source| ClientError::Connect { at: at.clone(), source };
     let stream = TcpStream::connect((access.host.as_str(), access.port)).await.map_err(connect)?;
     let name = ServerName::try_from(access.host.clone()).map_err(|_| ClientError::Endpoint)?;
-    let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.map_err(connect)?;
+    let stream = TlsConnector::from(Arc::new(tls_config)).connect(name, stream).await.map_err(connect)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let mut request = Request::get(path)
         .header(header::HOST, &at)

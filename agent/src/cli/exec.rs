@@ -30,20 +30,23 @@ const CONTAINER: &str = "app";
 /// Run a command with its configuration at hand
 ///
 /// Serves the configuration in DIR over HTTPS, runs COMMAND with the variables MY_CONFIG_ENDPOINT, MY_CONFIG_TOKEN,
-/// MY_CONFIG_TOKEN_FILE, MY_CONFIG_CERT and MY_CONFIG_CONTAINER, and notifies it when another version becomes current. Everything is as
-/// in a pod, without a cluster. Ends when COMMAND ends, with its exit status (128 and the signal's number if a signal ended
-/// it; 125 if nudge-agent itself fails, 126 if COMMAND can't be run, 127 if it is not found).
+/// MY_CONFIG_TOKEN_FILE, MY_CONFIG_CERT and MY_CONFIG_CONTAINER, and notifies it when another version becomes current.
+/// Everything is as in a pod, without a cluster. Ends when COMMAND ends, with its exit status (128 and the signal's
+/// number if a signal ended it; 125 if nudge-agent itself fails, 126 if COMMAND can't be run, 127 if it is not found).
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Folder with the configuration: DIR/CONFIG/VERSION/KEY is a file for every value, DIR/CONFIG/current names the current version
+    /// Folder with the configuration: DIR/CONFIG/VERSION/KEY is a file for every value, DIR/CONFIG/current names the
+    /// current version
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 
-    /// Serve this config; may be given several times, and where two have the same key the later one wins [default: all in DIR, by name]
+    /// Serve this config; may be given several times, and where two have the same key the later one wins [default: all
+    /// in DIR, by name]
     #[arg(long, value_name = "NAME")]
     config: Vec<ConfigName>,
 
-    /// How to notify COMMAND of a change: SIGUSR1, SIGUSR2, SIGHUP, webhook or none. Node.js starts its debugger on SIGUSR1: take SIGUSR2 there
+    /// How to notify COMMAND of a change: SIGUSR1, SIGUSR2, SIGHUP, webhook or none. Node.js starts its debugger on
+    /// SIGUSR1: take SIGUSR2 there
     #[arg(long, value_name = "WAY", default_value = "none")]
     notify: Notify,
 
@@ -63,7 +66,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "WHAT", default_value = "delivered")]
     ack: Ack,
 
-    /// Post changes to this URL of COMMAND, such as http://127.0.0.1:8080/changed; without it COMMAND subscribes by POST /hooks
+    /// Post changes to this URL of COMMAND, such as http://127.0.0.1:8080/changed; without it COMMAND subscribes by
+    /// POST /hooks
     #[arg(long, value_name = "URL")]
     webhook: Option<WebhookUrl>,
 

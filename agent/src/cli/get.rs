@@ -9,9 +9,9 @@ use super::output::{fail, print};
 
 /// Read the configuration from inside a container, or below `nudge-agent exec`
 ///
-/// Uses the variables MY_CONFIG_ENDPOINT, MY_CONFIG_TOKEN or MY_CONFIG_TOKEN_FILE, and MY_CONFIG_CERT; in the agent's own container the
-/// files that the agent writes for the others. Without KEY prints the whole dictionary; with KEY the bytes of the value, without a newline
-/// added.
+/// Uses the variables MY_CONFIG_ENDPOINT, MY_CONFIG_TOKEN or MY_CONFIG_TOKEN_FILE, and MY_CONFIG_CERT; in the agent's
+/// own container the files that the agent writes for the others. Without KEY prints the whole dictionary; with KEY the
+/// bytes of the value, without a newline added.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print this key's value only

@@ -20,8 +20,8 @@ use crate::proc::EXIT_AGENT;
 
 /// Serves configuration over HTTPS and notifies the application when it changes.
 ///
-/// Try it: `nudge-agent exec --dir DIR --notify SIGUSR1 -- COMMAND` runs COMMAND with the configuration in DIR at hand, and in
-/// another terminal `nudge-agent use --dir DIR CONFIG VERSION` gives it another version while it runs.
+/// Try it: `nudge-agent exec --dir DIR --notify SIGUSR1 -- COMMAND` runs COMMAND with the configuration in DIR at hand,
+/// and in another terminal `nudge-agent use --dir DIR CONFIG VERSION` gives it another version while it runs.
 #[derive(Debug, Parser)]
 #[command(name = "nudge-agent", version, max_term_width = 100)]
 struct Cli {

@@ -42,16 +42,17 @@ const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Serve a pod's configuration: what the injected container runs
 ///
-/// Gets the pod's configs from the hub, serves them over HTTPS, and notifies the containers when they change. Serves the last good
-/// contents, or the mounted versions, until the hub answers. Every setting has a flag and an environment variable, which the injector
-/// sets; the flag wins.
+/// Gets the pod's configs from the hub, serves them over HTTPS, and notifies the containers when they change. Serves
+/// the last good contents, or the mounted versions, until the hub answers. Every setting has a flag and an environment
+/// variable, which the injector sets; the flag wins.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The pod's configs, with commas; where two have the same key the later one wins
     #[arg(long, env = pod::env::CONFIGS, value_name = "NAMES", value_delimiter = ',', required = true)]
     configs: Vec<ConfigName>,
 
-    /// How containers are notified of a change, such as app=SIGUSR1,web=webhook: SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place or none
+    /// How containers are notified of a change, such as app=SIGUSR1,web=webhook: SIGUSR1, SIGUSR2, SIGHUP, webhook,
+    /// in-place or none
     #[arg(long, env = pod::env::NOTIFY, value_name = "NAME=WAY", value_delimiter = ',', value_parser = parse_pair::<ContainerName, Notify>)]
     notify: Vec<(ContainerName, Notify)>,
 
@@ -71,7 +72,8 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::WEBHOOKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = parse_pair::<ContainerName, WebhookUrl>)]
     webhooks: Vec<(ContainerName, WebhookUrl)>,
 
-    /// Ask these containers whether they take a version before the pod switches to it: app=http://127.0.0.1:8080/config-check
+    /// Ask these containers whether they take a version before the pod switches to it:
+    /// app=http://127.0.0.1:8080/config-check
     #[arg(long = "check", env = pod::env::CHECKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = parse_pair::<ContainerName, WebhookUrl>)]
     checks: Vec<(ContainerName, WebhookUrl)>,
 
@@ -83,7 +85,8 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::PORT, value_name = "N", default_value_t = env::DEFAULT_PORT)]
     port: u16,
 
-    /// The pod's addresses, with commas: the endpoint is there and nowhere else, and containers use the first [default: loopback]
+    /// The pod's addresses, with commas: the endpoint is there and nowhere else, and containers use the first [default:
+    /// loopback]
     #[arg(long, env = pod::env::POD_IPS, value_name = "ADDR", value_delimiter = ',')]
     pod_ips: Vec<IpAddr>,
 
@@ -234,9 +237,9 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         _ = interrupt.recv() => (0, "signal"),
         () = wait_for_restart(restart) => (pod::RESTART_EXIT_CODE, "restart of all containers commanded"),
         () = wait_until_all_ended(containers), if args.end_with_containers => (0, "all other containers of this pod have ended"),
-        // The kubelet starts the agent again, which then serves the last good contents. Where the agent ends with the other
-        // containers, nothing may start it again, and its failure would be that of a Job: there the other tasks go on, as long as
-        // the hub is polled.
+        // The kubelet starts the agent again, which then serves the last good contents. Where the agent ends with the
+        // other containers, nothing may start it again, and its failure would be that of a Job: there the other tasks
+        // go on, as long as the hub is polled.
         () = wait_for_end(&mut tasks, args.end_with_containers) => (EXIT_AGENT, "a task ended"),
     };
     send_replies(&connections).await;

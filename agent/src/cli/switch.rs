@@ -10,8 +10,8 @@ use crate::source::dir::switch_current;
 
 /// Make a version current
 ///
-/// Checks the version first: one that can't be read completely does not become current. The switch is one atomic step, which
-/// every running `nudge-agent exec` on the same folder sees at once.
+/// Checks the version first: one that can't be read completely does not become current. The switch is one atomic step,
+/// which every running `nudge-agent exec` on the same folder sees at once.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Folder with the configuration

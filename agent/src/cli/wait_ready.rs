@@ -22,10 +22,11 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// The time between two checks while no change is seen.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Wait until the agent of this pod serves the configuration: the postStart hook or the startup probe of the injected container
+/// Wait until the agent of this pod serves the configuration: the postStart hook or the startup probe of the injected
+/// container
 ///
-/// Exits with 0 as soon as the endpoint has a dictionary and the files for the other containers are written. Exits with 1 when the time
-/// is up; the reason is on standard error and in the termination message.
+/// Exits with 0 as soon as the endpoint has a dictionary and the files for the other containers are written. Exits with
+/// 1 when the time is up; the reason is on standard error and in the termination message.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// How long to wait, such as 30s or 2m
@@ -64,12 +65,12 @@ async fn wait(args: &Args) -> Result<(), String> {
     let ready = timeout_at(deadline, async {
         loop {
             // Watching begins before the check, so that no change is missed.
-            let watch = watch(args);
+            let watcher = watch(args);
             match check(&share).await {
                 Ok(()) => return,
                 Err(reason) => last = reason,
             }
-            wait_for_change(watch).await;
+            wait_for_change(watcher).await;
         }
     });
     let result = ready.await;

@@ -82,7 +82,7 @@ impl Authority {
         now: OffsetDateTime,
     ) -> Result<CertifiedKey, AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let mut params = params("nudge-agent", now);
+        let mut params = base_params("nudge-agent", now);
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -98,13 +98,13 @@ fn signer(key: &KeyPair) -> Result<Arc<dyn SigningKey>, rustls::Error> {
 }
 
 fn authority_params(now: OffsetDateTime) -> CertificateParams {
-    let mut params = params("Nudge authority of this pod", now);
+    let mut params = base_params("Nudge authority of this pod", now);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
 }
 
-fn params(name: &str, now: OffsetDateTime) -> CertificateParams {
+fn base_params(name: &str, now: OffsetDateTime) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);

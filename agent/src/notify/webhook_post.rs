@@ -115,7 +115,7 @@ pub async fn post(
     max_text_bytes: usize,
 ) -> Result<Answer, DeliverError> {
     let timestamp = OffsetDateTime::now_utc().unix_timestamp();
-    let signature = signature(secret, id, timestamp, &body);
+    let body_signature = signature(secret, id, timestamp, &body);
     let request = Request::builder()
         .method(Method::POST)
         .uri(target.path())
@@ -125,7 +125,7 @@ pub async fn post(
         .header(header::CONNECTION, "close")
         .header(headers::WEBHOOK_ID, id)
         .header(headers::WEBHOOK_TIMESTAMP, timestamp)
-        .header(headers::WEBHOOK_SIGNATURE, signature)
+        .header(headers::WEBHOOK_SIGNATURE, body_signature)
         .body(Full::new(body))
         .map_err(|error| DeliverError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
     exchange(target, request, max_text_bytes, Instant::now() + ATTEMPT_TIMEOUT).await

@@ -134,7 +134,8 @@ impl Delivery {
         tracing::info!(configs = %String::from_utf8_lossy(&versions), keys, generation = published.generation, "serving");
     }
 
-    /// Writes the files of the served dictionary, if there are folders for them, and then notifies the subscribers of it.
+    /// Writes the files of the served dictionary, if there are folders for them, and then notifies the subscribers of
+    /// it.
     pub async fn deliver(&mut self) {
         let Some(published) = self.outlets.current.borrow().clone() else { return };
         let is_notified = self.notified.as_ref().is_some_and(|notified| Arc::ptr_eq(notified, &published.dictionary));

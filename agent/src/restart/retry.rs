@@ -67,10 +67,10 @@ pub fn decide_command(
     wanted_for: Duration,
     uptime: Duration,
 ) -> CommandDecision {
-    let same = last.filter(|last| last.content == content);
-    let times = same.map_or(0, |last| last.times);
+    let same_command = last.filter(|last| last.content == content);
+    let times = same_command.map_or(0, |last| last.times);
     if last.is_some() {
-        let interval = if same.is_some() { RETRY_BACKOFF.wait(times) } else { MIN_COMMAND_INTERVAL };
+        let interval = if same_command.is_some() { RETRY_BACKOFF.wait(times) } else { MIN_COMMAND_INTERVAL };
         if let Some(wait) = interval.checked_sub(uptime).filter(|wait| !wait.is_zero()) {
             return CommandDecision::Wait(wait);
         }

@@ -63,7 +63,7 @@ fn put_object(
 ) {
     let (key, uid, namespace) = (key(&object), object.uid(), object.namespace().unwrap_or_default());
     let object = Arc::new(object);
-    if supervisor.update(&key, &uid, |known| *known = Arc::clone(&object)) {
+    if supervisor.update(&key, &uid, |current| *current = Arc::clone(&object)) {
         return;
     }
     let analyses = Arc::clone(analyses);

@@ -39,12 +39,12 @@ impl ConfigTask {
         loop {
             let object = Arc::clone(&self.receiver.borrow_and_update());
             let now = Instant::now();
-            if round.as_ref().is_none_or(|known| !known.is_of(&object.spec.round)) {
+            if round.as_ref().is_none_or(|current| !current.is_of(&object.spec.round)) {
                 next = now;
             }
-            let same = round.take().filter(|known| known.is_of(&object.spec.round));
+            let same_round = round.take().filter(|round| round.is_of(&object.spec.round));
             let new = || RoundAnswers::new(&object.spec.round, object.status.as_ref(), now);
-            let current = round.insert(same.unwrap_or_else(new));
+            let current = round.insert(same_round.unwrap_or_else(new));
             if next <= now {
                 let mut rounds = self.receiver.clone();
                 let result = tokio::select! {

@@ -82,11 +82,11 @@ async fn query_both(
         }
         None => Credentials::default(),
     };
-    let is_rehearsal = is_rehearsal(&question.round);
+    let is_rehearsed = is_rehearsal(&question.round);
     let query_pods = async |pods: &[String]| {
         let query = fill_query(&prometheus.query, namespace, pods);
         match query_number(&address, &query, &credentials, &reach, &analyses.roots).await {
-            Err(QueryError::Answer(error)) if is_rehearsal && is_answer_without_pods(&error) => Ok(String::new()),
+            Err(QueryError::Answer(error)) if is_rehearsed && is_answer_without_pods(&error) => Ok(String::new()),
             answer => answer,
         }
     };
@@ -97,7 +97,7 @@ async fn query_both(
         query_pods(&question.control).await.map(Some)
     };
     let (target, control) = tokio::join!(query_pods(&question.pods), control);
-    let target_error = if is_rehearsal { MeasureError::Rehearsal } else { MeasureError::Target };
+    let target_error = if is_rehearsed { MeasureError::Rehearsal } else { MeasureError::Target };
     Ok(Numbers { target: target.map_err(target_error)?, control: control.map_err(MeasureError::Control)? })
 }
 

@@ -73,13 +73,13 @@ fn fill(kind: PartKind, content: Contents) -> Vec<Part> {
     values.sort_by(|left, right| size(right).cmp(&size(left)).then_with(|| left.0.cmp(&right.0)));
     let mut parts: Vec<(usize, Contents)> = Vec::new();
     for value in values {
-        let size = size(&value);
-        match parts.iter_mut().find(|(used, _)| used + size <= MAX_PART_BYTES) {
+        let value_size = size(&value);
+        match parts.iter_mut().find(|(used, _)| used + value_size <= MAX_PART_BYTES) {
             Some((used, part)) => {
-                *used += size;
+                *used += value_size;
                 part.insert(value.0, value.1);
             }
-            None => parts.push((size, Contents::from([value]))),
+            None => parts.push((value_size, Contents::from([value]))),
         }
     }
     parts.into_iter().map(|(_, content)| Part { kind, content }).collect()

@@ -150,9 +150,9 @@ fn put(entries: &mut Entries, name: &str, value: &str) {
 }
 
 fn authorities(entries: &Entries, name: &str) -> Vec<Certificate> {
-    let mut all = Certificate::all_from_pem(&text(entries, name).unwrap_or_default());
-    all.retain(Certificate::is_authority);
-    all
+    let mut authorities = Certificate::all_from_pem(&text(entries, name).unwrap_or_default());
+    authorities.retain(Certificate::is_authority);
+    authorities
 }
 
 fn text(entries: &Entries, name: &str) -> Option<Zeroizing<String>> {

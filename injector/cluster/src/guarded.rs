@@ -73,16 +73,16 @@ impl GuardedReader {
     /// Returns the addresses.
     pub async fn read(&self) -> Result<Arc<GuardedAddresses>, GuardedReadError> {
         // Concurrent calls wait for one read.
-        let mut known = self.known.lock().await;
-        let age = known.as_ref().map(|(at, _)| at.elapsed());
-        if let Some((_, guarded)) = known.as_ref().filter(|_| age.is_some_and(|age| age < MAX_FRESH_AGE)) {
+        let mut cached = self.known.lock().await;
+        let age = cached.as_ref().map(|(at, _)| at.elapsed());
+        if let Some((_, guarded)) = cached.as_ref().filter(|_| age.is_some_and(|age| age < MAX_FRESH_AGE)) {
             return Ok(Arc::clone(guarded));
         }
         let now = Instant::now();
         match self.read_all().await {
             Ok(guarded) => {
                 let guarded = Arc::new(guarded);
-                *known = Some((now, Arc::clone(&guarded)));
+                *cached = Some((now, Arc::clone(&guarded)));
                 Ok(guarded)
             }
             Err(error) => {
@@ -90,7 +90,7 @@ impl GuardedReader {
                     error = chain(&error),
                     "addresses of the API server, of kube-system and of nodes not read"
                 );
-                let old = known.as_ref().filter(|_| age.is_some_and(|age| age < MAX_USABLE_AGE));
+                let old = cached.as_ref().filter(|_| age.is_some_and(|age| age < MAX_USABLE_AGE));
                 old.map(|(_, guarded)| Arc::clone(guarded)).ok_or(GuardedReadError(error))
             }
         }
@@ -164,8 +164,8 @@ where
 {
     let mut params = params.limit(PAGE_SIZE);
     for _ in 0..MAX_PAGES {
-        let what = || format!("listing {}", K::plural(&()));
-        let page = call(what, api.list(&params)).await?;
+        let action = || format!("listing {}", K::plural(&()));
+        let page = call(action, api.list(&params)).await?;
         for object in &page.items {
             add(object, guarded);
         }

@@ -190,17 +190,18 @@ impl Lease {
 
     async fn try_renew_or_take(&mut self) -> Result<bool, CallError> {
         let now = Instant::now();
-        let what = || format!("reading Lease {}/{}", self.settings.namespace, self.settings.name);
-        match call(what, self.api.get_opt(&self.settings.name)).await? {
+        let action = || format!("reading Lease {}/{}", self.settings.namespace, self.settings.name);
+        match call(action, self.api.get_opt(&self.settings.name)).await? {
             None => self.snapshot = None,
             Some(object) => {
                 self.spec = object.spec.unwrap_or_default();
                 let ObjectMeta { labels, annotations, resource_version, .. } = object.metadata;
                 self.metadata = ObjectMeta { labels, annotations, ..ObjectMeta::default() };
                 let LeaseSpec { holder_identity, lease_duration_seconds, renew_time, .. } = self.spec.clone();
-                let is_same =
-                    |known: &&LeaseSnapshot| (&known.holder, &known.renew_time) == (&holder_identity, &renew_time);
-                let seen_at = self.snapshot.as_ref().filter(is_same).map_or(now, |known| known.seen_at);
+                let is_same = |snapshot: &&LeaseSnapshot| {
+                    (&snapshot.holder, &snapshot.renew_time) == (&holder_identity, &renew_time)
+                };
+                let seen_at = self.snapshot.as_ref().filter(is_same).map_or(now, |snapshot| snapshot.seen_at);
                 let seconds = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
                 let duration = seconds.map_or(self.settings.duration, Duration::from_secs);
                 let version = resource_version.unwrap_or_default();
@@ -208,14 +209,14 @@ impl Lease {
             }
         }
         let note_differs = self.update_notes(now);
-        let may_hold = may_hold(self.snapshot.as_ref(), &self.settings.identity, now);
-        if may_hold {
+        let is_holder = may_hold(self.snapshot.as_ref(), &self.settings.identity, now);
+        if is_holder {
             self.write(Some(&self.settings.identity.clone())).await?;
             self.renewed_at = Some(now);
         } else if note_differs {
             self.put(self.spec.clone()).await?;
         }
-        Ok(may_hold)
+        Ok(is_holder)
     }
 
     /// Writes this replica's note into the annotations, and removes the notes of replicas that are gone. Returns
@@ -254,13 +255,13 @@ impl Lease {
         let name = self.settings.name.clone();
         let mut object = Object { spec: Some(spec.clone()), metadata: self.metadata.clone() };
         object.metadata.name = Some(name.clone());
-        let what = || format!("writing Lease {}/{name}", self.settings.namespace);
+        let action = || format!("writing Lease {}/{name}", self.settings.namespace);
         let params = PostParams::default();
         let written = match &self.snapshot {
-            None => call(what, self.api.create(&params, &object)).await?,
+            None => call(action, self.api.create(&params, &object)).await?,
             Some(snapshot) => {
                 object.metadata.resource_version = Some(snapshot.version.clone());
-                call(what, self.api.replace(&name, &params, &object)).await?
+                call(action, self.api.replace(&name, &params, &object)).await?
             }
         };
         let seen_at = self.snapshot.as_ref().map_or_else(Instant::now, |snapshot| snapshot.seen_at);

@@ -150,9 +150,9 @@ impl Queue {
 impl Inner {
     /// Makes the key due. Returns whether that changes anything.
     fn put(&mut self, key: ConfigKey, due: Due) -> bool {
-        let known = self.due.get(&key).copied();
-        let next = known.map_or(due, |known| Due { at: known.at.min(due.at), urgent: known.urgent || due.urgent });
-        if known == Some(next) {
+        let queued = self.due.get(&key).copied();
+        let next = queued.map_or(due, |queued| Due { at: queued.at.min(due.at), urgent: queued.urgent || due.urgent });
+        if queued == Some(next) {
             return false;
         }
         self.due.insert(key.clone(), next);

@@ -76,8 +76,8 @@ impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
 
     /// Notifies the task of an object of a change. Returns false where there is no task about this identity.
     pub fn update(&self, key: &str, identity: &I, change: impl FnOnce(&mut V)) -> bool {
-        let same = self.by_key.get(key).filter(|supervised| supervised.identity == *identity);
-        same.is_some_and(|supervised| {
+        let same_identity = self.by_key.get(key).filter(|supervised| supervised.identity == *identity);
+        same_identity.is_some_and(|supervised| {
             supervised.sender.send_modify(change);
             true
         })

@@ -26,7 +26,7 @@ const MAX_FINISHED_AGE_SECONDS: i64 = 60;
 /// The time until an Event that could not be written is retried, in seconds: an admin may have to bind a role.
 const RETRY_SECONDS: i64 = 60;
 /// The maximum number of warnings that are remembered; beyond it no new one is recorded.
-const MAX_REMEMBERED: usize = 10_000;
+const MAX_REMEMBERED_WARNINGS: usize = 10_000;
 
 /// The warnings of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,9 +64,9 @@ impl RecordedWarnings {
         };
         for pod in pods.into_iter().filter(|pod| counts(pod)) {
             let Some(warning) = warning(&pod) else { continue };
-            let known = newest.entry(warning).or_insert_with(|| Arc::clone(&pod));
-            if (pod.created, &pod.name) > (known.created, &known.name) {
-                *known = pod;
+            let newest_pod = newest.entry(warning).or_insert_with(|| Arc::clone(&pod));
+            if (pod.created, &pod.name) > (newest_pod.created, &newest_pod.name) {
+                *newest_pod = pod;
             }
         }
         for (warning, entry) in &mut self.0 {
@@ -82,7 +82,7 @@ impl RecordedWarnings {
         newest.retain(|warning, pod| is_due(warning) && now.saturating_sub(pod.created) < MAX_AGE_SECONDS);
         let mut plan = Vec::new();
         for (warning, pod) in newest {
-            let has_room = self.0.len() < MAX_REMEMBERED || self.0.contains_key(&warning);
+            let has_room = self.0.len() < MAX_REMEMBERED_WARNINGS || self.0.contains_key(&warning);
             if plan.len() < MAX_EVENTS_PER_SCAN && has_room {
                 self.0.insert(warning, WarningRecord { last_seen: now, retry: None });
                 plan.push(pod);
@@ -179,10 +179,11 @@ mod tests {
     #[test]
     fn the_number_of_remembered_warnings_has_a_bound() {
         let mut recorded = RecordedWarnings::default();
-        let pods: Vec<_> = (0..=MAX_REMEMBERED).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
-        let scans = i64::try_from(MAX_REMEMBERED.div_ceil(MAX_EVENTS_PER_SCAN)).unwrap();
+        let pods: Vec<_> =
+            (0..=MAX_REMEMBERED_WARNINGS).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
+        let scans = i64::try_from(MAX_REMEMBERED_WARNINGS.div_ceil(MAX_EVENTS_PER_SCAN)).unwrap();
         let all: usize = (0..scans + 2).map(|second| names(&mut recorded, &pods, 1000 + second).len()).sum();
-        assert_eq!((all, recorded.0.len()), (MAX_REMEMBERED, MAX_REMEMBERED));
+        assert_eq!((all, recorded.0.len()), (MAX_REMEMBERED_WARNINGS, MAX_REMEMBERED_WARNINGS));
     }
 
     #[test]

@@ -162,7 +162,7 @@ pub(crate) mod tests {
             (about, other_about) in (texts(), texts()),
         ) {
             let key = note_key(1).0;
-            let [about, other_about] = [&about, &other_about].map(|all| all.iter().map(String::as_str).collect::<Vec<_>>());
+            let [about, other_about] = [&about, &other_about].map(|words| words.iter().map(String::as_str).collect::<Vec<_>>());
             for purpose in ALL {
                 let note = sign(&key, purpose, &about, &value, second(at));
                 let read = |purpose: &str, about: &[&str], note: &str| super::read(&key, purpose, about, note, Clock::Any);

@@ -114,10 +114,10 @@ pub(crate) fn remote_environment(path: &str, private: &Path, remote: &Remote<'_>
     let setting = |name: &str, value: String| (name.to_owned(), Zeroizing::new(value));
     if remote.url.is_ssh() {
         let allow = setting("protocol.ssh.allow", "always".to_owned());
-        let mut environment = environment(path, private, "ssh", vec![allow]);
-        environment.push(setting("GIT_SSH_COMMAND", ssh_command(remote)));
-        environment.push(setting("GIT_SSH_VARIANT", "ssh".to_owned()));
-        return environment;
+        let mut variables = environment(path, private, "ssh", vec![allow]);
+        variables.push(setting("GIT_SSH_COMMAND", ssh_command(remote)));
+        variables.push(setting("GIT_SSH_VARIANT", "ssh".to_owned()));
+        return variables;
     }
     let mut settings = vec![
         setting("protocol.https.allow", "always".to_owned()),

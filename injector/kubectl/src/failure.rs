@@ -117,8 +117,8 @@ pub(crate) fn file_message(path: &Path, error: &std::io::Error) -> String {
 
 /// Returns a conversion of errors for [`Result::map_err`]; `what` names the attempt.
 pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Failure {
-    let what = what.into();
-    move |error| Failure::of(&what, &error)
+    let action = what.into();
+    move |error| Failure::of(&action, &error)
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ pub(crate) fn feed(
     let (interval, metrics, namespace) = (poll_period(source), sources.metrics.clone(), namespace.to_owned());
     let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
     // The decision about the next act reports what is wrong with the spec.
-    let from = source.spec.from.place().filter(|_| source_faults(&source.name_any(), &source.spec).is_empty());
-    match from {
+    let place = source.spec.from.place().filter(|_| source_faults(&source.name_any(), &source.spec).is_empty());
+    match place {
         Some(SourcePlace::Object(kind, name)) => watch_object(sources, &namespace, kind, name),
         // Nobody uses the content of a suspended source, so no server is asked for it.
         _ if source.spec.suspend => pending().boxed(),

@@ -77,15 +77,15 @@ fn update_task(
     supervisor: &mut Supervisor<Subject, KnownSource>,
 ) {
     let (name, subject, source) = (source.name_any(), Subject::new(&source), Arc::new(source));
-    if supervisor.update(&name, &subject, |known| known.source = Arc::clone(&source)) {
+    if supervisor.update(&name, &subject, |current| current.source = Arc::clone(&source)) {
         return;
     }
     let (sources, namespace) = (Arc::clone(sources), namespace.to_owned());
     let task = move |receiver| Task::new(Arc::clone(&sources), namespace.clone(), receiver);
     let restart = task.clone();
     let begin = move |receiver, panics| {
-        let task = task(receiver);
-        if panics == 0 { task.run() } else { task.rewrite_status().run() }
+        let source_task = task(receiver);
+        if panics == 0 { source_task.run() } else { source_task.rewrite_status().run() }
     };
     let report_panic = move |receiver, pause| restart(receiver).report_panic(pause);
     supervisor.start(name, subject, KnownSource { source, rival: Rival::Unknown }, begin, report_panic);
@@ -98,9 +98,9 @@ fn note_rivals(supervisor: &Supervisor<Subject, KnownSource>) {
     for (sender, source) in supervisor.senders().zip(&sources) {
         let rival = older_rival(source, sources.iter().map(|other| &**other));
         let rival = rival.map_or(Rival::Absent, |name| Rival::Present(name.to_owned()));
-        sender.send_if_modified(|known| {
-            let changed = known.rival != rival;
-            known.rival = rival;
+        sender.send_if_modified(|current| {
+            let changed = current.rival != rival;
+            current.rival = rival;
             changed
         });
     }

@@ -140,13 +140,13 @@ where
 }
 
 fn object_of_config_map(map: ConfigMap) -> Object {
-    let origin = origin(OriginKind::ConfigMap, &map.metadata);
+    let object_origin = origin(OriginKind::ConfigMap, &map.metadata);
     let contents = contents_of(map.data, map.binary_data);
-    Object { meta: map.metadata, contents, ..Object::empty(PartKind::ConfigMap, origin) }
+    Object { meta: map.metadata, contents, ..Object::empty(PartKind::ConfigMap, object_origin) }
 }
 
 fn object_of_secret(secret: Secret) -> Object {
-    let origin = origin(OriginKind::Secret, &secret.metadata);
+    let object_origin = origin(OriginKind::Secret, &secret.metadata);
     let (secret_type, contents) = (secret.type_.unwrap_or_default(), contents_of(None, secret.data));
-    Object { meta: secret.metadata, secret_type, contents, ..Object::empty(PartKind::Secret, origin) }
+    Object { meta: secret.metadata, secret_type, contents, ..Object::empty(PartKind::Secret, object_origin) }
 }

@@ -43,8 +43,8 @@ pub(super) async fn find() -> Result<(Config, Client), ClusterError> {
     let result = Config::infer().await;
     let mut config = result.map_err(|error| explain(&error, Config::incluster().err().as_ref()))?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    let client = client(&config)?;
-    Ok((config, client))
+    let kube_client = client(&config)?;
+    Ok((config, kube_client))
 }
 
 /// Makes a client, which works on the runtime of the caller.

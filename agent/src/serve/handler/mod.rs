@@ -147,9 +147,9 @@ impl App {
             }
             Call::ListHooks => hooks_api::list(self),
             Call::AddHook => {
-                let container = container(request.headers()).map(str::to_owned);
+                let container_name = container(request.headers()).map(str::to_owned);
                 let body = self.read_body(request.into_body()).await?;
-                hooks_api::add(self, &body, container.as_deref())
+                hooks_api::add(self, &body, container_name.as_deref())
             }
             Call::RemoveHook { id } => hooks_api::remove(self, &id),
         }

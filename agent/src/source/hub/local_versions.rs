@@ -198,8 +198,8 @@ impl LocalVersions {
     /// Takes in a mounted version, if its config has no content yet.
     pub fn take_mounted(&mut self, config: &ConfigName, version: VersionName, block: Value) -> Option<Reading> {
         let state = self.configs.get_mut(config).filter(|state| state.good.is_none())?;
-        let sha256 = sha256(block.as_bytes());
-        let candidate = LocalVersion::new(config, version, sha256, block).ok()?;
+        let digest = sha256(block.as_bytes());
+        let candidate = LocalVersion::new(config, version, digest, block).ok()?;
         let content = Arc::clone(&candidate.content);
         state.candidate = Some(candidate);
         Some(Reading { config: config.clone(), result: Ok(content) })

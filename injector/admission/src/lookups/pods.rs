@@ -193,9 +193,9 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
 /// the mounted ones for all.
 fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let selects = config.spec.rollout.steps.iter().any(|step| step.selector.is_some());
-    let none = ResolvedConfig { selects, objects: served_objects(config, secrets), ..ResolvedConfig::default() };
-    let Some(status) = &config.status else { return none };
-    let Some(version) = version_for_new_pod(status, Identity::of(config), pod) else { return none };
+    let unresolved = ResolvedConfig { selects, objects: served_objects(config, secrets), ..ResolvedConfig::default() };
+    let Some(status) = &config.status else { return unresolved };
+    let Some(version) = version_for_new_pod(status, Identity::of(config), pod) else { return unresolved };
     let sealed = status.version(version);
     let parts = sealed.map(|sealed| sealed.parts.as_slice()).unwrap_or_default();
     let is_withheld = !secrets && parts.iter().any(|part| part.kind == PartKind::Secret);
@@ -209,7 +209,7 @@ fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolve
             .collect(),
         keys: sealed.map_or(0, |sealed| sealed.keys),
         bytes: sealed.map_or(0, |sealed| sealed.bytes),
-        ..none
+        ..unresolved
     }
 }
 

@@ -257,15 +257,15 @@ async fn take_memory(
     tenant: &Tenant,
     has_long_body: bool,
 ) -> Result<TenantPermit, Refusal> {
-    let units = units(bytes);
-    if units > objects.share() {
+    let unit_count = units(bytes);
+    if unit_count > objects.share() {
         tracing::debug!(bytes, "review refused: it takes too much memory; the failure policy decides");
         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the review has too many values"));
     }
     if has_long_body {
-        return objects.take_if_due(tenant, units).await.ok_or_else(Refusal::too_many);
+        return objects.take_if_due(tenant, unit_count).await.ok_or_else(Refusal::too_many);
     }
-    Ok(objects.take(tenant, units).await)
+    Ok(objects.take(tenant, unit_count).await)
 }
 
 /// Returns the number of units of memory.

@@ -161,15 +161,15 @@ impl<L: Lookups> ValidateApprovals<L> {
     fn update(request: &Request) -> Result<Verdict, WebhookError> {
         let (old, new) = (request.required_old_object()?, request.required_object()?);
         parse_object::<VersionApproval>(old)?;
-        let title = title(request);
+        let approval_title = title(request);
         if old.data.get("spec") != new.data.get("spec") {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
-                "{title}: its spec can't be changed; withdraw it (kubectl nudge approve or deny with --undo), and decide again"
+                "{approval_title}: its spec can't be changed; withdraw it (kubectl nudge approve or deny with --undo), and decide again"
             ))));
         }
         if new.owner_references().iter().any(|owner| !old.owner_references().contains(owner)) {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
-                "{title}: it must not have an owner, because it would be deleted with its owner; remove metadata.ownerReferences"
+                "{approval_title}: it must not have an owner, because it would be deleted with its owner; remove metadata.ownerReferences"
             ))));
         }
         Ok(Verdict::allow())

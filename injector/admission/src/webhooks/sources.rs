@@ -59,15 +59,15 @@ impl<L: Lookups> ValidateSources<L> {
         if let Err(denial) = check_faults(&title, &[], &source_faults(name, &source.spec)) {
             return Ok(Verdict::Deny(denial));
         }
-        let from = source.spec.from.place().ok_or(ReviewError::Request("its object is not a ConfigSource"))?;
+        let place = source.spec.from.place().ok_or(ReviewError::Request("its object is not a ConfigSource"))?;
         let namesake = async {
-            match from {
+            match place {
                 SourcePlace::Object(_, object) if object != config => self.lookups.config(namespace, object).await,
                 _ => Ok(None),
             }
         };
         let (namesake, config_object) = try_join(namesake, self.lookups.config(namespace, config)).await?;
-        if let SourcePlace::Object(kind, object) = from {
+        if let SourcePlace::Object(kind, object) = place {
             let namesake = if object == config { &config_object } else { &namesake };
             let publishes = |namesake: &VersionedConfig| kind == PartKind::ConfigMap || namesake.spec.publishes(kind);
             if namesake.as_ref().is_some_and(publishes) {
@@ -75,7 +75,7 @@ impl<L: Lookups> ValidateSources<L> {
             }
         }
         let publishes_secret = config_object.is_some_and(|config| config.spec.publishes(PartKind::Secret));
-        let reviews = lent_rights(from, config, publishes_secret)
+        let reviews = lent_rights(place, config, publishes_secret)
             .into_iter()
             .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));
         let unattended = unattended::warning(&*self.lookups, request, namespace, AttendedKind::Sources);
@@ -84,7 +84,7 @@ impl<L: Lookups> ValidateSources<L> {
             return Ok(Verdict::warn(unattended.map(|why| format!("{title}: {why}"))));
         };
         audit::right_refused(request, config, action, right);
-        let origin = describe_origin(from);
+        let origin = describe_origin(place);
         let because = format!("the source makes versions of {origin} and decides what Nudge publishes as {config}");
         Ok(Verdict::Deny(NeededRight::new(right, action, because).denial(&title, request.user(), namespace)))
     }

@@ -7,18 +7,18 @@ impl Index {
     /// uid.
     pub fn has_account(&self, namespace: &str, name: &str, uid: &str) -> bool {
         let state = self.lock_namespace(namespace);
-        state.is_some_and(|state| state.accounts.get(name).is_some_and(|known| **known == *uid))
+        state.is_some_and(|state| state.accounts.get(name).is_some_and(|account| **account == *uid))
     }
 
     /// Adds a service account, or replaces it.
     pub fn put_account(&self, namespace: &str, name: &str, uid: &str) {
         let replaced = {
             let Some(mut state) = self.lock_namespace(namespace) else { return };
-            let known = state.accounts.get(name);
-            if known.is_some_and(|known| **known == *uid) {
+            let present = state.accounts.get(name);
+            if present.is_some_and(|account| **account == *uid) {
                 return;
             }
-            let is_known = known.is_some();
+            let is_known = present.is_some();
             if !state.has_room(WatchedKind::Accounts, namespace, name, is_known) {
                 return;
             }

@@ -52,12 +52,14 @@ impl Index {
         (meta.managed_fields, meta.labels, meta.owner_references, meta.finalizers) = (None, None, None, None);
         let before = {
             let Some(mut state) = self.lock_namespace(&namespace) else { return };
-            let known = state.approvals.get(name.as_str());
-            if known.is_some_and(|(_, known)| known.metadata.resource_version == approval.metadata.resource_version) {
+            let present = state.approvals.get(name.as_str());
+            if present
+                .is_some_and(|(_, present)| present.metadata.resource_version == approval.metadata.resource_version)
+            {
                 return;
             }
             let (is_known, is_same) =
-                (known.is_some(), known.is_some_and(|(_, known)| is_same_decision(known, &approval)));
+                (present.is_some(), present.is_some_and(|(_, present)| is_same_decision(present, &approval)));
             if !state.has_room(WatchedKind::Approvals, &namespace, &name, is_known) {
                 return;
             }

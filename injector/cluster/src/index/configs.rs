@@ -99,7 +99,8 @@ impl Index {
         let Some(read) = read else { return self.config(key).is_none() };
         let (uid, version) = (read.metadata.uid.clone(), resource_version(&read));
         self.put_written_config(read);
-        let is_current = |known: Arc<VersionedConfig>| known.metadata.uid == uid && resource_version(&known) >= version;
+        let is_current =
+            |config: Arc<VersionedConfig>| config.metadata.uid == uid && resource_version(&config) >= version;
         self.config(key).map_or_else(|| self.is_left_out(key), is_current)
     }
 
@@ -116,15 +117,15 @@ impl Index {
         let bytes = json_size(&config);
         let concerns_pods = {
             let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
-            let known = state.configs.get(&key);
-            if !origin.replaces(known.map(|known| &*known.config), &config) {
+            let before = state.configs.get(&key);
+            if !origin.replaces(before.map(|before| &*before.config), &config) {
                 return;
             }
             // The counts of pods, which change with every report, concern no pod.
-            let concerns_pods = known.is_none_or(|known| assignment(&known.config) != assignment(&config));
-            let same = known.filter(|known| assignment_revision(&known.config) == assignment_revision(&config));
-            let since = same.map_or_else(Instant::now, |known| known.since);
-            let (is_known, known_bytes) = (known.is_some(), known.map_or(0, |known| known.bytes));
+            let concerns_pods = before.is_none_or(|before| assignment(&before.config) != assignment(&config));
+            let unchanged = before.filter(|before| assignment_revision(&before.config) == assignment_revision(&config));
+            let since = unchanged.map_or_else(Instant::now, |before| before.since);
+            let (is_known, known_bytes) = (before.is_some(), before.map_or(0, |before| before.bytes));
             let name = key.name.as_str();
             let sum = (state.config_bytes - known_bytes).saturating_add(bytes);
             // The last state of a known config stays, so that an attack on its size does not remove it from those who
@@ -230,11 +231,11 @@ impl Index {
     pub fn set_published_meta(&self, key: ConfigKey, meta: Option<PublishedMeta>) {
         {
             let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
-            let known = state.published.get(&key);
-            if known == meta.as_ref() && meta.is_some() {
+            let before = state.published.get(&key);
+            if before == meta.as_ref() && meta.is_some() {
                 return;
             }
-            let (name, is_known) = (key.name.as_str(), known.is_some());
+            let (name, is_known) = (key.name.as_str(), before.is_some());
             if let Some(meta) = meta {
                 if !state.has_room(WatchedKind::Published, &key.namespace, name, is_known) {
                     return;

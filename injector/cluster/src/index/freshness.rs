@@ -81,7 +81,7 @@ impl Index {
             let (age, known) = (health.age(), ages.get(health.what));
             let longest = match known {
                 None => age,
-                Some(known) => known.zip(age).map(|(known, age)| known.max(age)),
+                Some(oldest) => oldest.zip(age).map(|(oldest, age)| oldest.max(age)),
             };
             ages.insert(health.what, longest);
         }

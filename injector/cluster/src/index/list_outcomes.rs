@@ -89,14 +89,14 @@ impl Index {
         began: Instant,
         listed: &HashSet<(String, String)>,
     ) {
-        let known: Vec<(String, Vec<String>)> = {
+        let indexed_names: Vec<(String, Vec<String>)> = {
             let inner = self.lock();
             // A list that began before its namespace was enabled may have left its objects out.
             let namespaces =
                 inner.namespaces.iter().filter(|(name, state)| scope.contains(name) && state.enabled_at <= began);
             namespaces.map(|(name, state)| (name.clone(), state.names(kind))).collect()
         };
-        for (namespace, names) in known {
+        for (namespace, names) in indexed_names {
             let was_listed = |name: &str| listed.contains(&(namespace.clone(), name.to_owned()));
             for name in names.iter().filter(|name| !was_listed(name)) {
                 self.remove(kind, &namespace, name);

@@ -39,12 +39,12 @@ impl Parts {
     /// Adds an object of the config, or replaces it.
     pub(super) fn put(&mut self, config: ConfigKey, part: PartMeta) -> PutChange {
         let object = object_key(&config, &part);
-        let other = self.configs.get(&object).filter(|known| **known != config).cloned();
+        let other = self.configs.get(&object).filter(|present| **present != config).cloned();
         if other.is_some() {
             self.remove(&object);
         }
         let parts = self.by_config.entry(config.clone()).or_default();
-        if parts.get(&object).is_some_and(|known| **known == part) {
+        if parts.get(&object).is_some_and(|present| **present == part) {
             return PutChange::Nothing;
         }
         self.secrets += usize::from(part.kind == PartKind::Secret && !self.configs.contains_key(&object));

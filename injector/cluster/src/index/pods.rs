@@ -86,8 +86,8 @@ impl Index {
         let key = pod.key();
         let (pod, configs, is_new, harmed) = {
             let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
-            let same = state.pods.get(&key).filter(|entry| entry.state.uid == pod.uid);
-            let pod = Arc::new(if let Some(same) = same { pod.after(&same.state) } else { pod });
+            let same_pod = state.pods.get(&key).filter(|entry| entry.state.uid == pod.uid);
+            let pod = Arc::new(if let Some(same_pod) = same_pod { pod.after(&same_pod.state) } else { pod });
             if let Some(entry) = state.pods.get(&key).filter(|entry| entry.state == pod) {
                 // Only the resourceVersion has changed.
                 let entry = PodEntry { state: pod, ..entry.clone() };
@@ -98,13 +98,13 @@ impl Index {
                 return;
             }
             let before = state.pods.get(&key);
-            let same = before.filter(|entry| entry.state.uid == pod.uid);
-            let wake = same.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
-            let is_new = same.is_none();
-            let falls = same.is_some_and(|entry| has_fallen(&entry.state, &pod));
-            let reports = same.is_some_and(|entry| entry.state.report != pod.report);
-            let harmed = falls || same.is_some_and(|entry| reports_failure(&entry.state, &pod));
-            let fell_at = if falls { Some(Instant::now()) } else { same.and_then(|entry| entry.fell_at) };
+            let same_pod = before.filter(|entry| entry.state.uid == pod.uid);
+            let wake = same_pod.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
+            let is_new = same_pod.is_none();
+            let falls = same_pod.is_some_and(|entry| has_fallen(&entry.state, &pod));
+            let reports = same_pod.is_some_and(|entry| entry.state.report != pod.report);
+            let harmed = falls || same_pod.is_some_and(|entry| reports_failure(&entry.state, &pod));
+            let fell_at = if falls { Some(Instant::now()) } else { same_pod.and_then(|entry| entry.fell_at) };
             let entry = PodEntry { state: Arc::clone(&pod), fell_at, wake: Arc::clone(&wake) };
             if let Some(replaced) = before.cloned() {
                 state.leave_node(&replaced.state);

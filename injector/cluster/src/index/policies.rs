@@ -42,8 +42,8 @@ impl Index {
     pub fn policies_with_reach(&self) -> Vec<(Arc<RolloutPolicy>, PolicyReach)> {
         let (policies, namespaces) = {
             let inner = self.lock();
-            let known = inner.policies.as_ref().filter(|policies| policies.is_current());
-            let policies = known.and_then(KnownPolicies::list).into_iter().flat_map(|list| list.by_name.values());
+            let current = inner.policies.as_ref().filter(|policies| policies.is_current());
+            let policies = current.and_then(KnownPolicies::list).into_iter().flat_map(|list| list.by_name.values());
             let policies: Vec<_> = policies.filter_map(|policy| policy.as_ref().ok().cloned()).collect();
             let namespaces = inner.namespaces.values().map(|state| (Arc::clone(&state.labels), state.configs.len()));
             (policies, namespaces.collect::<Vec<_>>())
@@ -106,12 +106,12 @@ impl Index {
     pub(crate) fn put_policy(&self, name: String, policy: Policy) {
         self.change_policies(|policies| {
             let PolicyState::Listed(list) = &mut policies.state else { return false };
-            let known = list.by_name.get(&name);
-            if known.is_none() && list.by_name.len() >= MAX_POLICIES {
+            let before = list.by_name.get(&name);
+            if before.is_none() && list.by_name.len() >= MAX_POLICIES {
                 list.too_many = true;
                 return true;
             }
-            let is_same = matches!((known, &policy), (Some(Ok(known)), Ok(new)) if known.spec == new.spec);
+            let is_same = matches!((before, &policy), (Some(Ok(before)), Ok(new)) if before.spec == new.spec);
             list.by_name.insert(name, policy);
             !is_same
         });

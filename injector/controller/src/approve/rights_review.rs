@@ -46,8 +46,8 @@ impl Controller {
         let reviews = users.into_iter().map(|approver| {
             let api = &api;
             async move {
-                let review = review(&approver);
-                let answer = timeout(REVIEW_TIMEOUT, api.create(&PostParams::default(), &review)).await;
+                let review_object = review(&approver);
+                let answer = timeout(REVIEW_TIMEOUT, api.create(&PostParams::default(), &review_object)).await;
                 match answer {
                     Ok(Ok(answer)) => Some((approver, answer.status.is_some_and(|status| status.allowed))),
                     Ok(Err(error)) => {

@@ -56,8 +56,8 @@ impl Controller {
         let named = match self.named_objects(&key.namespace).await {
             Ok(named) => named,
             Err(error) => {
-                let what = "what pods and workloads use can't be listed, and no version is deleted";
-                self.memories.side_call_failed(key, SideCall::Versions, what, FailureCause::of(&error));
+                let message = "what pods and workloads use can't be listed, and no version is deleted";
+                self.memories.side_call_failed(key, SideCall::Versions, message, FailureCause::of(&error));
                 return None;
             }
         };

@@ -118,9 +118,9 @@ fn count_new_answers(before: Option<&RolloutAnalysisStatus>, after: Option<&Roll
     let before = before.filter(|before| before.round == after.round);
     let (mut numbers, mut errors) = (0, 0);
     for query in &after.queries {
-        let known = before.and_then(|before| before.queries.iter().find(|known| known.name == query.name));
-        let known = known.and_then(|known| known.answers.last()).map_or(0, |last| last.number);
-        for answer in query.answers.iter().filter(|answer| answer.number > known) {
+        let query_before = before.and_then(|before| before.queries.iter().find(|other| other.name == query.name));
+        let last_number = query_before.and_then(|before| before.answers.last()).map_or(0, |last| last.number);
+        for answer in query.answers.iter().filter(|answer| answer.number > last_number) {
             *(if answer.error.is_some() { &mut errors } else { &mut numbers }) += 1;
         }
     }

@@ -12,7 +12,7 @@ use nudge_protocol::backoff::Backoff;
 /// Secret, or a ConfigMap without our label.
 const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// The waits after attempts in a row that failed or were refused.
-const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: RECHECK_INTERVAL };
+const PUBLISH_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: RECHECK_INTERVAL };
 /// The waits where a rollout waits for the publication.
 const SHORT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
@@ -94,7 +94,7 @@ impl PublishAttempts {
             Publication::Failed(why) if !is_settled => Some(CallFailure { why: why.clone(), at: now }),
             _ => None,
         };
-        let backoff = if failure.is_some() { SHORT_BACKOFF } else { BACKOFF };
+        let backoff = if failure.is_some() { SHORT_BACKOFF } else { PUBLISH_BACKOFF };
         let wait = if is_retried { backoff.jittered_wait(failures, random) } else { RECHECK_INTERVAL };
         let failures = if is_retried { failures } else { 0 };
         *slot = Some(ObjectAttempt { subject, failures, failure, next: Some(now + wait) });

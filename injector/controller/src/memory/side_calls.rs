@@ -70,7 +70,8 @@ impl FailedSideCalls {
         self.0.get(&call).is_none_or(|failure| failure.next <= now)
     }
 
-    /// Returns the HTTP status with which the last attempt failed, or 0 where there was none.
+    /// Returns the HTTP status with which the last attempt failed, which is 0 where there was no answer; `None` where
+    /// no attempt has failed.
     pub(crate) fn code(&self, call: SideCall) -> Option<u16> {
         self.0.get(&call).map(|failure| failure.cause.code)
     }
@@ -114,8 +115,8 @@ impl FailedSideCalls {
         };
         let reason = if others.is_empty() { first.reason() } else { Reason::Several };
         let messages: Vec<&str> = reported.iter().map(|(_, failure)| failure.message.as_str()).collect();
-        let condition = condition(ConditionType::Impaired, true, reason, messages.join("; "), generation, time);
-        set_condition(&mut status.conditions, condition);
+        let new_condition = condition(ConditionType::Impaired, true, reason, messages.join("; "), generation, time);
+        set_condition(&mut status.conditions, new_condition);
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 /// The maximum age of a list that is used.
 const MAX_LIST_AGE: Duration = Duration::from_secs(1);
 /// The time for which the lists of a namespace are kept that are not used.
-const KEEP_TIME: Duration = Duration::from_mins(1);
+const MAX_UNUSED_TIME: Duration = Duration::from_mins(1);
 
 /// A list and when it began, or the error and when it came. Callers that come while it is made wait for it, and get its
 /// error, too.
@@ -54,7 +54,7 @@ impl WorkloadLists {
     fn lists(&self, namespace: &str) -> Arc<Lists> {
         let now = Instant::now();
         let mut namespaces = self.namespaces.lock();
-        namespaces.retain(|_, (used_at, _)| now - *used_at < KEEP_TIME);
+        namespaces.retain(|_, (used_at, _)| now - *used_at < MAX_UNUSED_TIME);
         let (used_at, lists) = namespaces.entry(namespace.to_owned()).or_insert_with(|| (now, Arc::default()));
         *used_at = now;
         Arc::clone(lists)
@@ -191,7 +191,7 @@ mod tests {
         let counts = lists.lock().clone();
         assert_eq!(counts.len(), 12);
         assert!(counts.values().all(|count| (5..=6).contains(count)), "{counts:?}");
-        tokio::time::sleep(KEEP_TIME).await;
+        tokio::time::sleep(MAX_UNUSED_TIME).await;
         list("other").await;
         assert_eq!(lists_of_all.namespaces.lock().len(), 1, "nothing is kept of the others");
     }

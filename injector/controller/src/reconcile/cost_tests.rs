@@ -1,4 +1,5 @@
-//! What a reconcile with ten thousand pods costs, beside a bare pass over the same pods. To see the numbers of an optimised build:
+//! What a reconcile with ten thousand pods costs, beside a bare pass over the same pods. To see the numbers of an
+//! optimised build:
 //! `cargo test --release -p nudge-controller --lib cost_tests -- --nocapture`.
 
 use std::convert::Infallible;

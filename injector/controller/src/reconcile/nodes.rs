@@ -67,12 +67,12 @@ impl Controller {
                     return Some(away);
                 }
                 Err(error) => {
-                    let what = if error.code() == 403 {
+                    let message = if error.code() == 403 {
                         "nodes can't be read, so pods of a node that is away count against the version"
                     } else {
                         "nodes can't be read, so nothing is judged that became of pods since"
                     };
-                    self.memories.side_call_failed(key, SideCall::Nodes, what, FailureCause::of(&error));
+                    self.memories.side_call_failed(key, SideCall::Nodes, message, FailureCause::of(&error));
                 }
             }
         }

@@ -54,8 +54,8 @@ impl Controller {
         }
         match &failure {
             Some((kind, name, error)) => {
-                let what = format!("{kind} {name} can't be read, and no version of it is sealed");
-                self.memories.side_call_failed(key, SideCall::Objects, &what, FailureCause::about(*kind, error));
+                let message = format!("{kind} {name} can't be read, and no version of it is sealed");
+                self.memories.side_call_failed(key, SideCall::Objects, &message, FailureCause::about(*kind, error));
             }
             None => self.memories.side_call_succeeded(key, SideCall::Objects),
         }

@@ -16,7 +16,7 @@ use crate::controller::Controller;
 use crate::move_predicates::is_moved;
 
 /// The time until the next reconcile of a config that was postponed because changes may have been missed.
-const MISSED_CHANGES_RETRY: Duration = Duration::from_secs(1);
+const MISSED_CHANGES_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 impl Controller {
     /// Reconciles one config. Returns when to do it again.
@@ -46,13 +46,13 @@ impl Controller {
             && let Some(what) = self.index.doubted_watch(&key.namespace)
         {
             tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
-            return Ok(NextReconcile::Within(MISSED_CHANGES_RETRY));
+            return Ok(NextReconcile::Within(MISSED_CHANGES_RETRY_DELAY));
         }
         // A hold may have been missed; the first version may need approval.
         let has_no_version = config.status.as_ref().is_none_or(|status| status.current_version.is_none());
         if (is_moved(&config) || has_no_version) && brake.is_none() && self.index.has_doubted_policies() {
             tracing::debug!(config = %key, "reconcile postponed: policies may have been missed");
-            return Ok(NextReconcile::Within(MISSED_CHANGES_RETRY));
+            return Ok(NextReconcile::Within(MISSED_CHANGES_RETRY_DELAY));
         }
         let (config, mut next) = match brake {
             Some(Brake { decision, evidence, observed_at }) => {
@@ -124,7 +124,7 @@ mod tests {
             index.put_config(config(status));
             assert_eq!(
                 Box::pin(controller.reconcile(&shop)).await.unwrap(),
-                NextReconcile::Within(MISSED_CHANGES_RETRY)
+                NextReconcile::Within(MISSED_CHANGES_RETRY_DELAY)
             );
         }
     }

@@ -16,9 +16,9 @@ use crate::controller::Controller;
 use crate::memory::ValidationMemory;
 
 /// The time until rules that could not be used are tried again: no watch shows the ConfigMaps of schemas.
-const UNUSABLE_RULES_RETRY: Duration = Duration::from_secs(10);
+const UNUSABLE_RULES_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The time until another attempt after a call that failed.
-const FAILED_CALL_RETRY: Duration = Duration::from_secs(2);
+const FAILED_CALL_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 impl Controller {
     /// Returns the rules and verdicts of this config.
@@ -51,7 +51,7 @@ impl Controller {
     ) -> Option<Duration> {
         let next = unjudged.first()?.clone();
         if let Some(Err((_, since))) = &validation.rules {
-            let wait = UNUSABLE_RULES_RETRY.saturating_sub(since.elapsed());
+            let wait = UNUSABLE_RULES_RETRY_DELAY.saturating_sub(since.elapsed());
             if !wait.is_zero() {
                 return Some(wait);
             }
@@ -60,7 +60,8 @@ impl Controller {
         if self.validating.lock().insert(key.clone()) {
             // The end keeps the verdicts only where there is a memory.
             self.memories.change(key, |_| ());
-            let mut end = ValidationEnd { controller: Arc::clone(self), key: key.clone(), retry_in: FAILED_CALL_RETRY };
+            let mut end =
+                ValidationEnd { controller: Arc::clone(self), key: key.clone(), retry_in: FAILED_CALL_RETRY_DELAY };
             let (config, facts) = (Arc::clone(config), facts.clone());
             let validation = async move {
                 let ValidationEnd { controller, key, retry_in } = &mut end;

@@ -19,7 +19,7 @@ const EVICTION_RATE_WINDOW: Duration = Duration::from_mins(1);
 /// The time for which evictions of pods of an owner are remembered.
 const OWNER_MEMORY_TIME: Duration = Duration::from_hours(24);
 /// The maximum number of pods, and of owners, that are remembered.
-const MAX_REMEMBERED: usize = 20_000;
+const MAX_REMEMBERED_ENTRIES: usize = 20_000;
 
 /// The annotations of static pods, which a kubelet makes from files of its node.
 const STATIC_POD_ANNOTATIONS: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.source"];
@@ -112,14 +112,15 @@ impl RepairMemory {
             let vain = pod.owner.as_ref().is_some_and(|owner| in_vain.contains(owner));
             if self.is_due(&pod, now)
                 && plan.report.len() < MAX_REPORTS_PER_SCAN
-                && self.reported.len() < MAX_REMEMBERED
+                && self.reported.len() < MAX_REMEMBERED_ENTRIES
             {
                 self.reported.insert(pod.uid.clone(), now);
                 plan.report.push((pod.clone(), vain));
             }
             let Some(owner) = pod.owner.clone() else { continue };
             let planned = plan.evict.len();
-            let has_room = self.attempts.len() + planned < per_minute && self.owners.len() + planned < MAX_REMEMBERED;
+            let has_room =
+                self.attempts.len() + planned < per_minute && self.owners.len() + planned < MAX_REMEMBERED_ENTRIES;
             if has_room && !vain && owners.insert(owner) {
                 plan.evict.push(pod);
             }

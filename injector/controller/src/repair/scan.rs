@@ -154,10 +154,10 @@ impl RepairLoop<'_> {
         let body = json!({
             "metadata": {"name": pod.name, "namespace": namespace}, "deleteOptions": {"preconditions": {"uid": pod.uid}},
         });
-        let what = || format!("evicting Pod {namespace}/{}", pod.name);
+        let action = || format!("evicting Pod {namespace}/{}", pod.name);
         let parameters = PostParams::default();
         let evicting = api.create_subresource::<_, Value>("eviction", &pod.name, &parameters, &body);
-        match call(what, evicting).await {
+        match call(action, evicting).await {
             Ok(_) => {
                 self.forbidden.remove(namespace);
                 self.metrics.evicted.inc();

@@ -37,7 +37,7 @@ const UNFINISHED_DELAY: Duration = Duration::from_millis(50);
 /// The time until the next reconcile after a conflict, if the watch does not bring the other write before.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 /// The time until another attempt to delete the versions of a deleted config.
-const DELETION_RETRY: Duration = Duration::from_secs(30);
+const DELETION_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Returns the time until the next reconcile without any event: at most the interval of all configs, however far away
 /// the end of an override or the next window is. `random` is between 0 and 1, so that not all are reconciled at once.
@@ -170,7 +170,7 @@ impl Leader {
             }
             if let Err(error) = controller.delete_versions(key, &config).await {
                 tracing::warn!(error = chain(&error), "versions of a deleted config not deleted; retrying");
-                controller.queue.add(key.clone(), DELETION_RETRY);
+                controller.queue.add(key.clone(), DELETION_RETRY_DELAY);
                 continue;
             }
             deleted.forget(&config);

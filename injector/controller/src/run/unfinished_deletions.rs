@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The maximum number of deleted configs that are remembered.
-const MAX_REMEMBERED: usize = 1024;
+const MAX_REMEMBERED_DELETIONS: usize = 1024;
 /// The time for which deleted configs are remembered, which is longer than it takes to find a new leader.
 const MAX_AGE: Duration = Duration::from_mins(2);
 
@@ -31,7 +31,7 @@ impl UnfinishedDeletions {
     /// Remembers a config that was deleted now.
     pub(super) fn add(&self, key: &ConfigKey, config: &Arc<VersionedConfig>) {
         let mut deleted = self.0.lock();
-        if deleted.len() == MAX_REMEMBERED
+        if deleted.len() == MAX_REMEMBERED_DELETIONS
             && let Some(DeletedConfig { key, .. }) = deleted.pop_front()
         {
             tracing::warn!(config = %key, "too many configs were deleted at once; versions of the deleted config stay, delete them by hand");

@@ -9,7 +9,7 @@ use nudge_api::{
     VersionedConfigStatus, condition, find_condition, set_condition,
 };
 
-use crate::versions::MAX_RETIRED;
+use crate::versions::MAX_RETIRED_VERSIONS;
 
 /// The text in place of an omitted one.
 const OMITTED_TEXT: &str = "left out; see the condition StatusComplete";
@@ -87,7 +87,7 @@ fn shorten(stored: &VersionedConfigStatus, decided: &VersionedConfigStatus) -> V
     let returned = |name: &str| left_out.iter().any(|version| version.version == name);
     let mut retired = decided.internal.retired.clone();
     retired.extend(stored.internal.retired.iter().filter(|retired| returned(&retired.version)).cloned());
-    retired.drain(..retired.len().saturating_sub(MAX_RETIRED));
+    retired.drain(..retired.len().saturating_sub(MAX_RETIRED_VERSIONS));
     let release = |release: &Release| {
         if stored.releases.contains(release) { release.clone() } else { without_details(release) }
     };

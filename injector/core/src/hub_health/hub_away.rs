@@ -1,7 +1,7 @@
 //! Whether the hub is away: no replica of it works, or what pods report does not reach their conditions.
 //!
-//! Silence of pods is not a version's fault then. Clocks of machines are not compared: a renewal of the Lease counts from when the leader first
-//! saw it.
+//! Silence of pods is not a version's fault then. Clocks of machines are not compared: a renewal of the Lease counts
+//! from when the leader first saw it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -66,8 +66,8 @@ impl LeaseRenewals {
     /// Takes in the Lease as it is now, and returns whether nobody has renewed it for too long.
     pub fn observe(&mut self, lease: &LeaseSpec, now: Instant) -> bool {
         let LeaseSpec { renew_time, lease_duration_seconds, .. } = lease;
-        let same = self.last.as_ref().filter(|last| last.time == *renew_time);
-        let first_seen = same.map_or(now, |last| last.first_seen);
+        let unchanged = self.last.as_ref().filter(|last| last.time == *renew_time);
+        let first_seen = unchanged.map_or(now, |last| last.first_seen);
         self.last = Some(Renewal { time: renew_time.clone(), first_seen });
         // The holder renews the Lease three times in its duration.
         let seconds = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or_default();
@@ -84,8 +84,8 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Decides whether the hub is away: by whether its Lease is `overdue`, by what waits in its replicas, and by when a report of any pod, or of
-    /// one in a namespace, was last seen to change.
+    /// Decides whether the hub is away: by whether its Lease is `overdue`, by what waits in its replicas, and by when a
+    /// report of any pod, or of one in a namespace, was last seen to change.
     pub fn new(
         overdue: bool,
         notes: &ReplicaNotes,

@@ -1,7 +1,8 @@
-//! How long reports of agents wait in a hub replica until their conditions are written: the note of each replica on the hub's Lease, and what
-//! the leader concludes from all notes.
+//! How long reports of agents wait in a hub replica until their conditions are written: the note of each replica on the
+//! hub's Lease, and what the leader concludes from all notes.
 //!
-//! A pod whose report waits in a replica is not silent. Clocks of machines are not compared: a note counts from when the leader first saw it.
+//! A pod whose report waits in a replica is not silent. Clocks of machines are not compared: a note counts from when
+//! the leader first saw it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -32,12 +33,13 @@ pub fn annotation_key(replica: &str) -> String {
 pub struct Waits {
     /// The wait of the oldest report that only the hub or the API server holds up, as far as the replica can see.
     pub shared: Duration,
-    /// The namespaces where writes fail, at most [`MAX_FAILING_NAMESPACES`], each with the wait of its oldest report: the cause may be a webhook
-    /// of that namespace.
+    /// The namespaces where writes fail, at most [`MAX_FAILING_NAMESPACES`], each with the wait of its oldest report:
+    /// the cause may be a webhook of that namespace.
     pub failing: Vec<(String, Duration)>,
 }
 
-/// The maximum number of namespaces that fail by themselves. Where writes fail in more of them, the cause is taken for one that all share.
+/// The maximum number of namespaces that fail by themselves. Where writes fail in more of them, the cause is taken for
+/// one that all share.
 pub const MAX_FAILING_NAMESPACES: usize = 4;
 
 /// Returns the note of a replica whose oldest reports wait like this, such as `4 s at 2023-11-14T22:13:20Z` or
@@ -100,7 +102,8 @@ impl ReplicaNotes {
         waits.max().unwrap_or_default()
     }
 
-    /// Returns whether reports of all namespaces have waited for at least `min_wait`, and the single namespaces whose reports have.
+    /// Returns whether reports of all namespaces have waited for at least `min_wait`, and the single namespaces whose
+    /// reports have.
     pub fn overdue_reports(&self, min_wait: Duration, now: Instant) -> (bool, BTreeSet<String>) {
         let (mut everywhere, mut namespaces) = (false, BTreeSet::new());
         for (Waits { shared, failing }, age) in self.current_waits(now) {

@@ -47,8 +47,8 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let restarts_always = spec.restart_policy.as_deref().unwrap_or("Always") == "Always";
     let counted = subscribed.iter().copied().filter(|container| restarts_always || is_sidecar(container));
     let agent_status = all_statuses.clone().find(|status| status.name == pod::AGENT_CONTAINER);
-    let commands = commands(agent, agent_status);
-    let history = |container| Some(RestartHistory::new(container, status_of(&container)?, &commands));
+    let last_command = commands(agent, agent_status);
+    let history = |container| Some(RestartHistory::new(container, status_of(&container)?, &last_command));
     let container_histories: Vec<RestartHistory> = counted.filter_map(history).collect();
     let (restarts, ordered_restarts, last_restart) = sums(&container_histories);
     // While all containers are started again, it is Pending until its agent and its init containers have done their
@@ -99,7 +99,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         last_restart,
         resizing: condition("PodResizeInProgress").is_some_and(|resize| resize.status == "True"),
         agent_restarts: agent_status.map_or(0, |status| status.restart_count),
-        last_command: commands,
+        last_command,
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
         report: condition(pod::CONDITION).and_then(Report::read),
         references: references(spec),

@@ -161,7 +161,8 @@ impl Config {
     }
 }
 
-/// The inverse of [`Report::message`]; all is the explanation's message where it does not begin with versions.
+/// Parses a message, as the inverse of [`Report::message`]; all is the explanation's message where it does not begin
+/// with versions.
 fn parse(message: &str) -> (Vec<Config>, &str) {
     let (list, rest) = message.split_once("; ").unwrap_or((message, ""));
     let configs: Option<Vec<_>> = list.split(',').map(Config::parse).collect();

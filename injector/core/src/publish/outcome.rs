@@ -80,8 +80,8 @@ pub fn apply_outcome(
         }
     };
     let condition_type = if drifts { kind.drift_condition() } else { kind.condition() };
-    let condition = condition(condition_type, is_true, reason, message, config.metadata.generation, now);
-    set_condition(&mut status.conditions, condition);
+    let new_condition = condition(condition_type, is_true, reason, message, config.metadata.generation, now);
+    set_condition(&mut status.conditions, new_condition);
     (next.status != config.status).then_some((next, events))
 }
 

@@ -12,7 +12,7 @@ use nudge_api::{
     VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, clipped, condition,
 };
 
-use super::displaced_versions::{MAX_BYTES, MAX_RETIRED, MAX_VERSION_BYTES, MAX_VERSIONS};
+use super::displaced_versions::{MAX_BYTES, MAX_RETIRED_VERSIONS, MAX_VERSION_BYTES, MAX_VERSIONS};
 use super::inventory::inventory;
 use super::part_facts::PartFacts;
 use super::rule_verdicts::Judging;
@@ -64,7 +64,10 @@ fn surveyed(
     };
     let status = VersionedConfigStatus {
         versions: versions.to_vec(),
-        internal: InternalStatus { retired: (0..=MAX_RETIRED).map(retired).collect(), ..InternalStatus::default() },
+        internal: InternalStatus {
+            retired: (0..=MAX_RETIRED_VERSIONS).map(retired).collect(),
+            ..InternalStatus::default()
+        },
         ..VersionedConfigStatus::default()
     };
     let objects = versions.iter().chain(more).flat_map(|of| {
@@ -277,8 +280,8 @@ fn what_does_not_fit_is_refused_or_forgotten() {
     let named = surveyed(&of(&one, MAX_VERSIONS - 1), std::slice::from_ref(&next), Some(&next.version), |_| true);
     assert_eq!(named.sealed.len(), MAX_VERSIONS);
     // The oldest of those that were deleted are forgotten.
-    assert_eq!(full.retired.last().unwrap().version, format!("2025.11.{MAX_RETIRED}"));
-    assert_eq!(full.retired.len(), MAX_RETIRED);
+    assert_eq!(full.retired.last().unwrap().version, format!("2025.11.{MAX_RETIRED_VERSIONS}"));
+    assert_eq!(full.retired.len(), MAX_RETIRED_VERSIONS);
     // Fewer where names are long: another one is refused, and not those that are sealed.
     let long: Vec<String> = (0..4).map(|number| format!("{}-{number}-*", "n".repeat(200))).collect();
     let next = version(999, &long);
@@ -286,7 +289,7 @@ fn what_does_not_fit_is_refused_or_forgotten() {
     let many = kept(&of(&long, 14), std::slice::from_ref(&next));
     assert_eq!(many.sealed.len(), 14);
     assert!(said(&many, &next).contains("there are 14 versions"), "{}", said(&many, &next));
-    assert!(many.retired.len() < MAX_RETIRED, "{}", many.retired.len());
+    assert!(many.retired.len() < MAX_RETIRED_VERSIONS, "{}", many.retired.len());
     // What would take too much alone.
     let huge: Vec<String> = (0..16).map(|number| format!("{}-{number}-*", "n".repeat(200))).collect();
     let huge = version(999, &huge);

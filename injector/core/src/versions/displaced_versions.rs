@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use super::source_name::is_of_source;
 
-/// Maximum of sealed versions of one config.
+/// The maximum number of sealed versions of one config.
 pub const MAX_VERSIONS: usize = 50;
-/// Maximum of deleted versions that are remembered; the oldest are forgotten first.
-pub const MAX_RETIRED: usize = 50;
-/// Maximum of bytes of sealed and deleted versions together, as the status holds them.
+/// The maximum number of deleted versions that are remembered; the oldest are forgotten first.
+pub const MAX_RETIRED_VERSIONS: usize = 50;
+/// The maximum size in bytes of sealed and deleted versions together, as the status holds them.
 pub(super) const MAX_BYTES: usize = 24 * 1024;
 /// Maximum of bytes of one version. What is asked for, current, previous, target and published always fits: 6 versions.
 pub(super) const MAX_VERSION_BYTES: usize = 4 * 1024;
@@ -203,7 +203,7 @@ impl Occupancy {
         let (mut count, mut sum) = (0, self.taken().0.bytes);
         let kept = retired.iter().rev().take_while(|retired| {
             (count, sum) = (count + 1, sum + bytes(retired));
-            count <= MAX_RETIRED && sum <= MAX_BYTES
+            count <= MAX_RETIRED_VERSIONS && sum <= MAX_BYTES
         });
         let surplus = retired.len() - kept.count();
         retired.drain(..surplus);

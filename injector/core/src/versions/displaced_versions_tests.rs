@@ -14,7 +14,7 @@ use super::inventory::{Inventory, inventory};
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
-use super::{Facts, MAX_RETIRED, MAX_VERSIONS, SealCheck, is_of_source};
+use super::{Facts, MAX_RETIRED_VERSIONS, MAX_VERSIONS, SealCheck, is_of_source};
 use crate::keys::PartMeta;
 
 /// The versions of one config, and what is known of them.
@@ -329,7 +329,7 @@ proptest! {
             for version in &needed {
                 prop_assert!(found.find(version).is_some(), "{event:?}: {version} is needed: {:?}", refused.get(version.as_str()));
             }
-            prop_assert!(found.sealed.len() <= MAX_VERSIONS && found.retired.len() <= MAX_RETIRED);
+            prop_assert!(found.sealed.len() <= MAX_VERSIONS && found.retired.len() <= MAX_RETIRED_VERSIONS);
             let size = bytes(&found.sealed) + bytes(&found.retired);
             prop_assert!(size <= MAX_BYTES, "{event:?}: {size} bytes");
             let unmarked: Vec<_> = found.sealed.iter().filter(|sealed| sealed.consent.is_some()).collect();

@@ -12,9 +12,9 @@ use super::source_name::is_of_source;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
 
-/// By how much a version of a source must be older than another one until it counts as one that nobody will seal: far
+/// The age difference from which the older of two versions of a source counts as one that nobody will seal: far
 /// longer than a version takes from its first object to its seal.
-const SUPERSEDED: i64 = 600;
+const MIN_SUPERSEDED_SECONDS: i64 = 600;
 
 /// Returns the versions to delete, oldest first, with their objects. `last` is the last version of a source whose
 /// Secret is gone for long. `named` are the objects that workloads' templates name.
@@ -120,7 +120,7 @@ fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&
     });
     let newest = made.values().max().copied().unwrap_or_default();
     let mut old: Vec<(i64, &str)> = made.into_iter().map(|(version, created)| (created, version)).collect();
-    old.retain(|(created, _)| created.saturating_add(SUPERSEDED) <= newest);
+    old.retain(|(created, _)| created.saturating_add(MIN_SUPERSEDED_SECONDS) <= newest);
     old.sort_unstable();
     old.into_iter().map(|(_, version)| version).collect()
 }

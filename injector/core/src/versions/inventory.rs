@@ -17,7 +17,7 @@ use super::seal_check::{Facts, SealCheck, facts_of, part_number, seal_check};
 use crate::governance::short_digest;
 use crate::keys::PartMeta;
 
-/// A version that is complete for the first time.
+/// Returns a version that is complete for the first time.
 fn new_version(
     version: &str,
     parts: Vec<PartStatus>,
@@ -71,14 +71,14 @@ pub fn inventory(
         by_version.entry(&part.version).or_default().push(Arc::clone(part));
     }
     // Names of objects that are there, with the versions of their labels.
-    let there = parts.iter().filter(|part| !part.terminating);
-    let there: HashMap<(PartKind, &str), &str> =
-        there.map(|part| ((part.kind, part.name.as_str()), part.version.as_str())).collect();
+    let present = parts.iter().filter(|part| !part.terminating);
+    let version_by_object: HashMap<(PartKind, &str), &str> =
+        present.map(|part| ((part.kind, part.name.as_str()), part.version.as_str())).collect();
     let mut inventory = Inventory { retired: status.internal.retired.clone(), ..Inventory::default() };
     for sealed in &status.versions {
         let objects = by_version.remove(sealed.version.as_str()).unwrap_or_default();
         let is_taken = |own: &PartStatus| {
-            there.get(&(own.kind, own.name.as_str())).is_some_and(|version| *version != sealed.version)
+            version_by_object.get(&(own.kind, own.name.as_str())).is_some_and(|version| *version != sealed.version)
         };
         let taken = sealed.parts.iter().any(is_taken);
         inventory.review(sealed, &objects, facts, unseen, taken, seals);
@@ -86,7 +86,7 @@ pub fn inventory(
     // The versions that came first are sealed first; the name decides between versions of the same second.
     let mut candidates: Vec<Candidate<'_>> =
         by_version.into_iter().map(|(version, objects)| Candidate { version, objects }).collect();
-    candidates.sort_by(|one, other| (one.created(), one.version).cmp(&(other.created(), other.version)));
+    candidates.sort_by(|a, b| (a.created(), a.version).cmp(&(b.created(), b.version)));
     let current = status.current_version.as_deref();
     let asked_for = wish(named, current, &inventory.sealed).map(str::to_owned);
     let is_needed = |version: &str| asked_for.as_deref() == Some(version) || status.is_in_use(version);

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{InternalStatus, PartKind, RetiredVersion, VersionState, VersionedConfigStatus};
 use proptest::prelude::*;
 
-use super::displaced_versions::MAX_RETIRED;
+use super::displaced_versions::MAX_RETIRED_VERSIONS;
 use super::inventory::{Inventory, inventory};
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
@@ -149,11 +149,11 @@ fn the_older_version_is_sealed_first_and_digests_are_bounded() {
     let found =
         inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!(found.new, ["2", "1"]);
-    let retired = (0..MAX_RETIRED + 3).map(|n| RetiredVersion { version: n.to_string(), digests: Vec::new() });
+    let retired = (0..MAX_RETIRED_VERSIONS + 3).map(|n| RetiredVersion { version: n.to_string(), digests: Vec::new() });
     let internal = InternalStatus { retired: retired.collect(), ..InternalStatus::default() };
     let many = VersionedConfigStatus { internal, ..VersionedConfigStatus::default() };
     let bounded = inventory(&many, &[], &Facts::new(), &[], None, &Judging::NONE, &seals(), &at());
-    assert_eq!((bounded.retired.len(), bounded.retired[0].version.as_str()), (MAX_RETIRED, "3"));
+    assert_eq!((bounded.retired.len(), bounded.retired[0].version.as_str()), (MAX_RETIRED_VERSIONS, "3"));
 }
 
 proptest! {

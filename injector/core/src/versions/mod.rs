@@ -31,7 +31,7 @@ pub use baseline::{
 pub use config_of_part::{made_for, made_for_a_config};
 pub use digest::{Contents, PLAIN, contents_of, part_digest};
 pub(crate) use displaced_versions::wish;
-pub use displaced_versions::{MAX_RETIRED, MAX_VERSIONS, is_nearly_full};
+pub use displaced_versions::{MAX_RETIRED_VERSIONS, MAX_VERSIONS, is_nearly_full};
 pub use history_limit::{is_beyond_limit, to_prune};
 pub use inventory::{Inventory, inventory};
 pub use mark::{is_marked, mark};

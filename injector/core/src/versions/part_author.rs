@@ -49,7 +49,7 @@ pub fn author<V: AsRef<[u8]>>(
     signed_notes::read(&key.0, labels::MADE_BY, &with_setter(&subject, part), annotation, clock).map(|note| note.value)
 }
 
-/// All that the part is, and who set the spec of its source, which is another text where nobody is named.
+/// Returns all that the part is, and who set the spec of its source, which is another text where nobody is named.
 fn with_setter<'a>(subject: &'a [String], part: &'a ObjectMeta) -> Vec<&'a str> {
     let setter = part.annotations.as_ref().and_then(|annotations| annotations.get(labels::SET_BY));
     subject.iter().chain(setter).map(String::as_str).collect()

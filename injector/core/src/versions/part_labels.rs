@@ -6,10 +6,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_protocol::{ConfigName, NameError, VersionName, labels};
 
-/// The maximum of parts of one version.
+/// The maximum number of parts of one version.
 pub const MAX_PARTS: usize = 16;
-/// The maximum of characters of a value that an error repeats.
-const MAX_QUOTED: usize = 40;
+/// The maximum number of characters of a value that an error repeats.
+const MAX_QUOTED_CHARACTERS: usize = 40;
 
 /// The reason why an object can't be part of a version. The message names the label or annotation; the caller names the
 /// object and the way out.
@@ -109,7 +109,7 @@ fn number(text: &str, max: usize) -> Option<usize> {
 }
 
 fn quoted(text: &str) -> String {
-    text.chars().take(MAX_QUOTED).collect()
+    text.chars().take(MAX_QUOTED_CHARACTERS).collect()
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ fn judge(
         }
     }
     let mut sealed = Vec::new();
-    let mut same = retired.is_none_or(|retired| retired.digests.len() == ordered.len());
+    let mut is_unchanged = retired.is_none_or(|retired| retired.digests.len() == ordered.len());
     let mut owners: BTreeMap<&str, &PartMeta> = BTreeMap::new();
     let (mut bytes, mut block, mut marked) = (0, 4, true);
     for (part, number) in ordered.iter().zip(1..) {
@@ -121,7 +121,7 @@ fn judge(
         bytes += facts.bytes;
         marked &= facts.marked;
         let before = retired.and_then(|retired| retired.digests.get(number - 1));
-        same &= before.is_none_or(|digest| facts.is_sealed(digest, seals, version, number));
+        is_unchanged &= before.is_none_or(|digest| facts.is_sealed(digest, seals, version, number));
         sealed.push(PartStatus {
             kind: part.kind,
             name: part.name.clone(),
@@ -137,7 +137,7 @@ fn judge(
             owners.len()
         ));
     }
-    if !same {
+    if !is_unchanged {
         return Err(format!(
             "version {version} was deleted before and had other content, which nodes may still hold; use another version name"
         ));

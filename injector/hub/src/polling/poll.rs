@@ -163,9 +163,9 @@ impl Polling {
             return Ok(Wait { unconfirmed, ..wait(until)? });
         }
         poll.confirm_deadline = None;
-        let fingerprint = fingerprint(&views, &pod.containers_hash);
+        let reply_fingerprint = fingerprint(&views, &pod.containers_hash);
         let delay = spread_delay(&views, request, &pod.containers_hash);
-        let send_time = polls.not_before(fingerprint).max(delay.map(|delay| now + delay));
+        let send_time = polls.not_before(reply_fingerprint).max(delay.map(|delay| now + delay));
         match send_time.filter(|time| *time > now) {
             Some(_) if now >= deadline => Err((Reply::empty(), PollResult::Unchanged)),
             Some(time) => wait(time.min(deadline)),
@@ -173,7 +173,7 @@ impl Polling {
                 if let Some(changed_at) = poll.changed_at {
                     self.metrics.observe_answer_time(now.duration_since(changed_at));
                 }
-                polls.record_reply(fingerprint);
+                polls.record_reply(reply_fingerprint);
                 Err(self.deliver(session, &pod, &views, request))
             }
         }

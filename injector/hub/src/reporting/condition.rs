@@ -180,8 +180,8 @@ fn container_problem(pod: &PodState, report: &ReportRequest) -> Option<Explanati
     };
     // A webhook may name a container that the pod does not have.
     let is_container = pod.containers.iter().any(|other| other.name == container.name);
-    let what = if is_container { "container" } else { "subscriber" };
-    Some(reason.explained(format!("{what} {}: {}", container.name, container.message)))
+    let kind = if is_container { "container" } else { "subscriber" };
+    Some(reason.explained(format!("{kind} {}: {}", container.name, container.message)))
 }
 
 fn not_acknowledged(who: &str) -> Explanation {

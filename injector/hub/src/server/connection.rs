@@ -24,7 +24,7 @@ use crate::reply::Reply;
 pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Arc<Hub>) -> Result<(), ConnectionError> {
     let Connection { stream, slot, .. } = connection;
     let address = stream.peer_addr().map_err(|_| ConnectionError::Client)?.ip().to_canonical();
-    let from = Origin { address, peer: slot.peer(), since: Instant::now() };
+    let origin = Origin { address, peer: slot.peer(), since: Instant::now() };
     let mut tls = tls.accept(stream, &slot, AHEAD_BYTES).await?;
     let end = Instant::now() + with_jitter(hub.settings.max_connection_age);
     let mut polls = ConnectionPolls::default();
@@ -37,12 +37,12 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
             () = hub.drain.wait_for_turn() => break,
         }
         idle_timeout = hub.settings.idle_timeout;
-        let Some(request) = Box::pin(read_request(&mut tls, hub, &slot, from)).await else {
+        let Some(request) = Box::pin(read_request(&mut tls, hub, &slot, origin)).await else {
             return Err(ConnectionError::Client);
         };
         let (is_head, is_last) = (request.method == hyper::Method::HEAD, request.is_last);
         let is_refused = request.body.is_err();
-        let Some(mut reply) = answer(&mut tls, request, hub, &slot, from, &mut polls).await else { return Ok(()) };
+        let Some(mut reply) = answer(&mut tls, request, hub, &slot, origin, &mut polls).await else { return Ok(()) };
         // A reply to HEAD must not have a body, but the hub's replies have one, so the connection can't be used again.
         reply.close |= is_last || is_head || Instant::now() >= end;
         let close = reply.close;

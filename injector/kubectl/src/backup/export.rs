@@ -15,7 +15,7 @@ use super::stream;
 use crate::failure::Failure;
 
 /// The maximum number of objects that a refusal names.
-const MAX_NAMED: usize = 20;
+const MAX_NAMED_OBJECTS: usize = 20;
 
 /// The content of an export.
 pub(crate) struct Export {
@@ -130,9 +130,12 @@ impl Export {
         if strays.is_empty() {
             return Ok(());
         }
-        let names: Vec<String> = strays.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-        let rest =
-            if strays.len() > MAX_NAMED { format!(" and {} more", strays.len() - MAX_NAMED) } else { String::new() };
+        let names: Vec<String> = strays.iter().take(MAX_NAMED_OBJECTS).map(ToString::to_string).collect();
+        let rest = if strays.len() > MAX_NAMED_OBJECTS {
+            format!(" and {} more", strays.len() - MAX_NAMED_OBJECTS)
+        } else {
+            String::new()
+        };
         Err(Failure::new(format!(
             "no config of the export has {}{rest}: somebody has added that to the file, so nothing was imported",
             names.join(", ")

@@ -60,19 +60,19 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
     let Cluster { objects, maps, secrets, holders } = cluster;
     let (mut selected, mut unusable, mut named) = (Selected::default(), BTreeSet::new(), BTreeSet::new());
     for (kind, object) in objects {
-        let place = place(kind, &object);
+        let object_place = place(kind, &object);
         if kind != Kind::Config {
-            selected.add(&place, &document(kind, object));
+            selected.add(&object_place, &document(kind, object));
             continue;
         }
-        match config(&place, object, holders.get(&place)) {
-            Ok((exported, config)) if selected.add(&place, &exported) => {
-                selected.configs.insert(place, config);
+        match config(&object_place, object, holders.get(&object_place)) {
+            Ok((exported, config)) if selected.add(&object_place, &exported) => {
+                selected.configs.insert(object_place, config);
             }
-            Ok(_) => drop(unusable.insert(place)),
+            Ok(_) => drop(unusable.insert(object_place)),
             Err(why) => {
-                selected.missing.insert(format!("{place}: {why}"));
-                unusable.insert(place);
+                selected.missing.insert(format!("{object_place}: {why}"));
+                unusable.insert(object_place);
             }
         }
     }

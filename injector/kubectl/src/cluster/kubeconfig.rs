@@ -131,9 +131,9 @@ fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Co
     }
     let server = cluster.server.as_deref().ok_or(KubeconfigError::MissingClusterUrl)?;
     let server: Uri = server.parse().map_err(KubeconfigError::ParseClusterUrl)?;
-    let proxy = proxy(cluster.proxy_url.as_deref(), &environment(), &server).map_err(Fault::Proxy)?;
+    let proxy_url = proxy(cluster.proxy_url.as_deref(), &environment(), &server).map_err(Fault::Proxy)?;
     let mut config = Config::new(server);
-    config.proxy_url = proxy;
+    config.proxy_url = proxy_url;
     config.default_namespace =
         context.namespace.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
     config.root_cert = authorities(&cluster)?;

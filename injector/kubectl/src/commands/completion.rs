@@ -188,18 +188,18 @@ impl Position {
 
 /// Prints the candidates for the last of these words.
 pub(crate) async fn complete(out: Output, words: Vec<String>) -> Result<(), Failure> {
-    let position = position(&words);
-    let candidates = match &position.candidates {
+    let cursor = position(&words);
+    let candidates = match &cursor.candidates {
         Candidates::Words(words) => words.clone(),
         Candidates::Files | Candidates::Nothing => Vec::new(),
         // An error would appear in the middle of the command line, so it is dropped.
-        _ => tokio::time::timeout(COMPLETION_TIMEOUT, fetch_candidates(&position, out.clone()))
+        _ => tokio::time::timeout(COMPLETION_TIMEOUT, fetch_candidates(&cursor, out.clone()))
             .await
             .ok()
             .and_then(Result::ok)
             .unwrap_or_default(),
     };
-    out.print(&position.lines(&candidates))
+    out.print(&cursor.lines(&candidates))
 }
 
 /// Fetches the candidates from the API server.

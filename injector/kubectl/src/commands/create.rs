@@ -101,7 +101,6 @@ async fn read_version(command: &Create) -> Result<NewVersion, Failure> {
             "-o json and -o yaml would print the values of Secrets; use -o name, or omit the Secrets",
         ));
     }
-    let has_secret = !content.secret.is_empty();
     if !has_secret && command.secret_type.is_some() {
         return Err(Failure::usage("--secret-type needs at least one Secret value; use --secret-from-file"));
     }

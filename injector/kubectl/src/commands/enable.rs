@@ -127,8 +127,8 @@ pub(crate) async fn enable(session: &Session, command: &Enable) -> Result<(), Fa
         set_label(session, namespace, json!("true"), DryRun::Server).await?;
     }
     for (role, account) in bindings(command) {
-        let binding = binding(role, namespace, (&command.system_namespace, account));
-        apply(session, namespace, role, &binding, dry).await?;
+        let role_binding = binding(role, namespace, (&command.system_namespace, account));
+        apply(session, namespace, role, &role_binding, dry).await?;
     }
     if dry != DryRun::Client {
         set_label(session, namespace, json!("true"), dry).await?;

@@ -35,7 +35,7 @@ const PAGE_OBJECTS: u32 = 250;
 /// The maximum number of objects of a kind.
 const MAX_OBJECTS: usize = 100_000;
 /// The maximum number of missing objects that the header names.
-const MAX_NAMED: usize = 1000;
+const MAX_MISSING_OBJECTS: usize = 1000;
 
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -148,7 +148,7 @@ async fn export_text(
         encrypted: with_secrets,
         content_key: command.content_key,
         left_out,
-        missing: selected.missing.iter().take(MAX_NAMED).cloned().collect(),
+        missing: selected.missing.iter().take(MAX_MISSING_OBJECTS).cloned().collect(),
         missing_count: selected.missing.len(),
     };
     let mut file = Writer::default();
@@ -172,7 +172,7 @@ async fn add_secrets(
 ) -> Result<(), Failure> {
     let mut written = BTreeSet::new();
     for (place, config) in &selected.configs {
-        let seals = seals(place, config, content_key).map_err(Failure::new)?;
+        let config_seals = seals(place, config, content_key).map_err(Failure::new)?;
         for sealed in parts(place, config).filter(|sealed| sealed.part.kind == PartKind::Secret) {
             let (object, title) = (sealed.place(), sealed.title());
             let secret = get(session, Kind::Secret, &object.namespace, &object.name).await?;
@@ -180,7 +180,7 @@ async fn add_secrets(
                 selected.missing.insert(format!("{object}: it is a part of {title}, and does not exist"));
                 continue;
             };
-            match (sealed.fault(&secret, seals.as_ref()), encode(&secret)) {
+            match (sealed.fault(&secret, config_seals.as_ref()), encode(&secret)) {
                 (Some(fault), _) => drop(selected.missing.insert(format!("{object}: it {fault} of {title}"))),
                 (None, Err(why)) => drop(selected.missing.insert(format!("{object}: {why}"))),
                 // A status may name a Secret twice.
@@ -318,8 +318,9 @@ async fn list(
     namespace: Option<&str>,
     selector: &str,
 ) -> Result<Option<Vec<DynamicObject>>, Failure> {
-    let api = api(session, kind, namespace);
-    let objects = list_pages(&kind.resource().plural, selector, 404, async |params| api.list(params).await).await?;
+    let kind_api = api(session, kind, namespace);
+    let objects =
+        list_pages(&kind.resource().plural, selector, 404, async |params| kind_api.list(params).await).await?;
     Ok(objects.map(|objects| objects.into_iter().map(|Lenient(object)| object).collect()))
 }
 
@@ -329,9 +330,9 @@ pub(super) async fn get(
     namespace: &str,
     name: &str,
 ) -> Result<Option<DynamicObject>, Failure> {
-    let api = api(session, kind, Some(namespace).filter(|namespace| !namespace.is_empty()));
+    let kind_api = api(session, kind, Some(namespace).filter(|namespace| !namespace.is_empty()));
     let context = || format!("reading {} {namespace}/{name}", kind.resource().kind);
-    let object = api.get_opt(name).await.map_err(|error| Failure::of(&context(), &error))?;
+    let object = kind_api.get_opt(name).await.map_err(|error| Failure::of(&context(), &error))?;
     Ok(object.map(|Lenient(object)| object))
 }
 

@@ -94,10 +94,10 @@ pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure>
             pod_sources(session, &pod_state(&pod).ok_or_else(no_agent)?, command.show_secrets).await?
         }
     };
-    let dictionary = dictionary(sources, command.show_secrets);
+    let merged = dictionary(sources, command.show_secrets);
     match command.output {
-        Some(Format::Name) => session.out.lines(dictionary.into_keys()),
-        format => session.out.document(&dictionary, format.unwrap_or(Format::Yaml)),
+        Some(Format::Name) => session.out.lines(merged.into_keys()),
+        format => session.out.document(&merged, format.unwrap_or(Format::Yaml)),
     }
 }
 

@@ -56,10 +56,10 @@ fn row(release: &Release) -> Vec<String> {
     let Release { version, from_version, requested_by, start_time, end_time, .. } = release;
     let pods = release.steps.last().map_or_else(|| "-".to_owned(), |step| step.pods.to_string());
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let by = requested_by.clone().unwrap_or_else(|| "<unknown>".to_owned());
+    let requester = requested_by.clone().unwrap_or_else(|| "<unknown>".to_owned());
     let ended = end_time.as_ref().map_or_else(|| "-".to_owned(), |at| at.0.to_string());
     let (outcome, began) = (outcome(release).to_owned(), start_time.0.to_string());
-    vec![version.clone(), or_dash(from_version), outcome, began, ended, pods, by, message(release)]
+    vec![version.clone(), or_dash(from_version), outcome, began, ended, pods, requester, message(release)]
 }
 
 fn outcome(release: &Release) -> &'static str {
@@ -86,9 +86,11 @@ async fn print_diffs(session: &Session, config: &VersionedConfig, releases: &[Re
 }
 
 fn heading(release: &Release) -> String {
-    let from = release.from_version.as_ref().map_or_else(|| " (the first)".to_owned(), |from| format!(" from {from}"));
-    let by = release.requested_by.as_ref().map_or_else(String::new, |by| format!(", requested by {by}"));
-    let line = format!("{}{from}: {}, {}{by}", release.version, outcome(release), release.start_time.0);
+    let origin_words =
+        release.from_version.as_ref().map_or_else(|| " (the first)".to_owned(), |from| format!(" from {from}"));
+    let requester_words = release.requested_by.as_ref().map_or_else(String::new, |by| format!(", requested by {by}"));
+    let line =
+        format!("{}{origin_words}: {}, {}{requester_words}", release.version, outcome(release), release.start_time.0);
     visible::line(&line).into_owned()
 }
 

@@ -111,7 +111,7 @@ fn is_unattended(source: &ConfigSource, attended: Option<bool>, now: Timestamp) 
 }
 
 fn row(source: &ConfigSource) -> Vec<String> {
-    let from = source.spec.from.place().map(|from| match from {
+    let place_words = source.spec.from.place().map(|from| match from {
         SourcePlace::Object(kind, name) => format!("{}/{name}", kind.as_str().to_lowercase()),
         SourcePlace::Git(git) => git.url.clone(),
         SourcePlace::Oci(oci) => oci.url.clone(),
@@ -121,7 +121,7 @@ fn row(source: &ConfigSource) -> Vec<String> {
     let ready = find_condition(&status.conditions, ConditionType::Ready);
     vec![
         source.metadata.name.clone().unwrap_or_default(),
-        or_none(from.as_deref()),
+        or_none(place_words.as_deref()),
         source.config().to_owned(),
         or_none(status.version.as_deref()),
         or_none(status.waiting.as_ref().map(|waiting| waiting.version.as_str())),

@@ -102,11 +102,11 @@ pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Fai
     let name = command.config.as_str();
     let config = session.config(name).await?;
     let (stored, _) = objects(session, name, None).await?;
-    let rows = rows(&config, &stored);
+    let version_rows = rows(&config, &stored);
     match command.output {
-        Some(Format::Name) => session.out.lines(rows.into_iter().map(|row| row.version)),
-        Some(format) => session.out.document(&rows, format),
-        None if rows.is_empty() => Err(Failure::new(format!(
+        Some(Format::Name) => session.out.lines(version_rows.into_iter().map(|row| row.version)),
+        Some(format) => session.out.document(&version_rows, format),
+        None if version_rows.is_empty() => Err(Failure::new(format!(
             "config {name} has no versions; create one with kubectl nudge create {name} VERSION --from-file=…"
         ))),
         None => {
@@ -123,10 +123,10 @@ pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Fai
                     or_dash(row.origin.as_ref().map(PartOrigin::line)),
                 ]
             };
-            let mut cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+            let mut cells: Vec<Vec<String>> = version_rows.iter().map(cells).collect();
             let mut headers = vec!["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES", "DIGEST", "SEALED", "ORIGIN"];
             // Most versions are created by hand, and have no origin.
-            if rows.iter().all(|row| row.origin.is_none()) {
+            if version_rows.iter().all(|row| row.origin.is_none()) {
                 headers.pop();
                 for row in &mut cells {
                     row.pop();

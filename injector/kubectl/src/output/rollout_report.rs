@@ -122,8 +122,8 @@ pub(crate) fn analysis_text(analysis: &AnalysisStatus, target: &str, current: &s
 
 /// Returns who had a version assigned to all pods at once, and why.
 pub(crate) fn override_text(overridden: &ReleaseOverride) -> String {
-    let by = overridden.requested_by.as_deref().unwrap_or("<unknown>");
-    format!("at once for {by}: {}", overridden.reason)
+    let requester = overridden.requested_by.as_deref().unwrap_or("<unknown>");
+    format!("at once for {requester}: {}", overridden.reason)
 }
 
 /// Returns the reason why a release ended, with its message.

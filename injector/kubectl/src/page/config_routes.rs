@@ -88,10 +88,10 @@ pub(super) async fn creations(page: &Page, request: Parsed<ConfigRequest>) -> An
 pub(super) async fn diff(page: &Page, request: Parsed<DiffRequest>) -> Answer {
     let DiffRequest { namespace, config, old, new } = request?;
     let config = shown_config(page, &namespace, &config)?;
-    let session = session(page, &namespace);
-    let (digests, changes) = changes(&session, &config, &old, &new).await?;
+    let page_session = session(page, &namespace);
+    let (digests, changes) = changes(&page_session, &config, &old, &new).await?;
     // The warnings name what the user may not read.
-    let warnings = session.out.kept_lines();
+    let warnings = page_session.out.kept_lines();
     Ok(reply(StatusCode::OK, &json!({"digests": digests, "changes": bound_texts(changes), "warnings": warnings})))
 }
 
@@ -167,9 +167,9 @@ pub(super) async fn act(page: &Page, request: Parsed<ActRequest>) -> Answer {
         return Err(Refusal::new(StatusCode::CONFLICT, "another command is running; wait until it ends"));
     };
     page.session.out.note(&typed);
-    let session = session(page, &request.namespace);
-    let out = session.out.clone();
-    match timeout(ACT_TIMEOUT, (page.options.run)(session, words)).await {
+    let page_session = session(page, &request.namespace);
+    let out = page_session.out.clone();
+    match timeout(ACT_TIMEOUT, (page.options.run)(page_session, words)).await {
         Ok(Ok(())) => Ok(reply(StatusCode::OK, &json!({"lines": out.kept_lines()}))),
         Ok(Err(failure)) => Err(failure.into()),
         Err(_) => Err(Refusal::new(

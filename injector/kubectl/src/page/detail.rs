@@ -235,8 +235,8 @@ fn clock(config: &VersionedConfig) -> Option<Clock> {
 
 impl ReleaseDetail {
     fn new(release: &Release) -> Self {
-        let from = release.from_version.as_deref().unwrap_or("none");
-        let in_words = |evidence: &EvidenceStatus| evidence_text(evidence, &release.version, from);
+        let from_version = release.from_version.as_deref().unwrap_or("none");
+        let in_words = |evidence: &EvidenceStatus| evidence_text(evidence, &release.version, from_version);
         let analyses = release.evidence.iter().flat_map(|evidence| &evidence.analysis);
         Self {
             version: release.version.clone(),
@@ -246,7 +246,7 @@ impl ReleaseDetail {
             start_time: second(&release.start_time),
             end_time: release.end_time.as_ref().map(second),
             steps: release.steps.iter().map(|step| (second(&step.start_time), step.pods)).collect(),
-            analyses: analyses.map(|analysis| analysis_text(analysis, &release.version, from)).collect(),
+            analyses: analyses.map(|analysis| analysis_text(analysis, &release.version, from_version)).collect(),
             approvals: release
                 .approvals
                 .iter()

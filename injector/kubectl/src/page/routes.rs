@@ -33,8 +33,9 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
     }
     match *request.method() {
         Method::GET => {
-            let asset = asset(request.uri().path());
-            return asset.map_or_else(|| not_found().into(), |asset| file(asset.kind, asset.content));
+            let page_asset = asset(request.uri().path());
+            return page_asset
+                .map_or_else(|| not_found().into(), |page_asset| file(page_asset.kind, page_asset.content));
         }
         Method::POST => {}
         _ => return Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take the method").into(),

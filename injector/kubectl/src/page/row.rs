@@ -98,8 +98,8 @@ pub(crate) fn attention_to(condition: &Condition) -> Attention {
 
 impl Row {
     pub(crate) fn new(config: &VersionedConfig) -> Self {
-        let none = VersionedConfigStatus::default();
-        let status = config.status.as_ref().unwrap_or(&none);
+        let empty = VersionedConfigStatus::default();
+        let status = config.status.as_ref().unwrap_or(&empty);
         let find = |kind, is_true| {
             find_condition(&status.conditions, kind).filter(|condition| (condition.status == "True") == is_true)
         };

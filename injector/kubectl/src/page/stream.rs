@@ -92,8 +92,8 @@ impl View for Overview {
         if let Some(configs) = state.configs() {
             let rows: BTreeMap<Key, Row> =
                 configs.iter().map(|(key, config)| (key.clone(), Row::new(config))).collect();
-            let none = BTreeMap::new();
-            let sent = self.sent_rows.as_ref().unwrap_or(&none);
+            let empty = BTreeMap::new();
+            let sent = self.sent_rows.as_ref().unwrap_or(&empty);
             let changed: Vec<&Row> =
                 rows.iter().filter(|(key, row)| sent.get(key) != Some(row)).map(|(_, row)| row).collect();
             let gone: Vec<&Key> = sent.keys().filter(|key| !rows.contains_key(key)).collect();

@@ -23,8 +23,8 @@ pub(crate) enum Outcome {
 /// absent without the right to list pods.
 pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, pods: Option<PodCount>) -> Outcome {
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let none = VersionedConfigStatus::default();
-    let status = config.status.as_ref().unwrap_or(&none);
+    let empty = VersionedConfigStatus::default();
+    let status = config.status.as_ref().unwrap_or(&empty);
     if let Some(other) = config.spec.version.as_deref().filter(|other| *other != version) {
         return Outcome::Failed(format!("config {name}: spec.version was changed to {other} meanwhile"));
     }

@@ -60,8 +60,8 @@ pub(crate) async fn switch(
             set_version(session, name, patch(status.current_version.as_deref(), None), dry).await?;
             wait_until_unnamed(session, name, version).await?;
         }
-        let request = request(version, override_reason, failure.is_some(), Timestamp::now());
-        generation = set_version(session, name, request, dry).await?.metadata.generation.unwrap_or(generation);
+        let version_request = request(version, override_reason, failure.is_some(), Timestamp::now());
+        generation = set_version(session, name, version_request, dry).await?.metadata.generation.unwrap_or(generation);
     }
     let at_once = if override_reason.is_some() { ", for all pods at once" } else { "" };
     session.out.line(&format!("config {name}: spec.version is {version}{at_once}{}", dry.suffix()))?;
@@ -103,11 +103,11 @@ fn patch(version: Option<&str>, override_until: Option<(&str, Timestamp)>) -> Va
 /// Returns the patch that requests the version. A version that failed is tried again only if the patch requests a
 /// retry; for all pods at once, another reason is a new request.
 fn request(version: &str, override_reason: Option<&str>, has_failed: bool, now: Timestamp) -> Value {
-    let mut patch = patch(Some(version), override_reason.map(|reason| (reason, override_end(now))));
+    let mut version_patch = patch(Some(version), override_reason.map(|reason| (reason, override_end(now))));
     if override_reason.is_none() && has_failed {
-        patch["metadata"]["annotations"] = json!({RETRY: now.to_string()});
+        version_patch["metadata"]["annotations"] = json!({RETRY: now.to_string()});
     }
-    patch
+    version_patch
 }
 
 /// Returns when an override that is set now ends, in whole seconds.

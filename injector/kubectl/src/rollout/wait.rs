@@ -43,8 +43,9 @@ pub(crate) async fn wait_for(
     limit: Duration,
 ) -> Result<(), Failure> {
     let mut progress = Progress::new(&session.out);
-    let watch = watch(session, name, version, generation, &mut progress);
-    let limited_watch = async { if limit.is_zero() { Ok(watch.await) } else { timeout(limit, watch).await } };
+    let progress_watch = watch(session, name, version, generation, &mut progress);
+    let limited_watch =
+        async { if limit.is_zero() { Ok(progress_watch.await) } else { timeout(limit, progress_watch).await } };
     let result = tokio::select! {
         result = limited_watch => Some(result),
         // Without signal handling, Ctrl-C ends the process.

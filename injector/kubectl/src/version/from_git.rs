@@ -82,7 +82,7 @@ pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<O
     }
     let places = flags.from_git.iter().map(|text| parse_place(text).map_err(|error| format!("--from-git: {error}")));
     let places: Vec<GitPlace> = places.collect::<Result<_, _>>().map_err(Failure::usage)?;
-    let credential = credential(flags).map_err(Failure::usage)?;
+    let git_credential = credential(flags).map_err(Failure::usage)?;
     let ca = flags.git_ca_file.as_ref().map(|path| read("git-ca-file", path)).transpose().map_err(Failure::usage)?;
     let no_folder =
         |error: std::io::Error| Failure::new(format!("no temporary folder: {}", without_os_code(&error.to_string())));
@@ -94,7 +94,7 @@ pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<O
         let ca = ca.as_ref().map(|ca| ca.as_slice());
         // Dropping the fetch ends its processes, and removes the folder with the key.
         let fetched = tokio::select! {
-            fetched = fetch(&mirrors, &place, &credential, ca) => fetched,
+            fetched = fetch(&mirrors, &place, &git_credential, ca) => fetched,
             () = wait_for_signal() => return Err(Failure::with(Exit::Interrupted, "interrupted")),
         };
         let Commit { id, time, signer, files } = fetched.map_err(|error| failure(message(&error)))?;

@@ -86,8 +86,8 @@ impl PartOrigin {
 
     /// Returns the origin as the page writes it below a version.
     pub(crate) fn phrase(&self) -> String {
-        let from = if self.made_by_source { "from " } else { "" };
-        format!("{from}{}", self.line())
+        let prefix = if self.made_by_source { "from " } else { "" };
+        format!("{prefix}{}", self.line())
     }
 }
 

@@ -22,7 +22,7 @@ impl Task {
     pub(crate) async fn report_panic(mut self, pause: Duration) {
         self.report_idle(&panic_explanation()).await;
         let generation = self.source.metadata.generation;
-        let changed = self.receiver.wait_for(|known| known.source.metadata.generation != generation);
+        let changed = self.receiver.wait_for(|current| current.source.metadata.generation != generation);
         let _ = timeout(pause, changed).await;
     }
 
@@ -48,8 +48,8 @@ impl Task {
         let status = self.source.status.get_or_insert_default();
         for (kind, value) in [(ConditionType::Ready, false), (ConditionType::Stalled, why.reason.facts().needs_action)]
         {
-            let condition = condition(kind, value, why.reason, &*why.message, generation, &now);
-            set_condition(&mut status.conditions, condition);
+            let new_condition = condition(kind, value, why.reason, &*why.message, generation, &now);
+            set_condition(&mut status.conditions, new_condition);
         }
         self.write_status().await;
     }

@@ -48,9 +48,9 @@ impl Expression {
             let first = errors.errors.first();
             let at = first.map(|error| error.pos).unwrap_or_default();
             // The message goes on with all that could stand there.
-            let what = first.and_then(|error| error.msg.split(" expecting ").next()).unwrap_or_default();
-            let what = clip(what, MAX_ERROR_BYTES);
-            format!("it is not CEL: line {}, column {}: {what}", at.0, at.1)
+            let expectation = first.and_then(|error| error.msg.split(" expecting ").next()).unwrap_or_default();
+            let expectation = clip(expectation, MAX_ERROR_BYTES);
+            format!("it is not CEL: line {}, column {}: {expectation}", at.0, at.1)
         })?;
         let metered = metering::meter_expression(tree)?;
         if metered.nodes > MAX_NODES {

@@ -42,8 +42,8 @@ pub(crate) fn parse(format: ValueFormat, value: &[u8]) -> Result<Result<Parsed, 
         _ => 1,
     };
     charge(value.len() as u64 * weight / 4 + 1)?;
-    let read = read(format, value);
-    if is_exhausted() { Err(Exhausted) } else { Ok(read) }
+    let parsed = read(format, value);
+    if is_exhausted() { Err(Exhausted) } else { Ok(parsed) }
 }
 
 fn read(format: ValueFormat, value: &[u8]) -> Result<Parsed, Refusal> {

@@ -102,7 +102,7 @@ impl Tally {
         self.example.as_ref()
     }
 
-    /// Returns pods that had the target when it was stopped.
+    /// Returns the quantile of the numbers of pods that had the target when it was stopped.
     pub(crate) fn exposed(&self, thousandths: usize) -> u64 {
         quantile(&self.exposed, thousandths)
     }

@@ -26,7 +26,7 @@ use crate::failure::{Failure, doing};
 use crate::session::{Session, creating, patching};
 
 /// The maximum number of writes of a status that somebody else keeps writing.
-const MAX_TRIES: usize = 10;
+const MAX_WRITE_ATTEMPTS: usize = 10;
 
 /// An import under way.
 pub(super) struct Restore<'a> {
@@ -143,7 +143,7 @@ impl Restore<'_> {
         let context = || format!("ending the import of {place}");
         let configs: Api<VersionedConfig> = Api::namespaced(self.session.client.clone(), &place.namespace);
         let mut patch = json!({"metadata": {"annotations": {labels::IMPORTING: null}}});
-        for _ in 0..MAX_TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             if releases_version {
                 let config = configs.get(&place.name).await.map_err(doing(context()))?;
                 patch["metadata"]["resourceVersion"] = json!(config.metadata.resource_version);
@@ -161,7 +161,7 @@ impl Restore<'_> {
     /// Gives a config that is being imported the spec of the export.
     async fn overwrite_spec(&self, place: &Place) -> Result<(), Failure> {
         let Some(exported) = self.export.objects.get(place) else { return Ok(()) };
-        for _ in 0..MAX_TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let existing = get(self.session, Kind::Config, &place.namespace, &place.name).await?;
             let mut existing = existing.ok_or_else(|| deleted_meanwhile(place))?;
             if existing.data["spec"] == exported["spec"] {
@@ -182,7 +182,7 @@ impl Restore<'_> {
     async fn write_status(&self, place: &Place, exported: &VersionedConfig, uids: &Uids) -> Result<(), Failure> {
         let client = self.session.client.clone();
         let api: Api<Lenient<VersionedConfig>> = Api::namespaced(client, &place.namespace);
-        for _ in 0..MAX_TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let config = api.get_opt(&place.name).await.map_err(doing(format!("reading {place}")))?;
             let Lenient(mut config) = config.ok_or_else(|| deleted_meanwhile(place))?;
             if !is_importing(&config) {
