@@ -249,6 +249,15 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_that_the_hub_may_not_serve_is_no_object_of_the_config() {
+        let mut config = shop(VersionedConfigStatus::default());
+        config.spec.objects = vec![PartKind::ConfigMap, PartKind::Secret];
+        let objects = |secrets| resolve(&config, &ObjectMeta::default(), secrets).objects;
+        assert_eq!(objects(false), [PartKind::ConfigMap]);
+        assert_eq!(objects(true), [PartKind::ConfigMap, PartKind::Secret]);
+    }
+
+    #[test]
     fn a_config_without_a_version_resolves() {
         let resolved = resolve(&shop(VersionedConfigStatus::default()), &ObjectMeta::default(), true);
         assert_eq!(resolved, ResolvedConfig::default());
