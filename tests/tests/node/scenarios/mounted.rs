@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
+use nudge_api::VersionedConfigStatus;
 use nudge_tests::{eventually, tools};
 use serde_json::{Value, json};
 
 use super::exposure::{ready, wait_for_status};
 use crate::install;
-use crate::objects::{deployment, list, opted_in, shell};
+use crate::objects::{deployment, list, opted_in, plain, shell};
 use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, containers};
 use crate::suite::Suite;
 
@@ -46,6 +47,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
     home.apply(&list(objects()))?;
     home.wait_until_current("mounted", "1").await?;
+    let is_published = |status: &VersionedConfigStatus| status.published_secret_version.as_deref() == Some("1");
+    wait_for_status(&home, "mounted", "the Secret is published", is_published).await?;
     home.apply(&list([deployment(&template(&home), i32::try_from(PODS)?)]))?;
     let before = ready(&home, "mounted", PODS).await?;
     for pod in &before {
@@ -67,7 +70,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
 
     home.activate("mounted", "3").await?;
-    let failed = |status: &nudge_api::VersionedConfigStatus| status.rollout.failure.is_some();
+    let failed = |status: &VersionedConfigStatus| status.rollout.failure.is_some();
     let status = wait_for_status(&home, "mounted", "version 3 has failed", failed).await?;
     let message = status.rollout.failure.map(|failure| failure.message).unwrap_or_default();
     ensure!(message.contains("volume parts of this pod needs key extra of ConfigMap mounted"), "{message}");
@@ -89,16 +92,15 @@ fn objects() -> Vec<Value> {
         ("2", json!({"mode": "two", "extra": "other"}), "second-Hn2kP7"),
         ("3", json!({"mode": "three"}), "third-Kd8sB3"),
     ];
-    let meta = |name: String, version: &str| {
-        let labels = json!({"nudge.dev/config": "mounted", "nudge.dev/version": version});
-        json!({"name": name, "labels": labels})
+    let meta = |version: &str, part: &str| {
+        let labels = json!({"nudge.dev/config": "mounted", "nudge.dev/version": version, "nudge.dev/part": part});
+        json!({"name": format!("mounted-{version}"), "labels": labels, "annotations": {"nudge.dev/parts": "2"}})
     };
     let parts = versions.iter().flat_map(|(version, data, pin)| {
         [
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(format!("mounted-{version}"), version),
-                "immutable": true, "data": data}),
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta(format!("mounted-{version}"), version),
-                "immutable": true, "stringData": {"pin": pin}}),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(version, "1"), "immutable": true, "data": data}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta(version, "2"), "immutable": true,
+                "stringData": {"pin": pin}}),
         ]
     });
     let config = json!({
@@ -108,7 +110,7 @@ fn objects() -> Vec<Value> {
             "rollout": {"steps": [{"pods": 1}, {"pods": "100%"}], "minReadySeconds": 5, "bakeSeconds": 0},
         },
     });
-    parts.chain([config]).collect()
+    parts.chain([plain("mounted", &versions[0].1), config]).collect()
 }
 
 fn template(home: &ScenarioNamespace<'_>) -> Value {
