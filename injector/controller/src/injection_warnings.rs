@@ -51,7 +51,7 @@ struct WarningRecord {
 struct RecordedWarnings(HashMap<Warning, WarningRecord>);
 
 fn warning(pod: &PodState) -> Option<Warning> {
-    let subject = if pod.workload.is_empty() { pod.uid.as_str() } else { &pod.workload };
+    let subject = pod.workload.as_deref().unwrap_or(pod.uid.as_str());
     Some(Warning { namespace: pod.namespace.clone(), subject: subject.to_owned(), text: pod.warnings.clone()? })
 }
 
@@ -59,9 +59,11 @@ impl RecordedWarnings {
     /// Returns the pods that need an Event, which counts as written from now on.
     fn plan(&mut self, pods: Vec<Arc<PodState>>, now: i64) -> Vec<Arc<PodState>> {
         let mut newest: BTreeMap<Warning, Arc<PodState>> = BTreeMap::new();
-        let counts = |pod: &PodState| {
-            !pod.is_terminating() && (!pod.is_finished() || now.saturating_sub(pod.created) < MAX_FINISHED_AGE_SECONDS)
+        let is_younger = |pod: &PodState, max_age_seconds: i64| {
+            pod.created.is_some_and(|created| now.saturating_sub(created) < max_age_seconds)
         };
+        let counts =
+            |pod: &PodState| !pod.is_terminating() && (!pod.is_finished() || is_younger(pod, MAX_FINISHED_AGE_SECONDS));
         for pod in pods.into_iter().filter(|pod| counts(pod)) {
             let Some(warning) = warning(&pod) else { continue };
             let newest_pod = newest.entry(warning).or_insert_with(|| Arc::clone(&pod));
@@ -79,7 +81,7 @@ impl RecordedWarnings {
             None => true,
             Some(entry) => entry.retry.is_some_and(|retry| retry <= now),
         };
-        newest.retain(|warning, pod| is_due(warning) && now.saturating_sub(pod.created) < MAX_AGE_SECONDS);
+        newest.retain(|warning, pod| is_due(warning) && is_younger(pod, MAX_AGE_SECONDS));
         let mut plan = Vec::new();
         for (warning, pod) in newest {
             let has_room = self.0.len() < MAX_REMEMBERED_WARNINGS || self.0.contains_key(&warning);
@@ -131,8 +133,8 @@ mod tests {
             namespace: "ns".to_owned(),
             name: name.to_owned(),
             uid: PodUid::new(&format!("uid-of-{name}")).unwrap(),
-            workload: workload.to_owned(),
-            created: 1000,
+            workload: Some(workload.to_owned()).filter(|workload| !workload.is_empty()),
+            created: Some(1000),
             warnings: warnings.map(str::to_owned),
             ..PodState::default()
         })
@@ -162,7 +164,7 @@ mod tests {
         assert!(names(&mut recorded, &pods[3..4], 1004).is_empty());
         assert!(names(&mut recorded, &pods[..1], 1005).is_empty());
         assert!(names(&mut recorded, &pods[3..4], 1005 + MAX_AGE_SECONDS).is_empty() && recorded.0.is_empty());
-        let young = Arc::new(PodState { created: 1005 + MAX_AGE_SECONDS, ..(*pods[0]).clone() });
+        let young = Arc::new(PodState { created: Some(1005 + MAX_AGE_SECONDS), ..(*pods[0]).clone() });
         assert_eq!(names(&mut recorded, &[young], 1006 + MAX_AGE_SECONDS), ["web-1"]);
     }
 

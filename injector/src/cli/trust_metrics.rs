@@ -31,9 +31,9 @@ impl TrustMetrics {
         let (mut lost, mut ending) = (0, 0);
         if let Some(trusting) = trust.pods {
             for pod in index.pods().iter().filter(|pod| !pod.is_finished()) {
-                if pod.created < trusting.since.unix_timestamp() {
+                if pod.created < Some(trusting.since.unix_timestamp()) {
                     lost += 1;
-                } else if pod.created < trusting.lasting_since.unix_timestamp() {
+                } else if pod.created < Some(trusting.lasting_since.unix_timestamp()) {
                     ending += 1;
                 }
             }

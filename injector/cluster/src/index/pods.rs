@@ -86,10 +86,9 @@ impl Index {
         let key = pod.key();
         let (pod, configs, is_new, harmed) = {
             let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
-            let same_pod = state.pods.get(&key).filter(|entry| entry.state.uid == pod.uid);
-            let pod = Arc::new(if let Some(same_pod) = same_pod { pod.after(&same_pod.state) } else { pod });
-            if let Some(entry) = state.pods.get(&key).filter(|entry| entry.state == pod) {
-                // Only the resourceVersion has changed.
+            let same = state.pods.get(&key).filter(|entry| entry.state.uid == pod.uid);
+            let pod = Arc::new(if let Some(same) = same { pod.after(&same.state) } else { pod });
+            if let Some(entry) = state.pods.get(&key).filter(|entry| pod.is_same_but_for_version(&entry.state)) {
                 let entry = PodEntry { state: pod, ..entry.clone() };
                 return state.keep_pod(key, entry);
             }
@@ -189,16 +188,18 @@ impl NamespaceState {
     }
 
     fn enter_node(&mut self, pod: &PodState) {
-        if !pod.node.is_empty() {
-            self.pods_by_node.entry(pod.node.clone()).or_default().insert(pod.key());
+        if let Some(node) = &pod.node {
+            self.pods_by_node.entry(node.clone()).or_default().insert(pod.key());
         }
     }
 
     fn leave_node(&mut self, pod: &PodState) {
-        if let Some(keys) = self.pods_by_node.get_mut(&pod.node) {
+        if let Some(node) = &pod.node
+            && let Some(keys) = self.pods_by_node.get_mut(node)
+        {
             keys.remove(&pod.key());
             if keys.is_empty() {
-                self.pods_by_node.remove(&pod.node);
+                self.pods_by_node.remove(node);
             }
         }
     }

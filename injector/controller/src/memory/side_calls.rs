@@ -70,8 +70,8 @@ impl FailedSideCalls {
         self.0.get(&call).is_none_or(|failure| failure.next <= now)
     }
 
-    /// Returns the HTTP status with which the last attempt failed, which is 0 where there was no answer; `None` where
-    /// no attempt has failed.
+    /// Returns the HTTP status with which the last attempt failed, 0 where it got no answer; `None` where it did not
+    /// fail.
     pub(crate) fn code(&self, call: SideCall) -> Option<u16> {
         self.0.get(&call).map(|failure| failure.cause.code)
     }

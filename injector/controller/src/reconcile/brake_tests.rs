@@ -61,7 +61,7 @@ async fn first_write(config: Value) -> Option<Value> {
         name: "web".to_owned(),
         uid: PodUid::new("web").unwrap(),
         configs: vec![ConfigName::new("shop").unwrap()],
-        node: "node".to_owned(),
+        node: Some("node".to_owned()),
         readiness: Readiness::Lost { since: 0 },
         phase: PodPhase::Running,
         ..PodState::default()

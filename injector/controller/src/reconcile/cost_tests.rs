@@ -50,9 +50,9 @@ fn pod(number: usize, runs: &str, apart: bool) -> PodState {
         uid: PodUid::new(&uid(number)).unwrap(),
         service_account: "app".to_owned(),
         configs: vec![shop.clone()],
-        workload: if apart { format!("Deployment/web-{number}") } else { format!("Deployment/web-{}", number % 40) },
-        template: "5d4f7c9b6d".to_owned(),
-        node: format!("node-{}", number % 300),
+        workload: Some(format!("Deployment/web-{}", if apart { number } else { number % 40 })),
+        template: Some("5d4f7c9b6d".to_owned()),
+        node: Some(format!("node-{}", number % 300)),
         readiness: Readiness::Ready,
         containers_ready: true,
         phase: PodPhase::Running,
@@ -192,7 +192,7 @@ async fn a_reconcile_with_ten_thousand_pods_costs_a_few_passes_over_them() {
             moving.index.put_pod(PodState {
                 containers_ready: false,
                 readiness: Readiness::Lost { since: 0 },
-                node: String::new(),
+                node: None,
                 ..fallen
             });
         });

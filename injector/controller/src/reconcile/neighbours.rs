@@ -15,7 +15,7 @@ use crate::move_predicates::holds_others_up;
 
 /// Returns whether the pod should serve until it is deleted, so that unreadiness means a fault.
 fn serves(pod: &PodState) -> bool {
-    !(pod.is_finished() || pod.is_ending() || pod.removal != Removal::None || pod.workload == JOBS)
+    !(pod.is_finished() || pod.is_ending() || pod.removal != Removal::None || pod.workload.as_deref() == Some(JOBS))
 }
 
 /// Configs that have a target, by namespace and name, with their identities; `None` for those that have none.
@@ -34,13 +34,16 @@ impl Controller {
             return HashMap::new();
         }
         let unready = pods.iter().filter(|pod| !pod.containers_ready && serves(pod));
-        let nodes: BTreeSet<&str> = unready.map(|pod| pod.node.as_str()).filter(|node| !node.is_empty()).collect();
+        let nodes: BTreeSet<&str> = unready.filter_map(|pod| pod.node.as_deref()).collect();
         let mut falls: HashMap<String, BTreeMap<String, Vec<Option<SteadyTime>>>> = HashMap::new();
         let mut trials = Trials::new();
         let pods = self.index.pods_on(&nodes);
         for (pod, fell) in &pods {
-            if serves(pod) && !self.is_on_trial(pod, &mut trials) {
-                let namespaces = falls.entry(pod.node.clone()).or_default();
+            if let Some(node) = &pod.node
+                && serves(pod)
+                && !self.is_on_trial(pod, &mut trials)
+            {
+                let namespaces = falls.entry(node.clone()).or_default();
                 let times = namespaces.entry(pod.namespace.clone()).or_default();
                 times.push(fell.and_then(|fell| self.steady_at(fell)));
             }
@@ -130,7 +133,7 @@ mod tests {
         let web = PodState { name: "web".to_owned(), uid: PodUid::new("web").unwrap(), ..pod("ns", "shop") };
         for ready in [true, false] {
             for pod in [web.clone(), other.clone()] {
-                index.put_pod(PodState { node: "node".to_owned(), containers_ready: ready, ..pod });
+                index.put_pod(PodState { node: Some("node".to_owned()), containers_ready: ready, ..pod });
             }
         }
         let key = ConfigKey::parse("ns", "shop").unwrap();
@@ -148,7 +151,7 @@ mod tests {
         assert!(foreign.own.is_empty() && foreign.others.len() == 1 && foreign.others[0].len() == 1, "{foreign:?}");
         for pod in [
             pod("ns", "tried"),
-            PodState { workload: JOBS.to_owned(), ..other() },
+            PodState { workload: Some(JOBS.to_owned()), ..other() },
             PodState { phase: PodPhase::Finished, ..other() },
             PodState { containers: vec![container], ..other() },
             PodState { removal: Removal::Terminating, ..other() },

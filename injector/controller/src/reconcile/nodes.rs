@@ -40,7 +40,7 @@ fn nodes_of_fallen<'a>(config: &VersionedConfig, pods: &'a [Arc<PodState>]) -> B
     };
     let is_fallen = |pod: &&Arc<PodState>| matches!(pod.readiness, Readiness::Lost { .. }) && pod.is_live();
     let fallen = pods.iter().filter(is_fallen).filter(|pod| !has_returned(pod));
-    let nodes: BTreeSet<&String> = fallen.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
+    let nodes: BTreeSet<&String> = fallen.filter_map(|pod| pod.node.as_ref()).collect();
     // On the way back, nodes that are away matter only when few pods are left.
     if back && nodes.len() > MAX_NODE_READS { BTreeSet::new() } else { nodes }
 }
@@ -154,7 +154,7 @@ mod tests {
         let mut sizes = Vec::new();
         for count in counts {
             let pod = |number| PodState {
-                node: format!("node-{number}"),
+                node: Some(format!("node-{number}")),
                 readiness: Readiness::Lost { since: 0 },
                 ..PodState::default()
             };
@@ -171,8 +171,11 @@ mod tests {
             let client = Arc::<FakeApiServer>::default().client(move |_, _, _| (code, status(code)));
             let (controller, config) = (controller_over(client, Arc::default()), config(RolloutStage::Moving));
             let key = ConfigKey::parse("ns", "shop").unwrap();
-            let pod =
-                PodState { node: "node-1".to_owned(), readiness: Readiness::Lost { since: 0 }, ..PodState::default() };
+            let pod = PodState {
+                node: Some("node-1".to_owned()),
+                readiness: Readiness::Lost { since: 0 },
+                ..PodState::default()
+            };
             for _ in 0..2 {
                 let nodes = controller.nodes_away(&key, &config, &[Arc::new(pod.clone())]).await;
                 assert_eq!(nodes.map(|nodes| nodes.len()), away, "{code}");

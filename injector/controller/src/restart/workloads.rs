@@ -202,7 +202,7 @@ impl Controller {
             workload.restarts = Some(PodRestarts::default());
         }
         for pod in self.workload_lists.pods(&key.namespace).await?.iter() {
-            let owner = counted.get_mut(&workload_of(&pod.metadata));
+            let owner = workload_of(&pod.metadata).and_then(|id| counted.get_mut(&id));
             if let Some(workload) =
                 owner.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST_ANNOTATION))
             {

@@ -43,7 +43,8 @@ pub fn parse_number(answer: &[u8]) -> Result<String, AnswerError> {
         }
         _ => return Err(AnswerError::Foreign),
     }
-    let (kind, result) = (answer["data"]["resultType"].as_str(), &answer["data"]["result"]);
+    let kind = answer["data"]["resultType"].as_str();
+    let result = &answer["data"]["result"];
     let sample = match kind {
         Some("scalar") => result,
         Some("vector") => match result.as_array().map(Vec::as_slice) {

@@ -112,7 +112,8 @@ pub fn judge(
 ) -> Judgement {
     let status = status.filter(|status| status.round == memory.round);
     let mut verdict = Verdict::Clear;
-    let (mut numbers, mut recheck_after) = (Vec::new(), MAX_RECHECK_MILLIS);
+    let mut numbers = Vec::new();
+    let mut recheck_after = MAX_RECHECK_MILLIS;
     for analysis in analyses {
         let query = status.and_then(|status| status.queries.iter().find(|query| query.name == analysis.name));
         let answers = query.map(|query| query.answers.as_slice()).unwrap_or_default();
@@ -149,7 +150,8 @@ fn judge_analysis(
     is_first_step: bool,
     silence: i64,
 ) -> Verdict {
-    let (name, period) = (&analysis.name, period_millis(analysis));
+    let name = &analysis.name;
+    let period = period_millis(analysis);
     let Some(last) = answers.last() else {
         let message =
             format!("{name} has not been measured in this step yet: Nudge measures it every {} s", period / 1000);
@@ -162,7 +164,8 @@ fn judge_analysis(
         ));
     };
     // Counted in halves: an answer that is too high counts two, one without pods to compare with counts one.
-    let (mut against, mut good) = (0, 0);
+    let mut against = 0;
+    let mut good = 0;
     for answer in answers {
         match outcome(analysis, answer) {
             Outcome::Good => (against, good) = (0, u32::saturating_add(good, 1)),
@@ -220,7 +223,8 @@ fn describe(analysis: &Analysis, answer: &Answer, VersionNames { target, current
         Some(_) => format!("those on {current} have {}", number(&answer.control)),
         None => format!("no pod runs {current} to compare with"),
     };
-    let (name, limits) = (&analysis.name, limits.join(", "));
+    let name = &analysis.name;
+    let limits = limits.join(", ");
     format!("{name}: pods on {target} have {}, {others} ({limits})", number(&answer.target))
 }
 

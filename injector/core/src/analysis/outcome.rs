@@ -22,7 +22,8 @@ pub(super) enum Outcome {
 /// Returns what an answer says about the version.
 pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> Outcome {
     let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<f64>().ok());
-    let (max, ratio) = (number(&analysis.max), number(&analysis.max_ratio));
+    let max = number(&analysis.max);
+    let ratio = number(&analysis.max_ratio);
     if let Some(error) = &answer.error {
         return Outcome::Unknown(error.clone());
     }

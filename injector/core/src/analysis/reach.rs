@@ -27,7 +27,8 @@ pub enum ReachError {
 
 /// Returns how far back the query looks at most: its longest range, plus all of its subqueries and offsets.
 pub fn reach(query: &str) -> Result<Duration, ReachError> {
-    let (mut longest_range, mut shift) = (Duration::ZERO, Duration::ZERO);
+    let mut longest_range = Duration::ZERO;
+    let mut shift = Duration::ZERO;
     let mut rest = query;
     while let Some(first) = rest.chars().next() {
         let after = &rest[first.len_utf8()..];
@@ -85,7 +86,8 @@ fn duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok().filter(|period| !period.is_zero());
     }
-    let (mut rest, mut millis) = (text, 0_u64);
+    let mut rest = text;
+    let mut millis = 0_u64;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|end| *end > 0)?;
         let (number, after) = rest.split_at(digits);

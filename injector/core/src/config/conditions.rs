@@ -143,7 +143,7 @@ fn suspect_message(status: &VersionedConfigStatus, now: &Time) -> Option<String>
 
 /// Returns a message about objects with labels of versions that they do not belong to, and about invalid versions that
 /// spec.version does not name.
-pub(super) fn conflict(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
+pub(super) fn find_conflict(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
     let invalid = inventory.others.iter().filter_map(|(version, seal_check)| match seal_check {
         SealCheck::Invalid(message) | SealCheck::Refused(message) if config.spec.version.as_ref() != Some(version) => {
             Some(message.clone())

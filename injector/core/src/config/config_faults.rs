@@ -51,7 +51,8 @@ fn version_fault(field: &str, version: &str) -> Option<Explanation> {
 fn override_faults(overridden: &Override, now: Timestamp) -> impl Iterator<Item = Explanation> {
     const FIELD: &str = "spec.rollout.override";
     let late = overridden.ends_too_late(now).then(|| {
-        let (end, hours) = (overridden.until_time.0, Override::MAX_REMAINING_TIME.as_hours());
+        let end = overridden.until_time.0;
+        let hours = Override::MAX_REMAINING_TIME.as_hours();
         invalid(
             FIELD,
             format!("its untilTime is {end}, and it may be at most {hours} hours ahead; set an earlier time"),
@@ -62,13 +63,15 @@ fn override_faults(overridden: &Override, now: Timestamp) -> impl Iterator<Item 
 
 fn step_faults(steps: &[Step]) -> Vec<Explanation> {
     let fault = |why: String| invalid("spec.rollout.steps", why);
-    let (mut names, mut duplicates) = (BTreeSet::new(), BTreeSet::new());
+    let mut names = BTreeSet::new();
+    let mut duplicates = BTreeSet::new();
     duplicates.extend(steps.iter().filter_map(|step| step.name.as_ref()).filter(|name| !names.insert(*name)));
     let mut faults: Vec<Explanation> =
         duplicates.into_iter().map(|name| fault(format!("two of them have the name {name}; rename one"))).collect();
     let selectors: BTreeSet<_> = steps.iter().filter_map(|step| Some(&step.selector.as_ref()?.match_labels)).collect();
     if selectors.len() > StepSelector::MAX_SELECTORS {
-        let (count, max) = (selectors.len(), StepSelector::MAX_SELECTORS);
+        let count = selectors.len();
+        let max = StepSelector::MAX_SELECTORS;
         faults.push(fault(format!("they have {count} different selectors, and at most {max} are allowed; use fewer")));
     }
     let keys: BTreeSet<&String> = selectors.into_iter().flat_map(|labels| labels.keys()).collect();

@@ -9,7 +9,7 @@ use nudge_api::{
     VersionedConfigStatus, clipped,
 };
 
-use super::conditions::{Progress, conflict, conflict_event, suspect_until, with_conditions};
+use super::conditions::{Progress, conflict_event, find_conflict, suspect_until, with_conditions};
 use super::config_faults::config_faults;
 use super::gated_version::{Provenance, gated_version, override_reason};
 use super::measurable_condition::set_measurable;
@@ -25,7 +25,7 @@ use crate::rollout::{
     Continuation, Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, PublishAttempt,
     Restarts, Rollout, Subjects, Withheld, fit_releases, newly_ended_releases, next, record_release, release_summary,
 };
-use crate::versions::{Facts, Judging, Seals, Unjudged, inventory};
+use crate::versions::{Facts, Judging, Seals, Unjudged, take_inventory};
 
 /// The facts about a config at one moment.
 pub struct Observed<'a> {
@@ -102,13 +102,13 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let hidden = (!secrets_known).then_some(PartKind::Secret);
     let unseen: Vec<PartKind> = left_out.iter().copied().chain(hidden).collect();
     let named = config.spec.version.as_deref();
-    let invalid = spec_fault(config, clocks);
-    let mut inventory = inventory(&before, parts, facts, &unseen, named, &judging, seals, now);
+    let fault = spec_fault(config, clocks);
+    let mut inventory = take_inventory(&before, parts, facts, &unseen, named, &judging, seals, now);
     inventory.unjudged.sort_by_key(|unjudged| named != Some(unjudged.version.as_str()));
-    let conflict = conflict(config, &inventory);
+    let conflict = find_conflict(config, &inventory);
     let requested = target_version(config, &inventory, secrets_known);
     // The spec's fault alone may be the reason why the version is missing.
-    let requested = requested.map_err(|why| invalid.as_ref().map_or(why, |invalid| invalid.why.clone()));
+    let requested = requested.map_err(|why| fault.as_ref().map_or(why, |fault| fault.why.clone()));
     let generation = config.metadata.generation;
 
     let sealed = |version: &String| {
@@ -128,8 +128,8 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     // While the requested version can't be moved to, pods stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current_version.as_ref()).cloned();
     let counted = aim.as_deref().map(|aim| count_approvals(aim, &status, observed)).unwrap_or_default();
-    let why = invalid.as_ref().map(|invalid| invalid.why.clone());
-    let counted = ApprovalCount { withheld: invalid.or(counted.withheld), ..counted };
+    let fault_explanation = fault.as_ref().map(|fault| fault.why.clone());
+    let counted = ApprovalCount { withheld: fault.or(counted.withheld), ..counted };
     let (rollout, effects) = match aim {
         Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, (&aim, &counted), &mut events),
         None => (rollout, Effects::default()),
@@ -139,7 +139,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         let ended = newly_ended_releases(&before.releases, &status.releases);
         events.extend(ended.map(|release| EventRecord::new(Reason::Released, release_summary(release))));
     }
-    let withholds = requested.is_ok();
+    let can_move = requested.is_ok();
     let (rollout, progress) = match requested {
         Ok(_) => {
             let progress = Progress::of(&rollout, &effects.continuation);
@@ -147,12 +147,12 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         }
         Err(explanation) => (rollout.waiting(), Progress::impossible(explanation)),
     };
-    let recheck = why.as_ref().map(|_| INVALID_SPEC_RECHECK_MILLIS);
-    let progress = progress.with_fault(why);
+    let recheck = fault_explanation.as_ref().map(|_| INVALID_SPEC_RECHECK_MILLIS);
+    let progress = progress.with_fault(fault_explanation);
     let mut status = rollout.into_status(status);
     status.internal.yields = status.rollout.stage.is_some() && effects.continuation.yields();
     status.rollout.withheld = match effects.continuation {
-        Continuation::Held { withheld, .. } if withholds => withheld,
+        Continuation::Held { withheld, .. } if can_move => withheld,
         _ => None,
     };
     status.internal.background = evidence.background(status.internal.background, clocks);
@@ -169,7 +169,8 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let recheck_after =
         effects.reconcile_at.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).chain(recheck).min();
     let unread = inventory.unread.into_iter().chain(counted.unread).collect();
-    let (unjudged, question) = (inventory.unjudged, effects.question.or(analyses.question));
+    let unjudged = inventory.unjudged;
+    let question = effects.question.or(analyses.question);
     (Decision { status, unread, unjudged, question, events, recheck_after }, evidence)
 }
 

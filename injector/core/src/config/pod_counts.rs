@@ -9,7 +9,8 @@ use crate::rollout::{Subjects, Thresholds, version_to_publish};
 pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatus, pods: &Subjects) -> PodCounts {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let thresholds = status.target_version.as_deref().map(|target| (target, Thresholds::from_status(&status.internal)));
-    let (current, published) = (status.current_version.as_deref(), version_to_publish(status));
+    let current = status.current_version.as_deref();
+    let published = version_to_publish(status);
     let goal = final_version(status);
     let mut counts = PodCounts::default();
     let mut count = |assigned: Option<&str>, runs: Option<&str>, ready: bool, failed: bool| {

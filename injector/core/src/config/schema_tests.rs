@@ -129,7 +129,7 @@ fn report(fixture: &mut Fixture, reason: Option<Reason>, message: &str) {
             Arc::new(PodState {
                 uid: PodUid::new(&format!("0af7651c-d43b-41d5-8e2f-{number:012x}")).unwrap(),
                 name: format!("web-{number}"),
-                workload: format!("StatefulSet/{}", message.get(..40).unwrap_or("web")),
+                workload: Some(format!("StatefulSet/{}", message.get(..40).unwrap_or("web"))),
                 readiness: if reason.is_none() { Readiness::Ready } else { Readiness::Lost { since: 0 } },
                 phase: PodPhase::Running,
                 report: Some(Report {

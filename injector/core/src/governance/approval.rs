@@ -153,7 +153,8 @@ fn count_approvals(
     let is_denial =
         |given: &&&UserDecision| given.decision == ApprovalDecision::Deny && given.is_allowed != Some(false);
     if let Some(denial) = decisions.iter().find(is_denial) {
-        let (user, reason) = (bounded_user(&denial.user), one_line(&denial.reason, MAX_REASON_BYTES));
+        let user = bounded_user(&denial.user);
+        let reason = one_line(&denial.reason, MAX_REASON_BYTES);
         return Err(format!(
             "{user} denies version {version} ({reason}); it may go on when {user} withdraws that (kubectl nudge deny {config} {version} \
              --undo)"
@@ -174,7 +175,8 @@ fn count_approvals(
             *first = given;
         }
     }
-    let (mut counted, mut excluded) = (Vec::new(), Vec::new());
+    let mut counted = Vec::new();
+    let mut excluded = Vec::new();
     for (user, given) in users {
         match find_exclusion(needed, authors, asker, given, at) {
             None => counted.push(given),

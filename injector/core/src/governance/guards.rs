@@ -48,7 +48,8 @@ fn weakened_approval(old: Option<&Approval>, new: Option<&Approval>) -> Vec<Stri
         format!("requires {} {approvals} instead of {}", new.required, old.required)
     });
     let author = (old.not_author && !new.not_author).then(|| "lets authors approve (notAuthor: false)".to_owned());
-    let (new_seconds, old_seconds) = (new.valid_seconds, old.valid_seconds);
+    let new_seconds = new.valid_seconds;
+    let old_seconds = old.valid_seconds;
     let longer = (new_seconds > old_seconds)
         .then(|| format!("lets approvals count for {new_seconds} s instead of {old_seconds} (validSeconds)"));
     fewer.into_iter().chain(author).chain(longer).collect()

@@ -77,7 +77,8 @@ pub struct Opening {
 /// Prints the moment, such as `2026-10-26 09:00 Europe/Berlin (08:00 UTC)`.
 impl fmt::Display for Opening {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (there, utc) = (self.zone.to_datetime(self.at), TimeZone::UTC.to_datetime(self.at));
+        let there = self.zone.to_datetime(self.at);
+        let utc = TimeZone::UTC.to_datetime(self.at);
         write!(out, "{} {} {}", there.date(), format_time(there), self.zone_name)?;
         if there == utc {
             return Ok(());
@@ -99,7 +100,8 @@ impl Windows {
     /// Returns the windows that can be used. A window with a fault is closed; where no window can be used, the result
     /// is the fault of the first one.
     pub fn parse(windows: &[Window]) -> Result<Self, WindowError> {
-        let (mut usable, mut fault) = (Vec::new(), None);
+        let mut usable = Vec::new();
+        let mut fault = None;
         for window in windows {
             match UsableWindow::parse(window) {
                 Ok(window) => usable.push(window),
@@ -176,7 +178,8 @@ impl UsableWindow {
 
     /// Returns whether the window is open when a wall clock shows this time.
     fn contains(&self, there: DateTime) -> bool {
-        let (date, time) = (there.date(), there.time());
+        let date = there.date();
+        let time = there.time();
         let began_today = self.begins_on(date.weekday()) && self.from <= time;
         if !self.ends_next_day() {
             return began_today && self.to.is_none_or(|to| time < to);

@@ -72,8 +72,8 @@ pub(super) fn check(
 
 /// Returns a warning that a rolling update of the pod's Deployment may hang, for a pod with this port of its node.
 fn surge_warning(user: &UserPod, port: u16) -> Option<String> {
-    let deployment = user.workload.strip_prefix("Deployment/")?;
-    // The creator of the pod chooses the owner's name, and users paste the command into a shell.
+    let deployment = user.workload.as_deref()?.strip_prefix("Deployment/")?;
+    // The owner is what the creator of the pod says that it is, and the command is pasted into a shell.
     let command = if is_object_name(deployment) && is_dns_label(&user.namespace) {
         let strategy = r#"{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}"#;
         format!("run kubectl patch deployment {deployment} -n {} -p '{strategy}'", user.namespace)

@@ -60,9 +60,9 @@ pub(super) struct UserPod {
     pub(super) labels: BTreeMap<String, String>,
     /// The kinds of the pod's owners.
     pub(super) owners: Vec<String>,
-    /// The workload of the pod, such as `Deployment/web`.
-    pub(super) workload: String,
-    /// The namespace of the pod; empty where only the request has it.
+    /// The workload that it belongs to, such as `Deployment/web`, if any.
+    pub(super) workload: Option<String>,
+    /// The namespace of the pod; empty where the request alone says it.
     pub(super) namespace: String,
 }
 

@@ -12,7 +12,7 @@ use nudge_protocol::{ConfigName, ContainerName, labels, pod};
 
 use super::commands::{LastCommand, commands, restarts_in_place};
 use super::hash::hash;
-use super::pod_state::{ObjectVersion, PodPhase, PodState, Readiness, Removal, UpdateMode};
+use super::pod_state::{PodPhase, PodState, Readiness, Removal, UpdateMode};
 use super::probe::{is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
 use super::references::references;
 use super::report::Report;
@@ -67,7 +67,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         workload: workload_id(meta),
         containers_hash: if containers.is_empty() { String::new() } else { hash(&containers) },
         containers,
-        node: spec.node_name.clone().unwrap_or_default(),
+        node: spec.node_name.clone().filter(|node| !node.is_empty()),
         lacks_port: condition("PodScheduled").is_some_and(lacks_port),
         readiness: readiness(condition("Ready"), condition("Initialized")),
         containers_ready: subscribed.iter().all(|container| status_of(container).is_some_and(|status| status.ready)),
@@ -92,7 +92,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
             true => UpdateMode::InPlace,
             false => UpdateMode::Live,
         },
-        created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+        created: meta.creation_timestamp.as_ref().map(|time| time.0.as_second()),
         container_histories,
         restarts,
         ordered_restarts,
@@ -103,7 +103,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
         report: condition(pod::CONDITION).and_then(Report::read),
         references: references(spec),
-        version: ObjectVersion(meta.resource_version.clone().map(String::into_boxed_str)),
+        resource_version: meta.resource_version.clone().map(String::into_boxed_str),
     })
 }
 
@@ -149,9 +149,9 @@ fn configs(agent: &Container) -> Vec<ConfigName> {
 }
 
 /// Returns what distinguishes the pods of one template of a workload from those of another.
-fn template(meta: &ObjectMeta) -> String {
+fn template(meta: &ObjectMeta) -> Option<String> {
     let label = |key: &str| meta.labels.as_ref()?.get(key).cloned();
-    label("pod-template-hash").or_else(|| label("controller-revision-hash")).unwrap_or_default()
+    label("pod-template-hash").or_else(|| label("controller-revision-hash"))
 }
 
 /// Returns the labels that selectors of steps are compared with. Injection notes those that the pod is created with:
@@ -240,7 +240,7 @@ mod tests {
     fn what_matters_is_taken() {
         let state = pod_state(&pod(sample())).unwrap();
         assert_eq!(state.configs.iter().map(ConfigName::as_str).collect::<Vec<_>>(), ["shop", "keys"]);
-        assert_eq!((state.workload.as_str(), state.service_account.as_str()), ("Deployment/web", "app"));
+        assert_eq!((state.workload_name(), state.service_account.as_str()), ("Deployment/web", "app"));
         assert_eq!((state.readiness, state.phase, state.removal), (Readiness::Ready, PodPhase::Running, Removal::None));
         assert_eq!(state.restarts, 2);
         assert_eq!(state.containers.len(), 2);
@@ -390,8 +390,8 @@ mod tests {
     fn owners_other_than_deployments_stand_for_themselves() {
         let mut other = sample();
         other["metadata"]["labels"] = json!({});
-        assert_eq!(pod_state(&pod(other.clone())).unwrap().workload, "ReplicaSet/web-7d4b");
+        assert_eq!(pod_state(&pod(other.clone())).unwrap().workload_name(), "ReplicaSet/web-7d4b");
         other["metadata"]["ownerReferences"] = json!([]);
-        assert_eq!(pod_state(&pod(other)).unwrap().workload, "");
+        assert_eq!(pod_state(&pod(other)).unwrap().workload, None);
     }
 }

@@ -11,7 +11,7 @@ mod restarts;
 
 pub use commands::LastCommand;
 pub use from_object::{condition, crashes, pod_state};
-pub use pod_state::{ObjectVersion, PodPhase, PodState, Readiness, Removal, UpdateMode};
+pub use pod_state::{PodPhase, PodState, Readiness, Removal, UpdateMode};
 pub use probe::{SlowestProbe, notices_after, slowest_probe, start_seconds};
 pub use references::references;
 pub use report::{Report, ReportState};

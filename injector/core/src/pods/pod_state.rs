@@ -28,14 +28,14 @@ pub struct PodState {
     pub agent: String,
     /// The configs that the pod may read, in the order of merging: fixed in the agent container's environment.
     pub configs: Vec<ConfigName>,
-    /// The workload that the pod belongs to, such as `Deployment/web`; empty for a bare pod.
-    pub workload: String,
+    /// The workload that the pod belongs to, such as `Deployment/web`; `None` for a bare pod.
+    pub workload: Option<String>,
     /// The containers other than the agent: those that the user wrote, native sidecars included.
     pub containers: Vec<PodContainer>,
     /// The digest of the containers; empty only for no containers.
     pub containers_hash: String,
-    /// The node, once it has one.
-    pub node: String,
+    /// The node of the pod; `None` until it is scheduled.
+    pub node: Option<String>,
     /// Whether the pod has no node, because a port that it declares is taken on those that it could have.
     pub lacks_port: bool,
     /// Whether the pod is Ready, and was.
@@ -52,14 +52,14 @@ pub struct PodState {
     pub notices_after: u32,
     /// The time that the pod may take from its start until it is ready, in seconds.
     pub start_seconds: u32,
-    /// The template of the workload that the pod was made from.
-    pub template: String,
+    /// The template of the workload that the pod was made from, if a label has it.
+    pub template: Option<String>,
     /// The labels that the pod was created with, or has now where those are not known.
     pub labels: Arc<BTreeMap<String, String>>,
     /// How the pod's processes take another version.
     pub update_mode: UpdateMode,
-    /// The time of the pod's creation, in seconds since 1970.
-    pub created: i64,
+    /// The time of the pod's creation, in seconds since 1970, if the object has it.
+    pub created: Option<i64>,
     /// The restarts of each container that gets the configuration and is started again whatever it ends with.
     pub container_histories: Vec<RestartHistory>,
     /// The number of restarts that the API did not order: crashes.
@@ -80,8 +80,8 @@ pub struct PodState {
     pub report: Option<Report>,
     /// The ConfigMaps and Secrets that the pod's volumes and variables name.
     pub references: BTreeSet<(PartKind, String)>,
-    /// The version of the object that this was read from.
-    pub version: ObjectVersion,
+    /// The resource version of the object that this was read from.
+    pub resource_version: Option<Box<str>>,
 }
 
 /// Whether a pod is Ready.
@@ -135,21 +135,21 @@ pub enum UpdateMode {
     ByRestart,
 }
 
-/// The resource version of an object. All are equal, since an object may get another one by changes that do not matter
-/// here.
-#[derive(Clone, Debug, Default, Eq)]
-pub struct ObjectVersion(pub Option<Box<str>>);
-
-impl PartialEq for ObjectVersion {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
 impl PodState {
     /// Returns the identity of the pod in the index.
     pub fn key(&self) -> PodKey {
         PodKey::new(&*self.namespace, &*self.name)
+    }
+
+    /// Returns whether nothing differs from `other` but the resource version, which also changes with what is not read
+    /// here.
+    pub fn is_same_but_for_version(&self, other: &Self) -> bool {
+        *self == Self { resource_version: self.resource_version.clone(), ..other.clone() }
+    }
+
+    /// Returns the workload as statuses name it: empty for a bare pod.
+    pub fn workload_name(&self) -> &str {
+        self.workload.as_deref().unwrap_or_default()
     }
 
     /// Returns whether the pod is Ready.

@@ -60,7 +60,8 @@ impl RestartMark {
     /// Reads the annotation's value. Only Nudge writes it; anything else counts as none.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
-        let (at, digest) = (fields.next()?.parse().ok()?, fields.next()?.to_owned());
+        let at = fields.next()?.parse().ok()?;
+        let digest = fields.next()?.to_owned();
         let template = fields.next()?.to_owned();
         let before = match fields.next() {
             None => HealthBefore::Well,

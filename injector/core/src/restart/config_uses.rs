@@ -98,7 +98,8 @@ fn without_ignored_containers(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
     let is_ignored = |container: &Container| notify(meta, container) == Some(Notify::None.as_str());
     let (ignored, others): (Vec<&Container>, Vec<&Container>) =
         spec.init_containers.iter().flatten().chain(&spec.containers).partition(|container| is_ignored(container));
-    let (by_ignored, by_others) = (mounted_volumes(ignored), mounted_volumes(others));
+    let by_ignored = mounted_volumes(ignored);
+    let by_others = mounted_volumes(others);
     let mut remaining = spec.clone();
     remaining.containers.retain(|container| !is_ignored(container));
     remaining.init_containers.iter_mut().for_each(|list| list.retain(|container| !is_ignored(container)));

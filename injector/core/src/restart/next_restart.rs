@@ -165,7 +165,9 @@ fn health_before(situation: &RestartSituation<'_>, workload: &Workload) -> Healt
 /// Decides which workload is restarted next. Returns the decision, and reports about workloads that can't be restarted.
 pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<ObjectReport>) {
     let mut reports = Vec::new();
-    let (mut wait, mut failure, mut open) = (None, None, Vec::new());
+    let mut wait = None;
+    let mut failure = None;
+    let mut open = Vec::new();
     for (index, (workload, digest)) in situation.workloads.iter().enumerate() {
         let id = workload.id();
         if let Some(report) = situation.attempts.refusal(workload) {
@@ -240,7 +242,8 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
         let (workload, digest) = &situation.workloads[index];
         // Clocks of leaders differ, and a mark must not be older than the stage.
         let at = situation.now.max(situation.since);
-        let (digest, template) = (digest.clone(), workload.template.clone());
+        let digest = digest.clone();
+        let template = workload.template.clone();
         NextRestart::Restart {
             index,
             mark: RestartMark { at, digest, template, before: health_before(situation, workload) },

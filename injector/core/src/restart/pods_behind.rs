@@ -11,7 +11,7 @@ use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
 use super::workload::{ReplicaCounts, Workload};
 use crate::pods::PodState;
-use crate::rollout::{Restarts, is_same_content, version_to_publish};
+use crate::rollout::{JOBS, Restarts, is_same_content, version_to_publish};
 
 /// The prefixes of the ids of workloads that restart their pods by a rolling update.
 const ROLLING_WORKLOADS: [&str; 3] = ["Deployment/", "StatefulSet/", "DaemonSet/"];
@@ -21,7 +21,7 @@ const NOT_WAITED_FOR: [Reason; 2] = [Reason::Unwell, Reason::TemplateChanged];
 
 /// Returns whether a rolling update restarts this pod.
 pub fn has_rolling_update(pod: &PodState) -> bool {
-    ROLLING_WORKLOADS.iter().any(|kind| pod.workload.starts_with(kind))
+    ROLLING_WORKLOADS.iter().any(|kind| pod.workload_name().starts_with(kind))
 }
 
 /// Counts, by workload, the pods that are or were Ready and do not run the version that they should. On the way back,
@@ -34,19 +34,19 @@ pub fn count_pods_behind(
 ) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     let Some(target) = version_to_publish(status) else { return counts };
-    let is_replaceable = |pod: &&Arc<PodState>| !pod.workload.is_empty() && pod.workload != "Job";
     let is_return = matches!(
         status.rollout.stage,
         Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
     );
     let is_counted = |pod: &&Arc<PodState>| pod.is_by_restart() && pod.is_live();
-    for pod in pods.iter().filter(is_replaceable).filter(is_counted) {
+    for pod in pods.iter().filter(is_counted) {
+        let Some(workload) = pod.workload.as_ref().filter(|workload| *workload != JOBS) else { continue };
         let is_behind = match pod.runs(config) {
             Some(runs) => (is_return || pod.was_ready()) && !is_same_content(status, runs.as_str(), target),
             None => pod.was_ready(),
         };
         if is_behind {
-            *counts.entry(pod.workload.clone()).or_default() += 1;
+            *counts.entry(workload.clone()).or_default() += 1;
         }
     }
     counts
@@ -64,11 +64,11 @@ pub fn add_unnotified_pods(
 ) {
     for (workload, digest) in workloads.iter().filter(|(workload, _)| workload.has_agent) {
         let id = workload.id();
-        let is_counted = |pod: &&Arc<PodState>| pod.workload == id && pod.was_ready() && pod.is_live();
+        let is_counted = |pod: &&Arc<PodState>| pod.workload_name() == id && pod.was_ready() && pod.is_live();
         let candidates = pods.iter().filter(is_counted);
         let count = if workload.digest.as_ref() != Some(digest) {
             // Times have whole seconds: a pod of the same second may have the older variables.
-            candidates.filter(|pod| pod.created <= published.as_second()).count()
+            candidates.filter(|pod| pod.created <= Some(published.as_second())).count()
         } else if workload.mark().is_some_and(|mark| mark.at >= since) {
             // The workload's controller knows the number; times are not compared, because clocks differ.
             candidates.count().min(workload.replicas.map_or(usize::MAX, ReplicaCounts::outdated))
@@ -160,7 +160,7 @@ mod tests {
             at: None,
         });
         PodState {
-            workload: workload.to_owned(),
+            workload: Some(workload.to_owned()).filter(|workload| !workload.is_empty()),
             update_mode: UpdateMode::ByRestart,
             readiness: Readiness::Ready,
             report,
@@ -199,7 +199,11 @@ mod tests {
     #[test]
     fn pods_with_older_variables_are_behind_whatever_their_agent_says() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let made = |created| PodState { update_mode: UpdateMode::Live, created, ..pod("Deployment/web", Some("2")) };
+        let made = |created| PodState {
+            update_mode: UpdateMode::Live,
+            created: Some(created),
+            ..pod("Deployment/web", Some("2"))
+        };
         let never_ready = PodState { readiness: Readiness::Never, ..made(10) };
         let pods = [made(10), made(100), made(101), never_ready].map(Arc::new);
         let found = |workload: Workload| {

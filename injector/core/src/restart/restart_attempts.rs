@@ -52,10 +52,8 @@ pub(super) struct WatchedRestart {
     mark: RestartMark,
     /// The time at which it last progressed, or was first seen.
     pub(super) progressed_at: Timestamp,
-    /// The least that was left, and the most that was done since then. A workload that falls back and recovers has not
-    /// progressed, so the wait ends.
-    done: (i32, i32),
-    left: (i32, i32),
+    /// The best progress since then. A workload that falls back and recovers has made none, so the wait ends.
+    best: Progress,
     /// The time since which the workload is up; if it is unprobed, since which all pods are available and no container
     /// was started again.
     up_since: Option<Timestamp>,
@@ -63,6 +61,15 @@ pub(super) struct WatchedRestart {
     restarts: Option<(PodRestarts, PodRestarts)>,
     /// Whether the restart has succeeded; later failures do not undo that.
     pub(super) settled: bool,
+}
+
+/// The progress of a restart; each pair is compared by its first number, and then by its second one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Progress {
+    /// The most that was done.
+    done: (i32, i32),
+    /// The least that was left.
+    left: (i32, i32),
 }
 
 impl WatchedRestart {
@@ -132,17 +139,18 @@ impl RestartAttempts {
             _ => watched.insert(WatchedRestart {
                 mark: mark.clone(),
                 progressed_at: now,
-                done: ReplicaCounts::default().done(),
-                left: (i32::MAX, i32::MAX),
+                best: Progress { done: ReplicaCounts::default().done(), left: (i32::MAX, i32::MAX) },
                 up_since: None,
                 restarts: None,
                 settled: false,
             }),
         };
         if let Some(replicas) = workload.replicas {
-            let (done, left) = (replicas.done(), replicas.left());
-            if left < watched.left || done > watched.done {
-                (watched.done, watched.left, watched.progressed_at) = (done, left.min(watched.left), now);
+            let done = replicas.done();
+            let left = replicas.left();
+            if left < watched.best.left || done > watched.best.done {
+                watched.best = Progress { done, left: left.min(watched.best.left) };
+                watched.progressed_at = now;
             }
         }
         let has_crashed = workload.restarts.is_some_and(|count| {

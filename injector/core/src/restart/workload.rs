@@ -204,7 +204,8 @@ impl Workload {
 
     fn new(kind: WorkloadKind, meta: &ObjectMeta, template: &PodTemplateSpec, min_ready: Option<i32>) -> Option<Self> {
         let default = ObjectMeta::default();
-        let (pod_meta, spec) = (template.metadata.as_ref().unwrap_or(&default), template.spec.as_ref()?);
+        let pod_meta = template.metadata.as_ref().unwrap_or(&default);
+        let spec = template.spec.as_ref()?;
         let owner = controlling_owner(meta);
         let uses = restart_uses(pod_meta, spec);
         let containers = long_running_containers(spec);
@@ -247,7 +248,8 @@ impl Workload {
             workload.hold = Some(Hold::Paused);
         }
         let status = object.status.clone().unwrap_or_default();
-        let (replicas, updated) = (spec.replicas.unwrap_or(1), status.updated_replicas.unwrap_or(0));
+        let replicas = spec.replicas.unwrap_or(1);
+        let updated = status.updated_replicas.unwrap_or(0);
         let progressing = status.conditions.iter().flatten().find(|condition| condition.type_ == "Progressing");
         let reason = progressing.and_then(|condition| condition.reason.as_deref());
         let available = status.available_replicas.unwrap_or(0);
@@ -289,7 +291,8 @@ impl Workload {
         let status = object.status.clone().unwrap_or_default();
         let replicas = spec.replicas.unwrap_or(1);
         // Old API servers do not count available pods.
-        let (ready, updated) = (status.ready_replicas.unwrap_or(0), status.updated_replicas.unwrap_or(0));
+        let ready = status.ready_replicas.unwrap_or(0);
+        let updated = status.updated_replicas.unwrap_or(0);
         let available = status.available_replicas.unwrap_or(ready);
         let complete =
             available >= replicas && updated >= replicas && status.current_revision == status.update_revision;
@@ -312,7 +315,8 @@ impl Workload {
         }
         let status = object.status.clone().unwrap_or_default();
         let scheduled = status.desired_number_scheduled;
-        let (updated, available) = (status.updated_number_scheduled.unwrap_or(0), status.number_available.unwrap_or(0));
+        let updated = status.updated_number_scheduled.unwrap_or(0);
+        let available = status.number_available.unwrap_or(0);
         let complete = updated >= scheduled && available >= scheduled;
         let progress = if complete { WorkloadProgress::Complete } else { WorkloadProgress::Moving };
         let counts = ReplicaCounts { total: scheduled, updated, ready: status.number_ready, available };

@@ -21,7 +21,7 @@ pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, identity: Identit
     if pod.is_by_restart() {
         version_to_publish(status)
     } else {
-        version_by_number(status, identity, pod.uid.as_str(), &pod.workload, &pod.labels)
+        version_by_number(status, identity, pod.uid.as_str(), pod.workload_name(), &pod.labels)
     }
 }
 
@@ -67,7 +67,7 @@ pub fn version_for_new_pod<'a>(
     if is_updated_by_rollout(pod) {
         return version_to_publish(status);
     }
-    let workload = workload_id(pod);
+    let workload = workload_id(pod).unwrap_or_default();
     let labels = pod.labels.clone().unwrap_or_default();
     if let Some(uid) = pod.uid.as_deref().filter(|uid| !uid.is_empty()) {
         return version_by_number(status, identity, uid, &workload, &labels);
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_pod_that_takes_versions_by_restarts_is_assigned_the_target_when_workloads_are_restarted() {
         let mut status = status(Some("2"), ALL);
-        let moved = PodState { workload: "Deployment/web".to_owned(), ..PodState::default() };
+        let moved = PodState { workload: Some("Deployment/web".to_owned()), ..PodState::default() };
         let by_restart = PodState { update_mode: UpdateMode::ByRestart, ..moved.clone() };
         for (stage, version) in [
             (RolloutStage::Moving, "1"),

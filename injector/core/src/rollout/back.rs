@@ -58,7 +58,8 @@ pub(super) fn roll_back(
 /// Leaves a target that is not current yet, because another version is requested.
 pub(super) fn begin_leaving(mut transfer: Transfer, evidence: &mut Evidence, now: Now<'_>) -> Transition {
     let cause = Cause::Leaving(transfer.stopped_by.take());
-    let (target, current) = (&transfer.target, &transfer.base.current);
+    let target = &transfer.target;
+    let current = &transfer.base.current;
     let message = format!("version {target} is not requested any more; pods return to {current}");
     let back = turn_back(transfer, cause, evidence, now);
     (Rollout::Back(back), Effects::event(EventRecord::new(Reason::Leaving, message)))

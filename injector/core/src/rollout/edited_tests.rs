@@ -19,8 +19,8 @@ fn track(value: &str) -> BTreeMap<String, String> {
 /// Twenty pods, and two of each track.
 fn tracked() -> TestRollout {
     let mut rollout = TestRollout::new(&[("web", 20), ("a", 2), ("b", 2), ("c", 2)]);
-    for pod in rollout.pods.iter_mut().filter(|pod| TRACKS.contains(&pod.workload.as_str())) {
-        pod.labels = Arc::new(track(&pod.workload));
+    for pod in rollout.pods.iter_mut().filter(|pod| TRACKS.contains(&pod.workload_name())) {
+        pod.labels = Arc::new(track(pod.workload_name()));
     }
     rollout
 }
@@ -35,14 +35,14 @@ fn share(name: &str, share: &str) -> Step {
 }
 
 fn workloads(rollout: &mut TestRollout) -> BTreeSet<String> {
-    rollout.with("2").iter().map(|pod| pod.workload.clone()).collect()
+    rollout.with("2").iter().map(|pod| pod.workload_name().to_owned()).collect()
 }
 
 #[test]
 fn a_corrected_selector_moves_its_own_pods_and_no_others() {
     let mut rollout = tracked();
     rollout.spec.steps = vec![canary("canary", "a"), share("half", "50%")];
-    rollout.pods.iter_mut().filter(|pod| pod.workload == "a").for_each(Subject::fall);
+    rollout.pods.iter_mut().filter(|pod| pod.workload_name() == "a").for_each(Subject::fall);
     rollout.watch("2", 60);
     assert_eq!(workloads(&mut rollout), BTreeSet::from(["a".to_owned()]));
     rollout.spec.steps[0] = canary("canary", "b");

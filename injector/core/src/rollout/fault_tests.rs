@@ -82,7 +82,7 @@ fn an_image_roll_out_in_the_middle_brings_another_probe() {
                 scene.rollout.pods.retain(|pod| pod.uid != gone);
                 number += 1;
                 let pod = scene.bear("web", number, 15);
-                pod.template = "b".to_owned();
+                pod.template = Some("b".to_owned());
                 with_probe(std::slice::from_mut(pod), &slow);
             };
             if nature == Nature::Good {
@@ -142,7 +142,7 @@ fn pods_of_tasks_and_jobs_that_come_and_go_every_3_seconds() {
             if scene.seconds % 3 > 0 {
                 return;
             }
-            scene.rollout.pods.retain(|pod| pod.workload == "web");
+            scene.rollout.pods.retain(|pod| pod.workload_name() == "web");
             number += 1;
             scene.bear("Job", number, 1);
             scene.bear(&format!("TaskRun/build-{number}"), number, 1);
@@ -151,7 +151,9 @@ fn pods_of_tasks_and_jobs_that_come_and_go_every_3_seconds() {
             scene.passes_while(USUAL + 40, come_and_go);
         } else {
             scene.is_stopped_while(120, come_and_go);
-            assert!(scene.rollout.pods.iter().all(|pod| pod.workload != "web" || pod.runs.as_deref() != Some("2")));
+            assert!(
+                scene.rollout.pods.iter().all(|pod| pod.workload_name() != "web" || pod.runs.as_deref() != Some("2"))
+            );
             assert!(scene.exposed <= 5, "{nature:?}: {}", scene.exposed);
         }
     });
@@ -171,7 +173,7 @@ fn one_workload_in_image_pull_back_off_beside_healthy_ones() {
             } else {
                 scene.is_stopped(60);
                 let healthy = scene.rollout.pods.iter().filter(|pod| pod.restarts > 0 || !pod.is_ready());
-                let exposed = healthy.filter(|pod| pod.workload == "web").count();
+                let exposed = healthy.filter(|pod| pod.workload_name() == "web").count();
                 assert!(exposed <= 1, "{nature:?}: {exposed}");
             }
         }
@@ -290,7 +292,7 @@ fn pods_that_are_drained_before_they_prove_anything_do_not_let_a_version_pass() 
                         scene.bear("Job", 5, 1);
                     }
                     scene.watch(at);
-                    scene.rollout.pods.retain(|pod| pod.workload != "web");
+                    scene.rollout.pods.retain(|pod| pod.workload_name() != "web");
                     scene.watch(created_after);
                     assert!(!scene.is_current(), "{count} at {at}, {created_after} s later");
                     scene.nature = nature;

@@ -13,10 +13,10 @@ use super::rollout_analysis::{analysis_statuses, analysis_wait, judge_analyses, 
 use super::state::{Base, Idle, Rollout, Stage, Transfer};
 use super::tally::{Tally, judge_filter};
 use super::thresholds::{Thresholds, selects};
-use super::verdict::{Verdict, VersionNames, evidence_status, is_expected, reach_verdict};
-use super::watch_time::watch_time;
+use super::verdict::{Verdict, evidence_status, is_expected, reach_verdict};
+use super::watch_time::step_watch;
 use super::{Continuation, Effects, Now, Observation, Restarts, Subject};
-use crate::analysis::{Judgement, Verdict as Measure};
+use crate::analysis::{Judgement, Verdict as Measure, VersionNames};
 use crate::event_record::EventRecord;
 
 /// The time after a version became current in which harm is still looked for.
@@ -53,9 +53,9 @@ pub(super) fn advance(transfer: Transfer, evidence: &mut Evidence, observation: 
         }
     }
     // There is no failure, or it does not apply any more.
-    let (transfer, tally, measured) = evaluate_pods(Transfer { stopped_by: None, ..transfer }, evidence, observation);
+    let (transfer, assessment) = assess_pods(Transfer { stopped_by: None, ..transfer }, evidence, observation);
     let numbers = transfer.evidence.clone();
-    let (rollout, effects) = judge_and_advance(transfer, (&tally, measured.as_ref()), evidence, observation);
+    let (rollout, effects) = judge_and_advance(transfer, &assessment, evidence, observation);
     let question = question(&rollout, evidence, observation);
     (rollout, Effects { numbers, question, ..effects })
 }
@@ -63,14 +63,16 @@ pub(super) fn advance(transfer: Transfer, evidence: &mut Evidence, observation: 
 /// Makes one transition of a move whose pods were observed.
 fn judge_and_advance(
     transfer: Transfer,
-    (tally, measured): (&Tally, Option<&Judgement>),
+    assessment: &Assessment,
     evidence: &mut Evidence,
     observation: &Observation<'_>,
 ) -> Transition {
+    let Assessment { tally, judgement } = assessment;
+    let judgement = judgement.as_ref();
     let now = observation.now;
-    let window = transfer.watch.as_ref().map_or(0, |watch| watch.seconds);
+    let watch_seconds = transfer.watch.as_ref().map_or(0, |watch| watch.seconds);
     let names = VersionNames { target: &transfer.target, current: &transfer.base.current };
-    let effects = match reach_verdict(evidence, observation, names, window) {
+    let effects = match reach_verdict(evidence, observation, names, watch_seconds) {
         Verdict::Bad(explanation) => return fail(transfer, evidence, observation, explanation),
         Verdict::Inconclusive { message, reconcile_at, expected } => {
             evidence.unprove_unless(expected);
@@ -79,7 +81,7 @@ fn judge_and_advance(
         Verdict::Clear => None,
     };
     let is_restarting = transfer.stage == Stage::Restarting;
-    if let Some(Judgement { verdict: Measure::Bad(message), .. }) = measured.filter(|_| !is_restarting) {
+    if let Some(Judgement { verdict: Measure::Bad(message), .. }) = judgement.filter(|_| !is_restarting) {
         let why = Reason::AnalysisFailed.explained(message.clone());
         return fail(transfer, evidence, observation, why);
     }
@@ -93,8 +95,8 @@ fn judge_and_advance(
     if let Some(effects) = observation.hub_away_effects(tally.unreported() > 0).filter(|_| !harmed && !is_restarting) {
         // What the move waits for can't be observed: the time does not count.
         evidence.note_quiet(now.steady);
-        let again = measured.map(|judgement| now.steady + judgement.recheck_after);
-        let effects = effects.reconcile_by(again).reconcile_by(evidence.ripens(window, now.steady));
+        let again = judgement.map(|judgement| now.steady + judgement.recheck_after);
+        let effects = effects.reconcile_by(again).reconcile_by(evidence.ripens(watch_seconds, now.steady));
         return (Rollout::Forward(transfer), effects);
     }
     if let Some(mut effects) = waits {
@@ -107,43 +109,50 @@ fn judge_and_advance(
             }
             effects = effects.reconcile_by(Some(deadline));
         }
-        return (Rollout::Forward(transfer), effects.reconcile_by(evidence.ripens(window, now.steady)));
+        return (Rollout::Forward(transfer), effects.reconcile_by(evidence.ripens(watch_seconds, now.steady)));
     }
     evidence.note_quiet(now.steady);
     let (rollout, effects) = match transfer.stage {
-        Stage::Moving => take_next_step(transfer, (tally, measured), evidence, observation),
-        Stage::Baking => bake(transfer, (tally, measured), evidence, observation),
+        Stage::Moving => take_next_step(transfer, assessment, evidence, observation),
+        Stage::Baking => bake(transfer, assessment, evidence, observation),
         Stage::Restarting => restart(transfer, evidence, observation),
     };
-    (rollout, effects.reconcile_by(evidence.ripens(window, now.steady)))
+    (rollout, effects.reconcile_by(evidence.ripens(watch_seconds, now.steady)))
 }
 
-/// Observes the pods. Returns the move with what the status says of them, their tally, and the judgement of their
-/// numbers.
-fn evaluate_pods(
+/// What the pods show about the target at one observation.
+struct Assessment {
+    tally: Tally,
+    /// The judgement of the answers to `spec.rollout.analysis`, if these matter now.
+    judgement: Option<Judgement>,
+}
+
+/// Observes the pods. Returns the move with what the status says of them, and what they show.
+fn assess_pods(
     mut transfer: Transfer,
     evidence: &mut Evidence,
     observation: &Observation<'_>,
-) -> (Transfer, Tally, Option<Judgement>) {
+) -> (Transfer, Assessment) {
     evidence.collect_about(&transfer.target);
     evidence.note_hub(observation.hub_away.is_some(), observation.now.steady);
     let assigned = |pod: &Subject| transfer.thresholds.is_assigned(pod);
-    let (first, shortest) = (transfer.step <= 1 && !transfer.thresholds.is_all(), observation.spec.min_ready_seconds);
-    let watch_all = || watch_time(observation.pods.iter(), first, shortest);
-    let window = transfer.watch.as_ref().map_or_else(|| watch_all().seconds, |watch| watch.seconds);
+    let is_first_step = transfer.step <= 1 && !transfer.thresholds.is_all();
+    let min_ready_seconds = observation.spec.min_ready_seconds;
+    let watch_all = || step_watch(observation.pods.iter(), is_first_step, min_ready_seconds);
+    let watch_seconds = transfer.watch.as_ref().map_or_else(|| watch_all().seconds, |watch| watch.seconds);
     let stepped_at = transfer.stepped_at.as_ref().unwrap_or(observation.now.time).0.as_second();
-    evidence.observe(observation, assigned, window, stepped_at);
+    evidence.observe(observation, assigned, watch_seconds, stepped_at);
     let judges: Vec<&Subject> = observation.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod)).collect();
     transfer.watch = Some(match &judges[..] {
         [] => watch_all(),
-        judges => watch_time(judges.iter().copied(), first, shortest),
+        judges => step_watch(judges.iter().copied(), is_first_step, min_ready_seconds),
     });
     let tally = Tally::count(&transfer, evidence, observation);
-    let measured = judge_analyses(&transfer, evidence, observation);
-    let analysis = analysis_statuses(&transfer, measured.as_ref(), observation);
+    let judgement = judge_analyses(&transfer, evidence, observation);
+    let analysis = analysis_statuses(&transfer, judgement.as_ref(), observation);
     transfer.evidence =
         Some(EvidenceStatus { not_waited_for: tally.not_waited_for, analysis, ..evidence_status(evidence) });
-    (transfer, tally, measured)
+    (transfer, Assessment { tally, judgement })
 }
 
 /// Returns what the move waits for from its pods.
@@ -165,7 +174,8 @@ fn unproven_wait(
     }
     if tally.is_silent() {
         evidence.unprove_unless(false);
-        let (silent, judges) = (tally.silent, tally.judges);
+        let silent = tally.silent;
+        let judges = tally.judges;
         let name = tally.first_silent.as_deref().unwrap_or_default();
         let message =
             format!("{silent} of {judges} pods, {name} among them, have not acknowledged version {target} in time");
@@ -177,7 +187,7 @@ fn unproven_wait(
 /// Assigns the target to the pods of one more step, once the last step was watched.
 fn take_next_step(
     transfer: Transfer,
-    (tally, measured): (&Tally, Option<&Judgement>),
+    Assessment { tally, judgement }: &Assessment,
     evidence: &mut Evidence,
     observation: &Observation<'_>,
 ) -> Transition {
@@ -193,7 +203,7 @@ fn take_next_step(
     let last = LastStep::of(&transfer, observation);
     let watched = if transfer.step > 0 {
         watch_wait(&transfer, &last, tally, evidence, observation)
-            .or_else(|| analysis_wait(measured, tally, observation))
+            .or_else(|| analysis_wait(judgement.as_ref(), tally, observation))
     } else {
         None
     };
@@ -258,7 +268,8 @@ impl<'a> LastStep<'a> {
 /// been added or removed since. Where that step itself was removed, the result passes over no step that pods have not
 /// reached. Nothing goes on where two steps have the same name.
 fn count_steps_taken(transfer: &Transfer, observation: &Observation<'_>) -> usize {
-    let (steps, count) = (&observation.spec.steps, usize::try_from(transfer.step).unwrap_or(usize::MAX));
+    let steps = &observation.spec.steps;
+    let count = usize::try_from(transfer.step).unwrap_or(usize::MAX);
     let Some(name) = &transfer.step_name else { return count };
     if let Some(at) = steps.iter().position(|step| step.name.as_ref() == Some(name)) {
         return at + 1;
@@ -281,7 +292,8 @@ fn is_in_part(transfer: &Transfer, out: usize, observation: &Observation<'_>) ->
         return false;
     };
     let Step { pods, selector, .. } = step_at(last, observation);
-    let (has, whole) = (&transfer.thresholds, transfer.thresholds.raise(observation.pods, &pods, selector.as_ref()));
+    let has = &transfer.thresholds;
+    let whole = transfer.thresholds.raise(observation.pods, &pods, selector.as_ref());
     observation
         .pods
         .iter()
@@ -298,18 +310,20 @@ fn watch_wait(
 ) -> Option<Effects> {
     let now = observation.now;
     let since = evidence.proven_since(now.steady);
-    let Watch { seconds: window, reason, .. } = transfer.watch.as_ref()?;
+    let Watch { seconds: watch_seconds, reason, .. } = transfer.watch.as_ref()?;
     let pause = last.step.filter(|_| !last.in_part).map_or(0, |step| step.pause_seconds);
-    let end = since + if tally.judges == 0 { 0 } else { seconds(*window) };
-    let (proven, total, target) = (tally.proven, observation.pods.len(), &transfer.target);
+    let end = since + if tally.judges == 0 { 0 } else { seconds(*watch_seconds) };
+    let proven = tally.proven;
+    let total = observation.pods.len();
+    let target = &transfer.target;
     if now.steady < end {
         let message = format!(
-            "{proven} of {total} pods run version {target} and are watched for {window} s, because {reason}{}",
+            "{proven} of {total} pods run version {target} and are watched for {watch_seconds} s, because {reason}{}",
             tally.silent_phrase()
         );
         return Some(Effects::wait(Reason::Progressing, message, Some(end)));
     }
-    let whole = window.saturating_add(pause);
+    let whole = watch_seconds.saturating_add(pause);
     let end = now
         .until_within(after(transfer.stepped_at.as_ref()?.0, whole), since + seconds(whole))
         .filter(|_| pause > 0)?;
@@ -332,7 +346,8 @@ fn no_judge_wait(
     if tally.judges > 0 {
         return None;
     }
-    let (target, count) = (&transfer.target, tally.not_waited_for);
+    let target = &transfer.target;
+    let count = tally.not_waited_for;
     // Jobs may be done before anything is observed of them.
     if observation.pods.iter().all(|pod| pod.is_of_job() || pod.is_ending()) {
         let judged_at = evidence.trial.as_ref()?.judged_at?;
@@ -385,7 +400,7 @@ fn assign(
 /// Watches a move whose target all pods run.
 fn bake(
     transfer: Transfer,
-    (tally, measured): (&Tally, Option<&Judgement>),
+    Assessment { tally, judgement }: &Assessment,
     evidence: &mut Evidence,
     observation: &Observation<'_>,
 ) -> Transition {
@@ -394,14 +409,15 @@ fn bake(
         return (Rollout::Forward(transfer), effects);
     }
     let since = evidence.proven_since(now.steady);
-    let window = transfer.watch.as_ref().map_or(0, |watch| watch.seconds);
-    let watched = since + seconds(window);
+    let watch_seconds = transfer.watch.as_ref().map_or(0, |watch| watch.seconds);
+    let watched = since + seconds(watch_seconds);
     let bake = seconds(observation.spec.bake_seconds);
     let baked = now.until_within(after(transfer.progressed_at.0, observation.spec.bake_seconds), since + bake);
     let end = watched.max(baked.unwrap_or(now.steady));
     // Without pods there is nothing to watch.
     if tally.judges > 0 && now.steady < end {
-        let (proven, total) = (tally.proven, observation.pods.len());
+        let proven = tally.proven;
+        let total = observation.pods.len();
         let message = format!(
             "{proven} of {total} pods run version {}, which is watched until it is current{}",
             transfer.target,
@@ -409,7 +425,9 @@ fn bake(
         );
         return (Rollout::Forward(transfer), Effects::wait(Reason::Baking, message, Some(end)));
     }
-    if let Some(effects) = analysis_wait(measured, tally, observation).or_else(|| observation.withheld_effects()) {
+    if let Some(effects) =
+        analysis_wait(judgement.as_ref(), tally, observation).or_else(|| observation.withheld_effects())
+    {
         return (Rollout::Forward(transfer), effects);
     }
     (Rollout::Forward(transfer.with_stage(Stage::Restarting, now)), Continuation::AtOnce.into())

@@ -30,7 +30,7 @@ pub(super) enum HarmKind {
 pub(super) struct Harm {
     pub(super) name: String,
     pub(super) uid: String,
-    pub(super) node: String,
+    pub(super) node: Option<String>,
     pub(super) kind: HarmKind,
     /// The time at which the harm began.
     pub(super) at: SteadyTime,

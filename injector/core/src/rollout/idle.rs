@@ -6,9 +6,10 @@ use super::effects::Transition;
 use super::evidence::Evidence;
 use super::retry::still_applies;
 use super::state::{Base, Idle, Rollout, Transfer, next_revision};
-use super::verdict::{Verdict, VersionNames, reach_verdict};
-use super::watch_time::watch_time;
+use super::verdict::{Verdict, reach_verdict};
+use super::watch_time::step_watch;
 use super::{Effects, Observation};
+use crate::analysis::VersionNames;
 use crate::event_record::EventRecord;
 
 /// Makes the first version of a config current at once, unless it must be approved. Where pods run a version already,
@@ -46,15 +47,15 @@ fn watch_current(base: &Base, evidence: &mut Evidence, observation: &Observation
     } else {
         evidence.stop_collecting();
     }
-    let window = watch_time(observation.pods.iter(), false, observation.spec.min_ready_seconds).seconds;
-    evidence.observe(observation, |_| on_trial, window, now.time.0.as_second());
-    let effects = Effects::default().reconcile_by(evidence.ripens(window, now.steady));
+    let watch_seconds = step_watch(observation.pods.iter(), false, observation.spec.min_ready_seconds).seconds;
+    evidence.observe(observation, |_| on_trial, watch_seconds, now.time.0.as_second());
+    let effects = Effects::default().reconcile_by(evidence.ripens(watch_seconds, now.steady));
     if !on_trial {
         return effects;
     }
     let names = VersionNames { target: &base.current, current: base.previous.as_deref().unwrap_or("another version") };
     let effects = effects.reconcile_by(suspected_until);
-    match reach_verdict(evidence, observation, names, window) {
+    match reach_verdict(evidence, observation, names, watch_seconds) {
         Verdict::Bad(why) => {
             evidence.suspect_until(now.steady);
             Effects { suspect: Some(format!("version {}: {}", base.current, why.message)), ..effects }
@@ -67,7 +68,8 @@ fn watch_current(base: &Base, evidence: &mut Evidence, observation: &Observation
 /// Begins the move to another version that is requested, unless something keeps it from beginning.
 pub(super) fn begin(Idle { base, failure }: Idle, observation: &Observation<'_>) -> Transition {
     let now = observation.now;
-    let (current, requested) = (&base.current, observation.requested);
+    let current = &base.current;
+    let requested = observation.requested;
     let failure = match failure {
         Some(failure) if still_applies(&failure, observation) => {
             let message = format!(

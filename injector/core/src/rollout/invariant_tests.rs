@@ -108,7 +108,7 @@ impl Scene {
             Event::Replaced(pod, after) if !self.rollout.pods.is_empty() => {
                 let gone = self.rollout.pods.swap_remove(pod % count);
                 *born += 1;
-                self.bear(&gone.workload, *born, after);
+                self.bear(gone.workload_name(), *born, after);
             }
             Event::Pending => {
                 *born += 1;

@@ -169,7 +169,7 @@ fn a_new_leader_sees_a_loop_of_crashes_also_between_two_of_them() {
 fn with_canaries(count: usize, canary: &Pods) -> TestRollout {
     let mut rollout = TestRollout::new(&[("web", 8), ("canary", count)]);
     let labels = BTreeMap::from([("track".to_owned(), "canary".to_owned())]);
-    for pod in rollout.pods.iter_mut().filter(|pod| pod.workload == "canary") {
+    for pod in rollout.pods.iter_mut().filter(|pod| pod.workload_name() == "canary") {
         pod.labels = Arc::new(labels.clone());
     }
     let selector = Some(StepSelector { match_labels: labels });
@@ -182,11 +182,11 @@ fn with_canaries(count: usize, canary: &Pods) -> TestRollout {
 fn canaries_that_can_not_judge_hold_the_rollout() {
     for count in [0, 2] {
         let mut rollout = with_canaries(count, &Pods::Share("100%".to_owned()));
-        let canaries = rollout.pods.iter_mut().filter(|pod| pod.workload == "canary");
+        let canaries = rollout.pods.iter_mut().filter(|pod| pod.workload_name() == "canary");
         canaries.for_each(Subject::fall);
         let held = rollout.watch("2", 7200);
         assert_eq!(reason(&held), Some(Reason::NobodyToJudge));
-        assert!(rollout.with("2").iter().all(|pod| pod.workload == "canary"));
+        assert!(rollout.with("2").iter().all(|pod| pod.workload_name() == "canary"));
         // One that is created becomes healthy.
         let mut born = pod("canary", 9);
         born.labels = Arc::new(BTreeMap::from([("track".to_owned(), "canary".to_owned())]));

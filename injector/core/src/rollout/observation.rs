@@ -71,7 +71,8 @@ impl Neighbours {
         let fell =
             |times: &[Option<SteadyTime>]| times.iter().flatten().filter(|&&time| (time - at).abs() <= within).count();
         let as_many = |fell: usize, total: usize| {
-            let (fell, total) = (u64::try_from(fell).unwrap_or(0), u64::try_from(total).unwrap_or(u64::MAX));
+            let fell = u64::try_from(fell).unwrap_or(0);
+            let total = u64::try_from(total).unwrap_or(u64::MAX);
             fell > 0 && fell.saturating_mul(assigned.into()) >= total.saturating_mul(harmed.into())
         };
         let others = self.others.iter().filter(|times| as_many(fell(times), times.len())).count();

@@ -27,7 +27,8 @@ pub(super) fn poisson_tail(mean: f64, count: u32) -> f64 {
     }
     // Each term is smaller than the one before by mean / number: the sum ends soon, and loses nothing to rounding.
     let mut term = probability(count);
-    let (mut sum, mut number) = (term, count);
+    let mut sum = term;
+    let mut number = count;
     while term > sum * 1e-12 {
         number += 1;
         term *= mean / f64::from(number);
@@ -48,7 +49,8 @@ pub(super) fn poisson_binomial_tail(probabilities: &[f64], count: u32) -> f64 {
         return 0.0;
     }
     if probabilities.len() > MAX_EXACT_HARMS {
-        let (mean, count): (f64, f64) = (probabilities.iter().sum(), f64::from(count));
+        let mean: f64 = probabilities.iter().sum();
+        let count = f64::from(count);
         return if count <= mean { 1.0 } else { (count - mean - count * (count / mean).ln()).exp() };
     }
     // tail[n]: the probability that n of the events so far happen; the last place has all that are at_least.

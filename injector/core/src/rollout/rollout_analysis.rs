@@ -26,7 +26,8 @@ pub(super) fn judge_analyses(
         return None;
     }
     begin_round(evidence, observation)?;
-    let (memory, now) = (&mut evidence.trial.as_mut()?.analysis, observation.now.steady.0);
+    let memory = &mut evidence.trial.as_mut()?.analysis;
+    let now = observation.now.steady.0;
     let names = VersionNames { target: &transfer.target, current: &transfer.base.current };
     Some(judge(&observation.spec.analysis, observation.measured, memory, names, transfer.step <= 1, now))
 }
@@ -34,7 +35,8 @@ pub(super) fn judge_analyses(
 /// Returns the name of the round of answers that count.
 fn begin_round<'a>(evidence: &'a mut Evidence, observation: &Observation<'_>) -> Option<&'a str> {
     let trial = evidence.trial.as_mut()?;
-    let (proven, generation) = (trial.proven_since?, observation.generation);
+    let proven = trial.proven_since?;
+    let generation = observation.generation;
     // By the time of day: another leader has another steady clock.
     let name = || format!("{generation}-{}", observation.now.time.0.as_microsecond());
     Some(trial.analysis.round(RoundStart { at: proven.0, generation }, name))
@@ -43,11 +45,11 @@ fn begin_round<'a>(evidence: &'a mut Evidence, observation: &Observation<'_>) ->
 /// Returns the numbers for the status: the last numbers stay while there are no others.
 pub(super) fn analysis_statuses(
     transfer: &Transfer,
-    measured: Option<&Judgement>,
+    judgement: Option<&Judgement>,
     observation: &Observation<'_>,
 ) -> Vec<AnalysisStatus> {
-    match measured {
-        Some(measured) => measured.numbers.clone(),
+    match judgement {
+        Some(judgement) => judgement.numbers.clone(),
         None if is_analyzed(observation) => {
             transfer.evidence.as_ref().map(|evidence| evidence.analysis.clone()).unwrap_or_default()
         }
@@ -58,7 +60,7 @@ pub(super) fn analysis_statuses(
 /// Returns why the numbers hold the move, or nothing where they are good. The progress deadline does not end that: that
 /// numbers can't be measured is not a fault of the version.
 pub(super) fn analysis_wait(
-    measured: Option<&Judgement>,
+    judgement: Option<&Judgement>,
     tally: &Tally,
     observation: &Observation<'_>,
 ) -> Option<Effects> {
@@ -66,7 +68,7 @@ pub(super) fn analysis_wait(
         return None;
     }
     // The pods have proven the target a moment ago.
-    let Some(Judgement { verdict, recheck_after, .. }) = measured else {
+    let Some(Judgement { verdict, recheck_after, .. }) = judgement else {
         let message = "the numbers of spec.rollout.analysis are not known yet".to_owned();
         return Some(Effects::wait(Reason::Progressing, message, Some(observation.now.steady)));
     };
@@ -97,8 +99,9 @@ pub(super) fn question(
     let runs = |pod: &&Subject| pod.is_reachable() && pod.runs.as_ref() == Some(&transfer.base.current);
     let others: Vec<&Subject> = observation.pods.iter().filter(|pod| !has(pod)).filter(runs).collect();
     // Other workloads have other numbers.
-    let workloads: HashSet<&str> = pods.iter().map(|pod| pod.workload.as_str()).collect();
-    let alike: Vec<&Subject> = others.iter().copied().filter(|pod| workloads.contains(&*pod.workload)).collect();
+    let workloads: HashSet<Option<&str>> = pods.iter().map(|pod| pod.workload.as_deref()).collect();
+    let alike: Vec<&Subject> =
+        others.iter().copied().filter(|pod| workloads.contains(&pod.workload.as_deref())).collect();
     let control = if alike.is_empty() { others } else { alike };
     // The order differs from that in which pods are moved, or the sample would be the first step alone.
     let names = |pods: &[&Subject]| sample_pods(pods.iter().map(|pod| (pod.number.reverse_bits(), pod.name.as_str())));

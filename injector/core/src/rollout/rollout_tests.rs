@@ -246,9 +246,9 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
     let state = PodState {
         name: uid.clone(),
         uid: PodUid::new(&uid).unwrap(),
-        workload: workload.to_owned(),
-        template: "a".to_owned(),
-        node: format!("node-{number}"),
+        workload: Some(workload.to_owned()),
+        template: Some("a".to_owned()),
+        node: Some(format!("node-{number}")),
         readiness: Readiness::Ready,
         containers_ready: true,
         containers: vec![container],
@@ -351,7 +351,7 @@ fn large_workloads_have_their_share_of_each_step() {
     rollout.spec.steps = steps(&["25%", "50%"]);
     rollout.rest("2");
     let of = |rollout: &mut TestRollout, workload: &str| {
-        rollout.with("2").iter().filter(|pod| pod.workload == workload).count()
+        rollout.with("2").iter().filter(|pod| pod.workload_name() == workload).count()
     };
     assert_eq!(["web", "api", "one"].map(|workload| of(&mut rollout, workload)), [10, 5, 1]);
     assert_eq!(rollout.status.internal.workloads.len(), 2);
@@ -364,14 +364,14 @@ fn large_workloads_have_their_share_of_each_step() {
 fn pods_that_a_selector_matches_come_first_and_stay() {
     let mut rollout = TestRollout::new(&[("web", 8), ("canary", 2)]);
     let labels = BTreeMap::from([("track".to_owned(), "canary".to_owned())]);
-    for pod in rollout.pods.iter_mut().filter(|pod| pod.workload == "canary") {
+    for pod in rollout.pods.iter_mut().filter(|pod| pod.workload_name() == "canary") {
         pod.labels = Arc::new(labels.clone());
     }
     let selector = Some(nudge_api::StepSelector { match_labels: labels });
     rollout.spec.steps =
         [vec![Step { selector, ..Step::of(Pods::Share("100%".to_owned())) }], steps(&["50%"])].concat();
     rollout.rest("2");
-    assert!(rollout.assigned("2") == 2 && rollout.with("2").iter().all(|pod| pod.workload == "canary"));
+    assert!(rollout.assigned("2") == 2 && rollout.with("2").iter().all(|pod| pod.workload_name() == "canary"));
     assert_eq!(rollout.walk("2"), [2, 5, 10]);
 }
 
@@ -433,7 +433,7 @@ fn where_the_first_pod_is_gone_before_it_proves_anything_another_one_is_next() {
     for gone in 0..3 {
         rollout.watch("2", 1);
         let judges: Vec<PodUid> =
-            rollout.with("2").iter().filter(|pod| pod.workload == "web").map(|pod| pod.uid.clone()).collect();
+            rollout.with("2").iter().filter(|pod| pod.workload_name() == "web").map(|pod| pod.uid.clone()).collect();
         assert_eq!(judges.len(), 1, "after {gone}");
         rollout.pods.retain(|pod| pod.uid != judges[0]);
     }

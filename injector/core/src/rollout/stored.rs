@@ -42,11 +42,13 @@ impl Rollout {
             Self::Held { idle: Idle { base, failure }, target } => (Some(base), Some(target), still(failure)),
             Self::Failed { base, failure } => (Some(base), None, still(Some(failure))),
             Self::Forward(transfer) => {
-                let (base, target) = (transfer.base.clone(), transfer.target.clone());
+                let base = transfer.base.clone();
+                let target = transfer.target.clone();
                 (Some(base), Some(target), stored_transfer(transfer, &mut status.internal))
             }
             Self::Back(back) => {
-                let (base, target) = (back.base.clone(), back.target.clone());
+                let base = back.base.clone();
+                let target = back.target.clone();
                 (Some(base), Some(target), stored_return(back, &mut status.internal))
             }
         };

@@ -84,13 +84,13 @@ impl Subject {
         self.is_reachable()
             && self.is_ready()
             && self.failure.is_none()
-            && self.workload != JOBS
+            && !self.is_of_job()
             && self.last_restart.is_none_or(|restart| now - restart >= CRASH_LOOP_WINDOW_SECONDS)
     }
 
     /// Returns whether the pod belongs to a Job.
     pub(super) fn is_of_job(&self) -> bool {
-        self.workload == JOBS
+        self.workload.as_deref() == Some(JOBS)
     }
 
     /// Returns whether the pod says that it runs `version`, and its containers know.

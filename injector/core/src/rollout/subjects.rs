@@ -40,7 +40,7 @@ impl Subjects {
                 self.by_restart.push(Arc::clone(pod));
                 continue;
             }
-            let node_ready = nodes_away.is_empty() || !nodes_away.contains(&pod.node);
+            let node_ready = pod.node.as_ref().is_none_or(|node| !nodes_away.contains(node));
             if remaining.is_none()
                 && let Some(kept) = self.by_steps.get_mut(at).filter(|kept| kept.uid == pod.uid)
             {
@@ -89,7 +89,7 @@ mod tests {
         Arc::new(PodState {
             name: format!("web-{number:02}"),
             uid: PodUid::new(&format!("uid-{number}")).unwrap(),
-            node: format!("node-{}", number % 3),
+            node: Some(format!("node-{}", number % 3)),
             restarts: changed.into(),
             update_mode: if by_restart { UpdateMode::ByRestart } else { UpdateMode::Live },
             phase: if finished { PodPhase::Finished } else { PodPhase::Pending },

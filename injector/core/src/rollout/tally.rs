@@ -25,7 +25,8 @@ pub(super) struct Tally {
 impl Tally {
     /// Counts the pods of a move.
     pub(super) fn count(transfer: &Transfer, evidence: &Evidence, observation: &Observation<'_>) -> Self {
-        let (mut tally, now) = (Self::default(), observation.now.steady);
+        let mut tally = Self::default();
+        let now = observation.now.steady;
         let patience = 2 * seconds(transfer.watch.as_ref().map_or(0, |watch| watch.seconds));
         for pod in observation.pods.iter().filter(|pod| transfer.thresholds.is_assigned(pod)) {
             let waited_for = evidence.judges(pod) && evidence.is_waited_for(pod.uid.as_str(), patience, now);

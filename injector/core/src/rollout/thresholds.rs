@@ -48,7 +48,7 @@ pub(super) struct Place<'a> {
 impl Subject {
     /// Returns the properties of the pod that decide which version it is assigned.
     pub(super) fn place(&self) -> Place<'_> {
-        Place { number: self.number, workload: &self.workload, labels: &self.labels }
+        Place { number: self.number, workload: self.workload_name(), labels: &self.labels }
     }
 }
 
@@ -100,7 +100,7 @@ impl Thresholds {
 
     /// Returns whether the target is assigned to the pod.
     pub(crate) fn is_assigned(&self, pod: &Subject) -> bool {
-        let entry = self.workloads.binary_search_by(|entry| entry.workload.as_str().cmp(&pod.workload));
+        let entry = self.workloads.binary_search_by(|entry| entry.workload.as_str().cmp(pod.workload_name()));
         let entry = entry.ok().map(|at| &self.workloads[at]);
         below(entry.map_or(self.config, |entry| entry.threshold), &self.selectors, pod.place())
     }
@@ -165,10 +165,10 @@ impl Thresholds {
         }
         let mut groups: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
         for pod in pods {
-            groups.entry(&pod.workload).or_default().push(pod);
+            groups.entry(pod.workload_name()).or_default().push(pod);
         }
         let large = large_workloads(&groups, &self.workloads);
-        let small: Vec<&Subject> = pods.iter().filter(|pod| !large.contains(pod.workload.as_str())).collect();
+        let small: Vec<&Subject> = pods.iter().filter(|pod| !large.contains(pod.workload_name())).collect();
         // Workloads that are not large any more keep their thresholds: no pod goes back.
         let mut next = Self { workloads: Vec::new(), ..self.clone() };
         next.workloads
@@ -198,7 +198,7 @@ impl Thresholds {
         next.workloads.extend(shrunk.cloned().collect::<Vec<_>>());
         next.workloads.retain(|entry| entry.threshold != next.config);
         if next.workloads.len() > MAX_WORKLOAD_THRESHOLDS {
-            let there: BTreeSet<&str> = pods.iter().map(|pod| pod.workload.as_str()).collect();
+            let there: BTreeSet<&str> = pods.iter().map(|pod| pod.workload_name()).collect();
             next.workloads.sort_by_key(|entry| !there.contains(entry.workload.as_str()));
             next.workloads.truncate(MAX_WORKLOAD_THRESHOLDS);
         }
@@ -220,10 +220,10 @@ impl Thresholds {
             let lowest = of_step.map(|pod| u64::from(pod.number) + 1).min();
             return self.with_selector(selector, lowest.unwrap_or(0));
         }
-        let has_own = |pod: &Subject| self.workloads.iter().any(|entry| entry.workload == pod.workload);
+        let has_own = |pod: &Subject| self.workloads.iter().any(|entry| entry.workload == pod.workload_name());
         let mut groups: BTreeMap<Option<&str>, Vec<&Subject>> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| !self.is_assigned(pod)) {
-            groups.entry(has_own(pod).then_some(pod.workload.as_str())).or_default().push(pod);
+            groups.entry(has_own(pod).then_some(pod.workload_name())).or_default().push(pod);
         }
         let judge = |open: &mut Vec<&Subject>| {
             open.sort_by_key(|pod| pod.number);
@@ -233,7 +233,7 @@ impl Thresholds {
         let best = groups.iter_mut().filter_map(|(group, open)| Some((judge(open)?, *group))).min();
         let lowest = || {
             let open = pods.iter().filter(|pod| !self.is_assigned(pod));
-            open.map(|pod| ((0, pod.number), has_own(pod).then_some(pod.workload.as_str()))).min()
+            open.map(|pod| ((0, pod.number), has_own(pod).then_some(pod.workload_name()))).min()
         };
         let mut next = self.clone();
         let Some(((_, number), group)) = best.or_else(lowest) else { return next };

@@ -14,7 +14,7 @@ use crate::pods::PodState;
 fn workloads(name: char, pods: u32) -> Vec<Subject> {
     let pod = |workload: u32, number: u32| {
         let uid = format!("0af7651c-d43b-41d5-{:04x}-{:012x}", u32::from(name), workload * 1000 + number);
-        let workload = format!("Deployment/{name}{workload:03}");
+        let workload = Some(format!("Deployment/{name}{workload:03}"));
         let labels = Arc::new([("zone".to_owned(), (number % 10).to_string())].into());
         let pod = PodState { uid: PodUid::new(&uid).unwrap(), workload, labels, ..PodState::default() };
         Subject::of(Arc::new(pod), "shop", Identity::of_uid("uid"), true).unwrap()

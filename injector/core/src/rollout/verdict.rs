@@ -16,6 +16,7 @@ use super::clock::{Millis, SteadyTime, seconds};
 use super::evidence::{AtRisk, Evidence};
 use super::harm::{Harm, HarmKind};
 use super::probability::{poisson_binomial_tail, poisson_tail};
+use crate::analysis::VersionNames;
 
 /// The maximum share of rollouts that go back by chance.
 const MAX_ERROR_RATE: f64 = 0.001;
@@ -43,13 +44,6 @@ pub(super) enum Verdict {
     Bad(Explanation),
 }
 
-/// The names of both versions.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct VersionNames<'a> {
-    pub(super) target: &'a str,
-    pub(super) current: &'a str,
-}
-
 /// Returns how often a pod is harmed by chance, in a second.
 fn harm_rate(observation: &Observation<'_>) -> f64 {
     // Less than a pod and week is not enough for a rate: a bad first hour would excuse every version.
@@ -64,12 +58,12 @@ pub(super) fn error_share(epoch: u32) -> f64 {
     if epoch <= 1 { 0.9 * MAX_ERROR_RATE } else { 0.1 * MAX_ERROR_RATE / f64::from(epoch) / f64::from(epoch - 1) }
 }
 
-/// Reaches the verdict. `window` is the time for which a step is watched, in seconds.
+/// Reaches the verdict. `watch_seconds` is the time for which a step is watched.
 pub(super) fn reach_verdict(
     evidence: &Evidence,
     observation: &Observation<'_>,
     names: VersionNames<'_>,
-    window: u32,
+    watch_seconds: u32,
 ) -> Verdict {
     let now = observation.now.steady;
     let harmed: Vec<&Harm> = evidence.harms().filter(|harm| harm.assigned).collect();
@@ -85,7 +79,7 @@ pub(super) fn reach_verdict(
     }
     let Some(first) = harmed.first() else { return judge_newborns(evidence, observation, names) };
     let compares = numbers.unassigned > numbers.unassigned_harmed;
-    let patience = 2 * seconds(window);
+    let patience = 2 * seconds(watch_seconds);
     let due_at = |harm: &Harm| match compares {
         _ if harm.is_immediate() => harm.at,
         true => harm.comparison_time(),
@@ -95,7 +89,7 @@ pub(super) fn reach_verdict(
     // is.
     let stays = |harm: &Harm| compares || harm.kind != HarmKind::Unready || !evidence.is_well(&harm.uid);
     // Harm before this time may have begun before the last step.
-    let sudden = if compares { None } else { sudden_harm_end(evidence, window) };
+    let sudden = if compares { None } else { sudden_harm_end(evidence, watch_seconds) };
     let is_due = |harm: &&&Harm| {
         now >= due_at(harm) && (harm.is_immediate() || stays(harm)) && sudden.is_none_or(|until| harm.at >= until)
     };
@@ -184,15 +178,16 @@ fn rule_out_environment(
 /// Returns the time after which harm counts again, if all pods seem to be harmed by something that began before the
 /// last step: probes need a while to notice it. Then the pods that had the target for longer were harmed in at least
 /// half the share of the pods that had just got it; a version that harms them would have done so before.
-fn sudden_harm_end(evidence: &Evidence, window: u32) -> Option<SteadyTime> {
+fn sudden_harm_end(evidence: &Evidence, watch_seconds: u32) -> Option<SteadyTime> {
     let stepped = evidence.trial.as_ref()?.stepped_at?;
-    let until = stepped + 2 * seconds(window);
+    let until = stepped + 2 * seconds(watch_seconds);
     let first = evidence.harms().find(|harm| harm.assigned && harm.at >= stepped)?;
-    if first.is_immediate() || first.at >= stepped + seconds(window) {
+    if first.is_immediate() || first.at >= stepped + seconds(watch_seconds) {
         return None;
     }
     let [(longer, longer_harmed), (fresh, fresh_harmed)] = evidence.by_age(stepped, until);
-    let (longer, fresh) = (u64::from(longer), u64::from(fresh));
+    let longer = u64::from(longer);
+    let fresh = u64::from(fresh);
     let is_sudden = longer_harmed > 0 && 2 * u64::from(longer_harmed) * fresh >= u64::from(fresh_harmed) * longer;
     is_sudden.then_some(until)
 }
@@ -203,7 +198,8 @@ pub(super) fn evidence_status(evidence: &Evidence) -> EvidenceStatus {
         let harms = evidence.harms().filter(|harm| harm.assigned == assigned).count();
         u32::try_from(harms).unwrap_or(u32::MAX)
     };
-    let (harmed, unassigned_harmed) = (count(true), count(false));
+    let harmed = count(true);
+    let unassigned_harmed = count(false);
     let AtRisk { assigned, unassigned } = evidence.at_risk();
     let reasons = || evidence.harms().filter(|harm| harm.assigned).map(|harm| harm.kind.reason());
     EvidenceStatus {
@@ -251,15 +247,15 @@ fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>, names: Ver
     if born.is_empty() {
         return verdict;
     }
-    let mut workloads: HashMap<&str, (u32, HashSet<&str>)> = HashMap::new();
+    let mut workloads: HashMap<Option<&str>, (u32, HashSet<Option<&str>>)> = HashMap::new();
     for pod in observation.pods {
-        let (sisters, templates) = workloads.entry(&pod.workload).or_default();
+        let (sisters, templates) = workloads.entry(pod.workload.as_deref()).or_default();
         *sisters += 1;
-        templates.insert(&pod.template);
+        templates.insert(pod.template.as_deref());
     }
     let mut alone = Vec::new();
     for (&(workload, _), new) in born.iter().filter(|(_, new)| new.failing > 0) {
-        let (sisters, templates) = &workloads[workload];
+        let (sisters, templates) = &workloads[&workload];
         let enough = new.failing >= if new.well_before > 0 || *sisters == 1 { 1 } else { 2 };
         let another = templates.len() > 1;
         let Some(pod) = new.first else { continue };
@@ -271,7 +267,7 @@ fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>, names: Ver
             "{} new {} of {} did not become Ready with version {} (first: {})",
             new.failing,
             if new.failing == 1 { "pod" } else { "pods" },
-            if workload.is_empty() { "no workload" } else { workload },
+            workload.unwrap_or("no workload"),
             names.target,
             pod.name
         );
@@ -289,7 +285,8 @@ fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>, names: Ver
     if alone.len() < 2 || verdict != Verdict::Clear || born.values().any(|new| new.failing_before > 0) {
         return verdict;
     }
-    let (count, target) = (alone.len(), names.target);
+    let count = alone.len();
+    let target = names.target;
     let first = alone.into_iter().min().map_or("", String::as_str);
     let message =
         format!("a new pod of each of {count} workloads did not become Ready with version {target} (first: {first})");

@@ -287,7 +287,7 @@ fn what_a_probe_notices_too_soon_had_begun_before_the_notification() {
 fn where_others_on_the_node_flap_in_the_same_share_the_node_is_blamed() {
     for (others, harmed, blames) in [(4, 4, false), (4, 3, true), (4, 0, true)] {
         let mut rollout = at_step("web", 8, 1);
-        let node = rollout.with("2")[0].node.clone();
+        let node = rollout.with("2")[0].node.clone().unwrap();
         let at = SteadyTime(rollout.millis + 20_000);
         let own = (0..others).map(|other| (other < harmed).then_some(at)).collect();
         rollout.neighbours.insert(node, Neighbours { own, others: Vec::new() });
@@ -308,7 +308,7 @@ fn what_others_on_the_node_do_much_later_excuses_nothing() {
     let harmed = |rollout: &TestRollout| rollout.status.rollout.evidence.as_ref().map(|evidence| evidence.harmed);
     assert_eq!(harmed(&rollout), Some(1));
     let at = SteadyTime(rollout.millis + 20_000);
-    let nodes: Vec<String> = rollout.pods.iter().map(|pod| pod.node.clone()).collect();
+    let nodes: Vec<String> = rollout.pods.iter().filter_map(|pod| pod.node.clone()).collect();
     for node in nodes {
         rollout.neighbours.insert(node, Neighbours { own: vec![Some(at); 4], others: Vec::new() });
     }
@@ -353,7 +353,7 @@ fn max_harmed_replaces_chance_and_not_the_comparison() {
 /// A new pod of this template, which is not Ready yet.
 fn newborn(number: usize, template: &str) -> Subject {
     let mut new = pod("web", number);
-    (new.readiness, new.template) = (Readiness::Never, template.to_owned());
+    (new.readiness, new.template) = (Readiness::Never, Some(template.to_owned()));
     new.fall();
     new
 }

@@ -10,35 +10,40 @@ use crate::pods::SlowestProbe;
 /// The maximum time for which a step is watched because of a probe, in seconds. The first step has no such limit.
 const MAX_WATCH_SECONDS: u32 = 300;
 
-/// Returns how long the step is watched that has these pods.
-pub(super) fn watch_time<'a>(pods: impl Iterator<Item = &'a Subject>, first: bool, min_ready_seconds: u32) -> Watch {
-    let (mut slowest, mut without): (Option<&SlowestProbe>, Option<&Subject>) = (None, None);
+/// Returns the time for which a step with these pods is watched, and the reason for it.
+pub(super) fn step_watch<'a>(
+    pods: impl Iterator<Item = &'a Subject>,
+    is_first_step: bool,
+    min_ready_seconds: u32,
+) -> Watch {
+    let mut slowest: Option<&SlowestProbe> = None;
+    let mut unprobed: Option<&Subject> = None;
     for pod in pods {
         match &pod.slowest_probe {
-            None => without = without.or(Some(pod)),
+            None => unprobed = unprobed.or(Some(pod)),
             Some(probe) => {
                 // Most pods have the same probe, whose text is costly.
-                let longer = |known: &SlowestProbe| match probe.seconds().cmp(&known.seconds()) {
+                let is_slower = |known: &SlowestProbe| match probe.seconds().cmp(&known.seconds()) {
                     Ordering::Equal => probe != known && probe.to_string() > known.to_string(),
                     order => order == Ordering::Greater,
                 };
-                if slowest.is_none_or(longer) {
+                if slowest.is_none_or(is_slower) {
                     slowest = Some(probe);
                 }
             }
         }
     }
     let slowest = slowest.map(|probe| (probe.seconds(), probe.to_string()));
-    let longest = if first { u32::MAX } else { MAX_WATCH_SECONDS.max(min_ready_seconds) };
+    let max_seconds = if is_first_step { u32::MAX } else { MAX_WATCH_SECONDS.max(min_ready_seconds) };
     let weak = match &slowest {
-        Some((seconds, probe)) if *seconds > longest => {
+        Some((seconds, probe)) if *seconds > max_seconds => {
             Some(format!("{probe} to notice a change, which is {seconds} s"))
         }
-        _ => without.map(|pod| format!("pod {} has no readiness or liveness probe", pod.name)),
+        _ => unprobed.map(|pod| format!("pod {} has no readiness or liveness probe", pod.name)),
     };
     match slowest {
         Some((seconds, probe)) if seconds > min_ready_seconds => {
-            Watch { seconds: seconds.min(longest), reason: format!("{probe} to notice a change"), weak }
+            Watch { seconds: seconds.min(max_seconds), reason: format!("{probe} to notice a change"), weak }
         }
         _ => Watch { seconds: min_ready_seconds, reason: "spec.rollout.minReadySeconds says so".to_owned(), weak },
     }

@@ -36,7 +36,7 @@ enum SourceOutcome {
     Blocked(Explanation),
 }
 
-/// Decides about a source.
+/// Decides what a source does next.
 pub fn decide(observed: &SourceSnapshot<'_>) -> Decision {
     let SourceSnapshot { source, upstream, now, .. } = *observed;
     let before = source.status.clone().unwrap_or_default();
@@ -44,9 +44,10 @@ pub fn decide(observed: &SourceSnapshot<'_>) -> Decision {
     note_failure(&mut status, observed.config.and_then(|config| config.status.as_ref()));
     note_gone(&mut status, &upstream, now);
     let (retention_act, due) = decide_retention(observed, &status);
-    let outcome = outcome(observed, &status);
+    let outcome = find_outcome(observed, &status);
     let waited = status.waiting.take();
-    let (mut act, mut recheck_at) = (retention_act, due);
+    let mut act = retention_act;
+    let mut recheck_at = due;
     match outcome {
         SourceOutcome::Quiet { until } => {
             status.waiting = waited;
@@ -74,7 +75,8 @@ pub fn decide(observed: &SourceSnapshot<'_>) -> Decision {
     Decision { status, act, recheck_at }
 }
 
-fn outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> SourceOutcome {
+/// Returns the outcome of the decision: the first of these that applies.
+fn find_outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> SourceOutcome {
     let SourceSnapshot { source, upstream, config, now, .. } = *observed;
     let name = source.config();
     if source.spec.suspend {
@@ -222,7 +224,7 @@ fn note_failure(status: &mut ConfigSourceStatus, config: Option<&VersionedConfig
     }
 }
 
-/// Returns why there is no content now, and that the last version stays, if the source has made one.
+/// Returns the explanation why there is no content now, which adds that the last version stays, if there is one.
 fn with_last_version(why: &Explanation, status: &ConfigSourceStatus) -> Explanation {
     let stays = matches!(why.reason, Reason::SourceGone | Reason::FetchFailed) && status.version.is_some();
     let end = if stays { "; the last version stays as it is" } else { "" };
@@ -230,16 +232,18 @@ fn with_last_version(why: &Explanation, status: &ConfigSourceStatus) -> Explanat
 }
 
 fn failed_version(source: &ConfigSource, version: &str) -> Explanation {
-    let (config, name) = (source.config(), own_name(source));
+    let config = source.config();
+    let name = own_name(source);
     Reason::Failed.explained(format!(
         "version {version} of config {config} failed and is not tried again; change the data, or try it again with kubectl nudge source \
          sync {name}"
     ))
 }
 
-/// Explains that somebody else sets `spec.version`.
+/// Returns the explanation that somebody else sets `spec.version`.
 pub fn explain_held(source: &ConfigSource, other: &str) -> Explanation {
-    let (config, name) = (source.config(), own_name(source));
+    let config = source.config();
+    let name = own_name(source);
     Reason::HeldBy.explained(format!(
         "spec.version of config {config} is set by {other}; give it back to the source with kubectl nudge source resume {name}"
     ))
@@ -254,7 +258,7 @@ fn sync_request(source: &ConfigSource) -> Option<&str> {
     source.metadata.annotations.as_ref()?.get(labels::SYNC).map(String::as_str)
 }
 
-/// Returns the status with conditions also before the first outcome.
+/// Returns the status, with a first condition if it has none although the content was read.
 fn with_first_condition(mut status: ConfigSourceStatus, observed: &SourceSnapshot<'_>) -> ConfigSourceStatus {
     if status.conditions.is_empty() && matches!(observed.upstream, Upstream::Content(_)) {
         let message = "the data was read, and must stay unchanged for a while";
@@ -264,7 +268,8 @@ fn with_first_condition(mut status: ConfigSourceStatus, observed: &SourceSnapsho
 }
 
 fn conclude(status: &mut ConfigSourceStatus, observed: &SourceSnapshot<'_>, ready: bool, why: &Explanation) {
-    let (generation, now) = (observed.source.metadata.generation, Time(observed.now));
+    let generation = observed.source.metadata.generation;
+    let now = Time(observed.now);
     let refused =
         if let Upstream::Refused(why) = observed.upstream { Some(with_last_version(why, status)) } else { None };
     let mut set = |kind, value, why: &Explanation| {

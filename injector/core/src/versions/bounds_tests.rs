@@ -13,7 +13,7 @@ use nudge_api::{
 };
 
 use super::displaced_versions::{MAX_BYTES, MAX_RETIRED_VERSIONS, MAX_VERSION_BYTES, MAX_VERSIONS};
-use super::inventory::inventory;
+use super::inventory::take_inventory;
 use super::part_facts::PartFacts;
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
@@ -89,7 +89,7 @@ fn surveyed(
     let fresh = objects.iter().filter(|object| more.iter().any(|more| more.version == object.version));
     let known = |object: &Arc<PartMeta>| PartFacts { marked: marked(&object.version), ..facts(object, "content") };
     let facts: Facts = fresh.map(|object| (object.uid.clone(), known(object))).collect();
-    inventory(&status, &objects, &facts, &[], named, &Judging::NONE, &seals(), &now())
+    take_inventory(&status, &objects, &facts, &[], named, &Judging::NONE, &seals(), &now())
 }
 
 /// 12,000 pods of 150 workloads.
@@ -97,7 +97,7 @@ fn thresholds(name: &str) -> Thresholds {
     let pods: Vec<Subject> = (0..12_000)
         .filter_map(|number| {
             let uid = format!("0af7651c-d43b-41d5-8e2f-{number:012x}");
-            let workload = format!("Deployment/{name}-{:03}", number % 150);
+            let workload = Some(format!("Deployment/{name}-{:03}", number % 150));
             let pod = PodState { uid: PodUid::new(&uid)?, workload, ..PodState::default() };
             Subject::of(Arc::new(pod), "shop", Identity::of_uid("uid"), true)
         })

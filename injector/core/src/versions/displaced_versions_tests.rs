@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::displaced_versions::MAX_BYTES;
-use super::inventory::{Inventory, inventory};
+use super::inventory::{Inventory, take_inventory};
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
@@ -83,7 +83,7 @@ impl Cluster {
         let parts: Vec<Arc<PartMeta>> = self.versions.values().flatten().cloned().map(Arc::new).collect();
         let named = self.named.as_deref();
         let now = Time(Timestamp::from_second(1_790_000_000).unwrap());
-        let found = inventory(&self.status, &parts, &self.facts, &[], named, &Judging::NONE, &seals(), &now);
+        let found = take_inventory(&self.status, &parts, &self.facts, &[], named, &Judging::NONE, &seals(), &now);
         self.status.versions.clone_from(&found.sealed);
         self.status.internal.retired.clone_from(&found.retired);
         self.status.desired_version = self.wish().map(str::to_owned);

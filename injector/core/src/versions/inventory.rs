@@ -56,7 +56,7 @@ pub struct Inventory {
 /// Surveys `parts`, the objects with the config's label. Nothing is concluded from the absence of an object of a kind
 /// that is `unseen`. `named` is what `spec.version` names.
 #[allow(clippy::too_many_arguments)] // all that is known of one config
-pub fn inventory(
+pub fn take_inventory(
     status: &VersionedConfigStatus,
     parts: &[Arc<PartMeta>],
     facts: &Facts,

@@ -8,7 +8,7 @@ use nudge_api::{InternalStatus, PartKind, RetiredVersion, VersionState, Versione
 use proptest::prelude::*;
 
 use super::displaced_versions::MAX_RETIRED_VERSIONS;
-use super::inventory::{Inventory, inventory};
+use super::inventory::{Inventory, take_inventory};
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
@@ -40,18 +40,18 @@ fn after(inventory: &Inventory) -> VersionedConfigStatus {
 fn a_version_is_sealed_retired_and_taken_back() {
     let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
     let first =
-        inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
+        take_inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!(first.new, ["1"]);
-    let gone = inventory(&after(&first), &[], &Facts::new(), &[], None, &Judging::NONE, &seals(), &at());
+    let gone = take_inventory(&after(&first), &[], &Facts::new(), &[], None, &Judging::NONE, &seals(), &at());
     assert!(gone.sealed.is_empty());
     assert_eq!(gone.retired[0].digests, ["sha256:x"]);
 
     let (same, facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
-    let back = inventory(&after(&gone), &same, &facts, &[], None, &Judging::NONE, &seals(), &at());
+    let back = take_inventory(&after(&gone), &same, &facts, &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!((back.new.len(), back.retired.len(), back.sealed[0].parts[0].uid.as_str()), (1, 0, "u2"));
 
     let (other, facts) = known(&[(object("shop-1", "1", "u3"), "y")]);
-    let refused = inventory(&after(&gone), &other, &facts, &[], None, &Judging::NONE, &seals(), &at());
+    let refused = take_inventory(&after(&gone), &other, &facts, &[], None, &Judging::NONE, &seals(), &at());
     assert!(refused.sealed.is_empty() && matches!(refused.others["1"], SealCheck::Invalid(_)));
     assert_eq!(refused.retired.len(), 1, "the digest is still known");
 }
@@ -60,21 +60,22 @@ fn a_version_is_sealed_retired_and_taken_back() {
 fn a_part_put_back_between_two_looks_needs_the_same_content() {
     let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
     let first =
-        inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
+        take_inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     let (same, same_facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
     assert_eq!(
-        inventory(&after(&first), &same, &Facts::new(), &[], None, &Judging::NONE, &seals(), &at()).unread.len(),
+        take_inventory(&after(&first), &same, &Facts::new(), &[], None, &Judging::NONE, &seals(), &at()).unread.len(),
         1
     );
     assert_eq!(
-        inventory(&after(&first), &same, &same_facts, &[], None, &Judging::NONE, &seals(), &at()).sealed[0].parts[0]
-            .uid,
+        take_inventory(&after(&first), &same, &same_facts, &[], None, &Judging::NONE, &seals(), &at()).sealed[0].parts
+            [0]
+        .uid,
         "u2"
     );
     let (other, other_facts) = known(&[(object("shop-1", "1", "u3"), "y")]);
-    let broken = inventory(&after(&first), &other, &other_facts, &[], None, &Judging::NONE, &seals(), &at());
+    let broken = take_inventory(&after(&first), &other, &other_facts, &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!((broken.sealed[0].state, broken.conflicts.len()), (VersionState::Broken, 1));
-    let mended = inventory(&after(&broken), &same, &same_facts, &[], None, &Judging::NONE, &seals(), &at());
+    let mended = take_inventory(&after(&broken), &same, &same_facts, &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!((mended.sealed[0].state, mended.conflicts.len()), (VersionState::Available, 0));
 }
 
@@ -82,14 +83,14 @@ fn a_part_put_back_between_two_looks_needs_the_same_content() {
 fn a_part_put_back_is_the_same_part_and_immutable() {
     let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
     let first =
-        inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
+        take_inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     let (same, mut open) = known(&[(object("shop-1", "1", "u2"), "x")]);
     open.get_mut("u2").unwrap().immutable = false;
-    let refused = inventory(&after(&first), &same, &open, &[], None, &Judging::NONE, &seals(), &at());
+    let refused = take_inventory(&after(&first), &same, &open, &[], None, &Judging::NONE, &seals(), &at());
     assert!(refused.conflicts[0].contains("without immutable: true and is not used"), "{:?}", refused.conflicts);
     let numbered = Arc::new(PartMeta { parts: Some("2".to_owned()), ..(*object("shop-1", "1", "u2")).clone() });
     let (other, facts) = known(&[(numbered, "x")]);
-    let refused = inventory(&after(&first), &other, &facts, &[], None, &Judging::NONE, &seals(), &at());
+    let refused = take_inventory(&after(&first), &other, &facts, &[], None, &Judging::NONE, &seals(), &at());
     assert!(refused.conflicts[0].contains("as another part and is not used"), "{:?}", refused.conflicts);
     assert_eq!(refused.sealed[0].parts[0].uid, "u1");
 }
@@ -98,11 +99,11 @@ fn a_part_put_back_is_the_same_part_and_immutable() {
 fn a_name_stays_with_its_version() {
     let (parts, facts) = known(&[(object("a", "1", "u1"), "x")]);
     let first =
-        inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
+        take_inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     let (taken, facts) = known(&[(object("a", "2", "u2"), "y")]);
     let mut status = after(&first);
     for _ in 0..3 {
-        let found = inventory(&status, &taken, &facts, &[], None, &Judging::NONE, &seals(), &at());
+        let found = take_inventory(&status, &taken, &facts, &[], None, &Judging::NONE, &seals(), &at());
         let SealCheck::Invalid(message) = &found.others["2"] else { panic!("{:?}", found.others) };
         assert_eq!(
             message,
@@ -112,18 +113,18 @@ fn a_name_stays_with_its_version() {
         assert_eq!((found.sealed[0].state, found.retired.len()), (VersionState::Broken, 0));
         status = after(&found);
     }
-    let gone = inventory(&status, &[], &facts, &[], None, &Judging::NONE, &seals(), &at());
+    let gone = take_inventory(&status, &[], &facts, &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!(gone.retired.len(), 1);
-    assert_eq!(inventory(&after(&gone), &taken, &facts, &[], None, &Judging::NONE, &seals(), &at()).new, ["2"]);
+    assert_eq!(take_inventory(&after(&gone), &taken, &facts, &[], None, &Judging::NONE, &seals(), &at()).new, ["2"]);
 }
 
 #[test]
 fn a_late_object_is_not_part_of_a_sealed_version() {
     let (mut parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
     let first =
-        inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
+        take_inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     parts.push(object("late", "1", "u2"));
-    let later = inventory(&after(&first), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
+    let later = take_inventory(&after(&first), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!(later.sealed, first.sealed);
     assert!(later.conflicts[0].starts_with("ConfigMap late has the labels of version 1"), "{:?}", later.conflicts);
 }
@@ -133,12 +134,12 @@ fn secrets_that_cannot_be_seen_are_not_gone() {
     let secret = Arc::new(part(PartKind::Secret, "keys-1", "1"));
     let (parts, facts) = known(&[(secret, "x")]);
     let first =
-        inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
+        take_inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!(
-        inventory(&after(&first), &[], &facts, &[PartKind::Secret], None, &Judging::NONE, &seals(), &at()).sealed,
+        take_inventory(&after(&first), &[], &facts, &[PartKind::Secret], None, &Judging::NONE, &seals(), &at()).sealed,
         first.sealed
     );
-    assert!(inventory(&after(&first), &[], &facts, &[], None, &Judging::NONE, &seals(), &at()).sealed.is_empty());
+    assert!(take_inventory(&after(&first), &[], &facts, &[], None, &Judging::NONE, &seals(), &at()).sealed.is_empty());
 }
 
 #[test]
@@ -147,12 +148,12 @@ fn the_older_version_is_sealed_first_and_digests_are_bounded() {
     let old = Arc::new(PartMeta { created: 3, ..part(PartKind::ConfigMap, "b", "2") });
     let (parts, facts) = known(&[(young, "x"), (old, "y")]);
     let found =
-        inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
+        take_inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!(found.new, ["2", "1"]);
     let retired = (0..MAX_RETIRED_VERSIONS + 3).map(|n| RetiredVersion { version: n.to_string(), digests: Vec::new() });
     let internal = InternalStatus { retired: retired.collect(), ..InternalStatus::default() };
     let many = VersionedConfigStatus { internal, ..VersionedConfigStatus::default() };
-    let bounded = inventory(&many, &[], &Facts::new(), &[], None, &Judging::NONE, &seals(), &at());
+    let bounded = take_inventory(&many, &[], &Facts::new(), &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!((bounded.retired.len(), bounded.retired[0].version.as_str()), (MAX_RETIRED_VERSIONS, "3"));
 }
 
@@ -172,7 +173,7 @@ proptest! {
             }
             let parts: Vec<Arc<PartMeta>> = cluster.values().map(|(part, _)| Arc::clone(part)).collect();
             let facts = cluster.values().map(|(part, content)| (part.uid.clone(), facts(part, content))).collect();
-            let found = inventory(&status, &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
+            let found = take_inventory(&status, &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
             let mut names: Vec<&String> = found.sealed.iter().map(|sealed| &sealed.version).collect();
             names.dedup();
             prop_assert_eq!(names.len(), found.sealed.len());

@@ -33,7 +33,7 @@ pub use digest::{Contents, PLAIN, contents_of, part_digest};
 pub(crate) use displaced_versions::wish;
 pub use displaced_versions::{MAX_RETIRED_VERSIONS, MAX_VERSIONS, is_nearly_full};
 pub use history_limit::{is_beyond_limit, to_prune};
-pub use inventory::{Inventory, inventory};
+pub use inventory::{Inventory, take_inventory};
 pub use mark::{is_marked, mark};
 pub use part_author::{AUTHOR_BYTES, author, made_by};
 pub use part_facts::{PartFacts, object_name};

@@ -87,7 +87,7 @@ fn condition_patch(pod: &PodState, condition: &Report) -> serde_json::Value {
         fields["lastProbeTime"] = json!(at.strftime(TIME_FORMAT).to_string());
     }
     let mut metadata = json!({"uid": pod.uid.as_str()});
-    if let Some(version) = &pod.version.0 {
+    if let Some(version) = &pod.resource_version {
         metadata["resourceVersion"] = json!(version);
     }
     json!({"metadata": metadata, "status": {"conditions": [fields]}})
@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn a_write_is_of_one_version_of_the_pod_and_says_when_the_report_came() {
-        let version = nudge_core::pods::ObjectVersion(Some("7".into()));
-        let pod = PodState { uid: PodUid::new("u").unwrap(), version, ..PodState::default() };
+        let pod =
+            PodState { uid: PodUid::new("u").unwrap(), resource_version: Some("7".into()), ..PodState::default() };
         let made = condition_patch(&pod, &Report { at: Some(1_700_000_000), ..condition() });
         assert_eq!(made["metadata"], json!({"uid": "u", "resourceVersion": "7"}));
         assert_eq!(made["status"]["conditions"][0]["lastProbeTime"], "2023-11-14T22:13:20Z");

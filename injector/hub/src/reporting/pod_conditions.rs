@@ -101,9 +101,10 @@ impl PodConditions {
     // The caller makes sure that this replica has no report.
     fn is_without_contact(&self, pod: &PodState) -> bool {
         let now = jiff::Timestamp::now().as_second();
-        let age = Duration::from_secs(u64::try_from(now.saturating_sub(pod.created)).unwrap_or(0));
+        let age = |created| Duration::from_secs(u64::try_from(now.saturating_sub(created)).unwrap_or(0));
+        let is_old = pod.created.is_none_or(|created| age(created) > self.settings.contact_timeout);
         let has_poll = self.poll_slots.has_poll(pod.uid.as_str());
-        pod.report.is_none() && pod.is_live() && !has_poll && age > self.settings.contact_timeout
+        pod.report.is_none() && pod.is_live() && !has_poll && is_old
     }
 
     /// Plans the condition `NoContact` for pods whose agent has not reported for a while. Only the leader does so,

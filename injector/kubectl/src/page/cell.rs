@@ -131,7 +131,7 @@ pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a
         let message = explain_difference(pod, name, assigned, version);
         cells.shown.push(Cell {
             pod: pod.name.clone(),
-            workload: pod.workload.clone(),
+            workload: pod.workload_name().to_owned(),
             step: plan.steps.get(&pod.uid).copied(),
             state: state(status, pod, name, assigned, message.is_none()),
             assigned: assigned.map(str::to_owned),
@@ -172,7 +172,7 @@ mod tests {
             namespace: "team".to_owned(),
             name: name.to_owned(),
             uid: PodUid::new(name).unwrap(),
-            workload: "Deployment/web".to_owned(),
+            workload: Some("Deployment/web".to_owned()),
             configs: vec![ConfigName::new("shop").unwrap()],
             readiness: if ready { Readiness::Ready } else { Readiness::Never },
             report: Report::read(&condition),

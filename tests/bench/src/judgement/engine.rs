@@ -131,15 +131,19 @@ impl Engine {
 
     /// Returns when pods without the target fell on the nodes of those that are not ready, as the controller finds it.
     fn neighbours(&self, view: &View) -> HashMap<String, Neighbours> {
-        let serves = |pod: &&Subject| !(pod.is_ending() || pod.removal != Removal::None || pod.workload == JOBS);
+        let serves = |pod: &&Subject| {
+            !(pod.is_ending() || pod.removal != Removal::None || pod.workload.as_deref() == Some(JOBS))
+        };
         let unready = self.subjects.iter().filter(|pod| !pod.containers_ready).filter(serves);
-        let nodes: BTreeSet<&str> = unready.map(|pod| pod.node.as_str()).collect();
+        let nodes: BTreeSet<&str> = unready.filter_map(|pod| pod.node.as_deref()).collect();
         let mut all: HashMap<String, Neighbours> = HashMap::new();
         for (subject, &pod) in self.subjects.iter().zip(&self.pods) {
-            let there = nodes.contains(subject.node.as_str()) && serves(&subject);
-            if there && self.assigned(view, pod) == Version::Current {
+            if let Some(node) = subject.node.as_ref().filter(|node| nodes.contains(node.as_str()))
+                && serves(&subject)
+                && self.assigned(view, pod) == Version::Current
+            {
                 let fell = self.fell[pod].and_then(|fell| i64::try_from(fell).ok()).map(SteadyTime);
-                all.entry(subject.node.clone()).or_default().own.push(fell);
+                all.entry(node.clone()).or_default().own.push(fell);
             }
         }
         all
@@ -285,8 +289,8 @@ fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject
     let pod = PodState {
         name: seen.uid.clone(),
         uid: PodUid::new(&seen.uid).unwrap_or_default(),
-        workload: view.workloads[seen.workload].clone(),
-        template: seen.template.to_string(),
+        workload: Some(view.workloads[seen.workload].clone()),
+        template: Some(seen.template.to_string()),
         slowest_probe: probe.cloned(),
         notices_after: notices_after(&view.template),
         start_seconds: start_seconds(&view.template),
@@ -326,8 +330,8 @@ fn brought_up(subject: &mut Subject, seen: &SeenPod, view: &View) {
     };
     pod.containers_ready = seen.app_ready;
     pod.removal = if seen.disrupted { Removal::Disrupted } else { Removal::None };
-    if let (Some(node), true) = (seen.node, pod.node.is_empty()) {
-        pod.node = format!("node-{node}");
+    if let (Some(node), None) = (seen.node, &pod.node) {
+        pod.node = Some(format!("node-{node}"));
     }
     pod.containers = container(seen.ending).into_iter().collect();
     pod.phase = if seen.running { PodPhase::Running } else { PodPhase::Pending };

@@ -102,12 +102,12 @@ impl Tally {
         self.example.as_ref()
     }
 
-    /// Returns the quantile of the numbers of pods that had the target when it was stopped.
+    /// Returns the quantile of the number of pods that had the target when it was stopped.
     pub(crate) fn exposed(&self, thousandths: usize) -> u64 {
         quantile(&self.exposed, thousandths)
     }
 
-    /// Returns the time from the first assignment until the stop.
+    /// Returns the quantile of the time from the first assignment until the stop.
     pub(crate) fn stopped_after(&self, thousandths: usize) -> Millis {
         quantile(&self.stopped_after, thousandths)
     }

@@ -11,7 +11,7 @@ mod policies;
 
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PodKey, PodUid};
-use nudge_core::pods::{ObjectVersion, PodState};
+use nudge_core::pods::PodState;
 use nudge_protocol::ConfigName;
 
 use super::*;

@@ -24,7 +24,7 @@ fn pods_are_woken_by_their_configs_and_by_themselves() {
 #[test]
 fn another_version_of_a_pod_that_is_the_same_wakes_nobody_and_is_known() {
     let index = enabled();
-    let of = |version: &str| PodState { version: ObjectVersion(Some(version.into())), ..pod("u", &["shop"]) };
+    let of = |version: &str| PodState { resource_version: Some(version.into()), ..pod("u", &["shop"]) };
     index.put_pod(of("1"));
     let entry = index.pod(&PodKey::new("ns", "web")).unwrap();
     let mut woken = entry.subscribe();
@@ -32,7 +32,7 @@ fn another_version_of_a_pod_that_is_the_same_wakes_nobody_and_is_known() {
     index.put_pod(of("2"));
     assert!(!woken.has_changed().unwrap());
     let entry = index.pod(&PodKey::new("ns", "web")).unwrap();
-    assert_eq!(entry.state.version.0.as_deref(), Some("2"));
+    assert_eq!(entry.state.resource_version.as_deref(), Some("2"));
 }
 
 #[test]
@@ -92,8 +92,8 @@ fn the_pods_of_a_node_are_those_that_are_there_now() {
         let pods = index.pods_on(&[node].into());
         pods.into_iter().map(|(pod, _)| pod.uid.to_string()).collect()
     };
-    let there = |uid: &str, node: &str| PodState { node: node.to_owned(), ..pod(uid, &["shop"]) };
-    index.put_pod(there("u1", ""));
+    let there = |uid: &str, node: &str| PodState { node: Some(node.to_owned()), ..pod(uid, &["shop"]) };
+    index.put_pod(PodState { node: None, ..there("u1", "") });
     assert!(on("").is_empty() && on("a").is_empty());
     index.put_pod(there("u1", "a"));
     assert_eq!((on("a"), on("b")), (vec!["u1".to_owned()], Vec::new()));

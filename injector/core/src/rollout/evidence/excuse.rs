@@ -50,12 +50,12 @@ impl Evidence {
             return;
         };
         let pods: HashMap<&str, &Subject> = observation.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
-        let mut nodes: HashMap<&str, (u32, u32)> = HashMap::new();
+        let mut nodes: HashMap<Option<&str>, (u32, u32)> = HashMap::new();
         for pod in observation.pods {
             let history = self.pods.get(pod.uid.as_str());
             let judges = |history: &&PodHistory| history.assignment.is_some() && history.role.judges();
             if let Some(history) = history.filter(judges) {
-                let (judges, harmed) = nodes.entry(&pod.node).or_default();
+                let (judges, harmed) = nodes.entry(pod.node.as_deref()).or_default();
                 (*judges, *harmed) = (*judges + 1, *harmed + u32::from(history.role.is_harmed()));
             }
         }
@@ -66,9 +66,9 @@ impl Evidence {
                 None => is_recent && harm.kind == HarmKind::Unready,
                 Some(pod) => !pod.node_ready || (is_recent && (pod.removal != Removal::None || pod.is_ending())),
             };
-            let (judges, harmed) = nodes.get(harm.node.as_str()).copied().unwrap_or_default();
+            let (judges, harmed) = nodes.get(&harm.node.as_deref()).copied().unwrap_or_default();
             let within = harm.comparison_time() - harm.at;
-            let others = observation.neighbours.get(&harm.node).filter(|_| harm.assigned);
+            let others = harm.node.as_ref().filter(|_| harm.assigned).and_then(|node| observation.neighbours.get(node));
             let is_of_node = others.is_some_and(|others| others.is_node_at_fault(harm.at, within, harmed, judges));
             let history = self.pods.get(harm.uid.as_str());
             // A pod that has not been ready since the API ordered a restart is not unready because of its node.

@@ -191,10 +191,10 @@ impl Evidence {
     /// Begins the sums again after each 15 minutes, unless something that happened is not decided yet. Where nothing
     /// was observed for longer, all that time was quiet, as if pods had been observed: what is found now is weighed
     /// with what was watched since the last turn.
-    fn turn_epoch(&mut self, window: u32, passed: u64, now: SteadyTime) {
+    fn turn_epoch(&mut self, watch_seconds: u32, passed: u64, now: SteadyTime) {
         let is_undecided = |harm: &Harm| {
             let unwell = !self.is_well(&harm.uid);
-            harm.assigned && (unwell || now < harm.comparison_time().max(harm.at + 2 * seconds(window)))
+            harm.assigned && (unwell || now < harm.comparison_time().max(harm.at + 2 * seconds(watch_seconds)))
         };
         let Epoch { began, number } = self.epoch;
         if began.is_some_and(|began| now - began < EPOCH) || self.harms().any(is_undecided) {
@@ -344,12 +344,12 @@ impl Evidence {
 
     /// Returns when harm will have lasted for long enough, or a pod will count again: the time of the next observation
     /// although nothing changes.
-    pub(super) fn ripens(&self, window: u32, now: SteadyTime) -> Option<SteadyTime> {
+    pub(super) fn ripens(&self, watch_seconds: u32, now: SteadyTime) -> Option<SteadyTime> {
         let pods = self.pods.values().filter(|history| !history.role.is_harmed());
         let times = pods.flat_map(|history| {
             let judges = history.role.judges();
             let harm = history.unready_since.filter(|_| judges).map(|since| since + UNREADY_TOLERANCE);
-            let counts = history.healthy_since.filter(|_| !judges).map(|since| since + seconds(window));
+            let counts = history.healthy_since.filter(|_| !judges).map(|since| since + seconds(watch_seconds));
             let starts = history.birth.filter(|birth| birth.growth == Growth::Starting).and_then(|birth| birth.due);
             [harm, counts, starts]
         });

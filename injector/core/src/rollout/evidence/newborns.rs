@@ -23,7 +23,10 @@ pub(in crate::rollout) struct Newborns<'a> {
 
 impl Evidence {
     /// Returns new pods by workload and template, or none where no new pod with the target fails.
-    pub(in crate::rollout) fn newborns<'a>(&self, pods: &'a [Subject]) -> HashMap<(&'a str, &'a str), Newborns<'a>> {
+    pub(in crate::rollout) fn newborns<'a>(
+        &self,
+        pods: &'a [Subject],
+    ) -> HashMap<(Option<&'a str>, Option<&'a str>), Newborns<'a>> {
         let mut templates: HashMap<_, Newborns<'_>> = HashMap::new();
         if self.trial.as_ref().is_none_or(|trial| trial.failing == 0) {
             return templates;
@@ -31,7 +34,7 @@ impl Evidence {
         // Pods of Jobs end by themselves.
         for pod in pods.iter().filter(|pod| !pod.is_of_job()) {
             let Some(history) = self.pods.get(pod.uid.as_str()) else { continue };
-            let newborns = templates.entry((pod.workload.as_str(), pod.template.as_str())).or_default();
+            let newborns = templates.entry((pod.workload.as_deref(), pod.template.as_deref())).or_default();
             match history.birth.map(|birth| (birth.on_target, birth.growth)) {
                 Some((true, Growth::Failing)) => {
                     newborns.failing += 1;

@@ -23,7 +23,7 @@ struct Pass<'a> {
     /// When the target was last assigned to more pods, in seconds since 1970.
     stepped_at: i64,
     /// For how long a pod must be healthy to count again.
-    window: Millis,
+    watch_time: Millis,
     now: SteadyTime,
     now_seconds: i64,
 }
@@ -50,13 +50,13 @@ struct Findings<'a> {
 }
 
 impl Evidence {
-    /// Observes the pods. `window` is for how many seconds a pod must be healthy to count again, and `stepped_at` is
-    /// when the target was last assigned to more pods, in seconds since 1970.
+    /// Observes the pods. `watch_seconds` is the time for which a pod must be healthy to count again, and `stepped_at`
+    /// is when the target was last assigned to more pods, in seconds since 1970.
     pub(in crate::rollout) fn observe(
         &mut self,
         observation: &Observation<'_>,
         is_assigned: impl Fn(&Subject) -> bool,
-        window: u32,
+        watch_seconds: u32,
         stepped_at: i64,
     ) {
         let now = observation.now;
@@ -68,11 +68,11 @@ impl Evidence {
             begins: std::mem::take(&mut self.begins),
             target: target.as_deref(),
             stepped_at,
-            window: seconds(window),
+            watch_time: seconds(watch_seconds),
             now: now.steady,
             now_seconds: now.time.0.as_second(),
         };
-        self.add_time(window, now.steady);
+        self.add_time(watch_seconds, now.steady);
         let mut findings = Findings::default();
         for pod in observation.pods {
             self.observe_pod(pod, target.is_some() && is_assigned(pod), &pass, &mut findings);
@@ -90,13 +90,13 @@ impl Evidence {
     }
 
     /// Adds the time since the last observation to what was watched.
-    fn add_time(&mut self, window: u32, now: SteadyTime) {
+    fn add_time(&mut self, watch_seconds: u32, now: SteadyTime) {
         let passed = self.observed_at.replace(now).map_or(0, |before| u64::try_from(now - before).unwrap_or(0));
         if let Some(trial) = &mut self.trial {
             trial.exposure += passed * u64::from(self.at_risk.assigned);
         }
         self.background.watched += passed * u64::from(self.at_risk.unassigned);
-        self.turn_epoch(window, passed, now);
+        self.turn_epoch(watch_seconds, passed, now);
     }
 
     fn observe_pod<'a>(&mut self, pod: &'a Subject, assigned: bool, pass: &Pass<'_>, findings: &mut Findings<'a>) {
@@ -215,7 +215,7 @@ impl PodHistory {
     fn note_health(&mut self, pod: &Subject, crashed: bool, pass: &Pass<'_>) -> bool {
         let healthy = pod.is_ready() && pod.containers_ready && pod.is_reachable() && !crashed;
         self.healthy_since = if healthy { self.healthy_since.or(Some(pass.now)) } else { None };
-        let long = self.healthy_since.is_some_and(|since| pass.now - since >= pass.window);
+        let long = self.healthy_since.is_some_and(|since| pass.now - since >= pass.watch_time);
         // The pods that are healthy when a version comes on trial are what it is compared with.
         let counts = (long || (pass.begins && pod.is_healthy(pass.now_seconds))) && !pod.is_of_job();
         self.role = match self.role {

@@ -68,7 +68,7 @@ impl PodReport {
         let version = pod.runs(config).map(ToString::to_string);
         Self {
             pod: pod.name.clone(),
-            workload: pod.workload.clone(),
+            workload: pod.workload_name().to_owned(),
             agent: pod.agent.clone(),
             ready: pod.is_ready(),
             message: explain_difference(pod, config, assigned.as_deref(), version.as_deref()),

@@ -119,7 +119,7 @@ fn a_document_omits_absent_fields() {
 fn warnings_of_injection_are_shown_once_for_a_workload() {
     let pod_of = |name: &str, workload: &str, warnings: Option<&str>| PodState {
         name: name.into(),
-        workload: workload.into(),
+        workload: Some(workload.to_owned()).filter(|workload| !workload.is_empty()),
         warnings: warnings.map(str::to_owned),
         ..pod(None)
     };
