@@ -8,7 +8,9 @@ mod config_state;
 mod crd;
 mod evidence;
 mod governance;
+mod immediate_override;
 mod origin;
+mod pod_share;
 mod reason;
 mod release;
 mod rollout_analysis;
@@ -28,7 +30,9 @@ pub use config_state::ConfigState;
 pub use crd::{crd, crd_yaml};
 pub use evidence::{AnalysisStatus, AnalysisVerdict, EvidenceStatus, HarmedPod};
 pub use governance::{Analysis, Approval, Day, Hold, PolicyHold, Prometheus, SecretRef, Window};
+pub use immediate_override::Override;
 pub use origin::{Origin, OriginKind};
+pub use pod_share::{MaxHarmed, Pods};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep};
 pub use rollout_analysis::{Answer, QueryAnswers, RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus};
@@ -49,5 +53,5 @@ pub use text::Text;
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 pub use version_approval::{ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionApprovalStatus};
 pub use versioned_config::{
-    AgentlessPolicy, MaxHarmed, OnFailure, Override, Pods, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec,
+    AgentlessPolicy, OnFailure, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec,
 };

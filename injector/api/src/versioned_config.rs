@@ -1,12 +1,12 @@
 //! `VersionedConfig`: the version of a config that the user wants, and the way in which pods are moved to it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::governance::{Analysis, Approval, Hold, Window};
+use super::immediate_override::Override;
+use super::pod_share::{MaxHarmed, Pods};
 use super::status::{PartKind, VersionedConfigStatus};
 use super::step_selector::StepSelector;
 use super::validation::ValidationRule;
@@ -113,45 +113,6 @@ impl Default for VersionedConfigSpec {
             history_limit: default_history_limit(),
             validation: Vec::new(),
         }
-    }
-}
-
-/// A version that is assigned to all pods at once, whatever else the spec says of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Override {
-    /// Name of the version. The override has no effect while spec.version names another one.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
-    pub version: String,
-    /// Reason why nobody can wait for the steps, in 1 to 256 characters. Events and status.releases show it.
-    #[schemars(length(min = 1, max = 256))]
-    pub reason: String,
-    /// Time at which the override ends, at most a day after it is set. Then it has no effect any more, and pods keep
-    /// what they run.
-    pub until_time: Time,
-}
-
-impl Override {
-    /// The maximum time from now to the end of an override when it is set.
-    pub const MAX_REMAINING_TIME: SignedDuration = SignedDuration::from_hours(24);
-
-    /// The maximum difference between the clocks of a process that admits an override and one that reads it.
-    pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
-
-    /// Returns whether the end is farther from now than it may be.
-    pub fn ends_too_late(&self, now: Timestamp) -> bool {
-        self.until_time.0.duration_since(now) > Self::MAX_REMAINING_TIME
-    }
-
-    /// Returns whether the override assigns this version at this time. An override that ends too late was stored while
-    /// the webhook was away, and assigns nothing.
-    pub fn assigns(&self, version: &str, now: Timestamp) -> bool {
-        self.version == version && now < self.until_time.0 && !self.ends_too_late(Self::reader_time(now))
-    }
-
-    /// Returns the time by which a reader checks the end, in favour of the writer whose clock is ahead.
-    pub fn reader_time(now: Timestamp) -> Timestamp {
-        now.checked_add(Self::MAX_CLOCK_SKEW).unwrap_or(Timestamp::MAX)
     }
 }
 
@@ -273,82 +234,6 @@ fn default_steps() -> Vec<Step> {
     vec![Step::of(Pods::Count(1)), share("25%"), share("50%"), share("100%")]
 }
 
-/// A number of pods or a share of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Pods {
-    /// A number of pods.
-    Count(u32),
-    /// A share of the pods, such as `25%`.
-    Share(String),
-}
-
-impl Pods {
-    /// Returns the number of pods out of `all`: at least one, if there is any.
-    pub fn count_of(&self, all: usize) -> usize {
-        let count = match self {
-            Self::Count(count) => usize::try_from(*count).unwrap_or(usize::MAX),
-            Self::Share(share) => (all * usize::from(percent(share))).div_ceil(100),
-        };
-        count.clamp(1, all.max(1)).min(all)
-    }
-}
-
-/// Returns the number of a share. The API server accepts shares from 0% to 100% only; any other text counts as 0%.
-fn percent(share: &str) -> u8 {
-    share.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or(0).min(100)
-}
-
-impl JsonSchema for Pods {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Pods".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        int_or_percent(1, "^([1-9][0-9]?|100)%$")
-    }
-}
-
-/// The number or share of harmed pods with which a version does not fail.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum MaxHarmed {
-    /// A number of pods.
-    Count(u32),
-    /// A share, such as `5%`, of the pods that the new version is assigned to.
-    Share(String),
-}
-
-impl MaxHarmed {
-    /// Returns the number of pods out of `assigned`, rounded down.
-    pub fn limit_of(&self, assigned: u64) -> u64 {
-        match self {
-            Self::Count(count) => u64::from(*count),
-            Self::Share(share) => assigned * u64::from(percent(share)) / 100,
-        }
-    }
-}
-
-impl JsonSchema for MaxHarmed {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "MaxHarmed".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        int_or_percent(0, "^([0-9]|[1-9][0-9]|100)%$")
-    }
-}
-
-/// Returns a schema such as that of every `IntOrString` of Kubernetes. The pattern is checked for strings only.
-fn int_or_percent(minimum: u32, pattern: &str) -> schemars::Schema {
-    schemars::json_schema!({
-        "x-kubernetes-int-or-string": true,
-        "minimum": minimum,
-        "maximum": 2_147_483_647,
-        "pattern": pattern
-    })
-}
-
 /// The reaction to a failure of a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
@@ -380,15 +265,6 @@ mod tests {
         assert_eq!(empty.history_limit, 10);
         assert_eq!(empty.rollout.steps.len(), 4);
         assert!(empty.objects.is_empty(), "Nudge writes no object that nobody asked for");
-    }
-
-    #[test]
-    fn a_share_of_pods_is_rounded_up_and_one_of_harmed_pods_down() {
-        let pods = |text: &str, all| serde_json::from_str::<Pods>(text).unwrap().count_of(all);
-        assert_eq!([pods("\"25%\"", 8), pods("\"25%\"", 9), pods("\"1%\"", 8), pods("\"100%\"", 8)], [2, 3, 1, 8]);
-        assert_eq!([pods("3", 8), pods("3", 2), pods("3", 0), pods("\"25%\"", 0)], [3, 2, 0, 0]);
-        let harmed = |text: &str, all| serde_json::from_str::<MaxHarmed>(text).unwrap().limit_of(all);
-        assert_eq!([harmed("0", 8), harmed("2", 8), harmed("\"5%\"", 39), harmed("\"5%\"", 40)], [0, 2, 1, 2]);
     }
 
     #[test]

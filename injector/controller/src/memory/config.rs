@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::analysis::AnalysisMemory;
 use super::approver_rights::RightsReview;
 use super::number_writes::NumberWrites;
-use super::publish_attempts::PublishAttempts;
+use super::publish_retries::PublishAttempts;
 use super::restart_check::RestartMemory;
 use super::side_calls::{FailedSideCalls, SideCall};
 use super::status_refusal::StatusRefusal;

@@ -2,12 +2,12 @@
 //! of the hubs.
 
 mod events;
-mod hub_lease;
+mod hub_lease_reads;
 mod leader;
 mod orphans;
 #[cfg(test)]
 mod orphans_tests;
 mod unfinished_deletions;
 
-pub use hub_lease::follow_hub_lease;
+pub use hub_lease_reads::follow_hub_lease;
 pub use leader::run;

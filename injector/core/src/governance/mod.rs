@@ -11,9 +11,9 @@ mod digest;
 mod effective;
 #[cfg(test)]
 mod effective_tests;
-mod guards;
+mod weakened_guards;
 #[cfg(test)]
-mod guards_tests;
+mod weakened_guards_tests;
 mod policies;
 #[cfg(test)]
 mod window_tests;
@@ -28,7 +28,7 @@ pub use decision_limit::{PastDecision, TooManyDecisions, check_decision_count};
 pub use digest::{sealed_digest, short_digest};
 use effective::whole_seconds;
 pub use effective::{Block, EffectiveRules, RuleOwner};
-pub use guards::{describe_override, guard_fields, weakened_guards};
+pub use weakened_guards::{describe_override, guard_fields, weakened_guards};
 pub use policies::{MAX_POLICIES, Policies, PolicyReach, policy_faults, policy_status};
 pub use windows::{Opening, WindowError, Windows, next_common_opening, window_faults};
 

@@ -5,7 +5,7 @@ use nudge_api::{RolloutSpec, VersionedConfigSpec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::guards::{describe_override, guard_fields, weakened_guards};
+use super::weakened_guards::{describe_override, guard_fields, weakened_guards};
 
 fn spec(guards: &Value) -> RolloutSpec {
     serde_json::from_value(guards.clone()).unwrap()
