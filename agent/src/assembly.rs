@@ -34,13 +34,13 @@ pub struct Settings {
     pub containers: Vec<Container>,
     /// The webhooks that exist from the start, each with its container.
     pub webhooks: Vec<(WebhookUrl, Container)>,
-    /// The URLs at which containers are asked whether they take a version.
+    /// The URLs that ask containers whether they take a version.
     pub checks: Vec<(ContainerName, WebhookUrl)>,
     /// The dictionaries that containers were notified of before this process started.
     pub notified: NotifiedEtags,
     /// The allowed targets of webhooks outside of the pod.
     pub webhook_allow: Vec<SocketAddr>,
-    /// The folder for files, if there is one.
+    /// The folder for files, if any.
     pub mount_path: Option<PathBuf>,
     /// The volumes that are kept in place of the pod's own.
     pub volumes: Vec<KeptVolume>,
@@ -146,7 +146,7 @@ impl Assembly {
         self.address
     }
 
-    /// Begins to serve, and to notify of what changes from now on; each container's processes are found by its scope.
+    /// Starts to serve, and to notify of later changes; each container's processes are found by its scope.
     pub fn run(self, tasks: &mut Tasks, scope: impl Fn(&ContainerName) -> Scope) -> Result<(), AssemblyError> {
         let Self { endpoint, app, mut ready, settings, .. } = self;
         ready.mark_unchanged();

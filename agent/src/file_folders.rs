@@ -55,7 +55,7 @@ pub enum FilesError {
     /// The versions can't be the files of a volume.
     #[error(transparent)]
     Unfit(#[from] UnfitFiles),
-    /// A config of which a volume needs the object has no content yet.
+    /// A volume needs the object of a config that has no content yet.
     #[error("volume {volume} of this pod waits for config {config}")]
     Waiting {
         /// The volume.
@@ -114,7 +114,7 @@ impl FileFolders {
         self.0.iter().map(|folder| folder.path.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Looks for the room that there is for other files beside those of now.
+    /// Returns the room for other files beside the present ones.
     pub fn rooms(&self) -> Rooms {
         Rooms(self.0.iter().map(|folder| files::room(&folder.path)).collect())
     }
@@ -157,7 +157,7 @@ impl FileFolders {
 }
 
 impl FileFolder {
-    /// Returns the folders inside of this one at which other volumes are mounted.
+    /// Returns the folders inside this one where other volumes are mounted.
     fn mountpoints(&self) -> &[String] {
         match &self.layout {
             Layout::Dictionary => &[],
@@ -165,7 +165,7 @@ impl FileFolder {
         }
     }
 
-    /// Returns a config of which the volume needs the object, and which has no content yet, after the volume's name.
+    /// Returns the volume's name, and one of its required configs that has no content yet.
     fn awaited(&self, dictionary: &Dictionary) -> Option<(&str, &ConfigName)> {
         let Layout::Objects(volume) = &self.layout else { return None };
         let has_content = |config: &ConfigName| dictionary.contents().iter().any(|content| content.config() == config);
@@ -186,7 +186,7 @@ impl FileFolder {
 }
 
 /// Returns the files of all keys but `nudge.binary`, which matters only in JSON: files hold the raw bytes. The first
-/// one names the versions, by which most dictionaries differ.
+/// file names the versions, because most dictionaries differ there.
 pub fn dictionary_files(dictionary: &Dictionary) -> Vec<File> {
     let entries = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY);
     let file =

@@ -73,7 +73,7 @@ fn visible_name(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 
-/// Writes the files into `folder`, beside folders for what is mounted there, and makes them visible together. As with
+/// Writes the files into `folder`, beside a folder for each mount point there, and makes them visible together. As with
 /// the kubelet, such a folder hides files of its name. Returns messages about old files that can't be removed; the new
 /// files are in place nevertheless.
 pub fn project(folder: &Path, files: &[File], mountpoints: &[String]) -> Result<Vec<String>, ProjectError> {

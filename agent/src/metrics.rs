@@ -17,7 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::status::StatusPage;
 
-/// The channel by which subscribers are notified, as a label.
+/// The channel for notifying subscribers, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// Signals.

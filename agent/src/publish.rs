@@ -35,8 +35,8 @@ async fn wait_for_newer(current: &mut Current) -> bool {
     current.changed().await.is_ok()
 }
 
-/// Waits for a dictionary other than the one with `known_etag`, which a subscriber has; without an `ETag` for a newer
-/// one. Returns `false` when there will never be one.
+/// Waits for a dictionary other than the subscriber's, which has `known_etag`; without an `ETag`, for a newer one.
+/// Returns `false` when there will never be one.
 pub async fn wait_for_other(current: &mut Current, known_etag: Option<&str>) -> bool {
     let Some(known_etag) = known_etag else { return wait_for_newer(current).await };
     let differs = |now: &Option<Arc<Published>>| now.as_ref().is_some_and(|now| now.dictionary.etag() != known_etag);

@@ -47,7 +47,7 @@ struct Facts {
     files: Option<FilesStatus>,
     /// The configs whose files are not those that are served.
     unwritten: Vec<ConfigName>,
-    /// The faults of the addresses at which the endpoint can't listen.
+    /// The faults of the addresses where the endpoint can't listen.
     listen_faults: BTreeMap<SocketAddr, Fault>,
 }
 
@@ -190,7 +190,7 @@ impl StatusPage {
         });
     }
 
-    /// Sets the fault because of which the endpoint can't listen at this address, or that there is none.
+    /// Sets the fault that keeps the endpoint from listening at this address; `None` clears it.
     pub fn set_listen_fault(&self, address: SocketAddr, fault: Option<Fault>) {
         if self.facts().listen_faults.get(&address) == fault.as_ref() {
             return;
@@ -203,7 +203,7 @@ impl StatusPage {
         });
     }
 
-    /// Returns the fault because of which the endpoint can't listen at one of its addresses.
+    /// Returns the fault of one of the addresses where the endpoint can't listen.
     pub fn listen_fault(&self) -> Option<Fault> {
         self.facts().listen_faults.values().next().cloned()
     }
@@ -221,8 +221,8 @@ impl StatusPage {
         Some((facts.unwritten.clone(), facts.files.as_ref()?.message.clone()?))
     }
 
-    /// Records that a request got the dictionary with `etag`. It counts for the container that it names. Without a name
-    /// it counts for the only notified container, if there is just one.
+    /// Records that a request got the dictionary with `etag`. The request counts for the container that it names.
+    /// Without a name it counts for the only notified container, if there is just one.
     pub fn record_fetch(&self, container: Option<&str>, etag: &str) {
         let mut facts = self.facts();
         let is_notified = |row: &&mut Row| row.container.notify != Notify::None;

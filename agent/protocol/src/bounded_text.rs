@@ -16,10 +16,10 @@ pub fn one_line(text: &str, max_bytes: usize) -> String {
     text.chars().map(|letter| if is_hidden(letter) { ' ' } else { letter }).collect()
 }
 
-/// Returns whether the character is not shown, or a terminal acts on it: controls (escape sequences begin with one),
-/// line and paragraph separators, marks that turn the direction of the text around them, and everything that Unicode
-/// has as ignorable by default, such as fillers, joiners, variation selectors and tags. U+2800 looks like a space
-/// without being one.
+/// Returns whether a terminal would not show the character, or would act on it. This covers controls (escape sequences
+/// begin with one), line and paragraph separators, marks that change the direction of the text around them, and all
+/// characters that Unicode ignores by default, such as fillers, joiners, variation selectors and tags. U+2800 counts,
+/// too: it looks like a space without being one.
 pub fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(

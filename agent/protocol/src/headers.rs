@@ -1,6 +1,6 @@
 //! HTTP header names, in lower case as HTTP libraries require them.
 
-/// The container on whose behalf a request is made, so that `fetched` acknowledgements can be counted.
+/// The header that names the requesting container, so that `fetched` acknowledgements can be counted.
 pub const CONTAINER: &str = "nudge-container";
 
 /// The unique ID of one webhook event: every attempt to deliver it has the same one (Standard Webhooks).

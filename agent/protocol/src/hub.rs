@@ -1,8 +1,8 @@
 //! The hub's wire format: what agents send to `/v1/poll` and `/v1/report`, and what they get.
 //!
-//! A poll's reply is a [`PollHead`] as JSON behind its length, then one [block](crate::block) for each config whose
-//! [`PollConfig::length`] is set, each behind its length, in the head's order. Lengths are four bytes, big endian. A
-//! block is the same for every pod, so the hub makes it once and shares it.
+//! A poll's reply begins with a [`PollHead`] as JSON. The [blocks](crate::block) of the configs with a
+//! [`PollConfig::length`] follow in the head's order. Before the head and before each block stands its length: four
+//! bytes, big endian. A block is the same for every pod, so the hub makes it once and shares it.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,9 +25,9 @@ pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// The longest wait that a hub grants, in seconds.
 pub const MAX_WAIT_SECONDS: u32 = 300;
-/// The time for which an agent waits longer than it has asked for, in seconds.
+/// The number of seconds that an agent waits beyond the time that it asked for.
 pub const WAIT_GRACE_SECONDS: u32 = 10;
-/// The time for which a hub that knows less than the agent holds a poll before it answers 503, in seconds.
+/// The number of seconds that a hub holds a poll, before it answers 503, if it knows less than the agent.
 pub const BEHIND_SECONDS: u32 = 5;
 
 /// The body of `POST /v1/poll`: what the agent has. The hub knows what the pod uses from its specification.
@@ -40,7 +40,7 @@ pub struct PollRequest {
     pub configs: Vec<HeldConfig>,
     /// [`PollHead::containers_hash`] of the last head; empty before the first.
     pub containers_hash: String,
-    /// The time for which the reply is held while nothing differs, in seconds; 0 is answered at once.
+    /// The number of seconds that the hub holds the reply while nothing differs; with 0, it answers at once.
     pub wait_seconds: u32,
 }
 
@@ -48,7 +48,7 @@ pub struct PollRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldConfig {
-    /// The config.
+    /// The name of the config.
     pub name: ConfigName,
     /// [`PollConfig::uid`] of the last head; empty where it was never known.
     #[serde(default)]
@@ -85,12 +85,13 @@ pub struct PollHead {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PollConfig {
-    /// The config.
+    /// The name of the config.
     pub name: ConfigName,
     /// The uid of its `VersionedConfig`; empty while there is none. Another uid replaces whatever the agent has.
     #[serde(default)]
     pub uid: String,
-    /// The number of changes of what pods are assigned, within one uid. An agent never takes a lower one than it has.
+    /// The number of times that the versions assigned to pods have changed, within one uid. An agent never takes a
+    /// lower number than it has.
     #[serde(default)]
     pub revision: u64,
     /// The version that this pod is to run.
@@ -126,13 +127,13 @@ pub struct HubProblem {
 pub enum HubReason {
     /// The hub is about to fetch the config.
     Resolving,
-    /// There is no such config, or it has no current version yet.
+    /// The config does not exist, or has no current version yet.
     NotFound,
     /// The namespace does not let Nudge read the config.
     NotAllowed,
     /// The version is over a bound.
     TooLarge,
-    /// The stored objects differ from what was sealed.
+    /// The stored objects differ from the sealed ones.
     Changed,
     /// Another reason.
     #[serde(other)]
@@ -190,7 +191,7 @@ pub struct ReportRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedConfig {
-    /// The config.
+    /// The name of the config.
     pub name: ConfigName,
     /// The uid of its `VersionedConfig`, where the content came from the hub.
     #[serde(default)]

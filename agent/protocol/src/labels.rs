@@ -13,9 +13,9 @@ pub const PARTS: &str = "nudge.dev/parts";
 /// Annotation of a version's part, a note that the webhook signs: its creator may update the `ConfigMap` of the
 /// config's name.
 pub const MAY_ACTIVATE: &str = "nudge.dev/may-activate";
-/// Annotation of a version's part, a note that the webhook signs: when and by whom it was created.
+/// Annotation of a version's part: a note, signed by the webhook, of when and by whom the part was created.
 pub const MADE_BY: &str = "nudge.dev/made-by";
-/// Annotation of a version's part, a note that the webhook signs: the identity of the config for which it was created.
+/// Annotation of a version's part: a note, signed by the webhook, of the identity of the part's config.
 pub const MADE_FOR: &str = "nudge.dev/made-for";
 /// Annotation of a `VersionApproval`, a note that the webhook signs: when it was created, and the groups of the
 /// approver.
@@ -38,21 +38,21 @@ pub const PUBLISHED: &str = "nudge.dev/published";
 pub const BASELINE: &str = "nudge.dev/baseline";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
-/// Annotation of a `VersionedConfig`, a note that the webhook signs: when and by whom `spec.version` was set.
+/// Annotation of a `VersionedConfig`: a note, signed by the webhook, of when and by whom `spec.version` was set.
 pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
-/// Annotation of a `VersionedConfig`, a note that the webhook signs: when and by whom `spec.rollout.override` was set.
+/// Annotation of a `VersionedConfig`: a note, signed by the webhook, of when and by whom `spec.rollout.override` was
+/// set.
 pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
-/// Annotation of a `VersionedConfig`: another value asks for another attempt with the version that `spec.version`
-/// names, if it has failed. The webhook replaces the value by a note that it signs: when and by whom the attempt was
-/// asked for.
+/// Annotation of a `VersionedConfig`: a new value asks for another attempt with the version in `spec.version`, if that
+/// version has failed. The webhook replaces the value with a signed note of when and by whom the attempt was asked for.
 pub const RETRY: &str = "nudge.dev/retry";
 /// Label of a `VersionedConfig` that has guards, set by the webhook: `"true"`.
 pub const GUARDED: &str = "nudge.dev/guarded";
 /// Annotation of a `VersionedConfig` that is being restored from an export: Nudge leaves the config alone until the
 /// annotation is removed. Setting or removing it needs the verb `import`.
 pub const IMPORTING: &str = "nudge.dev/importing";
-/// Annotation of a `ConfigSource`, a note that the webhook signs: when and by whom its spec was set. The parts that the
-/// source makes repeat the note, behind the name of the source.
+/// Annotation of a `ConfigSource`: a note, signed by the webhook, of when and by whom its spec was set. The parts that
+/// the source makes repeat the note, after the name of the source.
 pub const SET_BY: &str = "nudge.dev/set-by";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
 pub const SYNC: &str = "nudge.dev/sync";

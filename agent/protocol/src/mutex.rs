@@ -1,4 +1,4 @@
-//! Access to what a mutex guards, also after a panic of its holder.
+//! Access to the data in a mutex, even after its holder has panicked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -53,7 +53,7 @@ impl fmt::Display for NotifySignal {
     }
 }
 
-/// The way in which a container is notified of a change.
+/// The way to notify a container of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "&'static str", try_from = "String")]
 pub enum Notify {

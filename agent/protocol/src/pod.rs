@@ -7,14 +7,14 @@ pub const TOKEN_AUDIENCE: &str = "nudge";
 /// The type of the pod condition that the hub writes.
 pub const CONDITION: &str = "nudge.dev/ConfigCurrent";
 
-/// The agent's exit code by which the kubelet restarts all containers of the pod in place. Its container has a rule for
-/// it.
+/// The agent's exit code that makes the kubelet restart all containers of the pod in place. The agent's container has a
+/// rule for it.
 pub const RESTART_EXIT_CODE: u8 = 88;
 
-/// The folder in which containers find `token`, `ca.crt` and `env`.
+/// The folder where containers find `token`, `ca.crt` and `env`.
 pub const CONTAINER_PATH: &str = "/run/nudge";
-/// The folder in which the agent finds its token for the hub (`token`): there Kubernetes would otherwise mount a token
-/// of the pod's account for the API server, which the agent has no use for.
+/// The folder with the agent's token for the hub (`token`). Otherwise Kubernetes would mount a token of the pod's
+/// account for the API server there, and the agent has no use for that.
 pub const HUB_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The end of the name of a mounted part that is a Secret.
@@ -29,15 +29,15 @@ pub mod env {
     pub const NOTIFY: &str = "NUDGE_NOTIFY";
     /// Keys that become variables of containers: `app=GREETING,app=LIVES`.
     pub const VARIABLES: &str = "NUDGE_VARIABLES";
-    /// The agent's own memory volume from which the kubelet reads these variables: a file for each container, of its
-    /// name.
+    /// The agent's own memory volume, with a file of variables for each container, named after it. The kubelet reads
+    /// these files.
     pub const VARIABLES_DIR: &str = "NUDGE_VARIABLES_DIR";
     /// What counts as an acknowledgement: `delivered` (the default) or `fetched`.
     pub const ACK: &str = "NUDGE_ACK";
     /// The webhooks that exist from the start: `app=http://127.0.0.1:8080/changed`, with commas.
     pub const WEBHOOKS: &str = "NUDGE_WEBHOOKS";
-    /// The URLs at which containers are asked whether they take a version: `app=http://127.0.0.1:8080/config-check`,
-    /// with commas.
+    /// The URLs that ask containers whether they take a version: `app=http://127.0.0.1:8080/config-check`, separated by
+    /// commas.
     pub const CHECKS: &str = "NUDGE_CHECKS";
     /// Other targets of webhooks and checks: `10.0.0.9:8080`, with commas.
     pub const WEBHOOK_ALLOW: &str = "NUDGE_WEBHOOK_ALLOW";
@@ -49,7 +49,7 @@ pub mod env {
     pub const VOLUMES: &str = "NUDGE_VOLUMES";
     /// The hub: `https://nudge-hub.nudge-system.svc`.
     pub const HUB: &str = "NUDGE_HUB";
-    /// The CA bundle (PEM) by which the agent trusts the hub, for as long as the pod lives: later authorities are
+    /// The CA bundle (PEM) that the agent trusts the hub by, for as long as the pod lives: later authorities are
     /// cross-signed.
     pub const HUB_CA: &str = "NUDGE_HUB_CA";
     /// The file with the projected service-account token.
@@ -66,6 +66,6 @@ pub mod env {
     /// `true` where the agent ends when the hub says that the pod's other containers have ended and will not start
     /// again. Where the agent is an ordinary container, its pod would otherwise never end.
     pub const END_WITH_CONTAINERS: &str = "NUDGE_END_WITH_CONTAINERS";
-    /// The time for which `wait-ready` waits: `30s`.
+    /// The time that `wait-ready` waits, such as `30s`.
     pub const START_TIMEOUT: &str = "NUDGE_START_TIMEOUT";
 }

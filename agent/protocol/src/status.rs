@@ -26,7 +26,7 @@ pub struct Status {
     pub etag: String,
     /// The configs in the order in which they are merged: later ones win.
     pub configs: Vec<ConfigStatus>,
-    /// The configs of which no version could be read yet.
+    /// The configs without any readable version yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unserved: Vec<UnservedConfig>,
     /// The keys that several configs have, and which config wins.

@@ -27,7 +27,7 @@ pub enum ObjectKind {
 pub struct KeptVolume {
     /// The name of the pod's volume whose place it takes.
     pub volume: String,
-    /// The folder at which the agent has it mounted: an absolute path.
+    /// The absolute path at which the agent has the volume mounted.
     pub folder: String,
     /// The objects whose keys are its files. Where two have a file of the same path, the later one wins.
     pub sources: Vec<ObjectFiles>,
@@ -96,8 +96,7 @@ pub fn write(volumes: &[KeptVolume]) -> String {
     serde_json::to_string(volumes).unwrap_or_default()
 }
 
-/// Returns whether a path stays within the folder that it is relative to, and has none of the names that the agent uses
-/// there.
+/// Returns whether the path stays within the folder that it is relative to, and uses none of the agent's names there.
 pub fn is_relative(path: &str) -> bool {
     let mut names = path.split('/');
     !path.starts_with("..") && names.all(|name| !matches!(name, "" | "." | ".."))

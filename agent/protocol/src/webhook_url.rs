@@ -1,5 +1,5 @@
-//! The targets to which a webhook may point: by default only the pod itself. The agent checks every webhook; the
-//! injector checks those in a pod's annotations, so that no pod is admitted in which the agent would not start.
+//! The targets that webhooks may have: by default only the pod itself. The agent checks every webhook. The injector
+//! checks those in a pod's annotations, so that it admits no pod whose agent would not start.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;

@@ -63,7 +63,7 @@ pub struct WebhookEventData {
     pub etag: String,
     /// Every config of the pod with its version in that dictionary.
     pub configs: Vec<ConfigVersion>,
-    /// In a question: the version for `GET /config?candidate=VERSION`, by which the endpoint gives that dictionary.
+    /// The version in a question's `GET /config?candidate=VERSION`, which returns that dictionary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidate: Option<VersionName>,
     /// The keys that were added, removed, or have another value, sorted.
@@ -76,7 +76,7 @@ pub struct WebhookEventData {
 /// A config and its version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigVersion {
-    /// The config.
+    /// The name of the config.
     pub name: ConfigName,
     /// Its version.
     pub version: VersionName,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::sleep;
 
-/// Limits the arenas of glibc, of which each thread would otherwise get its own. Call it before there is a second
-/// thread.
+/// Limits the number of glibc's arenas; otherwise each thread would get its own. Call this before a second thread
+/// starts.
 pub fn limit_arenas(max_arenas: u8) {
     #[cfg(target_env = "gnu")]
     {

@@ -19,7 +19,7 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// The rates of all keys. Keys for which a full table has no place share one rate.
+/// The rates of all keys. Keys that do not fit into a full table share one rate.
 #[derive(Debug)]
 pub struct Rates<K> {
     rate: Rate,

@@ -1,5 +1,5 @@
-//! A limited resource, such as handshakes at the same time, of which no peer has more than a quarter. A peer that needs
-//! more waits in a queue of its own, so the common queue holds no more than a quarter from each.
+//! A limited resource, such as concurrent handshakes. No peer has more than a quarter of it. A peer that needs more
+//! waits in a queue of its own, so the common queue holds no more than a quarter from each.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -25,7 +25,7 @@ struct Inner<K> {
 }
 
 impl<K: Eq + Hash> Queues<K> {
-    /// Creates queues of which none gives more than `share` units at the same time.
+    /// Creates queues; each gives at most `share` units at the same time.
     pub fn new(share: u32) -> Self {
         Self { share, inner: Mutex::new(Inner { by_taker: HashMap::new(), prune_at: 0 }) }
     }

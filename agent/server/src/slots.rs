@@ -6,7 +6,7 @@
 //! 1. one of the peer with the most connections, if that peer still has more than the newcomer then;
 //! 2. an inactive one of that peer, if it has more now;
 //! 3. an inactive one of the newcomer itself;
-//! 4. where connections that are being answered stay, an inactive one of any peer.
+//! 4. an inactive one of any peer, if connections that are being answered are not cut.
 //!
 //! Among the connections of a peer, a slow handshake goes first, then the connection that has been inactive longest. So
 //! a peer with many connections can't keep out one with few. [`Bounds`] says whether connections that are being
@@ -41,12 +41,12 @@ pub struct Bounds {
     pub max_connections: usize,
     /// The peers that have a share each.
     pub sharing: Sharing,
-    /// The time for which a connection may be inactive before it has to give way: its first or next request may be on
-    /// its way. A peer that has a share replaces its own idle connections at once.
+    /// The time that a connection may be inactive before it has to give way: its first or next request may be on its
+    /// way. A peer that has a share replaces its own idle connections at once.
     pub grace: Duration,
     /// Whether connections that are being answered give way, too.
     pub cut_busy: bool,
-    /// The time for which a connection waits for a slot before it is refused.
+    /// The time that a connection waits for a slot before it is refused.
     pub slot_wait: Duration,
 }
 
@@ -175,9 +175,10 @@ struct Entry {
     cut: Arc<Notify>,
 }
 
-/// All connections. A step costs the logarithm of their number, and to take one out of the middle of a share moves up
+/// All connections. A step costs the logarithm of their number. Taking one out of the middle of a share also moves up
 /// to half of the peer's connections in that phase: 24 bytes each, at most 150 KB with 12,000 connections. Trees would
-/// cost no move, but more code in every agent. What each request does is only filed when the next connection comes.
+/// avoid these moves, but add code to every agent. The effect of a request is filed only when the next connection
+/// comes.
 #[derive(Debug, Default)]
 struct Table {
     entries: BTreeMap<u64, Entry>,

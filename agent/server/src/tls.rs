@@ -21,7 +21,7 @@ use crate::stall::StallGuard;
 
 /// The number of bytes that TLS usually encrypts ahead of what a client reads.
 pub const AHEAD_BYTES: usize = 64 * 1024;
-/// The time for which a handshake keeps its turn while it waits for the client.
+/// The time that a handshake keeps its turn while it waits for the client.
 const HANDSHAKE_TURN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns settings for TLS 1.2 and 1.3 with HTTP/1.1. The resolver may change its certificate at any time. Sessions
@@ -65,7 +65,7 @@ pub struct Tls {
     pub config: Arc<ServerConfig>,
     /// The maximum time from accepting a connection until its handshake is done, without the wait for a turn.
     pub handshake_timeout: Duration,
-    /// The maximum time for which a client may read none of the bytes that are sent to it.
+    /// The maximum time that a client may leave all of the bytes sent to it unread.
     pub stall: Duration,
     /// The turns, where handshakes are bounded.
     pub turns: Option<Turns>,

@@ -62,7 +62,7 @@ pub enum Verdict {
     Takes,
     /// A container refuses the candidate.
     Refuses(Fault),
-    /// The time is over, and a container has not answered. The question goes on.
+    /// The time is over, but a container has not answered. The question continues.
     Overdue(Fault),
 }
 
@@ -78,7 +78,7 @@ struct Shared {
     folder: Option<PathBuf>,
     /// The candidate that the endpoint gives to the containers.
     candidate: watch::Sender<Option<Arc<Candidate>>>,
-    /// The containers of which was logged that they have no check.
+    /// The containers whose lack of a check has been logged.
     without_check: Mutex<Vec<ContainerName>>,
 }
 
@@ -159,7 +159,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Returns whether the question is about these contents in place of this dictionary.
+    /// Returns whether the question asks to replace this dictionary by these contents.
     pub fn is_about(&self, contents: &[Arc<VersionContent>], served: &Arc<Dictionary>) -> bool {
         let TaskContext { candidate, served: compared, .. } = &*self.context;
         let is_same = |(left, right): (&Arc<VersionContent>, &Arc<VersionContent>)| Arc::ptr_eq(left, right);

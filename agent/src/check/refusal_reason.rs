@@ -1,5 +1,5 @@
-//! Decides what is shown of the reason for which a container refuses a candidate. The text is not trusted: one bounded
-//! line without hidden characters is shown, and nothing if the text holds a value. Pure.
+//! Decides how a container's reason for refusing a candidate is shown. The text is not trusted: it is shown as one
+//! bounded line without hidden characters, and not at all if it holds a value. Pure.
 //!
 //! A text holds a value if it has the value itself, as it is or as in JSON, or a scalar of a longer one, such as a
 //! password in YAML. The whole text is searched before it is cut.
@@ -13,10 +13,10 @@ use crate::content::Dictionary;
 pub(super) const MAX_READ_BYTES: usize = 4096;
 /// The maximum size of a text that is shown, in bytes.
 const MAX_SHOWN_BYTES: usize = 512;
-/// The size from which a value counts within a word, too; a shorter one counts as a word only: 8075 does not hold the
-/// number 5.
+/// The size from which a value counts even within a word. A shorter value counts only as a whole word: 8075 does not
+/// hold the number 5.
 const MIN_PART_BYTES: usize = 8;
-/// The size from which a scalar of a longer value counts; a shorter one is not a secret, and many texts have it.
+/// The size from which a scalar of a longer value counts. A shorter scalar is not a secret, and many texts contain it.
 const MIN_SCALAR_BYTES: usize = 6;
 
 /// Returns what is shown of a text; `None` is a text that was not read whole.

@@ -1,5 +1,4 @@
-//! One value: bytes that no log shows, that are shared and not copied, and that are wiped when the last clone is
-//! dropped.
+//! One value. Its bytes appear in no log, are shared rather than copied, and are wiped when the last clone is dropped.
 
 use std::fmt;
 

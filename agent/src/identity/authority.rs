@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 /// The time for which certificates are valid. No pod lives that long, so none is renewed.
 const VALIDITY_PERIOD: Duration = Duration::days(3650);
-/// The time by which a client's clock may be behind.
+/// The maximum lag of a client's clock.
 const MAX_CLOCK_SKEW: Duration = Duration::HOUR;
 /// The maximum number of addresses in one serving certificate.
 const MAX_ADDRESSES: usize = 64;

@@ -20,7 +20,7 @@ const HANDLER_GRACE_PERIOD: Duration = Duration::from_secs(10);
 const EAGER_BACKOFF: Backoff = Backoff { first: Duration::from_millis(2), longest: Duration::from_millis(250) };
 /// The waits after [`HANDLER_GRACE_PERIOD`]: an application that installs its handler late still gets the last change.
 const PATIENT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
-/// The time after the first attempt from which no other one begins.
+/// The time after the first attempt from which there are no retries.
 const GIVE_UP_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The wait for a container that the hub has not reported yet; its start ends the wait.
@@ -82,7 +82,7 @@ impl Attempts {
         Self { signal, scope, etag, started: Instant::now(), count: 0, delivered: Vec::new(), logged: None }
     }
 
-    /// Makes an attempt. Returns its status, and the wait until the next one, if there is one.
+    /// Makes an attempt. Returns its status, and the wait until the next attempt, if any.
     fn make(&mut self) -> (NotificationStatus, Option<Duration>) {
         self.count += 1;
         let mut table = LiveTable::default();
@@ -106,7 +106,7 @@ impl Attempts {
         (result, wait)
     }
 
-    /// Starts counting anew, since the container has restarted.
+    /// Starts counting again, since the container has restarted.
     fn restart(&mut self) {
         (self.started, self.count) = (Instant::now(), 0);
     }
@@ -120,7 +120,7 @@ impl Attempts {
             }
             match send(process, self.signal) {
                 Ok(SendOutcome::Delivered) => self.delivered.push(process),
-                // The process has ended, or become another program, before the signal; the next attempt selects anew.
+                // The process has ended, or become another program, before the signal; the next attempt selects again.
                 Ok(SendOutcome::Gone) => {}
                 Err(error) => refusal = Some(error),
             }
@@ -161,7 +161,7 @@ fn judge(
     }
 }
 
-/// Returns the outcome until the next attempt, and the wait until that one, if there is one. Pure.
+/// Returns the outcome until the next attempt, and the wait until that attempt, if any. Pure.
 fn plan_retry(outcome: Outcome, failures: u32, elapsed: Duration) -> (Outcome, Option<Duration>) {
     if outcome == Outcome::Delivered {
         return (outcome, None);

@@ -53,7 +53,7 @@ pub struct Event<'a> {
     pub at: OffsetDateTime,
     /// The dictionary that the event is about.
     pub dictionary: &'a Dictionary,
-    /// The version by which a container that is asked reads that dictionary.
+    /// The version under which a container reads that dictionary when it is asked.
     pub candidate: Option<&'a VersionName>,
     /// The changed keys.
     pub changed: Vec<String>,

@@ -22,7 +22,7 @@ use crate::status::StatusPage;
 
 /// The waits between attempts to deliver one change.
 const DELIVERY_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
-/// The time after the first attempt from which no other one begins.
+/// The time after the first attempt from which there are no retries.
 const GIVE_UP_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// The reason why a webhook is refused.

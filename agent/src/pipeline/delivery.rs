@@ -18,7 +18,7 @@ use crate::serve::Connections;
 use crate::source::{Applied, FaultReminder, Store};
 use crate::status::StatusPage;
 
-/// The size up to which a dictionary stays in memory for slow readers when there is a newer one.
+/// The maximum size of a replaced dictionary that stays in memory for slow readers.
 const MAX_RETAINED_BYTES: usize = 1024 * 1024;
 
 /// The parts that dictionaries are delivered to.

@@ -12,9 +12,9 @@ use super::{Delivery, Outlets};
 use crate::source::dir::{Change, DirSource, SETTLE_TIME, Scan, Watcher};
 use crate::source::{Applied, Store};
 
-/// The time after the first write at which the files are read although they are still being written.
+/// The time after the first write at which the files are read even if writing continues.
 const MAX_SETTLE_TIME: Duration = Duration::from_secs(1);
-/// The time after which a folder is scanned again that was faulty or being written.
+/// The time after which a folder is scanned again if it was faulty or being written.
 const RESCAN_DELAY: Duration = Duration::from_millis(100);
 /// The time after which a folder that stays faulty is scanned again: missing files may come back where nothing can be
 /// watched.
@@ -198,7 +198,7 @@ struct NextScan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Writes {
     began: Deadline,
-    /// The time at which it will have been quiet for long enough.
+    /// The time at which the writes count as finished.
     settled: Deadline,
 }
 

@@ -251,8 +251,8 @@ impl HubPipeline {
     }
 }
 
-/// Returns whether a reply concerns this pod: whether what the agent holds before and after it differs in more than the
-/// revisions, which grow with what concerns other pods.
+/// Returns whether a reply concerns this pod. It does if it changes more of what the agent holds than the revisions,
+/// which also grow with changes for other pods.
 fn concerns_pod(before: &PollRequest, after: &PollRequest) -> bool {
     let without = |request: &PollRequest| {
         let mut request = request.clone();

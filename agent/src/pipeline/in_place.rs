@@ -42,7 +42,7 @@ pub(super) enum RestartStep {
     Lost(Fault),
 }
 
-/// The progress of the restart with what is served.
+/// The progress of the restart with the served content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// The containers run what is served, as far as is known.

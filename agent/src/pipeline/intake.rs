@@ -216,7 +216,7 @@ impl Intake {
             Work::Store => return self.store_last_good().await,
             Work::Room => return self.check_for_room(),
             Work::Restart if self.is_serving() => return self.restart().await,
-            // The variables could not be written. There is no more wait for the rest of the configs.
+            // The variables could not be written, so there is no further wait for the other configs.
             Work::Restart => return self.serve_now().await,
             Work::Verdict(Verdict::Overdue(fault)) => self.local_versions.overdue_readings(&fault),
             Work::Verdict(Verdict::Refuses(fault)) => {

@@ -21,7 +21,7 @@ use crate::notify::Containers;
 use crate::publish::{Current, Published};
 use crate::source::hub::{Failure, HubClient, Revision, retry_wait};
 
-/// The time for which a report waits that says only that the outcome is pending.
+/// The delay of a report that says only that the outcome is pending.
 const PENDING_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// The contact with the hub, as the polls find it.
@@ -89,8 +89,8 @@ struct AcknowledgedDictionary {
 }
 
 impl AcknowledgedDictionary {
-    /// Returns whether subscribers that have not acknowledged the dictionary with `etag` have this config: it is the
-    /// same in the dictionary that they acknowledged before. Pure.
+    /// Returns whether the subscribers already have this config, though they have not acknowledged the dictionary with
+    /// `etag`: the config was the same in the dictionary that they acknowledged before. Pure.
     fn has(&self, config: &ConfigView, etag: &str) -> bool {
         self.etag != etag && self.configs.contains(config)
     }
@@ -285,8 +285,8 @@ impl Reporter {
     }
 }
 
-/// Returns whether both reports say the same about the pod. Revisions do not count: they grow with what concerns other
-/// pods.
+/// Returns whether both reports say the same about the pod. Revisions do not count: they also grow with changes for
+/// other pods.
 fn is_same(one: &ReportRequest, other: &ReportRequest) -> bool {
     let without = |config: &ReportedConfig| ReportedConfig { revision: 0, ..config.clone() };
     let configs = |report: &ReportRequest| report.configs.iter().map(without).collect::<Vec<_>>();

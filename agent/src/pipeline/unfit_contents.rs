@@ -1,4 +1,4 @@
-//! Finds which of several contents a pod can't take. Pure.
+//! Finds the contents that a pod can't take. Pure.
 
 use std::sync::Arc;
 

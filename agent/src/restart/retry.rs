@@ -1,8 +1,8 @@
 //! Decides when a restart of all containers is commanded, when it is commanded again, and whether it was done. Pure.
 //!
-//! A restart shows in the IDs of containers, which the hub reports: each container that takes its configuration by a
-//! restart has another ID than at the command. An agent that finds after its own start that the restart was not done
-//! does not command it again at once, and gives up after [`MAX_COMMANDS`] commands for one content.
+//! A restart shows in the container IDs that the hub reports: each container that takes its configuration by a restart
+//! has another ID than at the command. If an agent finds, after its own start, that the restart was not done, it does
+//! not repeat the command at once. It gives up after [`MAX_COMMANDS`] commands for one content.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const MIN_COMMAND_INTERVAL: Duration = Duration::from_secs(3);
 const RETRY_BACKOFF: Backoff = Backoff { first: Duration::from_mins(2), longest: Duration::from_mins(10) };
 /// The maximum number of commands for one content.
 const MAX_COMMANDS: u32 = 3;
-/// The maximum time for which a command waits for containers that have not started yet.
+/// The maximum time that a command waits for containers that have not started yet.
 const CONTAINER_START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The IDs of containers; empty for a container that has not started, or is not known.
@@ -57,9 +57,9 @@ pub fn is_undone(command: &Command, ids: &Ids) -> bool {
     ids.iter().any(|(name, id)| !id.is_empty() && command.before.get(name) == Some(id))
 }
 
-/// Decides about a content that the containers should be restarted with. `wanted_for` is the time for which it has been
-/// wanted, `uptime` the time for which this agent has run: a command ends the agent, so `uptime` is the time since the
-/// last command, whatever the clock says.
+/// Decides whether to command a restart of the containers with `content`. `wanted_for` is the time since the restart
+/// was first wanted. `uptime` is the time since this agent started. A command ends the agent, so `uptime` is also the
+/// time since the last command, whatever the clock says.
 pub fn decide_command(
     last: Option<&Command>,
     content: &str,

@@ -66,8 +66,8 @@ impl From<TcpListener> for Bindings {
 }
 
 impl Bindings {
-    /// Listens at one port of these addresses; port 0 takes a free one of the first. Needs a tokio runtime. Fails only
-    /// if there is no port to try again.
+    /// Listens at one port of these addresses; port 0 takes a free port of the first address. Needs a tokio runtime.
+    /// Fails only if there is no port to try again.
     pub fn bind(addresses: &[IpAddr], mut port: u16) -> Result<Self, BindError> {
         let first = addresses.first().copied().unwrap_or(IpAddr::from([127, 0, 0, 1]));
         let (mut open, mut faults) = (Vec::new(), Vec::new());
@@ -89,7 +89,7 @@ impl Bindings {
         Ok(Self { first: SocketAddr::new(first, port), open, faults })
     }
 
-    /// Returns the sockets that listen, and the addresses at which none does yet, each with the fault.
+    /// Returns the sockets that listen, and the addresses without one yet, each with its fault.
     pub(super) fn into_parts(self) -> (Vec<TcpListener>, Vec<(SocketAddr, Fault)>) {
         (self.open, self.faults)
     }

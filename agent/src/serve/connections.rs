@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Limits;
 
-/// The maximum time for which a connection from the pod waits for a slot.
+/// The maximum time that a connection from the pod waits for a slot.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The place of a client.

@@ -30,9 +30,9 @@ const TRIM_DELAY: Duration = Duration::from_millis(500);
 
 /// The endpoint apart from its answers.
 pub struct Endpoint {
-    /// The addresses at which it listens.
+    /// The addresses for the endpoint to listen at.
     pub bindings: Bindings,
-    /// The status, which shows the addresses at which it can't listen.
+    /// The status, which shows the addresses where the endpoint can't listen.
     pub status: StatusPage,
     /// The certificate and the settings of TLS.
     pub tls: Arc<ServerConfig>,

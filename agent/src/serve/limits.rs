@@ -26,13 +26,13 @@ pub struct Limits {
     pub body_bytes: usize,
     /// The maximum time until a request's body is there whole.
     pub body: Duration,
-    /// The maximum time for which a client may read none of the bytes that are sent to it.
+    /// The maximum time that a client may leave all of the bytes sent to it unread.
     pub stall: Duration,
     /// The number of bytes that TLS encrypts ahead of what a client reads.
     pub ahead_bytes: usize,
     /// The number of bytes that TLS encrypts ahead while there are many connections.
     pub ahead_bytes_crowded: usize,
-    /// The number of connections up to which there are not many.
+    /// The maximum number of connections that do not count as many.
     pub uncrowded: usize,
     /// The longest `?wait=`.
     pub wait: Duration,

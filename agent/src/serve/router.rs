@@ -26,7 +26,7 @@ pub enum Call {
         format: ConfigFormat,
         /// The time for which the reply may be held until there is a new dictionary.
         wait: Option<Duration>,
-        /// The version that the containers are asked about, in place of what is served.
+        /// The version of the candidate to return in place of the served dictionary.
         candidate: Option<String>,
     },
     /// A read of one value.

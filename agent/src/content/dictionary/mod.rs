@@ -263,8 +263,8 @@ fn is_binary(value: &[u8]) -> bool {
     std::str::from_utf8(value).is_err()
 }
 
-/// Renders the JSON text in two passes. The first only counts, so that the second never moves the values in memory,
-/// which would leave copies that are not wiped.
+/// Renders the JSON text in two passes. The first pass only counts, so that the second never moves the values in
+/// memory. A move would leave copies that are not wiped.
 fn render_json(entries: &[(&str, &Value)]) -> Result<(Zeroizing<Vec<u8>>, Vec<Entry>), TooLarge> {
     let mut counter = CountingWriter { inner: io::sink(), count: 0 };
     let result = write_entries(entries, &mut counter);

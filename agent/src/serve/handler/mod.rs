@@ -26,7 +26,7 @@ use crate::notify::Webhooks;
 use crate::publish::{Current, Published};
 use crate::status::StatusPage;
 
-/// The state from which requests are answered.
+/// The state that the answers to requests are made from.
 pub struct App {
     /// The endpoint's bounds.
     pub limits: Arc<Limits>,
@@ -54,7 +54,7 @@ pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// The dictionary of which the body is a part.
+    /// The generation of the dictionary that the body is taken from.
     pub(super) generation: Option<u64>,
 }
 

@@ -37,7 +37,7 @@ pub enum CurrentError {
     /// `current` names no valid version.
     #[error("{0}")]
     Name(#[from] NameError),
-    /// The link does not lead to a folder beside it, nor to a checkout of git-sync's.
+    /// The link leads neither to a folder beside it nor to a checkout of git-sync's.
     #[error(
         "the link points to {target:?}; it must point to a version's folder beside it, or to one in {CHECKOUTS} there"
     )]

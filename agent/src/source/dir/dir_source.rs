@@ -34,7 +34,7 @@ pub enum ReadError {
     /// There is no folder for the config.
     #[error("there is no folder {}; make it, with a folder for each version in it", path.display())]
     ConfigMissing {
-        /// The path at which it should be.
+        /// The expected path.
         path: PathBuf,
     },
     /// There is no `current`.
@@ -58,7 +58,7 @@ pub enum ReadError {
         config: ConfigName,
         /// The version.
         version: VersionName,
-        /// The path at which it should be.
+        /// The expected path.
         path: PathBuf,
     },
     /// The version's content breaks a rule, or can't be read.
@@ -139,9 +139,9 @@ pub struct Scan {
     pub local: bool,
 }
 
-/// The time for which a version counts as being written after the last write to one of its files.
+/// The time after the last write to a version's files during which the version counts as being written.
 pub const SETTLE_TIME: Duration = Duration::from_millis(50);
-/// The time after a write in which a second one may leave the file's times unchanged, since clocks of file systems
+/// The time after a write during which another write may leave the file's times unchanged, since clocks of file systems
 /// tick.
 const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(1);
 

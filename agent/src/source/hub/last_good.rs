@@ -74,7 +74,7 @@ impl LastGood {
 
     /// Writes the file in one step, for this user only.
     pub fn store(&self, head: &PollHead, blocks: &[Value]) -> Result<(), LastGoodError> {
-        // There is no buffer, which would keep values in memory.
+        // A buffer would keep values in memory, so there is none.
         let result = write_file(&self.path, 0o600, |file| write_reply(head, blocks, file));
         result.map_err(|source| LastGoodError::Io { path: self.path.clone(), source })
     }

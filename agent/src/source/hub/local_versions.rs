@@ -1,5 +1,5 @@
-//! The versions that this pod has, which contents of a reply are taken in, and what the agent says in a poll that it
-//! holds. Pure.
+//! Keeps the versions that this pod has. Decides which contents of a reply are taken in, and which the agent reports in
+//! a poll. Pure.
 //!
 //! All contents of one reply become one change. A revision never goes back within one uid; another uid replaces
 //! everything. Content that can't be taken in leaves the good content as it is, with a problem that gives the reason.

@@ -19,8 +19,7 @@ const MIN_HELD_TIME: Duration = Duration::from_secs(5);
 const MIN_UNCHANGED_TIME: Duration = Duration::from_millis(500);
 /// The number of held polls in a row that were cut after which polls are not held any more.
 const MAX_CUTS: u32 = 3;
-/// The time for which the next poll waits for the report of what a reply has changed, which goes over the same
-/// connection.
+/// The time that the next poll leaves to the report of a reply's changes, which goes over the same connection.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// The time after which a held poll is tried again.
 const HOLD_RETRY_INTERVAL: Duration = Duration::from_mins(10);

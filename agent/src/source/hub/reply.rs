@@ -43,7 +43,7 @@ pub enum ReplyError {
     /// The reply ends too early.
     #[error("it was cut off")]
     Cut,
-    /// The reply goes on after its last block.
+    /// The reply continues after its last block.
     #[error("there are more bytes after its end")]
     TooLong,
 }
