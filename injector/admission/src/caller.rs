@@ -9,8 +9,8 @@ use nudge_server::slots::Peer;
 pub struct Caller {
     /// The address of the client.
     pub address: IpAddr,
-    /// Whether the caller has a certificate of the authority for clients, so what the review says of the user is what
-    /// the API server says.
+    /// Whether the caller has a certificate of the authority for clients. If so, what the review says of the user comes
+    /// from the API server.
     pub authenticated: bool,
 }
 

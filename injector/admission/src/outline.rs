@@ -44,7 +44,7 @@ struct Request<'a> {
     user_info: User<'a>,
 }
 
-/// The user without groups and extra fields, of which there may be millions.
+/// The user without groups and extra fields; there may be millions of them.
 #[derive(serde::Deserialize)]
 struct User<'a> {
     #[serde(borrow)]

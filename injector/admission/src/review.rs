@@ -22,7 +22,7 @@ use super::caller::Caller;
 use super::tenants::Tenant;
 use super::verdict::{Denial, Verdict};
 
-/// An admission request with its sender. Its objects hold values, so its debug form has none of them.
+/// An admission request with its sender. Its objects hold values, so its debug form shows no objects.
 pub struct Request {
     inner: AdmissionRequest<DynamicObject>,
     user: String,
@@ -57,7 +57,7 @@ impl Request {
         &self.user
     }
 
-    /// Checks that the request is about an object of the kind `K`.
+    /// Checks that the request's object is of the kind `K`.
     pub(super) fn check_kind<K: Resource<DynamicType = ()>>(&self) -> Result<(), ReviewError> {
         let is_of_kind = self.kind.group == K::group(&()) && self.kind.kind == K::kind(&());
         if is_of_kind { Ok(()) } else { Err(ReviewError::OtherKind(K::kind(&()))) }
@@ -118,7 +118,7 @@ pub enum ReviewError {
     /// The review has no request.
     #[error("the AdmissionReview has no request")]
     NoRequest,
-    /// The request is about an object of another kind than its path.
+    /// The request's object is of another kind than its path says.
     #[error("the AdmissionReview's request is not usable: it is not about a {0}")]
     OtherKind(Cow<'static, str>),
     /// The object has a field that its kind can't have.
@@ -250,8 +250,8 @@ fn check_texts(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewEr
     Ok(())
 }
 
-/// Returns the number of bytes of the texts of a user. They go on to the API server, when it is asked what the user may
-/// do.
+/// Returns the number of bytes of a user's texts. The API server gets these texts, too, when it is asked what the user
+/// may do.
 fn user_bytes(user: &UserInfo) -> usize {
     let extra = user.extra.iter().flatten().flat_map(|(key, values)| values.iter().chain([key]));
     let groups = user.groups.iter().flatten();

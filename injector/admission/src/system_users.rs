@@ -10,7 +10,7 @@ pub fn empties_namespace(user: &UserInfo) -> bool {
     user.username.as_deref().is_some_and(is_namespace_controller)
 }
 
-/// The controller that deletes what belongs to an object that is gone.
+/// The controller that deletes the dependents of a deleted object.
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 /// Returns whether the user deletes objects together with their owners.

@@ -1,6 +1,6 @@
-//! The shares of tenants, who all come by way of one client, the API server. Of what a client may have, one namespace
-//! has half at most, and one user three quarters. So a namespace leaves room for another also where one user, such as a
-//! controller, makes the requests of both.
+//! The shares of tenants. All tenants come by way of one client, the API server. Of a client's share, one namespace
+//! gets at most half, and one user three quarters. So a namespace leaves room for another one even if one user, such as
+//! a controller, makes the requests of both.
 
 use nudge_server::shares::{Queues, SharePermit, Shares};
 use nudge_server::slots::Peer;
@@ -62,7 +62,7 @@ impl TenantQueues {
     }
 }
 
-/// A resource of which a client has a quarter at most, and its tenants shares of that.
+/// A resource: a client gets at most a quarter of it, and its tenants get shares of that quarter.
 pub(super) struct TenantShares {
     clients: Shares,
     queues: TenantQueues,

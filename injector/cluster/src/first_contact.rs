@@ -13,7 +13,7 @@ use nudge_protocol::backoff::Backoff;
 use nudge_protocol::bounded_text::clip;
 use nudge_protocol::error_chain::message;
 
-/// The label of the question about an installation, for which `contact.nudge.dev` is asked in every namespace.
+/// The label of the question about an installation; `contact.nudge.dev` is asked this in every namespace.
 const CONTACT_LABEL: &str = "nudge.dev/contact";
 /// The name of the question.
 const QUESTION_NAME: &str = "nudge-first-contact";

@@ -1,5 +1,5 @@
-//! The addresses of the API server, of kube-system and of nodes, to which no request of users is sent. While they are
-//! not known, no request is sent anywhere.
+//! The addresses of the API server, of kube-system and of nodes. Requests of users are never sent there. While
+//! the addresses are not known, no such request is sent anywhere.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -17,11 +17,11 @@ use tokio::time::Instant;
 
 use crate::call::{CallError, call};
 
-/// The age from which on the addresses are read again.
+/// The age at which the addresses are read again.
 const MAX_FRESH_AGE: Duration = Duration::from_secs(30);
-/// The age up to which addresses are used that can't be read again.
+/// The maximum age at which addresses are still used if they can't be read again.
 const MAX_USABLE_AGE: Duration = Duration::from_mins(5);
-/// The age from which on nodes are read again: there may be many.
+/// The age at which nodes are read again; it is higher because there may be many.
 const MAX_NODES_AGE: Duration = Duration::from_mins(1);
 /// The number of objects in one page of a list.
 const PAGE_SIZE: u32 = 200;
@@ -61,8 +61,8 @@ pub struct GuardedReader {
 }
 
 impl GuardedReader {
-    /// Returns a reader. `server` is the address by which this process reaches the API server, `lent` the ranges in
-    /// which nodes may be asked.
+    /// Returns a reader. `server` is this process's address for the API server. `lent` holds the ranges in which nodes
+    /// may be asked.
     pub fn new(client: Client, server: &str, lent: Vec<AddressRange>) -> Self {
         let authority = server.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let ip = || Some(SocketAddr::new(authority.trim_matches(['[', ']']).parse::<IpAddr>().ok()?, 443));
@@ -152,7 +152,7 @@ impl GuardedReader {
     }
 }
 
-/// Adds every object of a list, of which one page is in memory at a time.
+/// Adds every object of a list, with one page in memory at a time.
 async fn add_each<K>(
     api: Api<K>,
     params: ListParams,
@@ -184,7 +184,7 @@ fn add_node(node: &Node, guarded: &mut GuardedAddresses) {
     guarded.nodes.extend(addresses.filter_map(|address| address.address.parse::<IpAddr>().ok()));
 }
 
-/// Adds the addresses by which a Service is reached.
+/// Adds the addresses of a Service.
 fn add_service(service: &Service, guarded: &mut GuardedAddresses) {
     let spec = service.spec.iter();
     let addresses = spec.flat_map(|spec| {

@@ -1,5 +1,6 @@
-//! Leader election by a Lease, as client-go does it. The holder renews it; another replica takes it when it was not
-//! renewed for its whole duration, by the clock of that replica. Each replica may leave a note on it for the others.
+//! Leader election by a Lease, as client-go does it. The holder renews the Lease. Another replica takes it after a
+//! whole duration without renewal, measured by that replica's clock. Each replica may leave a note on the Lease for the
+//! others.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub struct LeaseSettings {
     pub name: String,
     /// The name of this replica, which no other replica may have.
     pub identity: String,
-    /// The time for which the lease lasts without renewal.
+    /// The time that the lease lasts without renewal.
     pub duration: Duration,
 }
 
@@ -57,7 +58,7 @@ fn may_hold(snapshot: Option<&LeaseSnapshot>, identity: &str, now: Instant) -> b
     })
 }
 
-/// A function that returns the note of a replica, if there is one.
+/// A function that returns the note of a replica, if any.
 type Note = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// A lease that this replica tries to hold.

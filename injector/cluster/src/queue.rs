@@ -1,5 +1,5 @@
-//! The work queue of the controller. It brings each config when it is due, at most once, and never while it is being
-//! worked on. Urgent configs overtake all others.
+//! The work queue of the controller. It hands out each config when it is due, at most once, and never while somebody
+//! works on it. Urgent configs overtake all others.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -108,8 +108,7 @@ impl Queue {
         });
     }
 
-    /// Ends the work on a key, which is due again: the later, the more failures in a row there were. `random` is
-    /// between 0 and 1.
+    /// Ends the work on a key and makes it due again, later after each failure in a row. `random` is between 0 and 1.
     pub fn note_failure(&self, key: &ConfigKey, random: f64) {
         self.end(key, |inner, _| {
             let failures = inner.failures.entry(key.clone()).or_default();
@@ -171,7 +170,7 @@ impl Inner {
         if urgent { &mut self.urgent } else { &mut self.others }
     }
 
-    /// Takes a key that is due at `now`. Fails with the time at which the next one is due.
+    /// Takes a key that is due at `now`. Fails with the time at which the next key is due.
     fn take(&mut self, priority: Priority, now: Instant) -> Result<ConfigKey, Option<Instant>> {
         let mut wake = None;
         for urgent in [true, false] {

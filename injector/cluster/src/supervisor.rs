@@ -1,5 +1,5 @@
 //! The supervisor of tasks, one for each object of a kind. A panic ends the work for one object only, and its task
-//! begins anew later.
+//! begins again later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use crate::tasks::{catch_panic, propagate};
 /// The waits after panics of one task in a row.
 const RESTART_BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(10) };
 
-/// The tasks by the keys of their objects. Each is about an identity `I`, and receives a value `V`.
+/// The tasks by the keys of their objects. Each task has an identity `I`, and receives a value `V`.
 pub struct Supervisor<I, V> {
     /// The text before the key in the name of a task, for the log.
     prefix: String,
@@ -64,7 +64,7 @@ impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
         None
     }
 
-    /// Notes that the watch failed, so that a list that was under way begins anew.
+    /// Notes that the watch failed, so that a list under way begins again.
     pub fn note_interruption(&mut self) {
         self.listed.clear();
     }
@@ -74,7 +74,7 @@ impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
         self.by_key.retain(|key, _| keys.contains(key));
     }
 
-    /// Notifies the task of an object of a change. Returns false where there is no task about this identity.
+    /// Notifies the task of an object of a change. Returns false if no task has this identity.
     pub fn update(&self, key: &str, identity: &I, change: impl FnOnce(&mut V)) -> bool {
         let same_identity = self.by_key.get(key).filter(|supervised| supervised.identity == *identity);
         same_identity.is_some_and(|supervised| {
@@ -118,7 +118,7 @@ impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
     }
 }
 
-/// Runs a task until it ends by itself. A task that panics begins anew, later each time.
+/// Runs a task until it ends by itself. After a panic the task begins again, later each time.
 async fn run_isolated<T: Future<Output = ()>, R: Future<Output = ()>>(
     name: &str,
     mut begin: impl FnMut(u32) -> T,

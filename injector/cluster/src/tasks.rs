@@ -10,7 +10,7 @@ pub async fn catch_panic<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.ok()
 }
 
-/// Passes the panic of a task on to the task that waits for it. An aborted task ends without one.
+/// Passes the panic of a task on to the waiting task. An aborted task ends without a panic.
 pub(crate) fn propagate(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && let Ok(panic) = error.try_into_panic()

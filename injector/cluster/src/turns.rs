@@ -1,6 +1,6 @@
-//! Turns for what costs much, such as requests to other servers. All namespaces together take a bounded amount at the
-//! same time, and one, whose servers may all be slow, no more than its share. So a namespace that asks for much does
-//! not keep the others waiting.
+//! Turns for expensive work, such as requests to other servers. All namespaces together do a bounded amount of it at
+//! the same time, and each of them no more than its share: all of its servers may be slow. So a namespace with much
+//! work does not keep the others waiting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Turns {
     /// Returns the share of a namespace.
     fn share_of(&self, namespace: &str) -> Arc<Semaphore> {
         let mut namespaces = self.namespaces.lock();
-        // A share that nobody holds or waits for is as good as a new one.
+        // A share without holders or waiters is as good as a new one.
         namespaces.retain(|_, share| Arc::strong_count(share) > 1);
         let share = namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.share)));
         Arc::clone(share)

@@ -9,11 +9,11 @@ use tokio::sync::Notify;
 
 /// The maximum length of an interruption that does not matter: proxies cut streams every now and then.
 const MAX_BRIEF_INTERRUPTION: Duration = Duration::from_secs(5);
-/// The number of failures in a row from which on nothing waits for a list: more than an API server causes that is away
-/// for some seconds.
+/// The number of failures in a row from which nothing waits for a list: an API server that is away for some seconds
+/// causes fewer.
 const MIN_HOPELESS_FAILURES: u32 = 10;
-/// The minimum time between two lists of a watch that namespaces share, because one of them has room for what was left
-/// out.
+/// The minimum time between two lists of a watch that namespaces share. Such a list is made when one of them has room
+/// for objects that were left out.
 const SHARED_RELIST_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The health of one watch.
@@ -82,7 +82,7 @@ impl WatchHealth {
         Self { what, relist_interval: Duration::ZERO, shared: Arc::default() }
     }
 
-    /// Returns the health of a watch that namespaces share: none of them may have all of them listed again and again.
+    /// Returns the health of a watch that namespaces share: none may have all of them listed again and again.
     pub(crate) fn shared(what: &'static str) -> Self {
         Self { relist_interval: SHARED_RELIST_INTERVAL, ..Self::new(what) }
     }

@@ -48,12 +48,12 @@ pub struct Controller {
     pub(super) queue: Arc<Queue>,
     pub(super) move_order: MoveOrder,
     pub(super) memories: ConfigMemories,
-    /// The configs of which a version is being validated.
+    /// The configs with a version that is being validated.
     pub(super) validating: Mutex<HashSet<ConfigKey>>,
     /// The turns of validations: one at a time, of one namespace after another, since each may take a processor for a
     /// second.
     pub(super) validation_turns: Turns,
-    /// The time from which on the next write that brings numbers alone may be planned.
+    /// The time from which the next write of mere numbers may be planned.
     pub(super) number_writes_free_at: Mutex<Option<Instant>>,
     /// The time at which versions of each namespace were last to be pruned.
     pub(super) pruned_at: Mutex<HashMap<String, Instant>>,
@@ -62,7 +62,7 @@ pub struct Controller {
     pub(super) unready_nodes: Mutex<Option<(Instant, BTreeSet<String>)>>,
     /// The notes of the hub's replicas on their Lease: for how long reports wait there.
     pub(super) hub_notes: Mutex<ReplicaNotes>,
-    /// The outage of the hub, if there is one.
+    /// The outage of the hub, if any.
     pub(super) hub_outage: Mutex<Outage>,
     pub(super) approver_rights: Mutex<ApproverRights>,
     /// The configs whose approvals may have another status.
@@ -125,7 +125,7 @@ impl Controller {
         self.index.silent_watch_in(namespace, self.silence).is_none()
     }
 
-    /// Returns the current time of the steady clock, with which evidence is measured.
+    /// Returns the current time of the steady clock, which evidence is measured with.
     pub(super) fn steady(&self) -> SteadyTime {
         self.steady_at(Instant::now()).unwrap_or(SteadyTime(Millis::MAX))
     }

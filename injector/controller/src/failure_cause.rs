@@ -31,7 +31,7 @@ impl FailureCause {
         Self::new(error, kind.is_quotable())
     }
 
-    /// Returns the cause, in which an error of the parser, which quotes values, is never repeated.
+    /// Returns the cause. It never repeats an error of the parser, since such errors quote values.
     fn new(error: &CallError, quotes: bool) -> Self {
         let (refused, code) = (error.refusal().is_some(), error.code());
         let source = match error {

@@ -17,8 +17,8 @@ use super::controller::Controller;
 const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 /// The maximum number of Events of one scan; the next scan continues.
 const MAX_EVENTS_PER_SCAN: usize = 20;
-/// The maximum age of a pod, in seconds. API servers keep Events for an hour, in which a new leader must not repeat
-/// them.
+/// The maximum age of a pod, in seconds. API servers keep Events for an hour; a new leader must not repeat them within
+/// it.
 const MAX_AGE_SECONDS: i64 = 3600;
 
 /// The maximum age of a finished pod, in seconds: Jobs may be short.
@@ -42,7 +42,7 @@ struct Warning {
 struct WarningRecord {
     /// The second in which a pod last had the warning.
     last_seen: i64,
-    /// The second in which the Event is retried, where its write failed.
+    /// The second in which the Event is retried, if its write failed.
     retry: Option<i64>,
 }
 

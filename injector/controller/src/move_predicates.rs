@@ -17,7 +17,7 @@ pub(super) fn returns_pods(status: &VersionedConfigStatus) -> bool {
     matches!(status.rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving | RolloutStage::Returning))
 }
 
-/// Returns whether the config's move lets others pass, and may go on now.
+/// Returns whether the config's move lets others pass, and may continue now.
 pub(super) fn lets_others_pass(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.internal.yields)
 }

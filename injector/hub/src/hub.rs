@@ -1,4 +1,4 @@
-//! The hub: its modules, put together, and its work beside the requests of agents.
+//! The hub: its modules, put together, and its work apart from the requests of agents.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! The hub: gives agents the versions that their pods are to run, over held polls, and takes their reports.
+//! The hub: gives agents the versions for their pods to run, over held polls, and takes their reports.
 //!
 //! - `server`: the connections of agents, and which module answers a request.
 //! - `hub`: the other modules, put together.

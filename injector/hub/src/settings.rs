@@ -5,7 +5,7 @@ use std::time::Duration;
 use nudge_protocol::hub::{BEHIND_SECONDS, HubSettings};
 use nudge_server::rates::Rate;
 
-/// The period in which one report of a pod is taken: the newest that came.
+/// The period in which one report of a pod is taken, the newest one.
 pub(crate) const REPORT_PERIOD: Duration = Duration::from_secs(2);
 
 /// The limits and timeouts of the hub. Tests set smaller ones.
@@ -54,17 +54,17 @@ pub struct Settings {
     pub max_tokens: usize,
     /// The maximum number of requests of one address that wait for a pod that is new here.
     pub max_waiting_requests: u32,
-    /// The time for which a poll is held when this replica knows less than the agent.
+    /// The time that a poll is held when this replica knows less than the agent.
     pub behind_timeout: Duration,
     /// The silence of a watch after which this replica may not know the newest state.
     pub max_watch_silence: Duration,
-    /// The time for which a poll is held for content that is being fetched before it answers `Resolving`.
+    /// The time that a poll is held while content is fetched. After it, the answer is `Resolving`.
     pub resolve_timeout: Duration,
     /// The maximum bytes of contents that are kept.
     pub max_content_bytes: usize,
     /// The maximum number of fetches of contents at the same time.
     pub max_fetches: usize,
-    /// The time for which content is kept that no pod is assigned.
+    /// The time that content is kept while it is assigned to no pod.
     pub max_unused_age: Duration,
     /// The time without a first report after which a pod counts as without contact.
     pub contact_timeout: Duration,

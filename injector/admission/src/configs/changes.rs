@@ -36,8 +36,8 @@ pub(crate) fn setter_change(stored: &ObjectMeta, new: &DynamicObject) -> Option<
     differs.then_some("change who sets its spec.version")
 }
 
-/// Returns the change because of which versions are deleted sooner or later. A config that is created keeps as many
-/// versions as one that does not say how many.
+/// Returns the change that sooner or later causes versions to be deleted. A created config is compared with one that
+/// does not say how many versions to keep.
 pub(crate) fn deleting_change(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let usual = u64::from(VersionedConfigSpec::default().history_limit);
     let limit = |object: &DynamicObject| object.data["spec"]["historyLimit"].as_u64().unwrap_or(usual);
@@ -64,7 +64,7 @@ pub(crate) fn import_change(old: Option<&DynamicObject>, new: &DynamicObject) ->
     Some(if is_set { "set its annotation nudge.dev/importing" } else { "remove its annotation nudge.dev/importing" })
 }
 
-/// Returns the analyses of the new spec, where they are not those of the old one.
+/// Returns the analyses of the new spec, if they differ from the old ones.
 pub(crate) fn new_analyses<'a>(
     old: Option<&VersionedConfigSpec>,
     new: &'a VersionedConfigSpec,
@@ -79,7 +79,7 @@ pub(crate) fn chooses_version(old: Option<&VersionedConfigSpec>, new: &Versioned
     old.and_then(|old| old.version.as_deref()) != new.version.as_deref()
 }
 
-/// Returns what a request asks for all pods at once, where it sets or changes that.
+/// Returns the override of the new spec, if the request sets or changes it.
 pub(crate) fn new_override<'a>(
     old: Option<&VersionedConfigSpec>,
     new: &'a VersionedConfigSpec,

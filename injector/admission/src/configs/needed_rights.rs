@@ -1,5 +1,5 @@
-//! The rights that changes of a config need because of what Nudge does after them: to update the published objects, to
-//! delete objects of the kinds of its versions, and to read what the config makes Nudge read.
+//! The rights that a change of a config needs because of what Nudge does next: it updates the published objects,
+//! deletes objects of its versions' kinds, and reads what the config makes it read.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use nudge_api::{Analysis, PartKind, VersionedConfig, VersionedConfigSpec};
 use crate::lookups::Right;
 use crate::needed_right::NeededRight;
 
-/// Returns the rights that a change needs which decides what the published objects hold. Where a Secret is published,
-/// or is not any more, the right to update that Secret is among them.
+/// Returns the rights needed for a change that decides what the published objects hold. If a Secret is or was
+/// published, they include the right to update that Secret.
 pub(crate) fn publishing_rights<'a>(
     old: Option<&VersionedConfigSpec>,
     new: &VersionedConfigSpec,

@@ -1,6 +1,6 @@
-//! Signed notes of who asked for what `spec.version` and `spec.rollout.override` say, and for another attempt (see
-//! `nudge_core::requester`). They are written when a request sets these fields, stay as they are when a request changes
-//! something else or lacks them, and nobody else's text stays there.
+//! Signed notes of who set `spec.version` and `spec.rollout.override`, and who asked for another attempt (see
+//! `nudge_core::requester`). They are written when a request sets these fields, and stay when a request changes
+//! something else or lacks the notes. Other people's text never stays there.
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;

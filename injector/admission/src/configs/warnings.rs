@@ -1,4 +1,4 @@
-//! Warnings for a user who chooses a version to which no pods move yet.
+//! Warnings for a user who chooses a version that no pods move to yet.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{VersionedConfig, VersionedConfigStatus};

@@ -17,9 +17,9 @@ use tokio::time::Instant;
 /// The bounds of the age of answers, and of their number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheSettings {
-    /// The age from which an answer is renewed when it is used.
+    /// The age from which an answer is renewed when used.
     pub(super) renewal_age: Duration,
-    /// The age from which an answer is not used.
+    /// The age from which an answer is no longer used.
     pub(super) max_age: Duration,
     /// The maximum number of answers.
     pub(super) max_entries: usize,

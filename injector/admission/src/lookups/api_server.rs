@@ -24,9 +24,9 @@ pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
 /// version is not marked, and a user has to make it current.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The rate at which one address may make Nudge ask the API server about users and unknown namespaces, in each
-/// namespace. The API server is one such address: clients ask it 50 times a second in the long run by default
-/// (client-go, Argo CD, Flux), and each of their requests needs one access review, seldom three. Other clients can't
-/// use it up, because each address has a rate of its own.
+/// namespace. The API server is one such address. Its clients send it at most 50 requests a second in the long run by
+/// default (client-go, Argo CD, Flux), and each request needs one access review, seldom three. Other clients can't use
+/// up its rate, because each address has its own.
 const QUERY_RATE: Rate = Rate { per_second: 50, burst: 200 };
 /// The rate of one address over all namespaces, which is that of twenty of them. A user has half of it.
 const TOTAL_QUERY_RATE: Rate = Rate { per_second: 1000, burst: 4000 };

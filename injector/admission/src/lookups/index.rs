@@ -26,12 +26,12 @@ pub trait IndexLookups: Send + Sync + 'static {
         None
     }
 
-    /// Returns the config, by which versions are judged when they are created.
+    /// Returns the config; new versions are judged by it.
     fn config(&self, _namespace: &str, _name: &str) -> Option<Arc<VersionedConfig>> {
         None
     }
 
-    /// Returns the policies of the namespace, because of which versions may have to wait.
+    /// Returns the policies of the namespace, which may make versions wait.
     fn policies(&self, _namespace: &str) -> Policies {
         Policies::default()
     }

@@ -34,7 +34,7 @@ const CONFIG_MAP_CACHE: CacheSettings =
 /// The maximum number of concurrent reads of ConfigMaps. An address has a quarter, which its tenants share.
 const MAX_CONCURRENT_READS: usize = 32;
 /// The rate at which one address may make Nudge read ConfigMaps of one namespace. The API server is one such address.
-/// The pods of a workload share an answer, unless there is no such ConfigMap.
+/// The pods of a workload share an answer, unless the ConfigMap does not exist.
 const READ_RATE: Rate = Rate { per_second: 200, burst: 500 };
 /// The maximum number of addresses that are counted apart.
 const MAX_COUNTED_ADDRESSES: usize = 4096;

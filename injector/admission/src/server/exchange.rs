@@ -178,7 +178,7 @@ impl Exchange {
             let is_unusable = matches!(parsed, Err(review::ReviewError::Request(_)));
             let outline = if is_unusable { Outline::read(&body.bytes) } else { None };
             drop(body);
-            // The closure owns the permit, because parsing goes on when the review has timed out.
+            // The closure owns the permit, because parsing continues when the review has timed out.
             (parsed, outline, permit)
         };
         let (parsed, outline, _permit) = run_apart(body, parse).await;

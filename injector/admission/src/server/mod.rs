@@ -21,9 +21,9 @@ pub struct AdmissionSettings {
     /// The number of threads that answer.
     pub threads: usize,
     /// The maximum number of connections, with a share for each address: see `nudge_server::slots`. A third as many
-    /// requests can run at the same time, of which a namespace has half at most, and a user three quarters.
+    /// requests can run at the same time: at most half of these for one namespace, and three quarters for one user.
     pub max_connections: usize,
-    /// The maximum number of concurrent TLS handshakes, of which an address has a quarter.
+    /// The maximum number of concurrent TLS handshakes. One address gets at most a quarter of them.
     pub max_handshakes: usize,
     /// The time that a connection waits for the turn of its handshake.
     pub turn_timeout: Duration,
@@ -37,12 +37,13 @@ pub struct AdmissionSettings {
     pub body_timeout: Duration,
     /// The maximum length of a body. An update holds an object twice, and each byte of it can take six in JSON.
     pub max_body_bytes: usize,
-    /// The memory of all bodies longer than `SMALL_BODY_BYTES`, of which an address has a quarter at most. A body
-    /// waits for it, as long as a review may take.
+    /// The memory of all bodies longer than `SMALL_BODY_BYTES`. One address gets at most a quarter of it. A body waits
+    /// for it, as long as a review may take.
     pub all_bodies_bytes: usize,
-    /// The memory of the objects parsed from all bodies, until their reviews are over. Of what an address may have,
-    /// which is a quarter, a namespace has half at most, and a user three quarters. A body that takes more than a
-    /// quarter is refused before it is parsed, so no review takes more than four bytes for each that a body may have.
+    /// The memory of the objects parsed from all bodies, until their reviews are over. One address gets at most a
+    /// quarter of it. Of that quarter, one namespace gets at most half, and one user three quarters. A body that takes
+    /// more than a quarter is refused before it is parsed, so no review takes more than four bytes for each byte that a
+    /// body may have.
     pub all_objects_bytes: usize,
     /// The memory of all objects that take less than `SMALL_OBJECT_BYTES` each. They don't wait for larger ones.
     pub all_small_objects_bytes: usize,

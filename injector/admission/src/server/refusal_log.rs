@@ -28,7 +28,7 @@ pub(super) struct RefusalLog {
     left_out: AtomicU64,
 }
 
-/// The objects that a refusal is about.
+/// The objects concerned by a refusal.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Subject<'a> {
     pub(super) kind: &'a str,
@@ -50,7 +50,7 @@ impl RefusalLog {
     /// this one is left out, too.
     pub(super) fn take_line(&self, address: IpAddr, subject: Subject<'_>, now: Instant) -> Option<u64> {
         let peer = Peer::from(address);
-        // An address without lines takes none of the subjects. A subject without lines takes none of its address.
+        // An address without lines left uses up no line of a subject, and such a subject no line of its address.
         let has_line = self.by_address.is_allowed(&peer, now)
             && self.by_subject.take((peer, self.hasher.hash_one(subject)), now)
             && self.by_address.take(peer, now);

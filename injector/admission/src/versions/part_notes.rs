@@ -1,6 +1,6 @@
 //! The notes on a part: its mark, if its creator may update the ConfigMap of the config's name (see
-//! `nudge_core::versions::mark`), who that was, and for which config. They are set on creation, removed where a user
-//! wrote them, and kept by an update that lacks them.
+//! `nudge_core::versions::mark`); its creator; and its config. They are set on creation. Notes that a user wrote are
+//! removed, and an update that lacks the notes keeps them.
 
 use json_patch::PatchOperation;
 use nudge_protocol::labels::{self, MADE_BY, MADE_FOR, MAY_ACTIVATE};

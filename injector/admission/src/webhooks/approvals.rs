@@ -1,5 +1,5 @@
-//! The webhooks of `VersionApproval`s. An approval is by the user who creates it and has the right to approve, it does
-//! not change, and it is withdrawn by that user or by one who may override the config.
+//! The webhooks of `VersionApproval`s. The approver is the user who creates the approval, and must have the right to
+//! approve. The approval does not change. Only its approver, or a user who may override the config, withdraws it.
 
 use std::sync::Arc;
 
@@ -157,7 +157,7 @@ impl<L: Lookups> ValidateApprovals<L> {
         check_decision_count(config, user, &made.collect::<Vec<_>>())
     }
 
-    /// Denies a change of the decision, and another owner with which it would be deleted.
+    /// Denies a change of the decision, and a new owner whose deletion would delete the approval.
     fn update(request: &Request) -> Result<Verdict, WebhookError> {
         let (old, new) = (request.required_old_object()?, request.required_object()?);
         parse_object::<VersionApproval>(old)?;
@@ -178,7 +178,7 @@ impl<L: Lookups> ValidateApprovals<L> {
     async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {
         let old = request.required_old_object()?;
         let user = request.user_info.username.as_deref().unwrap_or_default();
-        // Only the approver gives it an owner, with which it is deleted.
+        // Only the approver gives it an owner whose deletion deletes it.
         if empties_namespace(&request.user_info) || collects_garbage(&request.user_info) {
             return Ok(Verdict::allow());
         }

@@ -34,8 +34,8 @@ pub use pods::InjectPods;
 pub use webhook::{Webhook, WebhookError, Webhooks};
 
 /// Returns the webhooks that guard versions, configs and approvals in enabled namespaces, sources in all, and policies.
-/// `key` marks the parts whose creators may update the ConfigMap, and signs who made a version, who asked for it, who
-/// approved it, and who set the spec of a source.
+/// `key` marks the parts whose creators may update the ConfigMap. It also signs who made, requested or approved a
+/// version, and who set the spec of a source.
 pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<NoteKey>) -> Webhooks {
     vec![
         Arc::new(OnlyEnabled::new(MutateVersions::new(Arc::clone(lookups), Arc::clone(&key)), lookups)),

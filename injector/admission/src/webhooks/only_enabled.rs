@@ -1,5 +1,5 @@
-//! The front of every webhook: a check that the namespace is enabled. Any client that reaches the
-//! port may ask about others.
+//! The front of every webhook: a check that the namespace is enabled. Any client that reaches the port may ask about
+//! other namespaces.
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
-//! The webhook of `RolloutPolicy`s, which refuses those that can't be used. It authorizes nobody. While it is away the
-//! API server stores what it would refuse, so that a hold can be lifted then, and the status of the policy says what is
-//! wrong.
+//! The webhook of `RolloutPolicy`s. It refuses policies that can't be used, and authorizes nobody. While it is away,
+//! the API server stores even those, so that a hold can be lifted then. The status of such a policy says what is wrong.
 
 use futures::future::BoxFuture;
 use kube::core::admission::Operation;

@@ -90,7 +90,7 @@ impl<L: Lookups> ValidateSources<L> {
     }
 }
 
-/// Returns the rights that the role uses for the source, and that a user needs who has it done.
+/// Returns the rights that the role uses for the source. A user who wants that done needs them, too.
 fn lent_rights<'a>(from: SourcePlace<'a>, config: &'a str, publishes_secret: bool) -> Vec<Right<'a>> {
     let kind = from.part_kind();
     let mut rights: Vec<Right<'a>> = reading_rights(from).collect();
@@ -101,7 +101,7 @@ fn lent_rights<'a>(from: SourcePlace<'a>, config: &'a str, publishes_secret: boo
     rights
 }
 
-/// Returns the rights on what the source reads for its user in the cluster.
+/// Returns the rights to what the source reads in the cluster for its user.
 fn reading_rights(from: SourcePlace<'_>) -> impl Iterator<Item = Right<'_>> {
     let object = match from {
         SourcePlace::Object(kind, object) => Some(Right::Get(kind, object)),

@@ -23,8 +23,8 @@ use crate::verdict::Verdict;
 use crate::version_object::VersionObject;
 use crate::{audit, versions};
 
-/// The webhook that makes versions immutable, marks those that may become current by themselves, and notes who created
-/// each part, and for which config.
+/// The webhook that makes versions immutable, marks those that may become current by themselves, and notes each part's
+/// creator and config.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateVersions<L> {
     lookups: Arc<L>,

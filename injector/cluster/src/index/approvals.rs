@@ -45,7 +45,7 @@ impl Index {
         if meta.deletion_timestamp.is_some() {
             return self.remove_approval(&namespace, &name);
         }
-        // Users may write large annotations, and nothing here depends on the others.
+        // Users may write large annotations. Nothing here depends on the annotations that are dropped.
         let is_kept =
             |label: &str, text: &str| label == labels::APPROVER_GROUPS && text.len() <= MAX_APPROVER_GROUPS_BYTES;
         meta.annotations.iter_mut().for_each(|annotations| annotations.retain(|label, text| is_kept(label, text)));

@@ -52,7 +52,7 @@ pub struct VisibleParts {
     pub parts: Vec<Arc<PartMeta>>,
     /// Whether Secrets may be read.
     pub secrets: bool,
-    /// The kinds of which some objects of the namespace are left out.
+    /// The kinds with objects in the namespace that are left out.
     pub left_out: Vec<PartKind>,
 }
 
@@ -93,8 +93,8 @@ impl Index {
         self.put_config_from(Origin::Write, config);
     }
 
-    /// Adds the result of a consistent read. Returns whether the index has all that it shows. It does not where it
-    /// knows another object of this name, or one that is gone: only the watch knows in which order they came.
+    /// Adds the result of a consistent read. Returns whether the index now has all that the read showed. It has not if
+    /// it knows another object of this name, or a deleted one: only the watch knows their order.
     pub fn put_read_config(&self, key: &ConfigKey, read: Option<VersionedConfig>) -> bool {
         let Some(read) = read else { return self.config(key).is_none() };
         let (uid, version) = (read.metadata.uid.clone(), resource_version(&read));

@@ -20,7 +20,7 @@ pub struct WatchAge {
     pub age: Option<Duration>,
 }
 
-/// The time between two checks of what is waited for.
+/// The time between two checks while something is waited for.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Index {

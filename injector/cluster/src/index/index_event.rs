@@ -17,6 +17,6 @@ pub enum IndexEvent {
         /// Whether the pod's containers became unready or restarted, or the pod reports that the version failed.
         harmed: bool,
     },
-    /// The config, of which this was the last state, is gone.
+    /// The config is gone; this was its last state.
     ConfigGone(ConfigKey, Arc<VersionedConfig>),
 }

@@ -64,7 +64,7 @@ pub(super) struct KnownPolicies {
     pub(super) listing: Option<PolicyList>,
     /// Why the policies can't be read, after some failures in a row.
     pub(super) fault: Option<ReadFault>,
-    /// The time at which the API server was last asked because configs wait.
+    /// The time at which the API server was last asked because of waiting configs.
     pub(super) asked_at: Option<Instant>,
 }
 

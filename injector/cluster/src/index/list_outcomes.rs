@@ -1,4 +1,4 @@
-//! The outcomes of lists: what they complete and remove, and what refusals of the API server mean for namespaces.
+//! The outcomes of lists: what they complete and remove, and how refusals by the API server affect namespaces.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -8,8 +8,8 @@ use nudge_core::keys::{ConfigKey, ObjectKey, PodKey};
 use super::{Index, WatchedKind};
 use crate::watch_health::WatchHealth;
 
-/// The number of refusals in a row that mean that there is no right: a server that has just started refuses for a
-/// moment what it allows.
+/// The number of refusals in a row that prove a missing right. A server that has just started refuses for a moment what
+/// it allows later.
 const MIN_LASTING_REFUSALS: u32 = 3;
 
 /// The scope of one watch.
@@ -40,9 +40,9 @@ impl Scope {
 pub struct NamespaceCounts {
     /// The number of namespaces that were listed since they were enabled.
     pub complete: usize,
-    /// The number of namespaces of which a kind was not listed yet.
+    /// The number of namespaces with a kind that was not listed yet.
     pub incomplete: usize,
-    /// The number of namespaces in which Nudge has no right to read what it needs.
+    /// The number of namespaces where Nudge lacks the right to read what it needs.
     pub forbidden: usize,
 }
 
@@ -150,7 +150,7 @@ impl Index {
         }
     }
 
-    /// Has the API server asked anew for what it refuses to show.
+    /// Makes the watches of the namespace ask the API server again for what it refuses to show.
     pub(crate) fn retry_forbidden(&self, namespace: &str) {
         let Some(state) = self.lock_namespace(namespace) else { return };
         state

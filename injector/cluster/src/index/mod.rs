@@ -1,9 +1,8 @@
-//! The index of what the injector knows of the cluster: kept by watches, read by the hub, the controllers and
-//! admission.
+//! The injector's knowledge of the cluster: watches keep it up to date; the hub, the controllers and admission read it.
 //!
-//! It holds the enabled namespaces and, of each, the `VersionedConfig`s, metadata of the objects of versions and of
-//! published ConfigMaps, the few fields that matter of injected pods, and the uids of service accounts. It holds
-//! nothing of other namespaces, and a bounded number of objects of each.
+//! It holds the enabled namespaces. For each of them it holds the `VersionedConfig`s, metadata of published ConfigMaps
+//! and of the objects of versions, the few fields of injected pods that matter, and the uids of service accounts. It
+//! holds nothing of other namespaces. The number of objects of each namespace is bounded.
 
 mod accounts;
 mod approvals;

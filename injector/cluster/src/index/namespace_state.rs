@@ -1,4 +1,4 @@
-//! The state of one enabled namespace, all of which is forgotten in one step.
+//! The state of one enabled namespace. All of it is forgotten in one step.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -23,13 +23,13 @@ pub type Labels = BTreeMap<String, String>;
 
 /// The state of an enabled namespace.
 pub(super) struct NamespaceState {
-    /// The time at which it was enabled: a list that began earlier may have left its objects out.
+    /// The time at which the namespace was enabled; a list that began earlier may lack its objects.
     pub(super) enabled_at: Instant,
     /// The kinds that were not listed yet.
     pub(super) unlisted: BTreeSet<WatchedKind>,
     /// The time at which the last kind was listed.
     pub(super) completed_at: Option<Instant>,
-    /// The watches, also those that it shares with others.
+    /// The watches, including those that the namespace shares with others.
     pub(super) watches: Vec<(WatchedKind, WatchHealth)>,
     /// Whether the log says that Nudge has no rights here.
     pub(super) reported_forbidden: bool,
@@ -131,7 +131,7 @@ impl NamespaceState {
         allowed.map(|(_, health)| health)
     }
 
-    /// Returns the keys of configs that exist, that pods use, or that users have decided about.
+    /// Returns the keys of all configs that exist, that pods use, or that users have decided about.
     pub(super) fn config_keys(&self) -> impl Iterator<Item = &ConfigKey> {
         let approved = self.approvals.values().map(|(key, _)| key);
         let keys: BTreeSet<&ConfigKey> =

@@ -34,7 +34,7 @@ type EventListener = Box<dyn Fn(&IndexEvent) + Send + Sync>;
 type PodListener = Box<dyn Fn(&PodState) + Send + Sync>;
 type AccountListener = Box<dyn Fn(&str) + Send + Sync>;
 
-/// The index of what the injector knows of the cluster.
+/// The injector's knowledge of the cluster.
 #[derive(Default)]
 pub struct Index {
     inner: Mutex<Inner>,
@@ -135,8 +135,8 @@ impl Index {
         self.lock_namespace(namespace).is_some_and(|state| state.secrets_allowed)
     }
 
-    /// Shows the Secrets of versions in the namespace, all of which are known. They are shown in one step, so that a
-    /// namespace that may be read never seems to have none.
+    /// Shows the Secrets of versions in the namespace, once all are known. They appear in one step, so that a readable
+    /// namespace never seems to have none.
     pub fn show_secrets(&self, namespace: &str) {
         self.touch(namespace, |state| !std::mem::replace(&mut state.secrets_allowed, true));
     }

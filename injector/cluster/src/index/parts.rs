@@ -1,4 +1,4 @@
-//! The objects with the labels of versions, each of which belongs to the one config that its labels name.
+//! The objects with the labels of versions. Each belongs to one config, which its labels name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -13,9 +13,9 @@ use super::namespaces::Inner;
 use super::{Index, IndexEvent};
 use crate::watch_health::WatchHealth;
 
-/// The number of failures in a row from which on they are reported; fewer are an everyday event.
+/// The number of failures in a row from which they are reported; fewer happen every day.
 const MIN_REPORTED_FAILURES: u32 = 3;
-/// The time between two questions to the API server while configs wait, beside what the watch does by itself.
+/// The time between two questions to the API server while configs wait. The watch asks independently of them.
 const ASK_INTERVAL: Duration = Duration::from_secs(20);
 
 impl Index {
@@ -24,7 +24,8 @@ impl Index {
         self.lock().policies = Some(KnownPolicies::new(health));
     }
 
-    /// Returns the policies of the namespace. Where they are not known, the API server is asked anew from time to time.
+    /// Returns the policies of the namespace. While they are not known, the API server is asked again from time to
+    /// time.
     pub fn policies(&self, namespace: &str) -> Policies {
         let mut inner = self.lock();
         let Inner { policies, namespaces, .. } = &mut *inner;

@@ -9,12 +9,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::jitter::with_jitter;
 
-/// The time between two beginnings, each of which is a list and a watch.
+/// The time between two starts; each start is a list and a watch.
 const START_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum number of beginnings that do not wait after a time without any, so that a small cluster is known at
 /// once.
 const MAX_BURST: u32 = 50;
-/// The maximum number of pages of lists at the same time, each of which is in memory.
+/// The maximum number of list pages in memory at the same time.
 const MAX_PAGES: usize = 4;
 
 /// The pace of all watches of a process.

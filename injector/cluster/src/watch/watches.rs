@@ -33,7 +33,7 @@ const WHOLE_PAGE_SIZE: u32 = 50;
 const POD_PAGE_SIZE: u32 = 200;
 const METADATA_PAGE_SIZE: u32 = 500;
 
-/// The rights with which the objects of namespaces are read.
+/// The rights for reading the objects of namespaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadScope {
     /// The rights that are bound in each enabled namespace.
@@ -87,7 +87,7 @@ impl FromStr for ReadScope {
 /// The settings of the watches.
 #[derive(Clone, Debug)]
 pub struct WatchSettings {
-    /// The number of seconds for which a watch may be silent, after which a dead one is noticed.
+    /// The number of seconds that a watch may be silent; after that, a dead watch is noticed.
     pub seconds: u32,
     /// The rule by which namespaces are enabled.
     pub enabled: NamespaceRule,
@@ -272,8 +272,7 @@ impl Watches {
         }
     }
 
-    /// Returns an API of objects that are parsed one by one, since one that this release can't parse must not hide the
-    /// others.
+    /// Returns an API that parses objects one by one: one that this release can't parse must not hide the others.
     fn dynamic_api<K: Resource<DynamicType = ()>>(&self, scope: &Scope) -> Api<DynamicObject> {
         let resource = ApiResource::erase::<K>(&());
         match scope {

@@ -22,8 +22,8 @@ const MAX_APPROVERS: usize = 64;
 type SignedApprovals = Vec<(Arc<VersionApproval>, Approver)>;
 
 impl Controller {
-    /// Returns what users have decided about the version that is asked for, where that matters. Waits for answers about
-    /// their rights only while nothing moves.
+    /// Returns users' decisions about the requested version, if they matter. Waits for answers about the users' rights
+    /// only while nothing moves.
     pub(crate) async fn approvals(self: &Arc<Self>, key: &ConfigKey, config: &VersionedConfig) -> Approvals {
         if !self.awaits_approval(key, config) {
             self.memories.get(key, |memory| memory.rights_review.settle());
@@ -60,7 +60,7 @@ impl Controller {
         EffectiveRules::of(&config.spec.rollout, &self.index.policies(&key.namespace)).approval.is_some()
     }
 
-    /// Returns what users have decided, by what is in memory.
+    /// Returns users' decisions, from memory alone.
     pub(crate) fn known_approvals(&self, key: &ConfigKey, config: &VersionedConfig) -> Approvals {
         if !self.awaits_approval(key, config) {
             return Approvals::default();
@@ -84,7 +84,7 @@ impl Controller {
         Some(Approver { config: key.clone(), user: approval.spec.approver.clone(), groups })
     }
 
-    /// Returns a decision that admission has signed, with what is in memory of the user's right.
+    /// Returns a decision that admission has signed, with the user's right as far as memory has it.
     pub(crate) fn approval_decision(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<UserDecision> {
         decision(approval, &self.approver(key, approval)?, &self.approver_rights.lock())
     }
@@ -116,7 +116,7 @@ impl Controller {
     }
 }
 
-/// Returns the decision of a user, with what is known of the user's right.
+/// Returns the decision of a user, with the user's right as far as it is known.
 fn decision(approval: &VersionApproval, approver: &Approver, rights: &ApproverRights) -> Option<UserDecision> {
     let spec = &approval.spec;
     Some(UserDecision {

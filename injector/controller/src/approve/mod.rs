@@ -1,5 +1,5 @@
-//! Approvals of versions: which ones count, by what admission has signed and what the API server says of the users'
-//! rights.
+//! Approvals of versions. Which ones count depends on admission's signatures, and on the API server's answers about
+//! users' rights.
 
 mod counted_approvals;
 mod rights_review;

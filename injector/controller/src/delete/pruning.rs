@@ -21,7 +21,7 @@ use crate::controller::Controller;
 use crate::failure_cause::FailureCause;
 use crate::memory::SideCall;
 
-/// The time between two lists of what pods and templates of a namespace name.
+/// The time between two lists of the objects that pods and templates of a namespace name.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Controller {

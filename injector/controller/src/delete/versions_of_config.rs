@@ -1,6 +1,6 @@
-//! Deletions of the versions of a deleted config, unless its CRD or namespace is terminating: removing Nudge must not
-//! delete all configuration. A config whose deletion no leader saw is found by its parts, which say that they were
-//! created for a config.
+//! Deletions of the versions of a deleted config. They are kept if its CRD or namespace is terminating: removing Nudge
+//! must not delete all configuration. If no leader saw a config's deletion, the config is found by its parts, which say
+//! that they were created for a config.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -124,7 +124,7 @@ impl Controller {
     }
 }
 
-/// Returns whether a config that existed at this time was an object of this very CRD, which is not terminating. A CRD
+/// Returns whether a config that existed at this time belonged to this very CRD, and the CRD is not terminating. A CRD
 /// that was deleted and created again is younger than the configs that were deleted with the first one.
 fn is_object_of(crd: Option<&ObjectMeta>, existed: Option<Timestamp>) -> bool {
     crd.is_some_and(|crd| {

@@ -41,11 +41,11 @@ pub(crate) struct ConfigMemory {
     pub(crate) publish: PublishAttempts,
     /// The workloads that are restarted.
     pub(crate) restarts: RestartMemory,
-    /// The calls beside the decision that fail.
+    /// The failing calls beside the decision.
     pub(crate) side_calls: FailedSideCalls,
     /// The questions about the version on trial, or of a rehearsal.
     pub(crate) analysis: Option<AnalysisMemory>,
-    /// The number of reconciles in a row for which the API server lacked objects that the index shows.
+    /// The number of reconciles in a row in which the API server lacked objects that the index shows.
     pub(crate) outdated_reconciles: u32,
 }
 
@@ -59,7 +59,7 @@ impl ConfigMemories {
         change(self.0.lock().entry(key.clone()).or_default())
     }
 
-    /// Reads or changes the memory of a config, if there is one.
+    /// Reads or changes the memory of a config, if any.
     pub(crate) fn get<T>(&self, key: &ConfigKey, change: impl FnOnce(&mut ConfigMemory) -> T) -> Option<T> {
         self.0.lock().get_mut(key).map(change)
     }

@@ -1,5 +1,5 @@
-//! The order in which configs of a namespace move. Only these share pods, so one begins at a time, and a config that
-//! shares pods with one that is being moved waits for its end.
+//! The order in which configs of a namespace move. Only configs of one namespace share pods, so one of them begins at a
+//! time. A config that shares pods with a moving config waits for the end of that move.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -8,7 +8,7 @@ use nudge_core::publish::Publication;
 use nudge_core::rollout::{PublishAttempt, PublishFailure, SteadyTime};
 use nudge_protocol::backoff::Backoff;
 
-/// The time until the next attempt at an object that holds what it should, or was changed by others. No watch shows a
+/// The time until the next attempt at an object that has the right content, or was changed by others. No watch shows a
 /// Secret, or a ConfigMap without our label.
 const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// The waits after attempts in a row that failed or were refused.
@@ -43,7 +43,7 @@ struct ObjectAttempt {
     /// The number of attempts in a row that failed or were refused.
     failures: u32,
     failure: Option<CallFailure>,
-    /// The time of the next attempt; `None` for what is not published.
+    /// The time of the next attempt; `None` for an object that is not published.
     next: Option<Instant>,
 }
 

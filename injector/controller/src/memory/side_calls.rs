@@ -1,4 +1,4 @@
-//! The failed calls beside the decision about a config: each is tried again later, and stands in the condition
+//! The failed calls beside the decision about a config. Each is tried again later, and stands in the condition
 //! `Impaired`.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use nudge_protocol::backoff::Backoff;
 
 use crate::failure_cause::FailureCause;
 
-/// The time for which a call must fail before the condition has it, so that a short fault of the API server is not
+/// The time for which a call must fail before the condition shows it, so that a short fault of the API server is not
 /// written into every status.
 const REPORT_DELAY: Duration = Duration::from_secs(10);
 
@@ -70,8 +70,7 @@ impl FailedSideCalls {
         self.0.get(&call).is_none_or(|failure| failure.next <= now)
     }
 
-    /// Returns the HTTP status with which the last attempt failed, 0 where it got no answer; `None` where it did not
-    /// fail.
+    /// Returns the HTTP status of the last attempt if it failed, or 0 if it got no answer; `None` if it did not fail.
     pub(crate) fn code(&self, call: SideCall) -> Option<u16> {
         self.0.get(&call).map(|failure| failure.cause.code)
     }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// The maximum age of a list that is used.
 const MAX_LIST_AGE: Duration = Duration::from_secs(1);
-/// The time for which the lists of a namespace are kept that are not used.
+/// The time that a namespace's lists are kept while they are not used.
 const MAX_UNUSED_TIME: Duration = Duration::from_mins(1);
 
 /// A list and when it began, or the error and when it came. Callers that come while it is made wait for it, and get its

@@ -1,4 +1,4 @@
-//! Brakes: what takes pods back, or gives all of them a version now, is decided by what is in memory.
+//! Brakes: decisions that take pods back, or give all of them a version now, are made from memory alone.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,14 +24,14 @@ pub(super) struct Brake {
 }
 
 impl Controller {
-    /// Decides what a brake changes, by what is in memory, since every read can fail. Returns `None` where the decision
+    /// Decides what a brake changes, from memory alone, since every read can fail. Returns `None` if the decision
     /// assigns nothing to any pod.
     pub(super) fn brake(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<Brake> {
         if !is_brake(config) {
             return None;
         }
         let (observed_at, pods) = (Instant::now(), self.index.subscribers(key));
-        // Changes may have been missed and nodes are not read, so the evidence begins anew.
+        // Changes may have been missed and nodes are not read, so the evidence begins again.
         let mut evidence = self.evidence(key);
         Arc::make_mut(&mut evidence).reset_after_gap();
         let inputs = ReconcileInputs {

@@ -34,8 +34,8 @@ impl Controller {
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
     ) -> Result<Option<(Arc<VersionedConfig>, NextReconcile)>, CallError> {
-        // Two configs that share pods must not begin to move, or go on, at the same moment: one has the right until its
-        // status is written.
+        // Two configs that share pods must not begin or continue to move at the same moment: one has the right until
+        // its status is written.
         let begins = may_begin(&config) || lets_others_pass(&config);
         // This comes before what costs, since many configs of a namespace may wait, and each beginning brings all of
         // them back.

@@ -85,7 +85,7 @@ impl Controller {
         let others = others.into_iter().map(|(name, users)| (ConfigKey::new(&*key.namespace, name.clone()), users));
         let mut moving = others.filter(|(other, accounts)| {
             let Some(config) = self.index.config(other) else { return false };
-            // A config that none of these pods may have moves none of them.
+            // A config that admits none of these pods moves none of them.
             config.status.as_ref().is_some_and(holds_others_up)
                 && accounts.iter().any(|account| config.spec.admits(account))
         });

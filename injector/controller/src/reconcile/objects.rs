@@ -19,8 +19,8 @@ use crate::controller::Controller;
 use crate::failure_cause::FailureCause;
 use crate::memory::SideCall;
 
-/// The waits between reconciles in which the API server lacks objects that the index shows. The watch brings what it
-/// has.
+/// The waits between reconciles while the API server lacks objects that the index shows. The watch brings what the
+/// server has.
 const OUTDATED_INDEX_BACKOFF: Backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
 
 impl Controller {
@@ -91,8 +91,8 @@ impl Controller {
         Ok(object.map(|Lenient(object)| object))
     }
 
-    /// Keeps the facts of objects that are not part of a sealed version yet, or of the version that waits for
-    /// approvals, whose facts name its author.
+    /// Keeps the facts of objects that are not part of a sealed version yet. Also keeps those of the version that waits
+    /// for approvals, because they name its author.
     pub(super) fn keep_facts(&self, key: &ConfigKey, config: &VersionedConfig, mut facts: Facts) {
         if let Some(status) = config.status.as_ref().filter(|_| !facts.is_empty()) {
             let desired = config.spec.version.as_ref().or(status.desired_version.as_ref());
@@ -109,8 +109,8 @@ impl Controller {
         self.memories.change(key, |memory| memory.facts = facts);
     }
 
-    /// Returns when to read the objects `unread`, after an attempt to read those of `tried`; `None` where there are
-    /// none. Where the API server lacks an object that the index shows, each wait is longer than the last one.
+    /// Returns when to read the `unread` objects, after an attempt to read the `tried` ones; `None` if none is unread.
+    /// While the API server lacks an object that the index shows, each wait is longer than the last.
     pub(super) fn next_read(
         &self,
         key: &ConfigKey,

@@ -39,8 +39,8 @@ impl Controller {
         self.memories.get(key, |memory| memory.validation.verdicts.retain(|name, _| is_open(name)));
     }
 
-    /// Begins to validate the first of these versions, beside the reconciles, since a rollout must not wait for it. The
-    /// end brings the config back into the queue. Returns when to try rules again that can't be used now.
+    /// Begins to validate the first of these versions. This runs beside the reconciles, since a rollout must not wait
+    /// for it; its end brings the config back into the queue. Returns when to retry rules that can't be used now.
     pub(super) fn begin_validation(
         self: &Arc<Self>,
         key: &ConfigKey,
@@ -110,7 +110,7 @@ impl Controller {
         }
         let mut parts = Vec::new();
         for (kind, name) in &next.objects {
-            // What has changed meanwhile is read and decided anew.
+            // Changes since then are read and decided again.
             let read = self.read_part(&key.namespace, *kind, name).await?;
             let is_same = |read: &PartFacts| facts.get(&read.uid).is_some_and(|known| known.keyed == read.keyed);
             let Some((_, content)) = read.filter(|(read, _)| is_same(read)) else { return Ok(false) };

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 const REPORT_INTERVAL: Duration = Duration::from_hours(1);
 /// The maximum number of pods that one scan of a namespace reports; the next scan continues.
 const MAX_REPORTS_PER_SCAN: usize = 20;
-/// The time for which attempts to evict count.
+/// The time for which attempts to evict count towards the rate.
 const EVICTION_RATE_WINDOW: Duration = Duration::from_mins(1);
-/// The time for which evictions of pods of an owner are remembered.
+/// The time for which evictions of an owner's pods are remembered.
 const OWNER_MEMORY_TIME: Duration = Duration::from_hours(24);
 /// The maximum number of pods, and of owners, that are remembered.
 const MAX_REMEMBERED_ENTRIES: usize = 20_000;
@@ -70,7 +70,7 @@ fn replaces(owner: &OwnerReference) -> bool {
 pub(super) enum EvictionOutcome {
     /// The pod is terminating.
     Evicted,
-    /// The pod may not be evicted now, by a `PodDisruptionBudget`, or is gone or another one.
+    /// A `PodDisruptionBudget` forbids to evict the pod now, or the pod is gone or replaced.
     Refused,
     /// Nudge may evict no pod of this namespace.
     Forbidden,
@@ -128,8 +128,8 @@ impl RepairMemory {
         plan
     }
 
-    /// Remembers the outcome of an attempt to evict a pod that began at `now`. Refusals count for the rate, which
-    /// prevents a storm of them. A namespace that forbids evictions does not reduce the rate of the others.
+    /// Remembers the outcome of an attempt, begun at `now`, to evict a pod. Refusals count towards the rate, so that
+    /// there is no storm of them. A namespace that forbids evictions does not reduce the rate of the others.
     pub(super) fn note_attempt(&mut self, pod: &AgentlessPod, outcome: EvictionOutcome, now: Instant, unix: i64) {
         if outcome != EvictionOutcome::Forbidden {
             self.attempts.push_back(now);

@@ -1,4 +1,4 @@
-//! The scans of the pods of every enabled namespace, each of which carries out a plan.
+//! The scans of the pods of every enabled namespace. Each scan carries out a plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct RepairSettings {
     pub evictions_per_minute: u32,
     /// The time between two scans of all namespaces.
     pub scan_interval: Duration,
-    /// The age from which on a pod counts.
+    /// The minimum age of a pod that counts.
     pub min_age: Duration,
 }
 

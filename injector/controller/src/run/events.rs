@@ -10,12 +10,12 @@ use super::unfinished_deletions::UnfinishedDeletions;
 use crate::controller::Controller;
 use crate::move_predicates::is_moved;
 
-/// The minimum time for which changes of pods are collected before a reconcile; shorter while a rollout waits for their
-/// reports.
+/// The minimum time for which changes of pods are collected before a reconcile. It is shorter while a rollout waits for
+/// their reports.
 const POD_CHANGES_DELAY: Duration = Duration::from_secs(1);
 const MOVING_POD_CHANGES_DELAY: Duration = Duration::from_millis(100);
 
-/// Queues the config that an event is about, and the configs that have waited for it.
+/// Queues the config of an event, and the configs that have waited for it.
 pub(super) fn queue_configs(controller: &Weak<Controller>, deleted: &UnfinishedDeletions, event: &IndexEvent) {
     let Some(controller) = controller.upgrade() else { return };
     let queue = &controller.queue;

@@ -35,8 +35,7 @@ impl Controller {
         }
     }
 
-    /// Keeps the outage, and queues the rollouts that it holds or releases. Returns the last outage, if it was another
-    /// one.
+    /// Keeps the outage, and queues the rollouts that it holds or releases. Returns the last outage, if it differs.
     fn set_outage(&self, outage: &Outage) -> Option<Outage> {
         let before = {
             let mut current = self.hub_outage.lock();

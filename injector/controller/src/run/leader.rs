@@ -29,8 +29,8 @@ const MAX_WORKERS: usize = 8;
 const MAX_URGENT_WORKERS: usize = 4;
 /// The time after which each config is reconciled without any event.
 const RESYNC_INTERVAL: Duration = Duration::from_mins(10);
-/// The time for which the versions of a deleted config stay: a config that is deleted to be created again exists again
-/// by then.
+/// The time that the versions of a deleted config stay. A config that is deleted to be created again exists again by
+/// then.
 const DELETED_CONFIG_GRACE: Duration = Duration::from_secs(5);
 /// The time until the next reconcile of a config that has more to do.
 const UNFINISHED_DELAY: Duration = Duration::from_millis(50);

@@ -1,5 +1,5 @@
-//! The loop of the leader, the events that queue configs, deletions of what is left of deleted configs, and the Lease
-//! of the hubs.
+//! The loop of the leader, the events that queue configs, deletions of the remains of deleted configs, and the Lease of
+//! the hubs.
 
 mod events;
 mod hub_lease_reads;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// The maximum number of deleted configs that are remembered.
 const MAX_REMEMBERED_DELETIONS: usize = 1024;
-/// The time for which deleted configs are remembered, which is longer than it takes to find a new leader.
+/// The time that deleted configs are remembered; it is longer than the search for a new leader takes.
 const MAX_AGE: Duration = Duration::from_mins(2);
 
 /// The deleted configs, the oldest first.

@@ -1,5 +1,5 @@
-//! The statuses of approvals. Only the leader writes them, beside all else: a failed write is tried again later, and
-//! nothing waits for it.
+//! The statuses of approvals. Only the leader writes them, independently of all other work: a failed write is retried
+//! later, and nothing waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Controller {
         success
     }
 
-    /// Returns the approvals whose status is to change, each with the new one.
+    /// Returns the approvals whose status must change, each with its new status.
     fn changed_approvals(&self, key: &ConfigKey) -> Vec<VersionApproval> {
         let approvals = self.index.known_approvals(key);
         if approvals.is_empty() {

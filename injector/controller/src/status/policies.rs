@@ -1,5 +1,5 @@
-//! The statuses of policies. Only the leader writes them, beside all else: a failed write is tried again later, and
-//! nothing waits for it.
+//! The statuses of policies. Only the leader writes them, independently of all other work: a failed write is retried
+//! later, and nothing waits for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ impl Controller {
         refusal.filter(|refusal| refusal.holds(Instant::now()))
     }
 
-    /// Returns the part of the decided status that is written now, where the API server has refused the whole one.
+    /// Returns the part of the decided status that is written now, if the API server has refused the whole one.
     pub(super) fn reduced_status(
         &self,
         key: &ConfigKey,
@@ -56,7 +56,7 @@ impl Controller {
                 Ok(written) => {
                     self.memories.get(key, |memory| {
                         if memory.refusal.take_if(|refusal| !refusal.holds(Instant::now())).is_some() {
-                            // The conditions that were left out are decided anew.
+                            // The conditions that were left out are decided again.
                             memory.publish = PublishAttempts::default();
                         }
                     });

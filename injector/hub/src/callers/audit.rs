@@ -27,8 +27,8 @@ const MAX_ADDRESSES: usize = 1024;
 /// The maximum number of deliveries that are remembered.
 const MAX_DELIVERIES: usize = 16 * 1024;
 
-/// A version that is delivered, or a config that is withheld if there is no version. Only pods whose token was reviewed
-/// have such lines.
+/// A version that is delivered, or a config that is withheld because there is no version. Only pods whose token was
+/// reviewed have such lines.
 type Delivery = (PodUid, Peer, String, Option<VersionName>);
 
 /// The writer of the audit trail.
@@ -118,7 +118,7 @@ enum Overflow {
 /// The last line of a key.
 #[derive(Debug)]
 struct AuditLine {
-    /// The time from which the next line of the key is written.
+    /// The time from which the next line of the key may be written.
     next: Instant,
     /// The number of lines that were left out since the last one.
     left_out: u64,

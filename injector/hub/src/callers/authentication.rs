@@ -53,7 +53,7 @@ impl Authentication {
         })
     }
 
-    /// Returns the claims of `token`, if it is about a pod that exists.
+    /// Returns the claims of `token`, if its pod exists.
     pub(crate) async fn admit(&self, token: &str, from: Origin) -> Result<Claims, Refusal> {
         let claims = Claims::parse(token, SystemTime::now()).map_err(|error| {
             self.audit.log_refusal(from.address, None, error.message());

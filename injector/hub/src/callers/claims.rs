@@ -1,5 +1,5 @@
-//! The claims of a token. Its signature was not checked yet, so the claims may refuse a token without a review by the
-//! API server, but never accept one. Pure.
+//! The claims of a token. The signature is not checked here. So claims may be a reason to refuse a token without a
+//! review by the API server, but never a reason to accept one. Pure.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ use super::token_hash::TokenHash;
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 /// The maximum bytes of a name or id: no name of Kubernetes is longer.
 const MAX_NAME_BYTES: usize = 253;
-/// The period after a token's end in which the API server accepts it, for clocks that differ.
+/// The period after a token's end in which the API server still accepts it, since clocks differ.
 const EXPIRY_GRACE_PERIOD: Duration = Duration::from_mins(1);
 
 /// The claims of a token.

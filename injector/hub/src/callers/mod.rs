@@ -1,5 +1,5 @@
-//! The callers of the hub: how the pod of a token is found, how many of its polls are held, and the audit trail of what
-//! it gets.
+//! The callers of the hub: the pod behind each token, the number of polls held for it, and the audit trail of what it
+//! gets.
 
 mod audit;
 #[cfg(test)]

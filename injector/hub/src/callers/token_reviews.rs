@@ -62,8 +62,8 @@ struct TokenOutcomes {
     warned_at: Option<Instant>,
 }
 
-/// The slots for reviews: of one address a quarter, of one namespace a half. So an address that claims to be of a
-/// namespace leaves half of the namespace's share to others.
+/// The slots for reviews. One address gets a quarter of them, one namespace a half. So an address that claims to belong
+/// to a namespace leaves half of the namespace's share to others.
 struct ReviewSlots {
     addresses: Queues<Peer>,
     namespaces: Queues<String>,
@@ -109,7 +109,7 @@ impl TokenReviews {
         })
     }
 
-    /// Returns the pod that `token` belongs to, which makes these claims and which `peer` has sent.
+    /// Returns the pod of `token`, which makes these claims and was sent by `peer`.
     pub(crate) async fn review(self: &Arc<Self>, token: &str, claims: &Claims, peer: Peer) -> ReviewOutcome {
         let hash = hash_token(token);
         let review = {
@@ -137,8 +137,8 @@ impl TokenReviews {
         review.await
     }
 
-    /// Begins a review that requests with the same token share. When none of them waits any more, it is dropped, with
-    /// its place in the queue.
+    /// Begins a review, which requests with the same token share. When none of these requests waits any more, the
+    /// review is dropped, with its place in the queue.
     fn begin(
         self: &Arc<Self>,
         outcomes: &mut TokenOutcomes,

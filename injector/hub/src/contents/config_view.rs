@@ -1,5 +1,5 @@
-//! Finds out what a pod should have of each of its configs, by what this replica knows. Pure, apart from the store of
-//! contents.
+//! Finds out which version a pod should have of each of its configs, as far as this replica knows. Pure, apart from the
+//! store of contents.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,9 +144,9 @@ fn missing_view(index: &Index, key: &ConfigKey) -> ConfigView {
     ConfigView::new(name, unavailable(HubReason::NotFound, message))
 }
 
-/// Returns the config as the agent of a pod keeps it that takes versions only by restarts: with the version that its
-/// processes started with. The agent has the content, which is not sent again. `None` if the agent has no version yet,
-/// or has the assigned one.
+/// Returns the config as an agent keeps it whose pod takes versions only by restarts: with the version that the pod's
+/// processes started with. The content is not sent, since the agent has it. `None` if the agent has no version yet, or
+/// has the assigned one.
 fn view_until_restart(
     pod: &PodState,
     name: &ConfigName,
@@ -226,7 +226,7 @@ fn assigned_view(
     ConfigView { version: Some(version), ..ConfigView::new(name, content) }
 }
 
-/// Leaves out the contents with which the pod's dictionary would be too large for the agent.
+/// Leaves out the contents that would make the pod's dictionary too large for the agent.
 fn bound_views(views: &mut [ConfigView]) {
     let mut bytes = 0;
     for view in views {

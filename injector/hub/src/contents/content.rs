@@ -1,5 +1,5 @@
-//! Makes the content of a version as pods get it: checks its parts against the seals, merges them, and encodes them
-//! once. Pure.
+//! Makes the content of a version for pods: checks its parts against the seals, merges them, and encodes them once.
+//! Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -26,7 +26,7 @@ pub(super) struct Fetch {
     pub(super) parts: Vec<PartStatus>,
 }
 
-/// Why there is no content.
+/// The reason why there is no content.
 pub(super) enum FetchError {
     /// The problem does not pass by itself.
     Problem(HubProblem),

@@ -1,4 +1,4 @@
-//! Spreads a return of many pods over time: a healthy pod is notified of it later. Pure.
+//! Spreads a return of many pods over time: healthy pods are notified of it later. Pure.
 
 use std::time::Duration;
 

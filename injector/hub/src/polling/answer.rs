@@ -1,4 +1,4 @@
-//! Decides whether a poll is answered, and with what, by what the pod should have and what its agent has. Pure.
+//! Decides whether and how a poll is answered, from what the pod should have and what its agent has. Pure.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -24,11 +24,12 @@ pub(super) enum PollDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
     Fresh,
-    /// A watch is silent, so that this replica may know less than others.
+    /// A watch is silent, so this replica may know less than others.
     Stale,
 }
 
-/// Compares what the pod should have with what its agent has. A stale replica never replaces one container by another.
+/// Compares what the pod should have with what its agent has. A stale replica never replaces a container by another
+/// one.
 pub(super) fn decide(
     views: &[ConfigView],
     request: &PollRequest,
@@ -41,7 +42,7 @@ pub(super) fn decide(
     } else {
         PollDecision::Hold
     };
-    // An answer is about all configs, so none of them may be older than what the agent has.
+    // An answer covers all configs, so none of them may be older than the agent's.
     views.iter().map(|view| compare(view, agent_entry(view, request))).fold(containers, PollDecision::max)
 }
 

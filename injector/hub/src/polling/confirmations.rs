@@ -1,10 +1,10 @@
-//! Confirms that this replica knows a config as the API server has it: by a read that began after the connection,
-//! shared by all polls that wait for it.
+//! Confirms that this replica knows a config as the API server has it. This takes a read that began after the
+//! connection; all polls that wait for it share one read.
 //!
-//! An agent that comes from another replica may not have learned there of the newest revision, because nothing changed
-//! for its pod. This replica may know less, and take an older version for a new one. Its watch does not show that, as
-//! bookmarks only say what the API server's own cache has seen. A read without a resourceVersion does, because it goes
-//! to etcd.
+//! An agent that comes from another replica may not have learned of the newest revision there, because nothing changed
+//! for its pod. This replica may know less, and take an older version for a new one. Its watch does not show that:
+//! bookmarks only say how far the API server's own cache is. A read without a resourceVersion does show it, because
+//! that read goes to etcd.
 
 use std::collections::HashMap;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Long polls of agents: each is held until something of the pod's own differs from what the agent has.
+//! Long polls of agents: each is held until the pod's own state differs from the agent's.
 
 mod answer;
 mod confirmations;

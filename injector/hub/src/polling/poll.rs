@@ -1,5 +1,5 @@
-//! Holds a poll until something of the pod's own differs from what the agent has, the agent or this replica ends it, or
-//! its time is over.
+//! Holds a poll until the pod's own state differs from the agent's, the agent or this replica ends it, or its time is
+//! over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ struct HeldPoll<'a> {
     session: &'a Session,
     request: PollRequest,
     started: Instant,
-    /// The time at which the agent is answered that nothing has changed.
+    /// The time at which the agent gets the answer that nothing has changed.
     deadline: Instant,
     /// The time until which an answer waits for its confirmation, while there is one.
     confirm_deadline: Option<Instant>,
@@ -254,7 +254,7 @@ impl Polling {
     }
 }
 
-/// Waits until one of the fetches, of which there must be at least one, ends or is given up.
+/// Waits until one of the fetches ends or is given up. There must be at least one.
 async fn wait_for_fetch(mut fetching: Vec<watch::Receiver<()>>) {
     drop(select_all(fetching.iter_mut().map(|end| Box::pin(end.changed()))).await);
 }

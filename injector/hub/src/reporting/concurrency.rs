@@ -20,7 +20,7 @@ pub(super) const MAX_LIMIT: usize = 64;
 const SHRINK_FACTOR: f64 = 0.7;
 /// The multiple of the quickest answer's latency above which an answer is slow.
 const SLOW_FACTOR: u32 = 4;
-/// The latency up to which no answer is slow, however quick others are, as it may be noise.
+/// The maximum latency that never counts as slow, however quick others are: it may be noise.
 const MAX_QUICK_LATENCY: Duration = Duration::from_millis(50);
 /// The delays after refusals, which cost the server less time than writes, so that the limit alone would not relieve
 /// it.

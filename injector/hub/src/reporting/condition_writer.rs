@@ -1,8 +1,8 @@
 //! Writes a condition to the API server, or to a stand-in.
 //!
-//! Several replicas may have reports of one pod, of which the last one counts. Each write is bound to the
-//! resourceVersion by which it was decided: if the pod has changed since, the API server refuses it, and it is decided
-//! again.
+//! Several replicas may have reports of one pod; only the last report counts. Each write is bound to the
+//! resourceVersion that it was decided on. If the pod has changed since, the API server refuses the write, and it is
+//! decided again.
 
 use std::error::Error;
 

@@ -1,5 +1,5 @@
-//! Namespaces in which writes fail though the API server answers, such as when a webhook for pods is down. Only their
-//! writes are slowed down. Pure: times are arguments.
+//! Namespaces where writes fail although the API server answers, for example because a webhook for pods is down. Only
+//! the writes to these namespaces are slowed down. Pure: times are arguments.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -64,7 +64,7 @@ impl PodConditions {
         Ok(())
     }
 
-    /// Returns the condition that the pod should have by what its agent has reported to this replica.
+    /// Returns the condition that the pod should have after its agent's reports to this replica.
     fn condition(&self, pod: &PodState) -> Option<Report> {
         let key = pod.key();
         let report = self.reports.get(&key, &pod.uid)?;

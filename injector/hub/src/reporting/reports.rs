@@ -18,7 +18,7 @@ use crate::settings::REPORT_PERIOD;
 const MAX_CONTAINERS: usize = 64;
 /// The maximum bytes of a text in a report that is kept.
 const MAX_TEXT_BYTES: usize = 512;
-/// The maximum time by which an agent's clock may be ahead of this replica's.
+/// The maximum lead of an agent's clock over this replica's.
 const MAX_CLOCK_LEAD_SECONDS: i64 = 24 * 3600;
 
 /// The report of a pod's agent.
@@ -30,9 +30,9 @@ pub struct PodReport {
     pub report: ReportRequest,
     /// The time at which the report came.
     pub at: SystemTime,
-    /// The time at which the report was made, in seconds since 1970 by the agent's clock, which all reports of a pod
-    /// share, whichever replica they reach. It is later than that of the pod's condition, even if the clock was set
-    /// back.
+    /// The time at which the report was made, in seconds since 1970. The clock is the agent's, so all reports of a pod
+    /// share it, whichever replica they reach. The time is later than that of the pod's condition, even if the clock
+    /// was set back.
     pub(crate) stamp: i64,
     /// The time of the report that the pod's condition was made of when this report came.
     previous_stamp: Option<i64>,
@@ -142,7 +142,7 @@ fn store(
     by_pod.insert(key, ReportEntry { report, taken_at, waiting: None });
 }
 
-/// Removes from a report what exceeds the limits, or is about configs that the pod does not use.
+/// Removes the parts of a report that exceed the limits, or concern configs that the pod does not use.
 fn bound_report(mut report: ReportRequest, configs: &[ConfigName]) -> ReportRequest {
     clean_text(&mut report.agent);
     report.configs.retain(|config| configs.contains(&config.name));

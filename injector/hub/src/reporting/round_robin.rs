@@ -1,4 +1,4 @@
-//! Turns of names: each has one before any has a second. Pure.
+//! Turns of names: every name gets one before any name gets a second. Pure.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,7 +10,7 @@ pub(super) struct RoundRobin<T> {
 }
 
 impl<T: Default> RoundRobin<T> {
-    /// Returns the value of this name. A new value is the last one.
+    /// Returns the value of this name; a new value is put last.
     pub(super) fn entry(&mut self, name: &str) -> &mut T {
         if !self.by_name.contains_key(name) {
             self.order.push_back(name.to_owned());
@@ -18,8 +18,8 @@ impl<T: Default> RoundRobin<T> {
         self.by_name.entry(name.to_owned()).or_default()
     }
 
-    /// Takes from the first value of which `take` takes something, and moves it to the end. Returns the name with what
-    /// was taken.
+    /// Takes an item from the first value that `take` finds one in, and moves that value to the end. Returns the
+    /// value's name and the item.
     pub(super) fn take<R>(&mut self, mut take: impl FnMut(&mut T) -> Option<R>) -> Option<(String, R)> {
         let Self { by_name, order } = self;
         let (index, item) = order

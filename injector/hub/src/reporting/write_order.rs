@@ -1,5 +1,5 @@
 //! The order in which conditions are written. Conditions that show a failure come first. Namespaces take turns, and so
-//! do the configs of each: a config with many pods that are due delays the others by one pod each. Pure.
+//! do the configs of each namespace: a config with many due pods delays the others by one pod each. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant};
 
 use super::round_robin::RoundRobin;
 
-/// The maximum number of turns of failures in a row, after which the others have one.
+/// The maximum number of turns of failures in a row; then the others get one.
 const MAX_FAILURE_TURNS: u32 = 7;
 
 /// A pod whose condition may have to be written.
@@ -72,7 +72,7 @@ pub(super) struct WriteOrder {
     others: Namespaces,
     /// The pods whose refusal is over when another write is accepted in their namespace.
     refused: BTreeSet<PodKey>,
-    /// The number of turns of failures since the others had one.
+    /// The number of turns of failures since the others' last turn.
     failure_turns: u32,
 }
 

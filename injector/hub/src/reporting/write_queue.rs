@@ -1,4 +1,4 @@
-//! A queue of the pods whose condition may have to be written, each at the time at which it is due.
+//! A queue of the pods whose condition may have to be written, ordered by due time.
 
 use std::time::Duration;
 

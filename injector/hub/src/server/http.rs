@@ -47,7 +47,7 @@ pub(super) struct Request {
     pub(super) is_interrupted: bool,
 }
 
-/// A body, the room that it takes, and the claims of the token by which it was read.
+/// A body, the room that it takes, and the claims of the token that came with it.
 pub(super) struct Body {
     pub(super) claims: Claims,
     pub(super) bytes: Vec<u8>,

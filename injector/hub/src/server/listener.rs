@@ -63,7 +63,7 @@ pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>,
     let shutdown = async {
         tokio::select! {
             () = shutdown => {}
-            // A task ends only by a panic. Agents are sent away first; then the panic goes on to the task that runs the
+            // A task ends only by a panic. First agents are sent away; then the panic passes to the task that runs the
             // hub.
             result = tasks.join_next() => task_result = result,
         }

@@ -1,9 +1,9 @@
-//! The following of one kind of objects: they are listed and watched, and all begins anew when the watch is lost.
+//! Follows one kind of objects: lists and watches them, and begins again when the watch is lost.
 //!
-//! A list goes page by page, so that no more than a page of whole objects is in memory, and object by object, so that
-//! one that can't be parsed hides no other. `kube::runtime::watcher` is not used, because it keeps bookmarks to itself.
-//! A watch can die silently; this shows in the time since the server last confirmed it, by an event, a bookmark, or an
-//! end in good order.
+//! A list goes page by page, so that at most one page of whole objects is in memory. It goes object by object, so that
+//! an object that can't be parsed hides no other. `kube::runtime::watcher` is not used, because it keeps bookmarks to
+//! itself. A watch can die silently; this shows in the time since the server last confirmed it by an event, a bookmark,
+//! or an orderly end.
 
 mod error;
 mod paged_list;
@@ -45,7 +45,7 @@ const FORBIDDEN_BACKOFF: Backoff = Backoff { longest: Duration::from_mins(10), .
 /// A change of the followed objects.
 #[derive(Debug)]
 pub enum Change<T> {
-    /// A list begins. It may break off, and begin anew.
+    /// A list begins. It may break off and begin again.
     Listing,
     /// An object is on the list.
     Found(T),
@@ -53,7 +53,7 @@ pub enum Change<T> {
     Listed(Instant),
     /// An object is new or changed.
     Put(T),
-    /// An object, of which this was the last state, is gone.
+    /// An object is gone; this was its last state.
     Gone(T),
     /// An object is on the list, new, changed or gone, and can't be parsed.
     Unparsed(Unparsed),
