@@ -67,7 +67,7 @@ impl Room {
         let sizes = files.values().map(|size| (*size as u64).div_ceil(self.block));
         let blocks = sizes.fold(0u64, u64::saturating_add);
         let links = files.keys().filter(|key| !self.names.contains(OsStr::new(key.as_str()))).count();
-        // The folder, and the link by which all files are swapped, count too.
+        // The folder counts, too, and so does the link that swaps all files.
         let files = files.len() as u64 + links as u64 + 2;
         let kib = |blocks: u64| blocks.saturating_mul(self.block) / 1024;
         if let Some(free) = self.blocks.filter(|free| *free < blocks) {

@@ -26,7 +26,7 @@ struct FileFolder {
     layout: Layout,
 }
 
-/// What the files of a folder are.
+/// The kind of files in a folder.
 #[derive(Clone, Debug)]
 enum Layout {
     /// The keys of the dictionary.
@@ -38,7 +38,7 @@ enum Layout {
 /// The sizes of files by their paths, for each folder.
 pub type FileSizes = Vec<BTreeMap<String, usize>>;
 
-/// What the file systems of the folders have left.
+/// The room left in the file systems of the folders.
 pub struct Rooms(Vec<Option<Room>>);
 
 impl Rooms {
@@ -94,7 +94,7 @@ pub enum UnfitFiles {
 }
 
 impl FileFolders {
-    /// Returns the folder for the whole dictionary, where there is one, and the volumes.
+    /// Returns the folder for the whole dictionary, if there is one, and the volumes.
     pub fn new(dictionary: Option<PathBuf>, volumes: Vec<KeptVolume>) -> Self {
         let dictionary = dictionary.map(|path| FileFolder { path, layout: Layout::Dictionary });
         let of_volume = |volume: KeptVolume| FileFolder {

@@ -127,7 +127,7 @@ pub fn is_in_place(folder: &Path, files: &[File], mountpoints: &[String]) -> boo
     count_files(&folder.join(DATA_LINK)) == Some(files.len()) && files.iter().all(is_same)
 }
 
-/// Counts the files in a folder and below; `None` where the folder can't be read.
+/// Counts the files in a folder and below; `None` if the folder can't be read.
 fn count_files(folder: &Path) -> Option<usize> {
     fs::read_dir(folder).ok()?.flatten().try_fold(0, |count, entry| {
         Some(count + if entry.file_type().is_ok_and(|kind| kind.is_dir()) { count_files(&entry.path())? } else { 1 })

@@ -14,7 +14,7 @@ pub struct Published {
     pub generation: u64,
     /// The dictionary.
     pub dictionary: Arc<Dictionary>,
-    /// The time at which the dictionary began to be served.
+    /// The time when the dictionary began to be served.
     pub at: OffsetDateTime,
 }
 

@@ -23,9 +23,9 @@ use crate::source::Fault;
 pub struct Container {
     /// The name of the container.
     pub name: ContainerName,
-    /// How the container is notified.
+    /// The way to notify the container.
     pub notify: Notify,
-    /// What counts as its acknowledgement.
+    /// The event that counts as its acknowledgement.
     pub ack: Ack,
 }
 
@@ -38,7 +38,7 @@ struct Row {
 
 #[derive(Debug)]
 struct Facts {
-    /// The time at which the source was last read without fault.
+    /// The time when the source was last read without fault.
     confirmed: Instant,
     contact: Option<ContactStatus>,
     since: BTreeMap<ConfigName, OffsetDateTime>,

@@ -9,7 +9,7 @@ use crate::named_enum;
 pub struct ErrorBody {
     /// The reason, in `PascalCase`. It stays the same between releases, such as `Unauthorized`.
     pub error: String,
-    /// What is wrong, and what to do. The message never holds a value or a token.
+    /// The fault, and what to do. The message never holds a value or a token.
     pub message: String,
 }
 

@@ -14,8 +14,8 @@ use crate::status::Outcome;
 pub const POLL_PATH: &str = "/v1/poll";
 /// The path of [`ReportRequest`]. Its reply is 204 without a body.
 pub const REPORT_PATH: &str = "/v1/report";
-/// The line that an agent sends over a connection to end the poll that is held, because it has a report: an empty line,
-/// which a server ignores before a request (RFC 9112, 2.2). A poll that is answered at this moment does no harm.
+/// The line with which an agent ends a held poll of its connection, because it has a report. The line is empty: a
+/// server ignores an empty line before a request (RFC 9112, 2.2).
 pub const INTERRUPT: &[u8; 2] = b"\r\n";
 /// The media type of a poll's reply.
 pub const POLL_MEDIA_TYPE: &str = "application/vnd.nudge.poll";
@@ -36,7 +36,7 @@ pub const BEHIND_SECONDS: u32 = 5;
 pub struct PollRequest {
     /// The version of the agent.
     pub agent: String,
-    /// What the agent has of each config, in any order; a config that it has nothing of may be left out.
+    /// The configs that the agent holds, in any order; a config that it has nothing of may be left out.
     pub configs: Vec<HeldConfig>,
     /// [`PollHead::containers_hash`] of the last head; empty before the first.
     pub containers_hash: String,
@@ -50,7 +50,7 @@ pub struct PollRequest {
 pub struct HeldConfig {
     /// The name of the config.
     pub name: ConfigName,
-    /// [`PollConfig::uid`] of the last head; empty where it was never known.
+    /// [`PollConfig::uid`] of the last head; empty if it was never known.
     #[serde(default)]
     pub uid: String,
     /// [`PollConfig::revision`] of the last head.
@@ -59,7 +59,7 @@ pub struct HeldConfig {
     /// The version whose content the agent holds, from the hub, from the last good contents or from a mounted version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionName>,
-    /// [`PollConfig::sha256`] of that content; empty where it is not known.
+    /// [`PollConfig::sha256`] of that content; empty if it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256: String,
     /// The reason of the last head's problem with this config.
@@ -100,14 +100,14 @@ pub struct PollConfig {
     /// The SHA-256 of the version's block in lower-case hex: the agent checks it, and it names the content.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256: String,
-    /// The length of the block that follows, in bytes; absent where the agent has this content already, or there is
+    /// The length of the block that follows, in bytes; absent if the agent has this content already, or there is
     /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<u32>,
     /// The reason why the hub can't give the config, or its assigned version. What the agent has of it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<HubProblem>,
-    /// The time that the pod's containers have for their acknowledgement, in seconds; absent where the hub does not
+    /// The time that the pod's containers have for their acknowledgement, in seconds; absent if the hub does not
     /// say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack_timeout_seconds: Option<u32>,
@@ -180,7 +180,7 @@ pub struct ReportRequest {
     pub configs: Vec<ReportedConfig>,
     /// The containers that subscribe, and the webhooks that belong to no container.
     pub containers: Vec<ReportedContainer>,
-    /// Whether all subscribers have acknowledged what is served.
+    /// Whether all subscribers have acknowledged the served dictionary.
     pub acknowledged: bool,
     /// The time of the report in seconds since 1970, always later than that of the agent's report before: reports of
     /// one pod may reach several replicas, whose clocks differ.
@@ -193,19 +193,19 @@ pub struct ReportRequest {
 pub struct ReportedConfig {
     /// The name of the config.
     pub name: ConfigName,
-    /// The uid of its `VersionedConfig`, where the content came from the hub.
+    /// The uid of its `VersionedConfig`, if the content came from the hub.
     #[serde(default)]
     pub uid: String,
     /// The revision that was taken in last.
     #[serde(default)]
     pub revision: u64,
-    /// The version that is served; absent where none is.
+    /// The version that is served; absent if none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionName>,
     /// The reason why the assigned version is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<ReportedProblem>,
-    /// Whether all subscribers have acknowledged what is served of this config: the whole dictionary, or one that
+    /// Whether all subscribers have acknowledged the served content of this config: the whole dictionary, or one that
     /// differs in other configs alone.
     #[serde(default)]
     pub acknowledged: bool,
@@ -220,22 +220,22 @@ pub struct ReportedProblem {
     pub message: String,
 }
 
-/// A container and how it took what is served.
+/// A container, and its progress with the served dictionary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedContainer {
     /// The name of the container.
     pub name: ContainerName,
-    /// How the container is notified.
+    /// The way to notify the container.
     pub notify: Notify,
-    /// What counts as its acknowledgement.
+    /// The event that counts as its acknowledgement.
     pub ack: Ack,
-    /// How the notification ended.
+    /// The outcome of the notification.
     pub outcome: Outcome,
     /// The message, with the cause and the way out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Whether the container has acknowledged what is served.
+    /// Whether the container has acknowledged the served dictionary.
     pub acknowledged: bool,
 }
 

@@ -6,7 +6,7 @@ pub const ENABLED: &str = "nudge.dev/enabled";
 pub const CONFIG: &str = "nudge.dev/config";
 /// Label of a version's parts: the version.
 pub const VERSION: &str = "nudge.dev/version";
-/// Label of a version's parts where there are several: the number of the part, from 1.
+/// Label of a version's parts if there are several: the number of the part, from 1.
 pub const PART: &str = "nudge.dev/part";
 /// Annotation of a version's parts: how many there are; absent means 1.
 pub const PARTS: &str = "nudge.dev/parts";
@@ -29,7 +29,7 @@ pub const AGENT: &str = "nudge.dev/agent";
 pub const INJECT: &str = "nudge.dev/inject";
 /// Annotation of an injected pod: what injection warned of, a line for each.
 pub const WARNINGS: &str = "nudge.dev/warnings";
-/// Annotation of a pod: the labels that it was created with, as JSON. Injection writes it where a step of a rollout has
+/// Annotation of a pod: the labels that it was created with, as JSON. Injection writes it if a step of a rollout has
 /// a selector.
 pub const BIRTH_LABELS: &str = "nudge.dev/birth-labels";
 /// Label of a published ConfigMap: the version that it holds.
@@ -57,7 +57,7 @@ pub const SET_BY: &str = "nudge.dev/set-by";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
 pub const SYNC: &str = "nudge.dev/sync";
 /// Annotation of a `VersionedConfig`, a note that the role `sources` signs: the last version of a source whose Secret
-/// has been gone for `spec.secretRetentionSeconds`. Older Secret versions of sources are deleted where nobody uses
+/// has been gone for `spec.secretRetentionSeconds`. Older Secret versions of sources are deleted if nobody uses
 /// them.
 pub const SOURCE_GONE: &str = "nudge.dev/source-gone";
 /// Annotation of a Secret with credentials: the hosts that they may be sent to, such as

@@ -19,7 +19,7 @@ pub struct NotificationStatus {
     pub etag: Option<String>,
     /// The number of attempts made for this change.
     pub attempts: u32,
-    /// The time at which the outcome was reached.
+    /// The time when the outcome was reached.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub at: Option<OffsetDateTime>,
     /// The IDs of the processes that got the signal.

@@ -120,7 +120,7 @@ impl fmt::Display for Notify {
     }
 }
 
-/// What counts as a container's acknowledgement of a version.
+/// The event that counts as a container's acknowledgement of a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ack {

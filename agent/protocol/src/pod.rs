@@ -25,14 +25,14 @@ pub const SECRET_SUFFIX: &str = ".secret";
 pub mod env {
     /// The pod's configs in the order of merging, with commas: `shop,shop-keys`.
     pub const CONFIGS: &str = "NUDGE_CONFIGS";
-    /// How containers are notified: `app=SIGUSR1,web=webhook`.
+    /// The way to notify each container: `app=SIGUSR1,web=webhook`.
     pub const NOTIFY: &str = "NUDGE_NOTIFY";
     /// Keys that become variables of containers: `app=GREETING,app=LIVES`.
     pub const VARIABLES: &str = "NUDGE_VARIABLES";
     /// The agent's own memory volume, with a file of variables for each container, named after it. The kubelet reads
     /// these files.
     pub const VARIABLES_DIR: &str = "NUDGE_VARIABLES_DIR";
-    /// What counts as an acknowledgement: `delivered` (the default) or `fetched`.
+    /// The event that counts as an acknowledgement: `delivered` (the default) or `fetched`.
     pub const ACK: &str = "NUDGE_ACK";
     /// The webhooks that exist from the start: `app=http://127.0.0.1:8080/changed`, with commas.
     pub const WEBHOOKS: &str = "NUDGE_WEBHOOKS";
@@ -63,8 +63,8 @@ pub mod env {
     pub const SHARE_DIR: &str = "NUDGE_SHARE_DIR";
     /// The pod's addresses, with commas (`status.podIPs` by the downward API).
     pub const POD_IPS: &str = "NUDGE_POD_IPS";
-    /// `true` where the agent ends when the hub says that the pod's other containers have ended and will not start
-    /// again. Where the agent is an ordinary container, its pod would otherwise never end.
+    /// `true` if the agent ends when the hub says that the pod's other containers have ended and will not start
+    /// again. If the agent is an ordinary container, its pod would otherwise never end.
     pub const END_WITH_CONTAINERS: &str = "NUDGE_END_WITH_CONTAINERS";
     /// The time that `wait-ready` waits, such as `30s`.
     pub const START_TIMEOUT: &str = "NUDGE_START_TIMEOUT";

@@ -54,7 +54,7 @@ pub struct ContactStatus {
     /// The reason of the last failure, for programs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The message of the last failure: what is wrong, and what to do.
+    /// The message of the last failure: the fault, and what to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Whether polls are repeated at an interval and not held, because held ones were cut.
@@ -71,7 +71,7 @@ pub struct ConfigStatus {
     pub version: VersionName,
     /// `sha256:` and the hex digest over the version's keys and values, in key order.
     pub digest: String,
-    /// The time at which this content began to be served.
+    /// The time when this content began to be served.
     #[serde(with = "time::serde::rfc3339")]
     pub since: OffsetDateTime,
     /// The number of keys.
@@ -99,9 +99,9 @@ pub struct UnservedConfig {
 pub struct Problem {
     /// The reason.
     pub reason: ProblemReason,
-    /// What is wrong, and what to do.
+    /// The fault, and what to do.
     pub message: String,
-    /// The time at which the problem began.
+    /// The time when the problem began.
     #[serde(with = "time::serde::rfc3339")]
     pub since: OffsetDateTime,
 }
@@ -167,9 +167,9 @@ pub struct Overlap {
 pub struct ContainerStatus {
     /// The name of the container.
     pub name: ContainerName,
-    /// How the container is notified.
+    /// The way to notify the container.
     pub notify: Notify,
-    /// What counts as its acknowledgement.
+    /// The event that counts as its acknowledgement.
     pub ack: Ack,
     /// The status of notifying the container of the last change.
     pub notified: NotificationStatus,

@@ -29,7 +29,7 @@ pub struct KeptVolume {
     pub volume: String,
     /// The absolute path at which the agent has the volume mounted.
     pub folder: String,
-    /// The objects whose keys are its files. Where two have a file of the same path, the later one wins.
+    /// The objects whose keys are its files. If two have a file of the same path, the later one wins.
     pub sources: Vec<ObjectFiles>,
     /// Folders within it that other volumes are mounted at: relative paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -50,7 +50,7 @@ pub struct ObjectFiles {
     pub optional: bool,
     /// The permission bits of files, 0 to 0o777.
     pub mode: u32,
-    /// The keys that are files, and where; all keys under their own names where it is empty.
+    /// The keys that become files, and their paths. If empty, all keys are files under their own names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<KeyFile>,
 }
@@ -63,7 +63,7 @@ pub struct KeyFile {
     pub key: Key,
     /// The path within the volume: relative, without `..`.
     pub path: String,
-    /// The permission bits; those of all files of the object where it is absent.
+    /// The permission bits; those of all files of the object if it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
 }

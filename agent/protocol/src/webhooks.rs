@@ -50,7 +50,7 @@ pub struct WebhookEvent {
     /// [`CONFIG_CHANGED`] or [`CONFIG_CHECK`].
     #[serde(rename = "type")]
     pub kind: String,
-    /// The time at which the dictionary changed, or the question began, RFC 3339.
+    /// The time when the dictionary changed, or the question began, RFC 3339.
     pub timestamp: String,
     /// The changes.
     pub data: WebhookEventData,

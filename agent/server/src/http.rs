@@ -79,8 +79,8 @@ pub enum BodyError {
     BrokenOff,
 }
 
-/// Reads a body of at most_kept `max_bytes` into one buffer, which is all the memory that it takes, however small its
-/// pieces are: a piece that was kept would keep the buffer of the connection that it was read into.
+/// Reads a body of at most `max_bytes` into one buffer. However small the body's pieces are, it takes no other memory:
+/// a piece that was kept would keep the connection's read buffer.
 pub async fn read_body(body: impl Body<Data = Bytes>, max_bytes: usize) -> Result<Vec<u8>, BodyError> {
     let mut body = pin!(body);
     let length = body.size_hint().upper().map_or(max_bytes, |length| usize::try_from(length).unwrap_or(usize::MAX));

@@ -10,12 +10,12 @@ use nudge_protocol::mutex::lock;
 /// The shortest time between two searches of a full table for keys that have not been used for long.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The rate at which a key may take.
+/// The rate at which a key may take units.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// What a key may take in the long run, each second.
+    /// The number of units that a key may take in each second in the long run.
     pub per_second: u32,
-    /// What a key may take at once, after a while of rest.
+    /// The number of units that a key may take at once after a while of rest.
     pub burst: u32,
 }
 
@@ -82,7 +82,7 @@ impl<K: Eq + Hash> Rates<K> {
         bucket.is_none_or(|mut bucket| bucket.try_take(self.rate, now))
     }
 
-    /// Takes one for `key`; returns `false` where it has taken all that it may at `now`.
+    /// Takes one for `key`; returns `false` if it has taken all that it may at `now`.
     pub fn take(&self, key: K, now: Instant) -> bool {
         let rate = self.rate;
         let mut table = lock(&self.table);

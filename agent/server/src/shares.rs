@@ -30,7 +30,7 @@ impl<K: Eq + Hash> Queues<K> {
         Self { share, inner: Mutex::new(Inner { by_taker: HashMap::new(), prune_at: 0 }) }
     }
 
-    /// Waits in the queue of `taker` for units of its share, or for a whole share where that is less.
+    /// Waits in the queue of `taker` for units of its share, or for a whole share if that is less.
     pub async fn take(&self, taker: K, units: u32) -> Option<OwnedSemaphorePermit> {
         // The queue is never closed. A permit keeps its queue alive.
         self.queue(taker).acquire_many_owned(units.min(self.share)).await.ok()
@@ -77,7 +77,7 @@ impl Shares {
         self.queues.share
     }
 
-    /// Waits for `units`, or for a whole share where that is less.
+    /// Waits for `units`, or for a whole share if that is less.
     pub async fn take(&self, peer: Peer, units: u32) -> SharePermit {
         let units = units.min(self.share());
         let of_peer = self.queues.take(peer, units).await;

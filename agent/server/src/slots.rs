@@ -77,7 +77,7 @@ impl Bounds {
 pub struct Peer(IpAddr);
 
 impl Peer {
-    /// All peers, where none has a share of its own.
+    /// All peers, if none has a share of its own.
     const ALL: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 
     /// Returns the peer that has this address alone.
@@ -300,7 +300,7 @@ impl Slots {
         lock(&self.0.table)
     }
 
-    /// Takes a slot for a new connection, if need be that of another one, which is cut. Returns `None` where no other
+    /// Takes a slot for a new connection, if need be that of another one, which is cut. Returns `None` if no other
     /// has to give way.
     pub fn take(&self, address: IpAddr, now: Instant) -> Option<Slot> {
         let bounds = &self.0.bounds;

@@ -67,7 +67,7 @@ pub struct Tls {
     pub handshake_timeout: Duration,
     /// The maximum time that a client may leave all of the bytes sent to it unread.
     pub stall: Duration,
-    /// The turns, where handshakes are bounded.
+    /// The turns, if handshakes are bounded.
     pub turns: Option<Turns>,
     /// The message of the reply to plain HTTP.
     pub plain_http: &'static str,

@@ -95,7 +95,7 @@ impl Delivery {
         }
     }
 
-    /// Serves what `store` has taken in. `confirmed` is the time at which the source was read without fault, if it was.
+    /// Serves what `store` has taken in. `confirmed` is the time when the source was read without fault, if it was.
     pub fn serve(&mut self, store: &Store, applied: Applied, confirmed: Option<Instant>) {
         let Applied { dictionary, raised, cleared } = applied;
         self.outlets.status.set_source(store.since(), store.problems(), confirmed);

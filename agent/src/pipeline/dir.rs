@@ -113,7 +113,7 @@ impl DirPipeline {
         };
         let mut next = NextScan::planned(Deadline::now());
         loop {
-            // No timer where the time has come already: timers wake up to a millisecond late.
+            // No timer if the time has come already: timers wake up to a millisecond late.
             if next.at() > Deadline::now() {
                 tokio::select! {
                     change = next_change(&mut watcher) => next.hurry(change, Deadline::now()),
@@ -198,7 +198,7 @@ struct NextScan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Writes {
     began: Deadline,
-    /// The time at which the writes count as finished.
+    /// The time when the writes count as finished.
     settled: Deadline,
 }
 

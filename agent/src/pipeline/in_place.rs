@@ -31,7 +31,7 @@ pub struct InPlaceSettings {
     pub folder: PathBuf,
 }
 
-/// What the intake does next.
+/// The intake's next step.
 #[derive(Debug)]
 pub(super) enum RestartStep {
     /// Nothing, until something changes or is due.
@@ -45,7 +45,7 @@ pub(super) enum RestartStep {
 /// The progress of the restart with the served content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// The containers run what is served, as far as is known.
+    /// The containers run the served content, as far as is known.
     Done,
     /// The restart was commanded, and was not seen yet to have happened.
     Pending,

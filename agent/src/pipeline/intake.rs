@@ -148,8 +148,8 @@ impl Intake {
         }
     }
 
-    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns what is wrong
-    /// with it.
+    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns the reply's
+    /// faults, if any.
     pub(super) async fn take(&mut self, reply: Reply) -> Option<String> {
         let taken = self.local_versions.take(reply);
         let readings = if !self.is_serving() {
@@ -457,7 +457,7 @@ impl Intake {
         }
     }
 
-    /// Shows whether the containers run what is served.
+    /// Shows whether the containers run the served content.
     fn show_progress(&self) {
         if let Some((in_place, etag)) = self.in_place.as_ref().zip(self.etag()) {
             in_place.show_progress(&etag, &self.delivery.outlets().status);

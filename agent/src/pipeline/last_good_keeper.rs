@@ -35,7 +35,7 @@ impl LastGoodKeeper {
         self.kept_etag.send_replace(etag);
     }
 
-    /// Waits until it is time to store again; for ever where everything is stored.
+    /// Waits until it is time to store again; for ever if everything is stored.
     pub(super) async fn wait_until_due(&self) {
         self.retry.wait_until_due().await;
     }

@@ -14,7 +14,7 @@ const ATTEMPT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longes
 pub(super) struct Retry {
     /// The number of failures in a row.
     pub(super) failures: u32,
-    /// The time of the next attempt; `None` where none is planned.
+    /// The time of the next attempt; `None` if none is planned.
     pub(super) due: Option<Instant>,
 }
 
@@ -26,7 +26,7 @@ impl Retry {
         self.failures
     }
 
-    /// Waits until the next attempt is due; for ever where none is planned.
+    /// Waits until the next attempt is due; for ever if none is planned.
     pub(super) async fn wait_until_due(&self) {
         match self.due {
             Some(due) => sleep_until(due).await,

@@ -7,8 +7,8 @@ use nudge_protocol::ConfigName;
 use crate::content::VersionContent;
 use crate::source::Fault;
 
-/// Returns the contents that do not pass the check: none if all pass it together, otherwise those that do not pass it
-/// together with the ones before them that do.
+/// Returns the contents that do not pass the check. If all pass it together, there are none. Otherwise each is checked
+/// together with the ones before it that pass.
 pub(super) fn find_unfit(
     contents: &[Arc<VersionContent>],
     check: impl Fn(&[Arc<VersionContent>]) -> Result<(), Fault>,

@@ -1,4 +1,4 @@
-//! The addresses at which the endpoint listens. An address that is taken is tried again until it is free.
+//! The addresses where the endpoint listens. An address that is taken is tried again until it is free.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -50,7 +50,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
-/// The addresses at which the endpoint listens, and those at which it can't yet.
+/// The addresses where the endpoint listens, and those at which it can't yet.
 #[derive(Debug)]
 pub struct Bindings {
     first: SocketAddr,
@@ -94,7 +94,7 @@ impl Bindings {
         (self.open, self.faults)
     }
 
-    /// Shows the addresses at which the endpoint can't listen.
+    /// Shows the addresses where the endpoint can't listen.
     pub fn show_faults(&self, status: &StatusPage) {
         for (address, fault) in &self.faults {
             status.set_listen_fault(*address, Some(fault.clone()));

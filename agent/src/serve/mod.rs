@@ -2,7 +2,7 @@
 //!
 //! A connection passes `endpoint` (TLS), `connections` (slots) and `router` (what is requested) before `handler`
 //! answers. Nothing on this path waits for another client or for the notification of containers. `bindings` has the
-//! addresses at which the endpoint listens.
+//! addresses where the endpoint listens.
 
 mod bindings;
 mod connections;

@@ -13,14 +13,14 @@ use super::system_users::is_namespace_controller;
 use super::tenants::Tenant;
 use super::verdict::{Denial, DenialReason, UndecidedDeletions};
 
-/// The maximum depth, which is that of the API server's parser. Each level takes a byte even where it is skipped.
+/// The maximum depth, which is that of the API server's parser. Each level takes a byte even if it is skipped.
 const MAX_DEPTH: usize = 10_000;
 
 /// The outline of a review. To read it takes at most twice the memory of the body.
 #[derive(Debug)]
 pub struct Outline {
     uid: String,
-    /// The namespace; empty where the request has none, or a text that can't be one.
+    /// The namespace; empty if the request has none, or a text that can't be one.
     namespace: String,
     user: String,
     operation: OutlinedOperation,
@@ -61,7 +61,7 @@ enum OutlinedOperation {
 }
 
 impl Outline {
-    /// Reads the outline of a review; `None` where the body is not a review.
+    /// Reads the outline of a review; `None` if the body is not a review.
     pub fn read(body: &[u8]) -> Option<Self> {
         if measure(body).depth > MAX_DEPTH {
             return None;
@@ -90,9 +90,9 @@ impl Outline {
         self.operation == OutlinedOperation::Delete
     }
 
-    /// Returns the answer that denies the request because it is too large: a failure would let it pass where the
-    /// failure policy is Ignore, and its author decides how large it is. `None` where it must be able to pass: what is
-    /// emptied with its namespace, and a deletion that the webhook does not guard.
+    /// Returns the answer that denies the request because it is too large. A failure would let it pass if the failure
+    /// policy is Ignore, and its author decides how large it is. `None` if the request must be able to pass: the
+    /// emptying of a namespace, or a deletion that the webhook does not guard.
     pub fn deny_too_large(&self, deletions: UndecidedDeletions, message: &str) -> Option<Vec<u8>> {
         self.may_be_denied(deletions).then(|| self.deny(DenialReason::TooLarge, message))
     }

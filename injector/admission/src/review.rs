@@ -51,7 +51,7 @@ impl DerefMut for Request {
 }
 
 impl Request {
-    /// Returns the user whose request the review says it is, in one line of bounded length. It is certain only where
+    /// Returns the user whose request the review says it is, in one line of bounded length. It is certain only if
     /// the caller is authenticated.
     pub fn user(&self) -> &str {
         &self.user
@@ -73,7 +73,7 @@ impl Request {
         self.old_object.as_ref().ok_or(ReviewError::NO_OBJECT)
     }
 
-    /// Returns the name of the object, which is empty where the API server has yet to generate it.
+    /// Returns the name of the object, which is empty if the API server has yet to generate it.
     pub(super) fn object_name(&self) -> &str {
         let object = self.object.as_ref().or(self.old_object.as_ref());
         let name = object.and_then(|object| object.metadata.name.as_deref()).filter(|name| !name.is_empty());
@@ -90,12 +90,12 @@ impl Request {
         Tenant::new(self.caller.peer(), self.namespace.as_deref().unwrap_or_default(), self.user())
     }
 
-    /// Returns the user for the log, where only the review says so.
+    /// Returns the user for the log, if only the review says so.
     pub fn claimed_user(&self) -> Option<&str> {
         (!self.caller.authenticated).then(|| self.user())
     }
 
-    /// Returns the user for the log, where the API server has said so.
+    /// Returns the user for the log, if the API server has said so.
     pub fn proven_user(&self) -> Option<&str> {
         self.caller.authenticated.then(|| self.user())
     }
@@ -124,7 +124,7 @@ pub enum ReviewError {
     /// The object has a field that its kind can't have.
     #[error("the AdmissionReview's request is not usable: its object is not a {0}")]
     Unparsable(Cow<'static, str>),
-    /// The request lacks what its operation needs, or has what no request can have.
+    /// The request lacks a field that its operation needs, or has one that no request can have.
     #[error("the AdmissionReview's request is not usable: {0}")]
     Request(&'static str),
 }

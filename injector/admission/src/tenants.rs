@@ -94,7 +94,7 @@ impl TenantShares {
         TenantPermit { _of_tenant: permits, _of_client: self.clients.take(tenant.peer, units).await }
     }
 
-    /// Waits for other tenants alone; `None` where the tenant holds too much itself.
+    /// Waits for other tenants alone; `None` if the tenant holds too much itself.
     pub(super) async fn take_if_due(&self, tenant: &Tenant, units: u32) -> Option<TenantPermit> {
         let permits = self.queues.try_take(tenant, units)?;
         Some(TenantPermit { _of_tenant: permits, _of_client: self.clients.take(tenant.peer, units).await })

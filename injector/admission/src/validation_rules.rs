@@ -27,7 +27,7 @@ impl Default for Judge {
     }
 }
 
-/// Returns the rules of a spec, where a request sets or changes them.
+/// Returns the rules of a spec, if a request sets or changes them.
 pub(super) fn new_rules<'a>(
     old: Option<&VersionedConfigSpec>,
     new: &'a VersionedConfigSpec,
@@ -36,8 +36,8 @@ pub(super) fn new_rules<'a>(
     (is_changed && !new.validation.is_empty()).then_some(&new.validation[..])
 }
 
-/// Returns the rights that a change of rules needs where versions may have parts of these kinds: the verdicts show
-/// their author what values are.
+/// Returns the rights that a change of rules needs if versions may have parts of these kinds: verdicts can show values
+/// to the author of the rules.
 pub(super) fn rule_rights<'a>(kinds: impl IntoIterator<Item = PartKind>) -> impl Iterator<Item = NeededRight<'a>> {
     kinds.into_iter().map(|kind| {
         NeededRight::new(Right::Get(kind, ""), "change its spec.validation", "rules can show what values are")

@@ -35,7 +35,7 @@ impl fmt::Debug for Content {
 pub struct VersionObject {
     /// The kind of the object.
     pub kind: PartKind,
-    /// The metadata, with the name of the request where the object lacks it.
+    /// The metadata, with the name of the request if the object lacks it.
     pub metadata: ObjectMeta,
     /// Whether the object has `immutable: true`.
     pub immutable: bool,
@@ -96,7 +96,7 @@ impl VersionObject {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Returns the name, which is empty where the API server has yet to generate it.
+    /// Returns the name, which is empty if the API server has yet to generate it.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }

@@ -27,7 +27,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Returns the HTTP status of the answer, or 0 where there was none.
+    /// Returns the HTTP status of the answer, or 0 if there was none.
     pub fn code(&self) -> u16 {
         match self.source() {
             Some(kube::Error::Api(status)) => status.code,
@@ -35,7 +35,7 @@ impl CallError {
         }
     }
 
-    /// Returns why the server refuses the object, where another attempt with the same one can't help.
+    /// Returns why the server refuses the object, if another attempt with the same one can't help.
     pub fn refusal(&self) -> Option<&str> {
         self.source().and_then(refusal)
     }
@@ -54,7 +54,7 @@ impl CallError {
     }
 }
 
-/// Returns why the server refuses the object, where another attempt with the same one can't help.
+/// Returns why the server refuses the object, if another attempt with the same one can't help.
 pub fn refusal(error: &kube::Error) -> Option<&str> {
     let kube::Error::Api(status) = error else { return None };
     let has_any = |texts: [&str; 2]| texts.iter().any(|text| status.message.contains(text));

@@ -79,7 +79,7 @@ impl CredentialSecret {
         address.is_listed_in(&self.hosts)
     }
 
-    /// Fails where the values may not be sent to the address.
+    /// Fails if the values may not be sent to the address.
     pub fn check(&self, address: &Address) -> Result<(), CredentialSecretError> {
         if self.allows(address) {
             return Ok(());

@@ -22,7 +22,7 @@ const QUESTION_NAME: &str = "nudge-first-contact";
 const MIN_ANSWERS: u32 = 3;
 /// The wait after an answer.
 const ANSWER_DELAY: Duration = Duration::from_millis(300);
-/// The waits after questions without an answer. Where there is none for long, as while another webhook refuses the
+/// The waits after questions without an answer. If there is none for long, as while another webhook refuses the
 /// question, few are asked.
 const RETRY_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(15) };
 /// The time that the API server may take: longer than the timeout of every webhook.
@@ -109,7 +109,7 @@ impl Contact {
         Self::Missing { answers: 0, failures: failures.saturating_add(1), cause }
     }
 
-    /// Returns the time until the next question; `None` where the contact is made.
+    /// Returns the time until the next question; `None` if the contact is made.
     pub fn wait(&self) -> Option<Duration> {
         match self {
             Self::Made => None,

@@ -44,7 +44,7 @@ struct LeaseSnapshot {
     version: String,
     /// The time that the holder wrote last. Notes of others leave it as it is.
     renew_time: Option<MicroTime>,
-    /// The moment at which that was first seen, by this replica's clock.
+    /// The moment when that was first seen, by this replica's clock.
     seen_at: Instant,
     duration: Duration,
 }

@@ -170,7 +170,7 @@ impl Inner {
         if urgent { &mut self.urgent } else { &mut self.others }
     }
 
-    /// Takes a key that is due at `now`. Fails with the time at which the next key is due.
+    /// Takes a key that is due at `now`. Fails with the time when the next key is due.
     fn take(&mut self, priority: Priority, now: Instant) -> Result<ConfigKey, Option<Instant>> {
         let mut wake = None;
         for urgent in [true, false] {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use futures::FutureExt as _;
 use tokio::task::JoinError;
 
-/// Returns the result of a future; `None` where it panics.
+/// Returns the result of a future; `None` if it panics.
 pub async fn catch_panic<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.ok()
 }

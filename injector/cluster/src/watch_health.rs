@@ -44,7 +44,7 @@ enum Relist {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
-    /// The time at which the server last sent something.
+    /// The time when the server last sent something.
     answered_at: Option<Instant>,
     /// Whether the last answer was that Nudge has no right.
     forbidden: bool,

@@ -1,4 +1,4 @@
-//! What the controllers share, and what the leader remembers between two reconciles.
+//! The common state of the controllers, and the leader's memory between two reconciles.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) fn written_by_us() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
-/// What the controllers share.
+/// The common state of the controllers.
 pub struct Controller {
     pub(super) client: Client,
     pub(super) index: Arc<Index>,
@@ -55,7 +55,7 @@ pub struct Controller {
     pub(super) validation_turns: Turns,
     /// The time from which the next write of mere numbers may be planned.
     pub(super) number_writes_free_at: Mutex<Option<Instant>>,
-    /// The time at which versions of each namespace were last to be pruned.
+    /// The time when versions of each namespace were last to be pruned.
     pub(super) pruned_at: Mutex<HashMap<String, Instant>>,
     pub(super) workload_lists: WorkloadLists,
     /// The nodes that were not Ready when all were listed last, and when that was.
@@ -120,7 +120,7 @@ impl Controller {
         (*self.led_since.lock()).max(self.index.last_blind(namespace))
     }
 
-    /// Returns whether what is known of the namespace is recent enough to delete something because of it.
+    /// Returns whether the known state of the namespace is recent enough to delete something because of it.
     pub(super) fn may_delete_in(&self, namespace: &str) -> bool {
         self.index.silent_watch_in(namespace, self.silence).is_none()
     }

@@ -1,4 +1,4 @@
-//! The cause that a condition has where a call of the API server failed.
+//! The cause that a condition has if a call of the API server failed.
 
 use nudge_api::PartKind;
 use nudge_cluster::call::CallError;
@@ -13,7 +13,7 @@ const MAX_ANSWER_BYTES: usize = 320;
 pub(super) struct FailureCause {
     /// Whether the API server refuses the call, so that the next attempt would get the same answer.
     pub(super) refused: bool,
-    /// The HTTP status of the answer, or 0 where there was none.
+    /// The HTTP status of the answer, or 0 if there was none.
     pub(super) code: u16,
     /// The text that follows "because" in a message.
     pub(super) text: String,

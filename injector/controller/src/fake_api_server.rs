@@ -1,4 +1,4 @@
-//! An API server of tests, of which one call can fail in each way that a call can, and controllers over it.
+//! An API server for tests, with one call that can fail in every way that calls can, and controllers over it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::metrics::RolloutMetrics;
 /// A value of a Secret, which the API server quotes.
 pub(super) const VALUE: &str = "hunter2";
 
-/// How a call fails.
+/// The way in which a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Code(u16),
@@ -56,7 +56,7 @@ impl Fault {
 /// A call: its method, and the end of its path.
 pub(super) type Call = (&'static str, &'static str);
 
-/// What the API server was asked, and what of it fails.
+/// The requests to the API server, and the failing one.
 #[derive(Default)]
 pub(super) struct FakeApiServer {
     pub(super) broken: Mutex<Option<(Fault, Call)>>,
@@ -65,7 +65,7 @@ pub(super) struct FakeApiServer {
 }
 
 impl FakeApiServer {
-    /// Returns a client whose calls are answered so, where they don't fail: by method, path and body, with code and
+    /// Returns a client whose calls are answered so, if they don't fail: by method, path and body, with code and
     /// object.
     pub(super) fn client(
         self: &Arc<Self>,

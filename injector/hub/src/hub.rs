@@ -116,7 +116,7 @@ impl Hub {
         hub
     }
 
-    /// Has the tokens of a terminating pod reviewed again, and removes what is kept of a pod that is gone.
+    /// Has the tokens of a terminating pod reviewed again, and forgets a pod that is gone.
     fn remove_pod(&self, pod: &PodState) {
         self.authentication.forget_tokens(&pod.uid);
         let key = pod.key();

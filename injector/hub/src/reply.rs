@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use nudge_protocol::hub::{MAX_REQUEST_BYTES, POLL_MEDIA_TYPE};
 use nudge_protocol::{ErrorBody, HubErrorCode};
 
-/// Why a request is refused.
+/// The reason to refuse a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("{0}")]

@@ -7,7 +7,7 @@ use nudge_protocol::{NameError, VersionName};
 /// The maximum size of a `current` file, in bytes. A version's name has at most 63 characters.
 pub(super) const MAX_CURRENT_BYTES: u64 = 256;
 
-/// The folder in which git-sync keeps its checkouts, beside the link that it makes to the newest.
+/// The folder for git-sync's checkouts, beside its link to the newest one.
 const CHECKOUTS: &str = ".worktrees";
 
 /// The version that is current.

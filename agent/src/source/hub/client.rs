@@ -313,7 +313,7 @@ mod tests {
         for round in 1..=20 {
             let interrupt = client.interrupt();
             let ends = async {
-                // Also at the moment at which the hub takes the poll in.
+                // Also at the moment when the hub takes the poll in.
                 if round % 2 == 0 {
                     eventually(TIMEOUT, "it is held", async || (hub.polls().len() > round).then_some(())).await?;
                 }

@@ -34,7 +34,7 @@ pub struct CredentialFiles {
     pub token_file: PathBuf,
 }
 
-/// The CA bundle, by which alone the agent trusts the hub.
+/// The CA bundle; the agent trusts the hub by nothing else.
 #[derive(Clone, Debug)]
 pub enum HubCa {
     /// The bundle itself (PEM).

@@ -1,6 +1,6 @@
-//! Ends the poll that is held over a connection, so that a report can go over it: the agent writes an empty line, and
-//! the hub answers that nothing has changed. A server ignores this line before a request, so one that crosses the
-//! answer does no harm.
+//! Ends the poll that a connection holds, so that a report can go over it: the agent writes an empty line, and the hub
+//! answers that nothing has changed. A server ignores this line before a request, so one that crosses the answer does
+//! no harm.
 
 use std::io;
 use std::pin::Pin;

@@ -29,7 +29,7 @@ pub(crate) fn content_change(old: Option<&DynamicObject>, new: &DynamicObject) -
     gets_owner(Some(old), new).then_some("give it an owner")
 }
 
-/// Returns the change of who sets `spec.version`: a source does where nobody else does. `stored` is what the API server
+/// Returns the change of who sets `spec.version`: a source does if nobody else does. `stored` is what the API server
 /// holds, because it takes the managers out of the old object of a review.
 pub(crate) fn setter_change(stored: &ObjectMeta, new: &DynamicObject) -> Option<&'static str> {
     let differs = version_holder(stored).is_some() != version_holder(&new.metadata).is_some();

@@ -6,7 +6,7 @@ use nudge_protocol::labels;
 
 use crate::verdict::Denial;
 
-/// Decides about the deletion of a config with this number of subscribers; `None` where Nudge does not know all pods of
+/// Decides about the deletion of a config with this number of subscribers; `None` if Nudge does not know all pods of
 /// the namespace.
 pub(crate) fn check_deletion(config: &VersionedConfig, subscribers: Option<usize>) -> Result<(), Denial> {
     if subscribers == Some(0) || is_forced(config) || config.metadata.deletion_timestamp.is_some() {

@@ -12,7 +12,7 @@ use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY, RETRY};
 
 use crate::patch::set_annotations;
 
-/// Returns the operations after which the config says who asked, if `user` does so now. Nothing is noted where `name`
+/// Returns the operations after which the config says who asked, if `user` does so now. Nothing is noted if `name`
 /// is empty, because the API server has yet to generate it.
 pub(crate) fn note_requester(
     (old, new): (Option<&DynamicObject>, &DynamicObject),
@@ -36,12 +36,12 @@ pub(crate) fn note_requester(
 
 type Field = for<'a> fn(&'a DynamicObject) -> Option<Request<'a>>;
 
-/// Returns what is asked for in `spec.version`. The schema is checked later, so it may be anything.
+/// Returns the request made by `spec.version`. The schema is checked later, so the field may be anything.
 fn current(config: &DynamicObject) -> Option<Request<'_>> {
     config.data["spec"]["version"].as_str().map(Request::Version)
 }
 
-/// Returns the version that another attempt is asked for, where one is or was.
+/// Returns the version that another attempt is asked for, if one is or was.
 fn retry(config: &DynamicObject) -> Option<Request<'_>> {
     config.annotations().get(RETRY)?;
     config.data["spec"]["version"].as_str().map(Request::Retry)
@@ -52,7 +52,7 @@ fn is_retried(label: &str, old: Option<&DynamicObject>, new: &DynamicObject) -> 
     label == RETRY && new.annotations().get(label) != old.and_then(|old| old.annotations().get(label))
 }
 
-/// Returns what is asked for in `spec.rollout.override`.
+/// Returns the request made by `spec.rollout.override`.
 fn at_once(config: &DynamicObject) -> Option<Request<'_>> {
     let field = |name: &str| config.data["spec"]["rollout"]["override"][name].as_str();
     let until = field("untilTime")?.parse().ok()?;

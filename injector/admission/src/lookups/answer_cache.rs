@@ -45,7 +45,7 @@ struct Answer<V> {
     at: Instant,
     /// The number of the query.
     number: u64,
-    /// The value; `None` where the object does not exist.
+    /// The value; `None` if the object does not exist.
     value: Option<V>,
 }
 
@@ -83,7 +83,7 @@ where
         Self { settings, entries: Mutex::default() }
     }
 
-    /// Returns the answer for `key`, from `query` where it is not cached. `None` means that the object does not exist.
+    /// Returns the answer for `key`, from `query` if it is not cached. `None` means that the object does not exist.
     pub(super) async fn get<E, F>(&self, key: &K, query: impl FnOnce() -> F) -> Result<Option<V>, E>
     where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,

@@ -11,7 +11,7 @@ use nudge_core::keys::ConfigKey;
 /// The look-ups in the index, which lags behind the API server and never waits. The defaults are those of an empty
 /// index.
 pub trait IndexLookups: Send + Sync + 'static {
-    /// Returns whether the namespace is enabled as far as is known.
+    /// Returns whether the namespace is enabled, as far as is known.
     fn is_enabled(&self, _namespace: &str) -> bool {
         false
     }
@@ -21,7 +21,7 @@ pub trait IndexLookups: Send + Sync + 'static {
         false
     }
 
-    /// Returns the number of pods that use a config; `None` where not all pods of the namespace are known.
+    /// Returns the number of pods that use a config; `None` if not all pods of the namespace are known.
     fn subscribers(&self, _namespace: &str, _config: &str) -> Option<usize> {
         None
     }

@@ -113,7 +113,7 @@ pub trait Lookups: Send + Sync + 'static {
     }
 }
 
-/// The kinds of objects that a role of Nudge handles only where its account has been given the right.
+/// The kinds of objects that a role of Nudge handles only if its account has been given the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttendedKind {
     /// ConfigSources, by the role `sources`.

@@ -72,7 +72,7 @@ pub trait PodLookups: Send + Sync + 'static {
         name: &str,
     ) -> impl Future<Output = Result<Option<ReferencedConfigMap>, LookupError>> + Send;
 
-    /// Reads the limits of a namespace. Returns none where they can't be read.
+    /// Reads the limits of a namespace. Returns none if they can't be read.
     fn limits(&self, namespace: &str) -> impl Future<Output = Vec<LimitRangeItem>> + Send;
 }
 
@@ -172,7 +172,7 @@ impl PodLookups for KubePodLookups {
     }
 }
 
-/// Returns the limits of all ranges; `None` where there are none.
+/// Returns the limits of all ranges; `None` if there are none.
 fn collect_limits(ranges: Vec<LimitRange>) -> Option<Arc<[LimitRangeItem]>> {
     let limits: Arc<[_]> = ranges.into_iter().filter_map(|range| range.spec).flat_map(|spec| spec.limits).collect();
     (!limits.is_empty()).then_some(limits)
@@ -189,7 +189,7 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
     }
 }
 
-/// Returns the config as a new pod gets it. It has no parts where one of them may not be served here: the agent takes
+/// Returns the config as a new pod gets it. It has no parts if one of them may not be served here: the agent takes
 /// the mounted ones for all.
 fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let selects = config.spec.rollout.steps.iter().any(|step| step.selector.is_some());

@@ -71,7 +71,7 @@ impl Handler<TcpStream> for Reviews {
             stream = self.tls.accept(stream, &slot, AHEAD_BYTES) => stream?,
             () = stop_signal.wait() => return Ok(()),
         };
-        // Where there is an authority for clients, only its certificates pass the handshake.
+        // If there is an authority for clients, only its certificates pass the handshake.
         let caller = Caller { address, authenticated: stream.get_ref().1.peer_certificates().is_some() };
         let answer = async |request| {
             let _busy = slot.begin_request();

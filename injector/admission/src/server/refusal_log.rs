@@ -46,7 +46,7 @@ impl RefusalLog {
         }
     }
 
-    /// Takes a line for a refusal. Returns how many were left out since the last one that was written; `None` where
+    /// Takes a line for a refusal. Returns how many were left out since the last one that was written; `None` if
     /// this one is left out, too.
     pub(super) fn take_line(&self, address: IpAddr, subject: Subject<'_>, now: Instant) -> Option<u64> {
         let peer = Peer::from(address);

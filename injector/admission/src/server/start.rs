@@ -52,8 +52,8 @@ pub struct AdmissionServer {
 }
 
 impl AdmissionServer {
-    /// Starts to listen and answer. `webhooks` runs on the server's own runtime, where it creates the clients that the
-    /// webhooks use: a client that is created elsewhere would do its work there, and wait with it.
+    /// Starts to listen and answer. `webhooks` runs on the server's own runtime, and creates the clients of the
+    /// webhooks there: a client that is created elsewhere would do its work there, and wait with that runtime.
     pub async fn start<E>(
         settings: AdmissionSettings,
         tls: Arc<ServerConfig>,

@@ -26,7 +26,7 @@ use crate::review::{Request, parse_object};
 use crate::system_users::{collects_garbage, empties_namespace};
 use crate::verdict::{Denial, Verdict};
 
-/// The webhook that writes who approves, and the groups of that user.
+/// The webhook that writes the approver into an approval, with that user's groups.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateApprovals {
     key: Arc<NoteKey>,
@@ -240,7 +240,7 @@ mod tests {
         Arc::new(NoteKey::new(b"key"))
     }
 
-    /// The object as it is stored where the request passes.
+    /// The object as it is stored if the request passes.
     async fn mutated(operation: &str, old: Option<&Value>, new: &Value) -> Value {
         let verdict =
             MutateApprovals::new(key()).review(&request("VersionApproval", operation, old, Some(new))).await.unwrap();

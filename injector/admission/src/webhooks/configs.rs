@@ -22,7 +22,7 @@ use crate::validation_rules::{Judge, new_rules, rule_rights};
 use crate::verdict::{Denial, UndecidedDeletions, Verdict};
 use crate::{audit, configs};
 
-/// The webhook that notes who asks for versions, and marks configs that have guards.
+/// The webhook that notes the requesters of versions, and marks configs with guards.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateConfigs {
     key: Arc<NoteKey>,
@@ -153,7 +153,7 @@ impl<L: Lookups> ValidateConfigs<L> {
         Ok(Verdict::warn(warnings))
     }
 
-    /// Returns the change that decides what Nudge publishes; `None` where there is none.
+    /// Returns the change that decides what Nudge publishes; `None` if there is none.
     async fn find_action(
         &self,
         namespace: &str,

@@ -45,7 +45,7 @@ impl<L: Lookups> ValidateSources<L> {
         let namespace = request.required_namespace()?;
         let source: ConfigSource = parse_object(request.required_object()?)?;
         let name = request.object_name();
-        // The config has the name of the source where the spec names none, and that may still have to be generated.
+        // The config has the name of the source if the spec names none, and that may still have to be generated.
         let config = source.spec.config_name.as_deref().unwrap_or(name);
         // The API server asks about every namespace: a source in one that is enabled later must have been authorized,
         // too.

@@ -3,7 +3,7 @@
 use crate::lookups::{AttendedKind, Lookups};
 use crate::review::Request;
 
-/// Returns the warning about objects of a kind that no role handles, with the way out; `None` where that can't be
+/// Returns the warning about objects of a kind that no role handles, with the way out; `None` if that can't be
 /// checked.
 pub(crate) async fn warning(
     lookups: &impl Lookups,

@@ -182,7 +182,7 @@ impl<L: Lookups> ValidateVersions<L> {
         let namespace = request.required_namespace()?;
         let config = self.lookups.config(namespace, config).await?;
         let verdict = Verdict::from(versions::check_deletion(&object, config.as_ref()));
-        // The namespace is looked up only where it makes a difference. A failure must not let a refused deletion pass.
+        // The namespace is looked up only if it makes a difference. A failure must not let a refused deletion pass.
         if verdict.is_denied() && matches!(self.lookups.is_terminating(namespace).await, Ok(true)) {
             return Ok(Verdict::allow());
         }

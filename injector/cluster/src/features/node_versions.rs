@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// The number of nodes of a page. They are large objects.
 const PAGE_SIZE: u32 = 250;
 
-/// Why versions can't be read.
+/// The reason why versions can't be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VersionsError {
     /// The API server refused or could not be reached.

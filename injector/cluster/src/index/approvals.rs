@@ -11,7 +11,7 @@ use nudge_protocol::labels;
 use super::{Index, IndexEvent, WatchedKind};
 
 impl Index {
-    /// Returns the approvals of the config, or a message where not all are known.
+    /// Returns the approvals of the config, or a message if not all are known.
     pub fn approvals(&self, key: &ConfigKey) -> Result<Vec<Arc<VersionApproval>>, &'static str> {
         let Some(state) = self.lock_namespace(&key.namespace) else { return Ok(Vec::new()) };
         if state.hides_approvals() {

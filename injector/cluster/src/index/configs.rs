@@ -20,10 +20,10 @@ const KEPT_ANNOTATIONS: [&str; 5] =
 /// The maximum size of an annotation that is kept.
 const MAX_ANNOTATION_BYTES: usize = MAX_REQUESTER_BYTES;
 
-/// Where a state of a config comes from.
+/// The origin of a config's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// A list, which is right even where its state is older: etcd may have been restored.
+    /// A list, which is right even if its state is older: etcd may have been restored.
     List,
     /// A watch. The answer to a write of this process may come before the watch event.
     Watch,
@@ -83,7 +83,7 @@ impl Index {
         self.put_config_from(Origin::Watch, config);
     }
 
-    /// Adds a config from a list, even where its state is older than the known one.
+    /// Adds a config from a list, even if its state is older than the known one.
     pub fn replace_config(&self, config: VersionedConfig) {
         self.put_config_from(Origin::List, config);
     }

@@ -16,7 +16,7 @@ use crate::watch_health::WatchHealth;
 pub struct WatchAge {
     /// The kind that is watched.
     pub watch: &'static str,
-    /// How long ago the server sent something; `None` before a first list.
+    /// The time since the server last sent something; `None` before a first list.
     pub age: Option<Duration>,
 }
 
@@ -151,7 +151,7 @@ impl Index {
         let inner = self.lock();
         let is_listed = !inner.healths.is_empty() && inner.healths.iter().all(|health| health.age().is_some());
         let is_settled = |state: &NamespaceState| state.is_complete() || state.forbidden_kind().is_some();
-        // Where nothing can be listed, that is not the fault of a namespace.
+        // If nothing can be listed, that is not the fault of a namespace.
         let synced = is_listed
             && (inner.namespaces.is_empty() || inner.namespaces.values().any(is_settled))
             && inner.namespaces.values().all(|state| is_settled(state) || state.is_hopeless());

@@ -10,7 +10,7 @@ use nudge_core::governance::{MAX_POLICIES, Policies};
 use super::namespace_state::Labels;
 use crate::watch_health::WatchHealth;
 
-/// Why policies can't be read.
+/// The reason why policies can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadFault {
     /// The cluster does not have the kind.
@@ -46,7 +46,7 @@ pub(super) struct PolicyList {
     pub(super) too_many: bool,
 }
 
-/// What the API server has shown of the policies.
+/// The state of the policies, as the API server has shown it.
 pub(super) enum PolicyState {
     /// The first list is not complete yet.
     Unlisted,
@@ -56,15 +56,15 @@ pub(super) enum PolicyState {
     Listed(PolicyList),
 }
 
-/// What is known of the policies of the cluster.
+/// The knowledge of the policies in the cluster.
 pub(super) struct KnownPolicies {
     pub(super) health: WatchHealth,
     pub(super) state: PolicyState,
     /// The list that has begun.
     pub(super) listing: Option<PolicyList>,
-    /// Why the policies can't be read, after some failures in a row.
+    /// The reason why the policies can't be read, after some failures in a row.
     pub(super) fault: Option<ReadFault>,
-    /// The time at which the API server was last asked because of waiting configs.
+    /// The time when the API server was last asked because of waiting configs.
     pub(super) asked_at: Option<Instant>,
 }
 
@@ -73,7 +73,7 @@ impl KnownPolicies {
         Self { health, state: PolicyState::Unlisted, listing: None, fault: None, asked_at: None }
     }
 
-    /// Returns the health of the watch, where the cluster has the kind.
+    /// Returns the health of the watch, if the cluster has the kind.
     pub(super) fn watch(&self) -> Option<&WatchHealth> {
         (!matches!(self.state, PolicyState::Absent)).then_some(&self.health)
     }

@@ -23,11 +23,11 @@ pub type Labels = BTreeMap<String, String>;
 
 /// The state of an enabled namespace.
 pub(super) struct NamespaceState {
-    /// The time at which the namespace was enabled; a list that began earlier may lack its objects.
+    /// The time when the namespace was enabled; a list that began earlier may lack its objects.
     pub(super) enabled_at: Instant,
     /// The kinds that were not listed yet.
     pub(super) unlisted: BTreeSet<WatchedKind>,
-    /// The time at which the last kind was listed.
+    /// The time when the last kind was listed.
     pub(super) completed_at: Option<Instant>,
     /// The watches, including those that the namespace shares with others.
     pub(super) watches: Vec<(WatchedKind, WatchHealth)>,
@@ -45,7 +45,7 @@ pub(super) struct NamespaceState {
     pub(super) pods_by_config: HashMap<ConfigKey, BTreeMap<String, PodEntry>>,
     /// The pods of each node.
     pub(super) pods_by_node: HashMap<String, HashSet<PodKey>>,
-    /// The time at which the report of a pod was last seen to change.
+    /// The time when the report of a pod was last seen to change.
     pub(super) reported_at: Option<Instant>,
     /// The uids of service accounts, by their names.
     pub(super) accounts: HashMap<Box<str>, Box<str>>,
@@ -125,7 +125,7 @@ impl NamespaceState {
         unlisted.any(|(_, health)| health.is_hopeless())
     }
 
-    /// Returns the watches that should work. A kind that is not needed counts only where it may be read.
+    /// Returns the watches that should work. A kind that is not needed counts only if it may be read.
     pub(super) fn allowed_watches(&self) -> impl Iterator<Item = &WatchHealth> {
         let allowed = self.watches.iter().filter(|(kind, health)| kind.is_needed() || !health.is_forbidden());
         allowed.map(|(_, health)| health)
@@ -184,7 +184,7 @@ impl NamespaceState {
         }
     }
 
-    /// Has the objects of a kind listed again where some are left out, since there is room now.
+    /// Has the objects of a kind listed again if some are left out, since there is room now.
     pub(super) fn relist_left_out(&self, kind: WatchedKind) {
         if self.left_out.count(kind) > 0 {
             let watches = self.watches.iter().filter(|(watched, _)| *watched == kind);

@@ -26,7 +26,7 @@ pub(super) struct Inner {
     pub(super) shared: Vec<(WatchedKind, WatchHealth)>,
     /// The watches that do not belong to one namespace.
     pub(super) healths: Vec<WatchHealth>,
-    /// The policies of the cluster, where they matter.
+    /// The policies of the cluster, if they matter.
     pub(super) policies: Option<KnownPolicies>,
 }
 
@@ -96,7 +96,7 @@ impl Index {
         self.set_labelled(namespaces.into_iter().map(|namespace| (namespace, Arc::default())).collect());
     }
 
-    /// Sets the enabled namespaces with their labels. Where these change, other policies may hold.
+    /// Sets the enabled namespaces with their labels. If these change, other policies may hold.
     pub fn set_labelled(&self, enabled: BTreeMap<String, Arc<Labels>>) {
         let (touched, forgotten) = {
             let mut inner = self.lock();
@@ -149,7 +149,7 @@ impl Index {
         });
     }
 
-    /// Changes the state of a namespace. Wakes everything in it where `change` returns true, or where the change
+    /// Changes the state of a namespace. Wakes everything in it if `change` returns true, or if the change
     /// completes it.
     pub(super) fn touch(&self, namespace: &str, change: impl FnOnce(&mut NamespaceState) -> bool) {
         let (touched, completes) = {

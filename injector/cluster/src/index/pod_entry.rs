@@ -11,7 +11,7 @@ use tokio::sync::watch;
 pub struct PodEntry {
     /// The state of the pod.
     pub state: Arc<PodState>,
-    /// The time at which containers last became unready or restarted.
+    /// The time when containers last became unready or restarted.
     pub(super) fell_at: Option<Instant>,
     pub(super) wake: Arc<watch::Sender<()>>,
 }

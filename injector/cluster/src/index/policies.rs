@@ -1,4 +1,4 @@
-//! The policies of the cluster: which hold for a namespace, and whether they are known. Where they are not, nothing
+//! The policies of the cluster: which hold for a namespace, and whether they are known. If they are not, nothing
 //! counts as allowed.
 
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl Index {
         is_new
     }
 
-    /// Changes what is known of the policies. Notifies of all configs where `change` returns true.
+    /// Changes the known policies. Notifies of all configs if `change` returns true.
     fn change_policies(&self, change: impl FnOnce(&mut KnownPolicies) -> bool) {
         let touched: Vec<ConfigKey> = {
             let mut inner = self.lock();

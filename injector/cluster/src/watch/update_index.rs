@@ -83,7 +83,7 @@ pub(super) fn policy_sink(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>
     }
 }
 
-/// Where a change of an object comes from.
+/// The origin of an object's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChangeOrigin {
     List,

@@ -114,7 +114,7 @@ impl Default for WatchSettings {
     }
 }
 
-/// Keeps `index` up to date until dropped. Ends only when a watch does, and panics where that panicked.
+/// Keeps `index` up to date until dropped. Ends only when a watch does, and panics if that panicked.
 pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSettings) {
     index.expect(settings.kinds);
     let enabled = index.enabled_namespaces();
@@ -141,7 +141,7 @@ struct Watches {
 }
 
 impl Watches {
-    /// Keeps a set of watches for the cluster where there is one, and one for each enabled namespace: it begins when
+    /// Keeps a set of watches for the cluster if there is one, and one for each enabled namespace: it begins when
     /// the namespace is enabled and ends when it no longer is.
     async fn keep_all(&self, mut enabled: Receiver<Arc<BTreeSet<String>>>) {
         // What is listed before the namespaces are known would not be kept.
@@ -191,7 +191,7 @@ impl Watches {
         }
     }
 
-    /// Begins the watches of a scope, in one task. `since` is the time at which the namespace was enabled.
+    /// Begins the watches of a scope, in one task. `since` is the time when the namespace was enabled.
     fn begin(&self, scope: &Scope, since: Option<Instant>, tasks: &mut JoinSet<()>) -> (AbortHandle, Vec<WatchHealth>) {
         let mut healths = Vec::new();
         let mut watches = Vec::new();
@@ -213,7 +213,7 @@ impl Watches {
         (tasks.spawn(run_all), healths)
     }
 
-    /// Follows the policies of the cluster. Where they can't be read versions wait, but the replica is not useless.
+    /// Follows the policies of the cluster. If they can't be read versions wait, but the replica is not useless.
     fn watch_policies(&self) -> BoxFuture<'static, ()> {
         let health = WatchHealth::new("rolloutpolicies");
         self.index.expect_policies(health.clone());

@@ -1,7 +1,7 @@
 //! The approvals that count: those of users who have decided about the version and may approve, as far as that is
 //! known.
 //!
-//! A rollout waits for no answer about a right. Where an answer is missing the version waits, and the answer brings the
+//! A rollout waits for no answer about a right. If an answer is missing the version waits, and the answer brings the
 //! config back into the queue.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use nudge_core::keys::ConfigKey;
 use crate::controller::Controller;
 use crate::memory::{Approver, ApproverRights};
 
-/// The maximum number of users of one version whose rights are reviewed. Where more have decided, none is counted.
+/// The maximum number of users of one version whose rights are reviewed. If more have decided, none is counted.
 const MAX_APPROVERS: usize = 64;
 
 /// The decisions that admission has signed, with their users.
@@ -89,7 +89,7 @@ impl Controller {
         decision(approval, &self.approver(key, approval)?, &self.approver_rights.lock())
     }
 
-    /// Returns the signed decisions about the version that is asked for, or about all versions where none is; or why
+    /// Returns the signed decisions about the version that is asked for, or about all versions if none is; or why
     /// they can't be counted.
     pub(crate) fn signed_approvals(
         &self,

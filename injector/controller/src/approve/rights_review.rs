@@ -39,7 +39,7 @@ impl Controller {
         });
     }
 
-    /// Asks the API server about these users. Where it does not answer, the last answer counts for a while. Returns
+    /// Asks the API server about these users. If it does not answer, the last answer counts for a while. Returns
     /// whether all is known now.
     pub(super) async fn review_rights(&self, users: BTreeSet<Approver>) -> bool {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());

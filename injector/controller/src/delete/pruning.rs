@@ -25,7 +25,7 @@ use crate::memory::SideCall;
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Controller {
-    /// Deletes the versions beyond the history limit. Returns when to try again where this was too soon.
+    /// Deletes the versions beyond the history limit. Returns when to try again if this was too soon.
     pub(crate) async fn prune(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<Duration> {
         if !self.may_delete_in(&key.namespace) {
             return None;
@@ -67,7 +67,7 @@ impl Controller {
                 if let Err(error) = self.delete_part(&key.namespace, part).await {
                     let is_silent = error.code() == 0;
                     failure.get_or_insert((format!("{} {} can't be deleted", part.kind, part.name), part.kind, error));
-                    // Where there was no answer, each of the other deletions would take as long.
+                    // If there was no answer, each of the other deletions would take as long.
                     if is_silent {
                         break 'versions;
                     }

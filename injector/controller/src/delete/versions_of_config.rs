@@ -27,7 +27,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Deletes the parts that were created for a config of this name, where there is none.
+    /// Deletes the parts that were created for a config of this name, if there is none.
     pub(crate) async fn delete_orphans(&self, key: &ConfigKey) -> Result<(), CallError> {
         // Pods would lose what they run. While pods are left out it is not known what they use.
         let is_used = self.index.users(key).is_none_or(|users| !users.is_empty());
@@ -53,7 +53,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Reads the metadata of a part; `None` where it is gone, or another object has its name by now.
+    /// Reads the metadata of a part; `None` if it is gone, or another object has its name by now.
     async fn part_metadata<K>(&self, key: &ConfigKey, part: &PartMeta) -> Result<Option<ObjectMeta>, CallError>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,

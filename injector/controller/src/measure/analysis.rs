@@ -25,7 +25,7 @@ fn is_measured(config: &VersionedConfig) -> bool {
 }
 
 impl Controller {
-    /// Returns the answers so far, or those of a rehearsal. Where they can't be read the last ones count, since a
+    /// Returns the answers so far, or those of a rehearsal. If they can't be read the last ones count, since a
     /// rollout and above all its way back must not wait.
     pub(crate) async fn answers(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<RolloutAnalysisStatus> {
         if !is_measured(config) {
@@ -46,7 +46,7 @@ impl Controller {
         answers
     }
 
-    /// Writes the question, or deletes it where there is none. Returns when to write what had to wait, or could not be
+    /// Writes the question, or deletes it if there is none. Returns when to write what had to wait, or could not be
     /// written: a version without measurements is held, and nothing else waits.
     pub(crate) async fn write_question(
         &self,
@@ -181,7 +181,7 @@ mod tests {
             for _ in 0..5 {
                 Box::pin(controller.reconcile(&key)).await.unwrap_or_else(|error| panic!("{stage}: {error}"));
             }
-            // It is not tried again at once. Where the rollout ends meanwhile, the analyses are rehearsed.
+            // It is not tried again at once. If the rollout ends meanwhile, the analyses are rehearsed.
             assert!((1..=2).contains(&*failed.lock()), "{stage}");
         }
     }

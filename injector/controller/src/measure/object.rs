@@ -22,7 +22,7 @@ impl Controller {
         self.memories.change(key, |memory| memory.analysis = Some(analysis));
     }
 
-    /// Reads the object, if it is there. Returns `before` where it can't be read.
+    /// Reads the object, if it is there. Returns `before` if it can't be read.
     pub(super) async fn read_analysis(
         &self,
         key: &ConfigKey,
@@ -39,7 +39,7 @@ impl Controller {
         }
     }
 
-    /// Writes whose numbers are wanted. Returns `None` where that is not possible.
+    /// Writes whose numbers are wanted. Returns `None` if that is not possible.
     pub(super) async fn write_analysis(
         &self,
         key: &ConfigKey,
@@ -71,7 +71,7 @@ impl Controller {
     }
 }
 
-/// Returns no object where the component is not installed: nothing is measured then, which holds versions and breaks
+/// Returns no object if the component is not installed: nothing is measured then, which holds versions and breaks
 /// nothing else.
 fn if_allowed(key: &ConfigKey, error: CallError) -> Result<Option<RolloutAnalysis>, CallError> {
     match error.code() {

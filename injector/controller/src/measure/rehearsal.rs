@@ -1,5 +1,5 @@
 //! Rehearsals of analyses: whether they can be asked before there is a version on trial. Nothing waits for one, so it
-//! costs little: it is written once, and its answers are read later each time. Where it can't be written, as without
+//! costs little: it is written once, and its answers are read later each time. If it can't be written, as without
 //! the component, the config is not reconciled sooner.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Controller {
         answers
     }
 
-    /// Writes a rehearsal, once. Returns when its answers are read next; `None` where it can't be written.
+    /// Writes a rehearsal, once. Returns when its answers are read next; `None` if it can't be written.
     pub(super) async fn rehearse(
         &self,
         key: &ConfigKey,

@@ -8,7 +8,7 @@ use nudge_core::keys::ConfigKey;
 
 /// The maximum age of an answer before the API server is asked again.
 const MAX_FRESH_AGE: Duration = Duration::from_secs(10);
-/// The maximum age of an answer that counts, where the API server does not answer again.
+/// The maximum age of an answer that counts, if the API server does not answer again.
 const MAX_AGE: Duration = Duration::from_mins(1);
 /// The time for which the status does not mention missing answers.
 const SILENT_PERIOD: Duration = Duration::from_secs(10);
@@ -35,13 +35,13 @@ pub(crate) struct RightsReview {
 }
 
 impl RightsReview {
-    /// Notes the beginning of a review. Returns false where one is under way already.
+    /// Notes the beginning of a review. Returns false if one is under way already.
     pub(crate) fn begin(&mut self, now: Instant) -> bool {
         self.missing_since.get_or_insert(now);
         !std::mem::replace(&mut self.under_way, true)
     }
 
-    /// Notes the end of a review. Where it is not complete, answers are missing since its beginning.
+    /// Notes the end of a review. If it is not complete, answers are missing since its beginning.
     pub(crate) fn end(&mut self, complete: bool) {
         self.under_way = false;
         self.missing_since.take_if(|_| complete);
@@ -75,7 +75,7 @@ impl ApproverRights {
         self.0.get(approver).is_some_and(|(at, _)| at.elapsed() < MAX_FRESH_AGE)
     }
 
-    /// Keeps an answer, where there is room. Returns whether there was.
+    /// Keeps an answer, if there is room. Returns whether there was.
     pub(crate) fn keep(&mut self, approver: Approver, may: bool) -> bool {
         if self.0.len() >= MAX_ANSWERS {
             self.0.retain(|_, (at, _)| at.elapsed() < MAX_AGE);

@@ -54,7 +54,7 @@ pub(crate) struct ConfigMemory {
 pub(crate) struct ConfigMemories(Mutex<HashMap<ConfigKey, ConfigMemory>>);
 
 impl ConfigMemories {
-    /// Changes the memory of a config, which it creates where there is none.
+    /// Changes the memory of a config, which it creates if there is none.
     pub(crate) fn change<T>(&self, key: &ConfigKey, change: impl FnOnce(&mut ConfigMemory) -> T) -> T {
         change(self.0.lock().entry(key.clone()).or_default())
     }
@@ -84,7 +84,7 @@ impl ConfigMemories {
         self.change(key, |memory| memory.side_calls.note_failure(call, what, cause, Instant::now(), rand::random()));
     }
 
-    /// Reads or changes what is remembered of workloads in this part of the config's rollout.
+    /// Reads or changes the memory about workloads in this part of the config's rollout.
     pub(crate) fn restarts<T>(
         &self,
         key: &ConfigKey,

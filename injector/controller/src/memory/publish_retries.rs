@@ -13,7 +13,7 @@ use nudge_protocol::backoff::Backoff;
 const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// The waits after attempts in a row that failed or were refused.
 const PUBLISH_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: RECHECK_INTERVAL };
-/// The waits where a rollout waits for the publication.
+/// The waits if a rollout waits for the publication.
 const SHORT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
 /// The subject of an attempt; another subject is tried at once.

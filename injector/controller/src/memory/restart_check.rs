@@ -11,7 +11,7 @@ use tokio::time::Instant;
 pub(crate) struct RestartCheck {
     /// The state that the rollout's next step depends on.
     pub(crate) state: Restarts,
-    /// The report for the condition; `None` where no workloads were listed.
+    /// The report for the condition; `None` if no workloads were listed.
     pub(crate) report: Option<RestartReport>,
     /// The number of checks in a row that failed, and the time of the first.
     pub(crate) failures: Option<(u32, Instant)>,

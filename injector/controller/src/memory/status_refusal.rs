@@ -8,7 +8,7 @@ use nudge_core::config::StatusExtent;
 /// The last refusal of a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StatusRefusal {
-    /// The time at which the whole status was refused.
+    /// The time when the whole status was refused.
     since: Instant,
     /// The extent that is written instead.
     pub(crate) extent: StatusExtent,
@@ -20,7 +20,7 @@ impl StatusRefusal {
     /// The time until the whole status is tried again.
     pub(crate) const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 
-    /// Returns the refusal after `before`, with a smaller extent; `None` where there is none.
+    /// Returns the refusal after `before`, with a smaller extent; `None` if there is none.
     pub(crate) fn next(before: Option<&Self>, cause: String, now: Instant) -> Option<Self> {
         let (since, extent) = before.map_or((now, StatusExtent::Whole), |before| (before.since, before.extent));
         Some(Self { since, extent: extent.smaller()?, cause })

@@ -124,7 +124,7 @@ impl WorkloadLists {
     }
 }
 
-/// Returns a recent list, or makes one: now, or a second after the last list where something has changed since.
+/// Returns a recent list, or makes one: now, or a second after the last list if something has changed since.
 async fn recent_list<T>(
     slot: &ListSlot<T>,
     changed_at: &Mutex<Option<Instant>>,

@@ -122,7 +122,7 @@ impl Controller {
         outcome
     }
 
-    /// Compares the object with the version, and writes it where it differs. Returns the attempt, and the metadata
+    /// Compares the object with the version, and writes it if it differs. Returns the attempt, and the metadata
     /// after a write.
     async fn attempt(
         &self,

@@ -14,12 +14,12 @@ use crate::controller::Controller;
 use crate::memory::RestartCheck;
 use crate::urgency::is_brake;
 
-/// What a brake has decided.
+/// A brake's decision.
 pub(super) struct Brake {
     pub(super) decision: Decision,
     /// The evidence after the decision.
     pub(super) evidence: Evidence,
-    /// When the pods were read.
+    /// The time when the pods were read.
     pub(super) observed_at: Instant,
 }
 

@@ -18,7 +18,7 @@ use crate::memory::{RestartCheck, ValidationMemory};
 
 /// The inputs of one decision.
 pub(super) struct ReconcileInputs {
-    /// The moment before the pods were read: what was not seen since then was missed.
+    /// The moment before the pods were read; everything later that was not seen was missed.
     pub(super) observed_at: Instant,
     pub(super) pods: Vec<Arc<PodState>>,
     /// The pods as the rollout sees them.
@@ -64,7 +64,7 @@ impl Controller {
         }
     }
 
-    /// Returns the evidence so far, with a gap where changes may have been missed since the last reconcile.
+    /// Returns the evidence so far, with a gap if changes may have been missed since the last reconcile.
     pub(super) fn evidence(&self, key: &ConfigKey) -> Arc<Evidence> {
         let last = self.memories.get(key, |memory| memory.evidence.clone()).flatten();
         let Some((mut evidence, observed_at)) = last else { return Arc::default() };

@@ -7,7 +7,7 @@ use nudge_core::rollout::Millis;
 /// The shortest wait that a decision leads to, which avoids a busy loop.
 const MIN_WAIT: Duration = Duration::from_millis(20);
 
-/// When a config is reconciled again.
+/// The time of a config's next reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextReconcile {
     /// When something is seen to change.

@@ -43,7 +43,7 @@ impl Controller {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    // Where there was no answer, each of the other reads would take as long.
+                    // If there was no answer, each of the other reads would take as long.
                     let is_silent = error.code() == 0;
                     failure.get_or_insert((*kind, name, error));
                     if is_silent {

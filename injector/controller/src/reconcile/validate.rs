@@ -58,7 +58,7 @@ impl Controller {
             validation.rules = None;
         }
         if self.validating.lock().insert(key.clone()) {
-            // The end keeps the verdicts only where there is a memory.
+            // The end keeps the verdicts only if there is a memory.
             self.memories.change(key, |_| ());
             let mut end =
                 ValidationEnd { controller: Arc::clone(self), key: key.clone(), retry_in: FAILED_CALL_RETRY_DELAY };
@@ -127,7 +127,7 @@ impl Controller {
         Ok(true)
     }
 
-    /// Compiles the rules of a config. Returns a message where they can't be used.
+    /// Compiles the rules of a config. Returns a message if they can't be used.
     async fn compile_rules(
         &self,
         key: &ConfigKey,
@@ -164,7 +164,7 @@ impl Drop for ValidationEnd {
     }
 }
 
-/// Returns what is wrong with these parts together.
+/// Returns the fault of these parts together.
 fn fault_message(rules: &Rules, parts: &[(PartKind, Contents)]) -> Option<String> {
     let dictionary = dictionary_of(parts.iter().map(|(kind, content)| (*kind, content)));
     rules.check(&dictionary).err().map(|report| report.to_string())

@@ -1,4 +1,4 @@
-//! Pods that opt in but have no agent: counted, reported by Events, and evicted at a limited rate where that is
+//! Pods that opt in but have no agent: counted, reported by Events, and evicted at a limited rate if that is
 //! configured.
 
 mod plan;

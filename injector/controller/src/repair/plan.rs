@@ -98,9 +98,9 @@ pub(super) struct RepairMemory {
 }
 
 impl RepairMemory {
-    /// Plans, and remembers the pods to report as reported; `note_attempt` takes the outcome of evictions. At most
-    /// `per_minute` pods of all namespaces are evicted in a minute, the oldest first, and one pod of each owner in a
-    /// scan: its replacement shows whether evictions help.
+    /// Makes a plan, and remembers the pods to report as reported; `note_attempt` takes the outcome of evictions. At
+    /// most `per_minute` pods of all namespaces are evicted in a minute, the oldest first, and one pod of each owner in
+    /// a scan: its replacement shows whether evictions help.
     pub(super) fn plan(&mut self, mut pods: Vec<AgentlessPod>, now: Instant, per_minute: usize) -> RepairPlan {
         self.forget(now);
         pods.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));

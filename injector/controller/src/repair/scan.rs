@@ -83,7 +83,7 @@ impl RepairLoop<'_> {
             let namespaces = Arc::clone(&enabled.borrow());
             self.forbidden.retain(|namespace, _| namespaces.contains(namespace));
             let mut agentless = 0;
-            // Where Nudge has no rights, the log of the watches says so.
+            // If Nudge has no rights, the log of the watches says so.
             for namespace in namespaces.iter().filter(|namespace| index.is_complete(namespace)) {
                 match self.scan(namespace).await {
                     Ok(count) => agentless += count,

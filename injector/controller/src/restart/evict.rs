@@ -24,7 +24,7 @@ use crate::memory::PodController;
 /// The kinds of owners whose pods are restarted by other code, or never: those of Jobs run once.
 const OTHER_OWNERS: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "Node"];
 
-/// Who restarts the pods of an owner.
+/// The one that restarts the pods of an owner.
 #[derive(Clone, Copy)]
 enum Restarter {
     /// Evictions: the index of the group.
@@ -45,7 +45,7 @@ impl Controller {
         report: &mut RestartReport,
     ) -> Result<(Restarts, Vec<String>), CallError> {
         let RestartGoal { key, status, holds, since, deadline, .. } = *goal;
-        // Where nothing is published no pod is too old for it, but the reports of agents count.
+        // If nothing is published no pod is too old for it, but the reports of agents count.
         let published = holds.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
         let stale = Staleness { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
         let (mut groups, loose) = self.groups(goal).await?;

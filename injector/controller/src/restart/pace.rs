@@ -78,8 +78,8 @@ impl Controller {
         let since = rollout.progress_time.as_ref().map_or(now, whole_second);
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let goal = RestartGoal { key, config, status, version, holds, back, since, deadline, now };
-        // Some workloads also read what is published: they are restarted once it was written, or can't be. The way back
-        // waits until its deadline.
+        // Some workloads also read the published objects: they are restarted once these were written, or can't be. The
+        // way back waits until its deadline.
         let overdue = back && now.duration_since(since).as_secs() >= deadline.into();
         if !self.restarts_with(key, version, overdue) {
             return if back { RestartCheck::not_yet() } else { RestartCheck::without_workloads(Restarts::Done) };
@@ -141,7 +141,7 @@ impl RestartCheck {
         }
     }
 
-    /// Returns when to check again, where workloads were checked.
+    /// Returns when to check again, if workloads were checked.
     pub(crate) fn next_check(&self) -> Option<Duration> {
         let is_held = matches!(self.state, Restarts::Held(_));
         self.report.as_ref().map(|_| if is_held { Duration::from_secs(RETRY_SECONDS.into()) } else { self.wait })

@@ -1,4 +1,4 @@
-//! The write that restarts a workload, and the report where the API server refuses a restart.
+//! The write that restarts a workload, and the report if the API server refuses a restart.
 
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
@@ -16,7 +16,7 @@ use crate::controller::{Controller, FIELD_MANAGER};
 /// The maximum size of the part of the API server's message that a report has.
 const MAX_MESSAGE_BYTES: usize = 200;
 
-/// Returns the report about a refusal that the next attempt would get, too. `done` is what was tried, as a message has
+/// Returns the report about a refusal that the next attempt would get, too. `done` names the attempt, as a message has
 /// it.
 pub(super) fn refusal_report(error: &CallError, id: &str, done: &str, has_agent: bool) -> Option<ObjectReport> {
     let CallError::Api { source, .. } = error else { return None };
@@ -44,7 +44,7 @@ pub(super) fn refusal_report(error: &CallError, id: &str, done: &str, has_agent:
 }
 
 impl Controller {
-    /// Writes the digest into the workload's template. Returns the workload after the write; `None` where it was
+    /// Writes the digest into the workload's template. Returns the workload after the write; `None` if it was
     /// deleted.
     pub(super) async fn annotate(
         &self,
@@ -64,7 +64,7 @@ impl Controller {
         }
     }
 
-    /// Patches an object. Returns it after the write; `None` where it was deleted.
+    /// Patches an object. Returns it after the write; `None` if it was deleted.
     async fn patch<K>(
         &self,
         key: &ConfigKey,

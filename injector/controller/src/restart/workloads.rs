@@ -58,7 +58,7 @@ impl Controller {
         let RestartGoal { key, config, status, version, holds, back, since, deadline, now } = *goal;
         let pods = self.index.subscribers(key);
         let mut behind = count_pods_behind(&pods, key.name.as_str(), status);
-        // On the way forward workloads are listed only where one may take the version by a restart.
+        // On the way forward workloads are listed only if one may take the version by a restart.
         let lists = back || holds.any() || !memory.is_empty() || pods.iter().any(|pod| pod.is_by_restart());
         let mut workloads = if lists { self.restarted_workloads(key, holds).await? } else { Vec::new() };
         memory.forget_refusals(now);

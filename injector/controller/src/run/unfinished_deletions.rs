@@ -23,7 +23,7 @@ pub(super) struct DeletedConfig {
     key: ConfigKey,
     /// The last state of the config.
     pub(super) config: Arc<VersionedConfig>,
-    /// The time at which the deletion was seen.
+    /// The time when the deletion was seen.
     pub(super) deleted_at: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! The write of the status that a reconcile has decided: at once where it moves something, in turn where it brings
+//! The write of the status that a reconcile has decided: at once if it moves something, in turn if it brings
 //! numbers alone.
 
 use std::sync::Arc;

@@ -32,7 +32,7 @@ struct WriteFailures {
 /// The failed writes by the name of the policy.
 type Failures = HashMap<String, WriteFailures>;
 
-/// Runs for ever, and writes the status of each policy where it is to change.
+/// Runs for ever, and writes the status of each policy if it is to change.
 pub async fn keep_policy_statuses(controller: Arc<Controller>) {
     let api: Api<RolloutPolicy> = Api::all(controller.client.clone());
     let mut failures = Failures::new();

@@ -37,7 +37,7 @@ impl Controller {
     }
 
     /// Writes the decided status, or as much of it as the API server takes, unless the object has changed since.
-    /// Returns `None` where the write changes nothing.
+    /// Returns `None` if the write changes nothing.
     pub(crate) async fn write_status(
         &self,
         key: &ConfigKey,

@@ -107,7 +107,7 @@ impl Audit {
     }
 }
 
-/// What happens to lines that can't be remembered.
+/// The treatment of lines that can't be remembered.
 #[derive(Clone, Copy, Debug)]
 enum Overflow {
     Write,

@@ -32,7 +32,7 @@ pub(crate) struct Claims {
     id: Option<String>,
 }
 
-/// Why a token is refused without a review.
+/// The reason to refuse a token without a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClaimsError {
     Length,

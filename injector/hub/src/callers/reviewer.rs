@@ -33,7 +33,7 @@ pub struct Caller {
     pub account_uid: String,
 }
 
-/// Why a token names no pod.
+/// The reason why a token names no pod.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReviewError {
     /// The API server does not accept the token, or it is not bound to a pod. The message says what to do.

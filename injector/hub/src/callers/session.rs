@@ -14,7 +14,7 @@ pub(crate) struct Origin {
     pub(crate) address: IpAddr,
     /// The peer that the address is counted for.
     pub(crate) peer: Peer,
-    /// The time at which the connection began.
+    /// The time when the connection began.
     pub(crate) since: Instant,
 }
 
@@ -25,6 +25,6 @@ pub(crate) struct Session {
     /// The name of the token in the audit trail.
     pub(crate) token_id: String,
     pub(crate) from: Origin,
-    /// The time at which the token has to be reviewed again.
+    /// The time when the token has to be reviewed again.
     pub(crate) until: Instant,
 }

@@ -37,14 +37,14 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(crate) struct ReviewedToken {
     pub(crate) caller: Arc<Caller>,
-    /// The time at which the token has to be reviewed again.
+    /// The time when the token has to be reviewed again.
     pub(crate) until: Instant,
 }
 
 /// A token that was refused.
 struct RefusedToken {
     message: &'static str,
-    /// The time at which the token may be reviewed again.
+    /// The time when the token may be reviewed again.
     until: Instant,
 }
 

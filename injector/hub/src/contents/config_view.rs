@@ -59,7 +59,7 @@ pub(crate) struct ConfigViews {
     pub(crate) views: Vec<ConfigView>,
     /// The contents that are being fetched, which show as `Resolving`.
     pub(crate) fetching: Vec<watch::Receiver<()>>,
-    /// The time at which a problem may be gone.
+    /// The time when a problem may be gone.
     pub(crate) next_check: Option<Instant>,
 }
 

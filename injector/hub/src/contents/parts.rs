@@ -18,7 +18,7 @@ pub struct Part {
     pub contents: Contents,
 }
 
-/// Why a part was not read.
+/// The reason why a part was not read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PartError {
     /// The object does not exist.

@@ -41,7 +41,7 @@ pub trait ConfigSource: Send + Sync + 'static {
     fn read<'a>(&'a self, key: &'a ConfigKey) -> BoxFuture<'a, Result<Option<VersionedConfig>, ConfigError>>;
 }
 
-/// Why a config was not read.
+/// The reason why a config was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The API server has too much to do.

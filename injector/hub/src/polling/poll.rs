@@ -33,7 +33,7 @@ const MAX_TEXT_BYTES: usize = 128;
 /// The end of a poll.
 type PollEnd = (Reply, PollResult);
 
-/// What a poll waits for before it is evaluated again.
+/// The events that a poll waits for before it is evaluated again.
 struct Wait {
     until: Instant,
     /// The configs that are to be confirmed.
@@ -47,7 +47,7 @@ struct HeldPoll<'a> {
     session: &'a Session,
     request: PollRequest,
     started: Instant,
-    /// The time at which the agent gets the answer that nothing has changed.
+    /// The time when the agent gets the answer that nothing has changed.
     deadline: Instant,
     /// The time until which an answer waits for its confirmation, while there is one.
     confirm_deadline: Option<Instant>,

@@ -32,7 +32,7 @@ const QUICKEST_ANSWER_WINDOW: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Concurrency {
     limit: f64,
-    /// The time at which the limit last shrank. Writes that began earlier do not shrink it again.
+    /// The time when the limit last shrank. Writes that began earlier do not shrink it again.
     shrank_at: Option<Instant>,
     /// The number of refusals in a row.
     refusals: u32,

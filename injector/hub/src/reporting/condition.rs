@@ -331,7 +331,7 @@ mod tests {
                     Some(ReportedProblem { reason: reason.to_owned(), message: "no".to_owned() });
                 assert_eq!(judged(&views, &refused).1, reason, "{hub:?}");
             }
-            // Where nothing is served, there is nothing to acknowledge.
+            // If nothing is served, there is nothing to acknowledge.
             let none = ReportRequest { acknowledged: false, ..report(vec![passed_on()]) };
             assert_eq!(judged(&[lacking(false)], &none).1, format!("{hub:?}"));
         }

@@ -20,7 +20,7 @@ const FIELD_MANAGER: &str = "nudge-hub";
 /// The format of times in an object.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%SZ";
 
-/// Why a condition was not written.
+/// The reason why a condition was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The pod is gone.

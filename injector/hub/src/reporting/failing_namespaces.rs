@@ -27,7 +27,7 @@ struct Outage {
 pub(super) struct NamespacePause {
     /// The time since which writes fail.
     pub(super) failing_since: Instant,
-    /// The time at which the next write may begin.
+    /// The time when the next write may begin.
     pub(super) next_check: Instant,
 }
 

@@ -28,9 +28,9 @@ pub struct PodReport {
     pub uid: PodUid,
     /// The agent's last report, without what exceeds the limits.
     pub report: ReportRequest,
-    /// The time at which the report came.
+    /// The time when the report came.
     pub at: SystemTime,
-    /// The time at which the report was made, in seconds since 1970. The clock is the agent's, so all reports of a pod
+    /// The time when the report was made, in seconds since 1970. The clock is the agent's, so all reports of a pod
     /// share it, whichever replica they reach. The time is later than that of the pod's condition, even if the clock
     /// was set back.
     pub(crate) stamp: i64,

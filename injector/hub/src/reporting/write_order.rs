@@ -59,7 +59,7 @@ impl PendingWrite {
     }
 }
 
-/// The pods of a config, by the time at which they are due.
+/// The pods of a config, by the time when they are due.
 type DuePods = BTreeSet<(Instant, String)>;
 type Namespaces = RoundRobin<RoundRobin<DuePods>>;
 
@@ -147,7 +147,7 @@ impl WriteOrder {
         self.remove(&PodKey::new(namespace, name)).map(|(_, write)| write)
     }
 
-    /// Returns the time at which the next pod is due.
+    /// Returns the time when the next pod is due.
     pub(super) fn earliest(&self) -> Option<Instant> {
         self.times.first().map(|(at, _)| *at)
     }

@@ -34,7 +34,7 @@ const UNAVAILABLE_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), lo
 /// The delay until the condition of a pod is decided again whose agent knows more than this replica.
 pub(super) const BEHIND_REPLICA_DELAY: Duration = Duration::from_secs(5);
 
-/// What is done about a pod's condition.
+/// The plan for a pod's condition.
 #[derive(Debug)]
 pub(super) enum WritePlan {
     /// The condition is as it should be, or this replica knows nothing of the pod.

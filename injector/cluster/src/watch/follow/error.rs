@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Why following was interrupted.
+/// The reason why following was interrupted.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
     /// The list failed.
@@ -71,7 +71,7 @@ impl FollowError {
         matches!(self.code(), 401 | 403 | 404)
     }
 
-    /// Returns the HTTP status of the answer, or 0 where there was none.
+    /// Returns the HTTP status of the answer, or 0 if there was none.
     fn code(&self) -> u16 {
         match self {
             Self::List { source: kube::Error::Api(status), .. }

@@ -29,8 +29,8 @@ pub(super) use source::{HasMeta, Metadata, Source, Whole};
 
 /// The time that a watch may last beyond the requested time.
 const MAX_WATCH_OVERRUN: Duration = Duration::from_secs(5);
-/// The length of a watch that is to confirm what is known, in seconds: it brings what was missed, and its end shows
-/// that this was all.
+/// The length of a watch that confirms the known state, in seconds. It brings the changes that were missed, and its end
+/// shows that these were all.
 const CONFIRMING_WATCH_SECONDS: u32 = 1;
 /// The share of the requested time after which the end of a watch is normal; an earlier end is a cut.
 const MIN_WATCH_SHARE: f64 = 0.9;
@@ -38,7 +38,7 @@ const MIN_WATCH_SHARE: f64 = 0.9;
 const FAILURE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
 /// The waits after refusals: the credentials, or the kind, may exist soon.
 const REFUSED_BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), ..FAILURE_BACKOFF };
-/// The waits where a right is missing, which only an administrator can give: Secrets are not for Nudge in most
+/// The waits if a right is missing, which only an administrator can give: Secrets are not for Nudge in most
 /// namespaces.
 const FORBIDDEN_BACKOFF: Backoff = Backoff { longest: Duration::from_mins(10), ..REFUSED_BACKOFF };
 
@@ -168,7 +168,7 @@ enum WatchEnd {
     Requested,
 }
 
-/// Lists where that is needed, and watches until the end of the watch.
+/// Lists if that is needed, and watches until the end of the watch.
 async fn list_and_watch<S>(
     following: &Following<S>,
     version: &mut Option<String>,

@@ -1,4 +1,4 @@
-//! Lists by pages, and by smaller pages where the answer is too large for memory.
+//! Lists by pages, and by smaller pages if the answer is too large for memory.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ where
 struct Page<'a> {
     #[serde(default)]
     metadata: PageMeta,
-    /// The objects; absent, or null, where there are none: the API server writes an empty list of metadata so.
+    /// The objects; absent, or null, if there are none: the API server writes an empty list of metadata so.
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
 }
