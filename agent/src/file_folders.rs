@@ -58,9 +58,9 @@ pub enum FilesError {
     /// A volume needs the object of a config that has no content yet.
     #[error("volume {volume} of this pod waits for config {config}")]
     Waiting {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
-        /// The config.
+        /// The name of the config.
         config: ConfigName,
     },
     /// The operating system refused.
@@ -74,9 +74,9 @@ pub enum UnfitFiles {
     /// A version lacks a key that the volume names.
     #[error("volume {volume} of this pod needs key {key} of {object}; add the key, or set optional in the volume")]
     Missing {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
-        /// The key.
+        /// The name of the key.
         key: String,
         /// The object of the config.
         object: String,
@@ -86,7 +86,7 @@ pub enum UnfitFiles {
         "in volume {volume} of this pod, {path} would be a file and a folder; rename the key, or its path in the volume"
     )]
     Collision {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
         /// The path.
         path: String,
@@ -146,7 +146,7 @@ impl FileFolders {
         Ok(leftovers)
     }
 
-    /// Returns whether the visible files are those of the dictionary already.
+    /// Returns whether the visible files already match the dictionary.
     pub fn have(&self, dictionary: &Dictionary) -> bool {
         let has = |folder: &FileFolder| {
             let is_written = |files: Vec<File>| files::is_in_place(&folder.path, &files, folder.mountpoints());

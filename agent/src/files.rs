@@ -28,7 +28,7 @@ pub enum ProjectError {
     /// There is a file of the same name that Nudge has not made.
     #[error("{} is in the way and was not made by Nudge; move it, or choose another folder", path.display())]
     InTheWay {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// The operating system refused.
@@ -36,7 +36,7 @@ pub enum ProjectError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -134,7 +134,7 @@ fn count_files(folder: &Path) -> Option<usize> {
     })
 }
 
-/// Returns whether a name is that of a folder with a version.
+/// Returns whether a folder of this name holds a version.
 fn is_version(name: &[u8]) -> bool {
     name.strip_prefix(b"..").and_then(|rest| rest.first()).is_some_and(u8::is_ascii_digit)
 }
@@ -250,7 +250,7 @@ fn remove_stale_links(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes version folders other than the visible one, also those of earlier processes.
+/// Removes version folders other than the visible one, including those of earlier processes.
 fn remove_old_versions(folder: &Path, visible: &OsStr) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

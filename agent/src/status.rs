@@ -294,9 +294,9 @@ impl Row {
     }
 }
 
-/// Returns whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it,
-/// whatever `ack` says. A container that takes versions by a restart has it after the restart: the process that fetched
-/// it before ends.
+/// Returns whether a container has acknowledged the dictionary with `etag`. A container that has fetched the dictionary
+/// has it, whatever `ack` says. A container that takes versions by a restart has it only after the restart: the process
+/// that fetched it before ends.
 fn has_acknowledged(
     notify: Notify,
     ack: Ack,

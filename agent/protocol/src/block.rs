@@ -17,10 +17,10 @@ pub const MAX_BLOCK_BYTES: usize = MAX_DICTIONARY_BYTES;
 /// The reason why a content can't be sent or a block can't be read. It may hold keys, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
-    /// The block ends too early, or goes on after its end.
+    /// The block ends too early, or continues after its end.
     #[error("the block is cut off or too long at byte {at}")]
     Length {
-        /// The byte at which the block ends or should end.
+        /// The position where the block ends or should end.
         at: usize,
     },
     /// The keys are not in ascending order, each once.

@@ -182,8 +182,8 @@ pub struct ReportRequest {
     pub containers: Vec<ReportedContainer>,
     /// Whether all subscribers have acknowledged the served dictionary.
     pub acknowledged: bool,
-    /// The time of the report in seconds since 1970, always later than that of the agent's report before: reports of
-    /// one pod may reach several replicas, whose clocks differ.
+    /// The time of the report in seconds since 1970, always later than the agent's previous report. Reports of one pod
+    /// may reach several replicas, whose clocks differ.
     pub at: i64,
 }
 

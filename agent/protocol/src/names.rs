@@ -115,7 +115,7 @@ name_type!(
     check_variable
 );
 
-/// The name that stands for the version that is current; no version may have it.
+/// The name that always means the current version; no version itself may have it.
 pub const CURRENT: &str = "current";
 
 const CONFIG_RULE: &str = "it must be a DNS name: lower-case letters, digits, '-' and '.', beginning and ending with a \
@@ -183,8 +183,8 @@ pub fn is_dns_label(label: &str) -> bool {
     label.len() <= 63 && has_ends_and_bytes(label, is_dns_end, is_dns_byte)
 }
 
-/// Returns whether the text can be the name of an object: a DNS subdomain as Kubernetes has it, whose labels may be
-/// longer than those of DNS.
+/// Returns whether the text can be the name of an object. Kubernetes requires a DNS subdomain, but allows longer labels
+/// than DNS does.
 pub fn is_object_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(|label| has_ends_and_bytes(label, is_dns_end, is_dns_byte))
 }

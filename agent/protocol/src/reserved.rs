@@ -2,7 +2,7 @@
 
 /// The prefix of Nudge's own keys.
 pub const PREFIX: &str = "nudge.";
-/// The pod's configs with their versions, `shop=1.0.1,shop-keys=7`, in the order in which they were merged.
+/// The pod's configs with their versions, `shop=1.0.1,shop-keys=7`, in the order of their merge.
 pub const CONFIGS: &str = "nudge.configs";
 /// The keys whose values are base64 in the dictionary because they are not UTF-8, separated by commas; absent if none.
 pub const BINARY: &str = "nudge.binary";

@@ -24,7 +24,7 @@ pub struct Status {
     pub contact: Option<ContactStatus>,
     /// The `ETag` of the dictionary now.
     pub etag: String,
-    /// The configs in the order in which they are merged: later ones win.
+    /// The configs in the order of their merge: later ones win.
     pub configs: Vec<ConfigStatus>,
     /// The configs without any readable version yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -153,7 +153,7 @@ named_enum! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overlap {
-    /// The key.
+    /// The name of the key.
     pub key: String,
     /// The config whose value is served: the one listed last.
     pub winner: ConfigName,
@@ -184,7 +184,7 @@ pub struct ContainerStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FilesStatus {
-    /// The folder.
+    /// The path of the folder.
     pub path: String,
     /// The `ETag` of the dictionary that the files hold; absent before the first write.
     #[serde(default, skip_serializing_if = "Option::is_none")]

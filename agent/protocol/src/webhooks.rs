@@ -78,6 +78,6 @@ pub struct WebhookEventData {
 pub struct ConfigVersion {
     /// The name of the config.
     pub name: ConfigName,
-    /// Its version.
+    /// The name of the version.
     pub version: VersionName,
 }

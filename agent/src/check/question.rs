@@ -33,9 +33,9 @@ const ATTEMPT_BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), lo
 /// The check of a container.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// The container.
+    /// The name of the container.
     pub container: ContainerName,
-    /// The URL at which the container answers.
+    /// The URL where the container answers.
     pub target: WebhookTarget,
 }
 

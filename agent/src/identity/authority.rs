@@ -18,7 +18,7 @@ use rustls::sign::{CertifiedKey, SigningKey};
 use time::{Duration, OffsetDateTime};
 use zeroize::Zeroizing;
 
-/// The time for which certificates are valid. No pod lives that long, so none is renewed.
+/// The period of validity of certificates. No pod lives that long, so none is renewed.
 const VALIDITY_PERIOD: Duration = Duration::days(3650);
 /// The maximum lag of a client's clock.
 const MAX_CLOCK_SKEW: Duration = Duration::HOUR;

@@ -27,7 +27,7 @@ pub enum StateError {
     /// A stored file is damaged. It is not replaced, since clients have the old token and certificate.
     #[error("{} is damaged; delete the folder's content to start with a new token and certificate", path.display())]
     Damaged {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The fault of the file.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -37,7 +37,7 @@ pub enum StateError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

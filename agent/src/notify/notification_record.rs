@@ -64,9 +64,9 @@ impl NotificationRecord {
         etags.unwrap_or_default()
     }
 
-    /// Keeps the file up to date until the publisher is gone. `kept_etag` is that of the dictionary that this agent
-    /// would serve if it restarted now. Only that one is recorded: a container that has a newer one must be notified of
-    /// it again after a restart.
+    /// Keeps the file up to date until the publisher is gone. `kept_etag` belongs to the dictionary that this agent
+    /// would serve if it restarted now. Only that dictionary is recorded: a container with a newer one must be notified
+    /// again after a restart.
     pub async fn keep(
         self,
         mut notified: NotifiedEtags,

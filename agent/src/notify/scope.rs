@@ -13,7 +13,7 @@ use crate::proc::ProcessTable as _;
 /// The pod's containers as the hub reports them.
 pub type Containers = Arc<BTreeMap<ContainerName, PodContainer>>;
 
-/// The scope in which the agent finds the processes of a container.
+/// The scope in which the agent looks for the processes of a container.
 #[derive(Clone, Debug)]
 pub enum Scope {
     /// All descendants of this process.

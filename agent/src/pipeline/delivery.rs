@@ -34,7 +34,7 @@ pub struct Outlets {
     pub connections: Connections,
     /// The status of the agent's own work.
     pub status: StatusPage,
-    /// The metrics.
+    /// The agent's metrics.
     pub metrics: Metrics,
     /// The key of `ETag`s.
     pub etags: EtagKey,

@@ -27,7 +27,7 @@ const MAX_INLINE_SCAN_TIME: Duration = Duration::from_millis(2);
 struct Reader {
     source: DirSource,
     store: Store,
-    /// Whether the last scan was the first with a fault, which counts only when the next one has it too.
+    /// Whether the last scan was the first with a fault. Such a fault counts only if the next scan has it, too.
     is_first_fault: bool,
     /// Whether the last scan took no longer than a few requests, on a disk of this machine.
     is_quick: bool,

@@ -128,7 +128,7 @@ impl HubPipeline {
         }
     }
 
-    /// Polls the hub, and meanwhile does other work. Interrupts a poll that is held when a report is due.
+    /// Polls the hub, and does other work during the poll. Interrupts a held poll when a report is due.
     async fn poll(&mut self, wait_seconds: u32) -> FinishedPoll {
         let began = Instant::now();
         let request = self.intake.next_request(wait_seconds);

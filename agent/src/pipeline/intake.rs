@@ -79,7 +79,7 @@ pub struct IntakeParts {
     pub in_place: Option<InPlace>,
 }
 
-/// The occasion on which contents are taken in.
+/// The occasion for taking contents in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Occasion {
     /// A reply of the hub, which confirms what the pod has.
@@ -284,7 +284,7 @@ impl Intake {
         }
     }
 
-    /// Plans a check for room for those of these contents that have none now.
+    /// Plans another check for room, for those of these contents that do not fit now.
     fn plan_room_check(&mut self, rooms: &Rooms, contents: &[Arc<VersionContent>]) {
         let without_room = |contents: &[Arc<VersionContent>]| {
             self.sizes_with(contents).ok().filter(|sizes| rooms.check(sizes).is_err())
@@ -378,7 +378,7 @@ impl Intake {
         self.show_progress();
     }
 
-    /// Refuses those of the contents that are held back that the pod can't take.
+    /// Refuses the held-back contents that the pod can't take.
     async fn refuse_unfit(&mut self) {
         let contents = self.local_versions.held_back();
         let rooms = if contents.is_empty() { None } else { self.delivery.rooms() };

@@ -33,7 +33,7 @@ pub enum ChildError {
     NotFound {
         /// The name of the command.
         command: OsString,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The command can't be run.
@@ -41,7 +41,7 @@ pub enum ChildError {
     NotExecutable {
         /// The name of the command.
         command: OsString,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Signals can't be watched.
@@ -50,7 +50,7 @@ pub enum ChildError {
 }
 
 impl ChildError {
-    /// Returns the exit code for this error, as shells have it.
+    /// Returns the exit code for this error, as in shells.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound { .. } => EXIT_NOT_FOUND,
@@ -237,7 +237,7 @@ impl Child {
     }
 }
 
-/// Returns the child's exit status, or 128 plus the number of the signal that ended it, as shells have it.
+/// Returns the child's exit status, or 128 plus the number of the signal that ended it, as in shells.
 fn exit_code(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|signal| 128 + signal);
     signal.or(status.exit_status()).map_or(EXIT_AGENT, |code| code.to_le_bytes()[0])

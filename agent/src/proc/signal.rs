@@ -36,12 +36,12 @@ pub enum SendError {
     Io {
         /// The ID of the process.
         pid: i32,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// Converts a signal into that of the operating system.
+/// Converts a signal to the operating system's type.
 pub fn to_os_signal(signal: NotifySignal) -> Signal {
     match signal {
         NotifySignal::Usr1 => Signal::USR1,

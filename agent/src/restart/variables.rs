@@ -21,17 +21,17 @@ pub enum Inexpressible {
     /// The dictionary lacks a key.
     #[error("container {container} gets key {name} as a variable, and the dictionary does not have it; add it")]
     Missing {
-        /// The container.
+        /// The name of the container.
         container: ContainerName,
-        /// The key.
+        /// The name of the variable.
         name: VariableName,
     },
     /// The value of a key can't be a variable.
     #[error("container {container} gets key {name} as a variable, and its value {fault}; change the value")]
     Value {
-        /// The container.
+        /// The name of the container.
         container: ContainerName,
-        /// The key.
+        /// The name of the variable.
         name: VariableName,
         /// The fault of the value.
         fault: &'static str,
@@ -41,7 +41,7 @@ pub enum Inexpressible {
         "the variables of container {container} have {bytes} bytes, and at most {MAX_VARIABLES_BYTES} are allowed; make values smaller"
     )]
     TooLarge {
-        /// The container.
+        /// The name of the container.
         container: ContainerName,
         /// The size of the file.
         bytes: usize,
@@ -57,9 +57,9 @@ pub enum VariablesError {
     /// The operating system refused.
     #[error("{} can't be written: {source}", path.display())]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

@@ -50,7 +50,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
-/// The addresses where the endpoint listens, and those at which it can't yet.
+/// The addresses where the endpoint listens, and those where it can't listen yet.
 #[derive(Debug)]
 pub struct Bindings {
     first: SocketAddr,

@@ -25,7 +25,7 @@ use crate::status::StatusPage;
 
 /// The size of the buffer for what a client sends and for a reply's head, in bytes.
 const HTTP_BUFFER_BYTES: usize = 16 * 1024;
-/// The time after a connection's end at which freed memory is returned.
+/// The delay between a connection's end and the return of freed memory.
 const TRIM_DELAY: Duration = Duration::from_millis(500);
 
 /// The endpoint apart from its answers.

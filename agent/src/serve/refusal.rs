@@ -55,7 +55,7 @@ pub enum Refusal {
     /// The body did not come in time.
     #[error("the body did not arrive within {} seconds", limit.as_secs())]
     BodyTooSlow {
-        /// The bound.
+        /// The maximum time for the body.
         limit: Duration,
     },
     /// The format can't express the dictionary.
@@ -67,7 +67,7 @@ pub enum Refusal {
     /// Too many requests wait already.
     #[error("{limit} requests wait for a change already; ask again in a second, or without ?wait=")]
     TooManyWaiting {
-        /// The bound.
+        /// The maximum number of requests that wait.
         limit: usize,
     },
     /// The webhook can't be taken.

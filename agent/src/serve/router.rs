@@ -24,14 +24,14 @@ pub enum Call {
     Config {
         /// The format.
         format: ConfigFormat,
-        /// The time for which the reply may be held until there is a new dictionary.
+        /// The maximum wait of the reply for a new dictionary.
         wait: Option<Duration>,
         /// The version of the candidate to return in place of the served dictionary.
         candidate: Option<String>,
     },
     /// A read of one value.
     Value {
-        /// The key.
+        /// The name of the key.
         key: String,
     },
     /// A read of the status.

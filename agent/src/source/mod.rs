@@ -27,7 +27,7 @@ pub struct Fault {
 /// The reading of one config.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// The config.
+    /// The name of the config.
     pub config: ConfigName,
     /// The content of the version that is current at the source, or the fault.
     pub result: Result<Arc<VersionContent>, Fault>,

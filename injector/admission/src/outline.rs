@@ -13,7 +13,7 @@ use super::system_users::is_namespace_controller;
 use super::tenants::Tenant;
 use super::verdict::{Denial, DenialReason, UndecidedDeletions};
 
-/// The maximum depth, which is that of the API server's parser. Each level takes a byte even if it is skipped.
+/// The maximum depth, the same as for the API server's parser. Each level takes a byte even if it is skipped.
 const MAX_DEPTH: usize = 10_000;
 
 /// The outline of a review. To read it takes at most twice the memory of the body.

@@ -173,7 +173,7 @@ pub fn weight(body: &[u8]) -> usize {
 pub(super) struct BodyMeasure {
     /// An upper bound of the memory that the review takes.
     pub(super) weight: usize,
-    /// The depth to which values are nested.
+    /// The depth of nested values.
     pub(super) depth: usize,
 }
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::call::{CallError, call};
 
-/// The maximum number of attempts at one renewal, where other replicas write the lease meanwhile.
+/// The maximum number of attempts at one renewal, since other replicas may write the lease at the same time.
 const MAX_ATTEMPTS: usize = 3;
 /// The time between two writes while there is a note, which counts for a short time only.
 const NOTE_INTERVAL: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ pub type Leadership = watch::Receiver<bool>;
 struct LeaseSnapshot {
     holder: Option<String>,
     version: String,
-    /// The time that the holder wrote last. Notes of others leave it as it is.
+    /// The time of the holder's last write; notes of others do not change it.
     renew_time: Option<MicroTime>,
     /// The moment when that was first seen, by this replica's clock.
     seen_at: Instant,

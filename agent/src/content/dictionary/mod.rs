@@ -69,9 +69,9 @@ pub enum TooLarge {
 /// A config of a dictionary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigView {
-    /// The config.
+    /// The name of the config.
     pub name: ConfigName,
-    /// The version.
+    /// The name of the version.
     pub version: VersionName,
     /// The digest of the version's content.
     pub digest: String,
@@ -181,7 +181,7 @@ impl Dictionary {
         &self.entries
     }
 
-    /// Returns the configs in the order in which they were merged.
+    /// Returns the configs in the order of their merge.
     pub fn configs(&self) -> &[ConfigView] {
         &self.configs
     }

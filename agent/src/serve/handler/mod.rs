@@ -44,7 +44,7 @@ pub struct App {
     pub status: StatusPage,
     /// The webhooks.
     pub hooks: Webhooks,
-    /// The metrics.
+    /// The agent's metrics.
     pub metrics: Metrics,
 }
 

@@ -13,7 +13,7 @@ const CHECKOUTS: &str = ".worktrees";
 /// The version that is current.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CurrentVersion {
-    /// The name of the version, which is that of its folder.
+    /// The name of the version, which is also its folder's name.
     pub version: VersionName,
     /// The folder of the version within the config's.
     pub folder: PathBuf,

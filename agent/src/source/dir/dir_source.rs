@@ -26,9 +26,9 @@ pub enum ReadError {
     /// The folder given by `--dir` can't be opened.
     #[error("folder {} can't be opened: {source}", path.display())]
     Folder {
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// There is no folder for the config.
@@ -40,7 +40,7 @@ pub enum ReadError {
     /// There is no `current`.
     #[error("no version of {config} is current; choose one with: nudge-agent use --dir DIR {config} VERSION")]
     CurrentMissing {
-        /// The config.
+        /// The name of the config.
         config: ConfigName,
     },
     /// `current` can't be understood.
@@ -54,9 +54,9 @@ pub enum ReadError {
     /// The current version has no folder.
     #[error("version {version} of {config} is current, but there is no folder {}", path.display())]
     VersionMissing {
-        /// The config.
+        /// The name of the config.
         config: ConfigName,
-        /// The version.
+        /// The name of the version.
         version: VersionName,
         /// The expected path.
         path: PathBuf,
@@ -64,9 +64,9 @@ pub enum ReadError {
     /// The version's content breaks a rule, or can't be read.
     #[error("version {version} of {config} can't be used: {}", message(faults))]
     Version {
-        /// The config.
+        /// The name of the config.
         config: ConfigName,
-        /// The version.
+        /// The name of the version.
         version: VersionName,
         /// All faults, never empty.
         faults: Vec<KeyFault>,
@@ -76,7 +76,7 @@ pub enum ReadError {
         "{config} is not read: the configs before it already fill a dictionary, by number or by size; choose configs with --config"
     )]
     TooMuch {
-        /// The config.
+        /// The name of the config.
         config: ConfigName,
     },
     /// The operating system refused to read a file or folder.
@@ -84,7 +84,7 @@ pub enum ReadError {
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// The cause.
+        /// The error of opening the file or folder.
         source: OpenError,
     },
 }
@@ -320,7 +320,7 @@ pub(super) fn read_content(
 /// The report of `nudge-agent check` about one config.
 #[derive(Debug)]
 pub struct ConfigReport {
-    /// The config.
+    /// The name of the config.
     pub config: ConfigName,
     /// The current version, or the reason why it is not known.
     pub current: Result<VersionName, ReadError>,

@@ -21,7 +21,7 @@ pub enum SwitchError {
     Write {
         /// The link or file.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

@@ -60,7 +60,7 @@ pub enum KeyFault {
     Io {
         /// The file's name.
         key: String,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The folder changed while it was read.
@@ -141,8 +141,8 @@ pub(super) fn fingerprint(root: &Root, folder: &Path) -> Option<Fingerprint> {
     list_keys(root, folder).ok()?.iter().map(stamp).collect::<Option<Vec<_>>>().map(Fingerprint)
 }
 
-/// Reads every key of the version in `folder` (relative to `root`), or collects its faults (at most 20). A change of a
-/// file meanwhile is a fault, so that a version that is being written is never served in part.
+/// Reads every key of the version in `folder` (relative to `root`), or collects its faults (at most 20). A file that
+/// changes during the read is a fault, so that a half-written version is never served.
 pub fn read_version(root: &Root, folder: &Path) -> Result<(BTreeMap<Key, Value>, Fingerprint), Vec<KeyFault>> {
     let folder_fault = |error: OpenError| {
         let key = folder.display().to_string();

@@ -24,15 +24,15 @@ pub enum LastGoodError {
     /// The operating system refused.
     #[error("{} can't be read or written: {source}", path.display())]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The content of the file is damaged.
     #[error("{} is damaged: {source}", path.display())]
     Damaged {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The fault of the content.
         source: ReplyError,

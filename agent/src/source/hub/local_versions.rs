@@ -152,7 +152,7 @@ impl LocalVersions {
         map(self.configs.iter().map(|(config, state)| (config.clone(), revision(state))))
     }
 
-    /// Returns whether every config has content, or a problem that will not pass by itself in a moment.
+    /// Returns whether every config has content, or a problem that will last longer than a moment.
     pub fn is_settled(&self) -> bool {
         let settled = |state: &ConfigState| {
             state.good.is_some()

@@ -23,15 +23,15 @@ pub enum MountedError {
     /// A folder can't be read.
     #[error("{} can't be read: {source}", path.display())]
     Folder {
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
-        /// The cause.
+        /// The error of opening the folder.
         source: OpenError,
     },
     /// A part is missing.
     #[error("version {version} is incomplete: part {part} is missing")]
     Incomplete {
-        /// The version.
+        /// The name of the version.
         version: VersionName,
         /// The part's folder.
         part: String,
@@ -39,7 +39,7 @@ pub enum MountedError {
     /// A part breaks a rule.
     #[error("version {version} can't be used: part {part}: {}", faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Part {
-        /// The version.
+        /// The name of the version.
         version: VersionName,
         /// The part's folder.
         part: String,
@@ -49,15 +49,15 @@ pub enum MountedError {
     /// Two parts have the same key.
     #[error("version {version} can't be used: several of its parts have the key {key}")]
     Twice {
-        /// The version.
+        /// The name of the version.
         version: VersionName,
-        /// The key.
+        /// The name of the key.
         key: Key,
     },
     /// The version is over a bound.
     #[error("version {version} can't be used: {source}")]
     Block {
-        /// The version.
+        /// The name of the version.
         version: VersionName,
         /// The bound that is exceeded.
         source: BlockError,

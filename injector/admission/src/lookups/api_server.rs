@@ -24,11 +24,11 @@ pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
 /// version is not marked, and a user has to make it current.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The rate at which one address may make Nudge ask the API server about users and unknown namespaces, in each
-/// namespace. The API server is one such address. Its clients send it at most 50 requests a second in the long run by
-/// default (client-go, Argo CD, Flux), and each request needs one access review, seldom three. Other clients can't use
-/// up its rate, because each address has its own.
+/// namespace. The API server is one such address. By default one client (client-go, Argo CD, Flux) sends it 50 requests
+/// a second in the long run, and each request needs one access review, seldom three. Other addresses can't use up this
+/// rate, because each has its own.
 const QUERY_RATE: Rate = Rate { per_second: 50, burst: 200 };
-/// The rate of one address over all namespaces, which is that of twenty of them. A user has half of it.
+/// The rate of one address over all namespaces, twenty times that of one namespace. A user has half of it.
 const TOTAL_QUERY_RATE: Rate = Rate { per_second: 1000, burst: 4000 };
 /// The maximum number of concurrent access reviews. An address has a quarter, which its tenants share.
 const MAX_REVIEWS: usize = 256;

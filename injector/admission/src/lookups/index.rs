@@ -8,8 +8,8 @@ use nudge_cluster::index::Index;
 use nudge_core::governance::Policies;
 use nudge_core::keys::ConfigKey;
 
-/// The look-ups in the index, which lags behind the API server and never waits. The defaults are those of an empty
-/// index.
+/// The look-ups in the index, which lags behind the API server and never waits. By default they answer as an empty
+/// index does.
 pub trait IndexLookups: Send + Sync + 'static {
     /// Returns whether the namespace is enabled, as far as is known.
     fn is_enabled(&self, _namespace: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Rules that a new part of a version must follow by itself.
+//! Rules for a new part of a version, whatever the other parts are.
 
 use nudge_core::versions::{PartLabels, PartLabelsError};
 use nudge_protocol::Key;
@@ -10,7 +10,7 @@ use crate::version_object::VersionObject;
 /// The type of Secrets that the cluster itself fills in and changes.
 const SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
-/// Checks a part by itself.
+/// Checks a part without regard to others.
 pub(crate) fn check_shape(object: &VersionObject) -> Result<PartLabels, Denial> {
     let part = PartLabels::parse(&object.metadata).map_err(|error| {
         let missing = matches!(error, PartLabelsError::NoVersion | PartLabelsError::NoNumber { .. });

@@ -1,6 +1,6 @@
-//! The webhook that notes who set the spec of a `ConfigSource`, and signs the note (see `nudge_core::requester`): that
-//! user is an author of its versions. The note stays as it is when a request changes nothing that decides their
-//! content, or lacks it, and nobody else's text stays there.
+//! The webhook that notes and signs who set the spec of a `ConfigSource` (see `nudge_core::requester`): that user is an
+//! author of its versions. The note stays when a request changes nothing that decides the content of versions, or lacks
+//! the note. Nobody else's text stays there.
 
 use std::sync::Arc;
 

@@ -98,9 +98,9 @@ impl<L: Lookups> MutateVersions<L> {
         Ok(Verdict::patch(immutable.into_iter().chain(notes).collect()).with_warnings(warnings))
     }
 
-    /// Returns the right that the creator of a part lacks to have it published by itself, and the identity of the
-    /// config, which is looked up live. Only for a Secret it matters whether the config publishes Secrets: a version is
-    /// marked if all of its parts are.
+    /// Returns the right that the creator of a part lacks for automatic publication of the part, and the identity of
+    /// the config, which is looked up live. Only for a Secret does it matter whether the config publishes Secrets: a
+    /// version is marked if all of its parts are.
     async fn find_lacking_right<'a>(
         &self,
         request: &Request,

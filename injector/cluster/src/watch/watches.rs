@@ -39,7 +39,7 @@ pub enum ReadScope {
     /// The rights that are bound in each enabled namespace.
     #[default]
     Namespaces,
-    /// The rights that are bound for the whole cluster. Secrets are read with those of each namespace all the same.
+    /// The rights that are bound for the whole cluster. Even so, Secrets are read with the rights of each namespace.
     Cluster,
 }
 
@@ -89,9 +89,9 @@ impl FromStr for ReadScope {
 pub struct WatchSettings {
     /// The number of seconds that a watch may be silent; after that, a dead watch is noticed.
     pub seconds: u32,
-    /// The rule by which namespaces are enabled.
+    /// The rule that enables namespaces.
     pub enabled: NamespaceRule,
-    /// The rights with which they are read.
+    /// The rights for reading the objects of enabled namespaces.
     pub reads: ReadScope,
     /// The kinds that are watched in them.
     pub kinds: &'static [WatchedKind],

@@ -64,8 +64,8 @@ impl ConfigMemories {
         self.0.lock().get_mut(key).map(change)
     }
 
-    /// Returns the facts of objects whose version is not sealed yet, and of those of the version that waits for
-    /// approvals.
+    /// Returns the facts of objects that are not part of a sealed version yet, or are part of the version that waits
+    /// for approvals.
     pub(crate) fn facts(&self, key: &ConfigKey) -> Facts {
         self.get(key, |memory| memory.facts.clone()).unwrap_or_default()
     }

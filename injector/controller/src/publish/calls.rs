@@ -57,7 +57,7 @@ impl ObjectApi<'_> {
         })
     }
 
-    /// Creates or replaces an object. Returns it as the API server has it.
+    /// Creates or replaces an object. Returns it as the API server has stored it.
     pub(super) async fn write(
         &self,
         name: &str,

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 const REPORT_INTERVAL: Duration = Duration::from_hours(1);
 /// The maximum number of pods that one scan of a namespace reports; the next scan continues.
 const MAX_REPORTS_PER_SCAN: usize = 20;
-/// The time for which attempts to evict count towards the rate.
+/// The period in which attempts to evict count towards the rate.
 const EVICTION_RATE_WINDOW: Duration = Duration::from_mins(1);
-/// The time for which evictions of an owner's pods are remembered.
+/// The period in which evictions of an owner's pods are remembered.
 const OWNER_MEMORY_TIME: Duration = Duration::from_hours(24);
 /// The maximum number of pods, and of owners, that are remembered.
 const MAX_REMEMBERED_ENTRIES: usize = 20_000;

@@ -11,7 +11,7 @@ use tracing::Instrument as _;
 
 use crate::controller::Controller;
 
-/// The time for which parts stay without their config, which may come back.
+/// The time that parts stay without their config, which may come back.
 pub(super) const ORPHAN_GRACE: Duration = Duration::from_mins(5);
 /// The maximum number of attempts. Each wait is twice as long as the one before.
 const MAX_ATTEMPTS: u32 = 8;

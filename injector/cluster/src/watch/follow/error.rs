@@ -8,7 +8,7 @@ pub enum FollowError {
     /// The list failed.
     #[error("{what} can't be listed")]
     List {
-        /// The kind.
+        /// The kind of the objects, for messages.
         what: &'static str,
         /// The cause.
         #[source]
@@ -17,7 +17,7 @@ pub enum FollowError {
     /// An object is larger than a page may be.
     #[error("{what} can't be listed: the answer for one object has more than {max_bytes} bytes")]
     TooLarge {
-        /// The kind.
+        /// The kind of the objects, for messages.
         what: &'static str,
         /// The maximum size of a page.
         max_bytes: u64,
@@ -25,7 +25,7 @@ pub enum FollowError {
     /// The watch failed.
     #[error("{what} can't be watched")]
     Watch {
-        /// The kind.
+        /// The kind of the objects, for messages.
         what: &'static str,
         /// The cause.
         #[source]
@@ -34,7 +34,7 @@ pub enum FollowError {
     /// A proxy, or a server that ends, cut the stream. It differs from the end of a watch only by the time.
     #[error("the watch of {what} ended after {} ms; it was to last {} ms", after.as_millis(), lasts.as_millis())]
     Cut {
-        /// The kind.
+        /// The kind of the objects, for messages.
         what: &'static str,
         /// The time that the watch has lasted.
         after: Duration,
@@ -44,13 +44,13 @@ pub enum FollowError {
     /// The server has forgotten the changes since the last known one (compaction), so all objects are listed again.
     #[error("the API server has forgotten older changes of {what}")]
     Expired {
-        /// The kind.
+        /// The kind of the objects, for messages.
         what: &'static str,
     },
     /// Nothing came for longer than the server promised.
     #[error("the watch of {what} is dead: neither an event nor a bookmark nor its end came in time")]
     Silent {
-        /// The kind.
+        /// The kind of the objects, for messages.
         what: &'static str,
     },
 }

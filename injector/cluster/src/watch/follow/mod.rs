@@ -84,7 +84,7 @@ pub struct Following<S> {
     pub seconds: u32,
     /// The health of the watch, which names the kind.
     pub health: WatchHealth,
-    /// The pace at which watches begin.
+    /// The pace of the beginnings of watches.
     pub pace: Arc<Pace>,
     /// The metrics of watches.
     pub metrics: WatchMetrics,
