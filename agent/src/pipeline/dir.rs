@@ -144,8 +144,8 @@ impl DirPipeline {
         }
     }
 
-    /// Scans the folder: on this thread if that was quick before, since handing the work to another thread and back
-    /// takes longer; otherwise without holding up the endpoint. The result is `None` if the scan panicked; the good
+    /// Scans the folder. A scan that was quick before runs on this thread, since handing the work to another thread and
+    /// back takes longer. Other scans do not hold up the endpoint. The result is `None` if the scan panicked; the good
     /// contents stay.
     async fn scan(self) -> (Self, Option<ScanResult>) {
         let Self { mut reader, delivery, reread_interval } = self;

@@ -251,7 +251,7 @@ impl HubPipeline {
     }
 }
 
-/// Returns whether a reply concerns this pod. It does if it changes more of what the agent holds than the revisions,
+/// Returns whether a reply concerns this pod: whether the polls before and after it differ in more than revisions,
 /// which also grow with changes for other pods.
 fn concerns_pod(before: &PollRequest, after: &PollRequest) -> bool {
     let without = |request: &PollRequest| {

@@ -1,5 +1,5 @@
-//! Takes in what the hub sends: at once, or when the containers accept it or are restarted with it. Then it is served,
-//! stored and passed on.
+//! Takes in the hub's contents: at once, or when the containers accept them or are restarted with them. Then the
+//! contents are served, stored and passed on.
 
 use std::io;
 use std::sync::Arc;

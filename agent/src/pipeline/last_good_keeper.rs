@@ -1,5 +1,5 @@
-//! Keeps the last good contents for the agent's next start. Contents that can't be stored are stored again later: with
-//! an older state in the file the application would go back at that start.
+//! Keeps the last good contents for the agent's next start. Contents that can't be stored are stored later: with an
+//! older state in the file, the application would go back at that start.
 
 use nudge_protocol::hub::PollHead;
 use tokio::sync::watch;

@@ -1,4 +1,4 @@
-//! The way of contents from a source to the endpoint, the files and the subscribers, in that order; and the reports to
+//! The path of contents from a source to the endpoint, the files and the subscribers, in that order; and the reports to
 //! the hub.
 
 mod delivery;

@@ -1,8 +1,7 @@
 //! Reports to the hub what the pod runs and how its containers took it.
 //!
-//! A report follows each change, and each new connection, since another replica may be at its end. It goes over the
-//! connection of the polls. An outcome that is pending is reported when it has been pending for a while: mostly the
-//! outcome is known in a moment.
+//! A report follows each change, and each new connection, since that may lead to another replica. It goes over the
+//! connection of the polls. A pending outcome is reported only after a while: most outcomes are known in a moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -13,8 +13,8 @@ pub(crate) const REPORT_PERIOD: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// The maximum number of connections, with a share for each address: see `nudge_server::slots`.
     pub max_connections: usize,
-    /// The maximum number of TLS handshakes at the same time, a quarter of them from one address. Others wait for their
-    /// turn, so that after a storm the first are done early instead of all late.
+    /// The maximum number of concurrent TLS handshakes, a quarter of them from one address. Others wait for their turn,
+    /// so that after a storm the first clients are done early instead of all late.
     pub max_handshakes: usize,
     /// The maximum wait of a handshake, or of the review of a token, for its turn.
     pub turn_timeout: Duration,

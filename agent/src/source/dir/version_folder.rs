@@ -103,8 +103,8 @@ impl Stamp {
 pub struct Fingerprint(Vec<Stamp>);
 
 impl Fingerprint {
-    /// Returns the time between the last change of a file and `now`, also if it is in the future: a clock that was set
-    /// back must not make files young for hours.
+    /// Returns the time between the last change of a file and `now`, even if that change is in the future: a clock that
+    /// was set back must not make files young for hours.
     pub fn age(&self, now: SystemTime) -> Duration {
         let time = |(seconds, nanos): (i64, u64)| {
             let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -135,7 +135,7 @@ pub(super) fn list_keys(root: &Root, folder: &Path) -> Result<Vec<OsString>, Ope
 }
 
 /// Returns the stamps of a version's files; `None` if one of them is missing. No file is opened, so links that lead out
-/// of the folder are followed: a stamp only shows whether a file is still the one that was read.
+/// of the folder are followed: stamps only show whether the files have changed since they were read.
 pub(super) fn fingerprint(root: &Root, folder: &Path) -> Option<Fingerprint> {
     let stamp = |name: &OsString| Some(Stamp::new(name, &root.stat(&folder.join(name)).ok()?));
     list_keys(root, folder).ok()?.iter().map(stamp).collect::<Option<Vec<_>>>().map(Fingerprint)

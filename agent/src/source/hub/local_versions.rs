@@ -205,8 +205,8 @@ impl LocalVersions {
         Some(Reading { config: config.clone(), result: Ok(content) })
     }
 
-    /// Holds back contents that this pod has never run, until its containers take them. Returns the other readings. The
-    /// fault of the version before does not count for the one that is held back now.
+    /// Holds back contents that this pod has never run, until its containers take them. Returns the other readings. A
+    /// fault of the previous version does not count for the version that is held back now.
     pub fn hold_back_new(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
         self.hold_back(readings, |candidate, _, ran| !ran.contains(&candidate.sha256))
     }

@@ -1,6 +1,6 @@
 //! Decides when the hub is polled next, and whether that poll is held. Pure: time and chance are arguments.
 //!
-//! A reply is followed by the next poll at once, or by the report of what it has changed, which takes a moment. After a
+//! After a reply, the next poll follows at once, or after a moment in which the reply's changes are reported. After a
 //! failure each agent waits a random part of a window that doubles with every failure, so that agents do not poll in
 //! step.
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::failure::{Failure, FailureKind};
 
-/// The time after which a held poll that breaks counts as cut by a proxy; one that breaks sooner shows that the hub has
+/// The time after which a broken held poll counts as cut by a proxy. A poll that breaks sooner shows that the hub has
 /// gone.
 const MIN_HELD_TIME: Duration = Duration::from_secs(5);
 /// The time after which an answer without changes shows that the poll was held.

@@ -1,5 +1,5 @@
-//! The features, kept up to date: they are read at the start and every few minutes, and stay while the API server is
-//! unavailable.
+//! The features, kept up to date: they are read at the start and every few minutes. The last ones stay while the API
+//! server is unavailable.
 
 use std::time::Duration;
 

@@ -253,8 +253,8 @@ impl Index {
     }
 }
 
-/// Drops metadata that nothing here depends on, since users may write much of it. A write of the status leaves it as it
-/// is.
+/// Drops metadata that nothing here depends on, since users may write much of it. Writes of the status do not change it
+/// in the cluster.
 fn drop_unused_metadata(config: &mut VersionedConfig) {
     let meta = &mut config.metadata;
     let is_kept = |label: &str, text: &str| KEPT_ANNOTATIONS.contains(&label) && text.len() <= MAX_ANNOTATION_BYTES;

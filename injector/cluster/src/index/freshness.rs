@@ -1,5 +1,5 @@
-//! How fresh the index is, of a namespace and of the cluster: what may have been missed, and how long watches are
-//! silent.
+//! The freshness of the index, for a namespace and for the cluster: which changes may have been missed, and how long
+//! watches are silent.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -39,8 +39,8 @@ impl Index {
         self.lock_namespace(namespace)?.forbidden_kind()
     }
 
-    /// Returns a watch that may have missed changes in the namespace: it was interrupted, or is to be confirmed, and
-    /// the server has not done so yet.
+    /// Returns a watch that may have missed changes in the namespace: it was interrupted, or must be confirmed, and the
+    /// server has not confirmed it since.
     pub fn doubted_watch(&self, namespace: &str) -> Option<&'static str> {
         let inner = self.lock();
         let Some(state) = inner.namespaces.get(namespace) else { return Some("namespaces") };
@@ -88,8 +88,9 @@ impl Index {
         ages.into_iter().map(|(watch, age)| WatchAge { watch, age }).collect()
     }
 
-    /// Returns a watch that makes this replica useless, as others may know more: one that does not belong to one
-    /// namespace was silent for longer than `longest`, or one of every namespace, or has no first list.
+    /// Returns a watch that makes this replica useless, as others may know more: a watch beyond one namespace that was
+    /// silent for longer than `longest`, a watch that has no first list, or a silent one if every namespace has such a
+    /// watch.
     pub fn silent_watch(&self, longest: Duration) -> Option<WatchAge> {
         let synced = self.is_synced();
         let inner = self.lock();

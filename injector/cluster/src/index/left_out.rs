@@ -1,5 +1,5 @@
-//! The objects of a namespace that are left out, because it has too many: counted and reported, so that none is lost
-//! silently.
+//! The objects of a namespace that are left out, because it has too many. They are counted and reported, so that none
+//! is lost silently.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -166,7 +166,7 @@ impl NamespaceState {
         kept || self.left_out.has_name(kind, name)
     }
 
-    /// Returns whether an object can be kept, which is always so for one that is known. One that can't is counted, and
+    /// Returns whether an object can be kept; a known object always can. An object that can't be kept is counted, and
     /// reported once.
     pub(super) fn has_room(&mut self, kind: WatchedKind, namespace: &str, name: &str, is_known: bool) -> bool {
         if is_known || self.count(kind) < kind.max_objects() {

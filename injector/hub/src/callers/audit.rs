@@ -1,6 +1,6 @@
-//! The audit trail: lines for deliveries and for refusals, with the target `audit`, and never a value. Of equal
-//! deliveries (pod, address, config, version), and of the refusals of one address, one in ten seconds is written, with
-//! the number of those that were left out. So nobody can flood the trail, and a pod's lines hide only equal lines.
+//! The audit trail: lines for deliveries and for refusals, with the target `audit`, and never a value. At most one line
+//! in ten seconds is written for equal deliveries (pod, address, config, version), and for the refusals of one address;
+//! it counts the lines that were left out. So nobody can flood the trail, and a pod's lines hide only equal lines.
 
 use std::collections::HashMap;
 use std::hash::Hash;

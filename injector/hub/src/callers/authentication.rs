@@ -1,5 +1,6 @@
-//! Decides whether a request is let in: its token names a pod that the index has, with its service account, and the API
-//! server accepts the token. The token's claims are checked first, so that a token that can't be valid costs no review.
+//! Decides whether a request is let in. Its token must name a pod in the index, with the pod's service account, and the
+//! API server must accept the token. The token's claims are checked first, so that a token that can't be valid costs no
+//! review.
 
 use std::sync::Arc;
 use std::time::SystemTime;

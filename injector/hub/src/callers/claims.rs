@@ -124,8 +124,8 @@ impl Claims {
         Ok(Self { caller, expires, id: payload.jti.filter(is_name) })
     }
 
-    /// Returns the token's name in the audit trail, which is of no use as a token: its id, or else the beginning of its
-    /// SHA-256.
+    /// Returns the token's name in the audit trail: its id, or else the beginning of its SHA-256. The name is useless
+    /// as a token.
     pub(super) fn token_id(&self, hash: &TokenHash) -> String {
         self.id.clone().unwrap_or_else(|| format!("sha256:{}", hex(&hash[..8])))
     }

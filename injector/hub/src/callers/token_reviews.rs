@@ -258,8 +258,8 @@ impl TokenOutcomes {
     }
 }
 
-/// A running review, which is removed from the outcomes when it ends, or when no request waits for it. At worst another
-/// review of the same token has begun meanwhile, and a third one may be made.
+/// A running review. It is removed from the outcomes when it ends, or when no request waits for it. At worst another
+/// review of the same token has begun by then, and a third one may be made.
 struct RunningReview {
     reviews: Arc<TokenReviews>,
     hash: TokenHash,

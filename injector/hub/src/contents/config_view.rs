@@ -144,7 +144,7 @@ fn missing_view(index: &Index, key: &ConfigKey) -> ConfigView {
     ConfigView::new(name, unavailable(HubReason::NotFound, message))
 }
 
-/// Returns the config as an agent keeps it whose pod takes versions only by restarts: with the version that the pod's
+/// Returns the config for the agent of a pod that takes versions only by restarts: with the version that the pod's
 /// processes started with. The content is not sent, since the agent has it. `None` if the agent has no version yet, or
 /// has the assigned one.
 fn view_until_restart(

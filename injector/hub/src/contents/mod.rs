@@ -1,5 +1,4 @@
-//! The configs as a pod should have them: the versions that it is assigned, and their contents, each read once for all
-//! pods.
+//! The configs that pods should have: the versions assigned to them, and their contents, each read once for all pods.
 
 #[cfg(test)]
 mod allowed_accounts_tests;

@@ -1,5 +1,5 @@
-//! The polls of one connection. An agent that asks again after a reply, and would get the same one, does not take it,
-//! so the reply is delayed ever longer.
+//! The polls of one connection. If an agent asks again after a reply, and would get the same reply, it does not take
+//! that reply. So the reply is delayed more and more.
 
 use std::sync::Arc;
 use std::time::Duration;

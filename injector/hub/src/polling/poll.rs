@@ -216,7 +216,7 @@ impl Polling {
     }
 
     /// Answers that nothing of the pod's own has changed. The agent learns of newer revisions nevertheless, so that a
-    /// replica that knows less can't take it back.
+    /// replica that knows less can't take the agent back.
     fn end_unchanged(
         &self,
         pod: &PodState,

@@ -95,8 +95,8 @@ impl Concurrency {
         }
     }
 
-    /// Records that a write that began at `began` was refused, because the server has too much to do, or could not be
-    /// sent.
+    /// Records the failure of a write that began at `began`: it was refused, because the server has too much to do, or
+    /// it could not be sent.
     pub(super) fn record_refusal(&mut self, began: Instant, now: Instant) {
         if self.paused_until.is_none_or(|end| began >= end) {
             self.refusals = self.refusals.saturating_add(1);

@@ -101,8 +101,8 @@ pub(super) fn without_contact(pod: &PodState) -> Report {
     }
 }
 
-/// Returns the failures, or else the first explanation. The explanations of the agent come before those of the hub, so
-/// that a config that can't be delivered hides nothing of the others, and is only named if all else is acknowledged.
+/// Returns the failures, or else the first explanation. The agent's explanations come before the hub's. So a config
+/// that can't be delivered hides nothing of the others, and is only named if all else is acknowledged.
 fn summarize(explanations: &[Explanation]) -> Option<Explanation> {
     let mut failures: Vec<&Explanation> = Vec::new();
     for why in explanations.iter().filter(|why| is_failure(why)) {

@@ -22,8 +22,8 @@ use crate::metrics::Metrics;
 use crate::reply::Refusal;
 use crate::settings::Settings;
 
-/// The delay of a condition that a better one is likely to follow. It is longer than the time until the pod's next
-/// report is taken.
+/// The delay of a condition that is likely to be followed by a better one. It is longer than the time until the pod's
+/// next report is taken.
 const PASSING_DELAY: Duration = Duration::from_millis(2500);
 
 /// The parts of the hub that take reports, and plan the conditions of pods.
@@ -123,9 +123,9 @@ impl PodConditions {
         write_all(&self.queue, &self.writer, &self.metrics, |key| self.plan(key)).await;
     }
 
-    /// Removes reports of pods that are gone. A condition that another replica has overwritten by an earlier report is
-    /// written again. A condition that shows no success is planned again, because it may be about a version that was
-    /// assigned for a moment only, and no report follows.
+    /// Removes reports of pods that are gone. Plans again a condition that another replica has overwritten because of
+    /// an earlier report. Also plans again a condition that shows no success: it may be about a version that was
+    /// assigned only for a moment, and no report follows.
     pub(crate) fn recheck_reports(&self) {
         self.reports.retain(|key, report| {
             let pod = self.index.pod(key).map(|entry| entry.state).filter(|pod| pod.uid == report.uid);

@@ -79,8 +79,8 @@ impl Reports {
         self.by_pod.lock().get(pod).filter(|entry| entry.report.uid == *uid).map(|entry| Arc::clone(&entry.report))
     }
 
-    /// Takes the report of the pod's agent, or lets it wait until the time that is returned. A newer report replaces it
-    /// meanwhile.
+    /// Takes the report of the pod's agent, or keeps it waiting and returns the time when it may be taken. A newer
+    /// report replaces one that waits.
     pub(crate) fn add(&self, pod: &PodState, report: ReportRequest, now: Instant) -> Option<Instant> {
         let report = bound_report(report, &pod.configs);
         let mut by_pod = self.by_pod.lock();

@@ -1,5 +1,5 @@
-//! Writes the newest condition of each pod that does not have it already, as many at the same time as the API server
-//! answers quickly.
+//! Writes the newest condition of each pod that lacks it. As many writes run at the same time as the API server answers
+//! quickly.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::metrics::{ConditionResult, Metrics};
 
 /// The maximum duration of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The delays after refusals: somebody may have to bind a role, or an API server that starts does not know the roles
-/// yet. The longest is shorter than the wait of rollouts.
+/// The delays after refusals: somebody may have to bind a role, or a starting API server does not know the roles yet.
+/// The longest delay is shorter than the wait of rollouts.
 const REFUSED_BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(2) };
 /// The delays until the condition of a pod that has changed meanwhile is decided again: the watch has to bring the
 /// change.

@@ -1,8 +1,8 @@
 //! Reads one request, and writes one reply, over a connection.
 //!
-//! A hyper connection keeps 16 KiB of buffers for as long as a request is not answered, which for a hub is nearly
-//! always. So hyper reads the request and is then dropped together with its buffers; the reply, a few fixed lines, is
-//! written without it.
+//! A hyper connection keeps 16 KiB of buffers as long as a request is not answered, which in a hub is nearly always. So
+//! hyper reads the request and is then dropped together with its buffers. The reply, a few fixed lines, is written
+//! without it.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
