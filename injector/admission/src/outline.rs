@@ -98,7 +98,7 @@ impl Outline {
     }
 
     /// Returns the answer that denies the request because its namespace or its user has too many requests at this
-    /// moment. Clients of the API server try again by themselves.
+    /// moment. Clients of the API server retry on their own.
     pub fn deny_too_many(&self, deletions: UndecidedDeletions, message: &str) -> Option<Vec<u8>> {
         self.may_be_denied(deletions).then(|| self.deny(DenialReason::TooManyRequests, message))
     }

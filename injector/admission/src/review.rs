@@ -225,8 +225,8 @@ pub fn parse(body: &[u8], caller: Caller) -> Result<Request, ReviewError> {
     Ok(Request { inner: request, user, caller })
 }
 
-/// Refuses names that nothing stored can have, and texts that are too long. Names become parts of paths that the API
-/// server is asked for, and of lines of the log.
+/// Refuses names that no stored object can have, and texts that are too long. Names become parts of paths in requests
+/// to the API server, and of lines of the log.
 fn check_texts(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewError> {
     let require = |holds: bool, fault| if holds { Ok(()) } else { Err(ReviewError::Request(fault)) };
     let is_name = |name: &str| name.is_empty() || is_object_name(name);

@@ -6,8 +6,8 @@ use nudge_server::shares::{Queues, SharePermit, Shares};
 use nudge_server::slots::Peer;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// The namespace and the user whose request it is. A client that is not the API server may name any namespace and user,
-/// and has no more by that.
+/// The namespace and the user of a request. A client that is not the API server may name any namespace and user, but
+/// gains nothing by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tenant {
     peer: Peer,

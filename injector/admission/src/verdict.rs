@@ -3,8 +3,8 @@
 use json_patch::{Patch, PatchOperation};
 use nudge_protocol::bounded_text::one_line;
 
-/// The maximum number of warnings in one answer: together they have no more than the 4096 characters that the API
-/// server passes on whole. It cuts each at 256 beyond that.
+/// The maximum number of warnings in one answer. Together they have at most the 4096 characters that the API server
+/// passes on whole. Beyond that it cuts each one at 256.
 const MAX_WARNINGS: usize = 8;
 /// The maximum length of a warning.
 const MAX_WARNING_BYTES: usize = 512;

@@ -7,8 +7,8 @@ use nudge_core::rollout::ALL;
 
 use super::move_predicates::{may_begin, returns_pods};
 
-/// Returns whether the config is a brake: its pods are to return, or all of them are to get a version now, which
-/// follows from the config alone.
+/// Returns whether the config is a brake: its pods must return, or all of them must get a version now. This follows
+/// from the config alone.
 pub(super) fn is_brake(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
     let (requested, rollout) = (config.spec.version.as_ref(), &status.rollout);

@@ -1,4 +1,5 @@
 //! The CA bundle that the agent trusts the hub by, and the token that it shows to the hub.
+//!
 //! In an injected pod the bundle is in the environment of the agent's container, which nobody can change. The token is
 //! a file that changes while the agent runs.
 

@@ -9,8 +9,8 @@ use nudge_protocol::labels::{IMPORTING, RETRY};
 
 use super::deletion::is_forced;
 
-/// Returns the change that can move pods or change what the published objects hold, also by deleting the config and
-/// creating it again. The objects are compared as JSON, so unknown fields count too.
+/// Returns the change that can move pods or change the content of published objects, even by deleting the config and
+/// creating it again. The objects are compared as JSON, so unknown fields count, too.
 pub(crate) fn content_change(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let Some(old) = old else { return Some("create it") };
     if old.data.get("spec") != new.data.get("spec") {
@@ -29,8 +29,8 @@ pub(crate) fn content_change(old: Option<&DynamicObject>, new: &DynamicObject) -
     gets_owner(Some(old), new).then_some("give it an owner")
 }
 
-/// Returns the change of who sets `spec.version`: a source does if nobody else does. `stored` is what the API server
-/// holds, because it takes the managers out of the old object of a review.
+/// Returns the change of who sets `spec.version`: a source does if nobody else does. `stored` is the object in the API
+/// server, which takes the managers out of the old object of a review.
 pub(crate) fn setter_change(stored: &ObjectMeta, new: &DynamicObject) -> Option<&'static str> {
     let differs = version_holder(stored).is_some() != version_holder(&new.metadata).is_some();
     differs.then_some("change who sets its spec.version")

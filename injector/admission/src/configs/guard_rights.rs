@@ -1,5 +1,5 @@
-//! Changes of a config after which a version waits for less: they need the right to override the config. A label marks
-//! the configs that have guards, so that the API server asks about their deletion whatever happens, and about no other.
+//! Changes of a config that make a version wait for less: they need the right to override the config. A label marks the
+//! configs that have guards. So the API server always asks about the deletion of these configs, and about no other.
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
@@ -13,7 +13,7 @@ use crate::lookups::Right;
 use crate::needed_right::NeededRight;
 use crate::patch::set_entries;
 
-/// Returns the right that a request needs which weakens the guards of the config.
+/// Returns the right needed for a request that weakens the guards of the config.
 pub(crate) fn weakening<'a>(
     old: Option<&VersionedConfigSpec>,
     new: &VersionedConfigSpec,

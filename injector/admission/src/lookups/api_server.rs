@@ -75,8 +75,8 @@ impl QueryRates {
         })
     }
 
-    /// Counts one query, or returns the rate that is used up. A query that is refused in its namespace does not count
-    /// for the user, and one that is refused to the user does not count for the address.
+    /// Counts one query, or returns the rate that is used up. A query refused in its namespace does not count for the
+    /// user. A query refused to the user does not count for the address.
     fn take(&self, peer: Peer, user: &str, namespace: &str, now: Instant) -> Result<(), Rate> {
         let check = |is_taken: bool, rate: Rate| if is_taken { Ok(()) } else { Err(rate) };
         check(self.namespaces.take((peer, namespace.to_owned()), now), self.namespaces.rate())?;

@@ -189,8 +189,8 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
     }
 }
 
-/// Returns the config as a new pod gets it. It has no parts if one of them may not be served here: the agent takes
-/// the mounted ones for all.
+/// Returns the config as a new pod gets it. If one of its parts may not be served here, it has no parts: the agent
+/// takes the mounted ones for all.
 fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let selects = config.spec.rollout.steps.iter().any(|step| step.selector.is_some());
     let unresolved = ResolvedConfig { selects, objects: served_objects(config, secrets), ..ResolvedConfig::default() };

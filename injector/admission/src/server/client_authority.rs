@@ -1,5 +1,5 @@
-//! The authority for clients, without whose certificate no client may post reviews. It is in a file that is read again
-//! now and then, so that another authority needs no restart.
+//! The authority for clients. A client needs one of its certificates to post reviews. The authority's file is read
+//! again now and then, so that a new authority needs no restart.
 
 use std::error::Error;
 use std::fmt;

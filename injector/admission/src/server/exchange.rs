@@ -249,8 +249,8 @@ impl Exchange {
     }
 }
 
-/// Takes memory for the objects of a review. A review with a long body does not wait for others of its own tenant,
-/// which could keep the memory of bodies from other tenants in this way.
+/// Takes memory for the objects of a review. A review with a long body does not wait for others of its own tenant.
+/// Otherwise the tenant could keep the memory of bodies from other tenants.
 async fn take_memory(
     objects: &TenantShares,
     bytes: usize,

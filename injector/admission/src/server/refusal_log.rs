@@ -46,8 +46,8 @@ impl RefusalLog {
         }
     }
 
-    /// Takes a line for a refusal. Returns how many were left out since the last one that was written; `None` if
-    /// this one is left out, too.
+    /// Takes a line for a refusal. Returns the number of lines left out since the last written one; `None` if this one
+    /// is left out, too.
     pub(super) fn take_line(&self, address: IpAddr, subject: Subject<'_>, now: Instant) -> Option<u64> {
         let peer = Peer::from(address);
         // An address without lines left uses up no line of a subject, and such a subject no line of its address.

@@ -1,5 +1,5 @@
-//! The webhook of `RolloutAnalysis`. A user who could write one could make a bad version look good, so only the roles
-//! of Nudge can, each its own half.
+//! The webhook of `RolloutAnalysis`. A user who could write an analysis could make a bad version look good. So only the
+//! roles of Nudge can write it, each its own half.
 
 use futures::future::BoxFuture;
 use kube::core::admission::Operation;

@@ -141,8 +141,8 @@ struct Watches {
 }
 
 impl Watches {
-    /// Keeps a set of watches for the cluster if there is one, and one for each enabled namespace: it begins when
-    /// the namespace is enabled and ends when it no longer is.
+    /// Keeps a set of watches for the cluster, if there is one, and one for each enabled namespace. A namespace's set
+    /// begins when the namespace is enabled, and ends when it no longer is.
     async fn keep_all(&self, mut enabled: Receiver<Arc<BTreeSet<String>>>) {
         // What is listed before the namespaces are known would not be kept.
         if enabled.changed().await.is_err() {

@@ -25,8 +25,8 @@ fn is_measured(config: &VersionedConfig) -> bool {
 }
 
 impl Controller {
-    /// Returns the answers so far, or those of a rehearsal. If they can't be read the last ones count, since a
-    /// rollout and above all its way back must not wait.
+    /// Returns the answers so far, or those of a rehearsal. If they can't be read, the last ones count: a rollout must
+    /// not wait, and its way back least of all.
     pub(crate) async fn answers(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<RolloutAnalysisStatus> {
         if !is_measured(config) {
             let question = wanted_rehearsal(config, config.status.as_ref())?;
@@ -46,8 +46,8 @@ impl Controller {
         answers
     }
 
-    /// Writes the question, or deletes it if there is none. Returns when to write what had to wait, or could not be
-    /// written: a version without measurements is held, and nothing else waits.
+    /// Writes the question, or deletes it if there is none. Returns when to retry a write that had to wait or failed.
+    /// Meanwhile a version without measurements is held, and nothing else waits.
     pub(crate) async fn write_question(
         &self,
         key: &ConfigKey,

@@ -1,6 +1,6 @@
-//! Rehearsals of analyses: whether they can be asked before there is a version on trial. Nothing waits for one, so it
-//! costs little: it is written once, and its answers are read later each time. If it can't be written, as without
-//! the component, the config is not reconciled sooner.
+//! Rehearsals of analyses: whether their questions can be asked before any version is on trial. Nothing waits for a
+//! rehearsal, so it costs little: it is written once, and its answers are read later each time. If it can't be written,
+//! for example without the component, the config is not reconciled sooner.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

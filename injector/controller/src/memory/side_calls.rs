@@ -89,7 +89,7 @@ impl FailedSideCalls {
         self.0.remove(&call);
     }
 
-    /// Returns when to reconcile again, to try a call or to report it. A call that could be tried now, and was not,
+    /// Returns when to reconcile again, to try a call or to report it. A call that is already due, but was not tried,
     /// waits for another reconcile.
     pub(crate) fn next_reconcile(&self, now: Instant) -> Option<Duration> {
         let times = self.0.values().flat_map(|failure| {

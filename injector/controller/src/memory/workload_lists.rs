@@ -20,8 +20,8 @@ const MAX_LIST_AGE: Duration = Duration::from_secs(1);
 /// The time that a namespace's lists are kept while they are not used.
 const MAX_UNUSED_TIME: Duration = Duration::from_mins(1);
 
-/// A list and when it began, or the error and when it came. Callers that come while it is made wait for it, and get its
-/// error, too.
+/// A list and the time when it began, or the error and the time when it came. Callers that come while the list is made
+/// wait for it, and get its error, too.
 type ListSlot<T> = tokio::sync::Mutex<Option<(Instant, Result<Arc<Vec<T>>, CallError>)>>;
 
 #[derive(Default)]

@@ -27,8 +27,8 @@ const MAX_READS: usize = 3;
 const MAX_OBJECTS_PER_READ: usize = 32;
 
 impl Controller {
-    /// Decides about the versions and writes the status. Returns the config after that; `None` if another config of
-    /// the namespace begins to move, whose end brings this one back.
+    /// Decides about the versions and writes the status. Returns the config after that; `None` if another config of the
+    /// namespace begins to move. The end of that move brings this config back.
     pub(super) async fn decide(
         self: &Arc<Self>,
         key: &ConfigKey,

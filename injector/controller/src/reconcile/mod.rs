@@ -1,5 +1,5 @@
-//! One reconcile of one config: `reconcile_config` has its course, `inputs` observes, `decide` writes what `nudge-core`
-//! decides by that. Then the version is published, and old ones are deleted.
+//! One reconcile of one config: `reconcile_config` has its course, `inputs` observes, and `decide` writes the decision
+//! that `nudge-core` makes from the inputs. Then the version is published, and old ones are deleted.
 
 mod baseline;
 mod brake;

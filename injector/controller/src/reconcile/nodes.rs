@@ -47,8 +47,8 @@ fn nodes_of_fallen<'a>(config: &VersionedConfig, pods: &'a [Arc<PodState>]) -> B
 
 impl Controller {
     /// Returns the nodes that are away. They are read live, since the watch may see the pod's change before the node's.
-    /// Returns `None` if they can't be read now: then nothing is judged that a node can have caused. If Nudge may
-    /// not read nodes none counts as away, since a rollback must not wait for that right.
+    /// Returns `None` if they can't be read now; then no harm is judged that a node can have caused. If Nudge may not
+    /// read nodes, none counts as away, since a rollback must not wait for that right.
     pub(super) async fn nodes_away(
         &self,
         key: &ConfigKey,

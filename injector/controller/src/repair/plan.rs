@@ -31,8 +31,8 @@ pub(super) struct AgentlessPod {
     pub(super) uid: String,
     /// The time of creation, in seconds since 1970.
     pub(super) created: i64,
-    /// The uid of the controller that would replace the pod; absent for a bare pod, and for a pod whose work would be
-    /// lost, as a Job's.
+    /// The uid of the controller that would replace the pod. It is absent for a bare pod, and for a pod that would lose
+    /// its work, such as a Job's.
     pub(super) owner: Option<String>,
 }
 
@@ -92,8 +92,8 @@ pub(super) struct RepairMemory {
     reported: HashMap<String, Instant>,
     /// The times of attempts to evict.
     attempts: VecDeque<Instant>,
-    /// The owners of evicted pods, and when the first pod of each was evicted, also in seconds since 1970. The first
-    /// counts, because newer pods may be too young when the next one is evicted.
+    /// The owners of evicted pods, with the time of each owner's first eviction, also in seconds since 1970. The first
+    /// one counts, because newer pods may be too young when the next one is evicted.
     owners: HashMap<String, (Instant, i64)>,
 }
 

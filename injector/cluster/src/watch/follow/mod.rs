@@ -104,7 +104,7 @@ pub async fn follow<S>(
     let mut version: Option<String> = None;
     let mut failures = 0;
     // The backoff of the last failures, and how many in a row had it. An API server that was away for long, and refuses
-    // while it starts, is asked again soon.
+    // while it starts, is soon asked again.
     let (mut backoff, mut with_backoff) = (FAILURE_BACKOFF, 0);
     let mut goes_on = false;
     loop {
