@@ -167,7 +167,7 @@ fn view_until_restart(
     })
 }
 
-/// Returns the config as a pod sees it whose service account the config does not list: nothing of its versions.
+/// Returns the config for a pod whose service account the config does not list: nothing of its versions.
 fn not_admitted_view(pod: &PodState, name: &ConfigName) -> ConfigView {
     let account = &pod.service_account;
     let message = format!(

@@ -26,7 +26,7 @@ use crate::settings::Settings;
 
 /// The delays after failures that may pass.
 const FETCH_BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
-/// The delay until a version is read again whose problem does not pass by itself.
+/// The delay until a version with a lasting problem is read again.
 const PROBLEM_RETRY_DELAY: Duration = Duration::from_secs(15);
 
 /// The result of a search for a content.

@@ -30,7 +30,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delays after reads that have confirmed nothing. The longest is shorter than the wait of a poll for a
 /// confirmation.
 const READ_BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(3) };
-/// The delay until a slot is free again whose read the API server has refused because it has too much to do.
+/// The delay until a slot is free again, if the API server has refused its read because it has too much to do.
 const BUSY_SLOT_DELAY: Duration = Duration::from_millis(500);
 /// The maximum number of reads at the same time.
 const MAX_CONCURRENT_READS: usize = 16;

@@ -31,7 +31,7 @@ const CHANGED_POD_BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_millis(6400) };
 /// The delays after failures that may pass. [`Concurrency`] limits the load of the API server.
 const UNAVAILABLE_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(8) };
-/// The delay until the condition of a pod is decided again whose agent knows more than this replica.
+/// The delay until a pod's condition is decided again, if its agent knows more than this replica.
 pub(super) const BEHIND_REPLICA_DELAY: Duration = Duration::from_secs(5);
 
 /// The plan for a pod's condition.
