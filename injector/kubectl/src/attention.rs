@@ -1,5 +1,5 @@
-//! The check that Nudge may look at the objects of a namespace, as far as the user may find out. An object that nobody
-//! looks at has no condition that says so.
+//! Checks whether Nudge may look at the objects of a namespace, if the user may know this. If Nudge may not, its
+//! objects get no condition that says so.
 
 use k8s_openapi::api::authorization::v1::{LocalSubjectAccessReview, ResourceAttributes, SubjectAccessReviewSpec};
 use kube::api::PostParams;
@@ -42,8 +42,8 @@ impl AttendedKind {
     }
 }
 
-/// Returns whether Nudge may look at objects of this kind, or `None` if the user may not know. Only a user who may
-/// create LocalSubjectAccessReviews may know, such as an admin of the namespace.
+/// Returns whether Nudge may look at objects of this kind, or `None` if the user may not ask. Asking needs the right to
+/// create LocalSubjectAccessReviews, which an admin of the namespace has, for example.
 pub(crate) async fn may_attend(session: &Session, kind: AttendedKind) -> Option<bool> {
     let (account, group, resource) = kind.listing();
     let attributes = ResourceAttributes {

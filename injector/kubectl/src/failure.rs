@@ -32,7 +32,7 @@ impl From<Exit> for ExitCode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
-    /// The problem with the object it names, and what to do.
+    /// The message: the object, its problem, and what to do.
     pub(crate) message: String,
     /// The HTTP status that the API server answered with, or 0.
     pub(crate) status: u16,
@@ -76,7 +76,8 @@ fn refusal(what: &str, status: &Status) -> String {
     match status.code {
         401 => format!("{what}: {message}; log in again, or choose another --context"),
         _ if message.contains("admission webhook") => format!("{what}: {}", without_webhook(message)),
-        // A user who binds a role needs its rights. The message lists all of them, which hides the rest.
+        // A user who binds a role needs all rights of the role. The message lists them at such length that it hides the
+        // rest.
         403 if message.contains("attempting to grant RBAC permissions not currently held") => {
             format!(
                 "{what}: you do not have the rights that the role has, and may not bind it; ask an admin of the cluster"
@@ -101,7 +102,6 @@ fn without_webhook(message: &str) -> &str {
         .map_or(message, |(_, refusal)| refusal)
 }
 
-/// Returns the innermost cause.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(cause) = last.source() {

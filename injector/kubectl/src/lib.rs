@@ -9,7 +9,7 @@
 //! - `page`: the page of `kubectl nudge ui`
 //! - `rollout`: the change of `spec.version`, and the wait for the rollout
 //!
-//! A value of a Secret is printed only by `get --show-secrets`, and is in an export only encrypted.
+//! Only `get --show-secrets` prints a value of a Secret. Exports hold such values only encrypted.
 
 mod attention;
 mod backup;

@@ -27,7 +27,7 @@ pub(crate) fn recipient(text: &str) -> Result<String, String> {
     }
 }
 
-/// Encrypts for these recipients, as text.
+/// Encrypts a text for these recipients, and returns the result as text.
 pub(crate) fn encrypt(recipients: &[String], plain: &str) -> Result<String, Failure> {
     if recipients.len() > MAX_RECIPIENTS {
         return Err(Failure::usage(format!("--secrets-to: name at most {MAX_RECIPIENTS} recipients")));

@@ -1,5 +1,5 @@
-//! The comparison of an object of an export with the one in the cluster: an import creates the object, leaves it, or
-//! refuses because another one has its place.
+//! Compares an object of an export with the one in the cluster. An import creates the object, leaves it as it is, or
+//! refuses because another object has its place.
 
 use nudge_api::{VersionStatus, VersionedConfig, VersionedConfigStatus};
 use nudge_core::config::is_importing;
@@ -41,8 +41,8 @@ pub(crate) fn part(exported: &Value, stored: &Value) -> Comparison {
     }
 }
 
-/// Compares what was sealed with the object that the cluster has in the place of a part that is not in the export. The
-/// object of another version counts as nothing.
+/// Compares a sealed part that the export lacks with the object in its place in the cluster. An object of another
+/// version counts as nothing.
 pub(crate) fn unexported(sealed: &Sealed<'_>, stored: &Value, seals: Option<&Seals>) -> Comparison {
     match sealed.fault(stored, seals) {
         None => Comparison::Same,

@@ -1,4 +1,4 @@
-//! The objects of an export as documents: without what the API server adds, and what only Nudge may write.
+//! The objects of an export as documents, without the fields that the API server adds or that only Nudge may write.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use nudge_protocol::labels;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// The version of the format. A reader takes no other.
+/// The version of the format. A reader refuses any other.
 pub(crate) const FORMAT: u32 = 1;
 /// The `apiVersion` of the documents that are not objects.
 pub(crate) const API: &str = "nudge.dev/v1alpha1";
@@ -19,11 +19,12 @@ pub(crate) const HEADER: &str = "Export";
 pub(crate) const ENCRYPTED: &str = "EncryptedSecrets";
 /// The `kind` of the content key, which is among the Secrets.
 pub(crate) const CONTENT_KEY: &str = "ContentKey";
-/// The field of a config with the manager that holds `spec.version`, which its source may not set then.
+/// The field of a config that names the manager of `spec.version`. The source of the config may not set `spec.version`
+/// then.
 pub(crate) const HELD_BY: &str = "heldBy";
 
-/// Annotations that mean nothing in another object: those that admission signs, that request something once, or that
-/// hold a copy of the content.
+/// Annotations that mean nothing in another object: admission signs them, they request something once, or they hold a
+/// copy of the content.
 const DROPPED: [&str; 11] = [
     labels::REQUESTED_BY,
     labels::OVERRIDDEN_BY,
@@ -56,13 +57,12 @@ pub(crate) struct Header {
     pub(crate) cluster: Option<String>,
     /// The version of the program that made the export.
     pub(crate) program: String,
-    /// The namespaces of the objects.
     pub(crate) namespaces: Vec<String>,
     /// The Secrets of versions, as `namespace/name`.
     pub(crate) secrets: Vec<String>,
     /// Whether these Secrets are in the export, encrypted.
     pub(crate) encrypted: bool,
-    /// Whether the content key is among them.
+    /// Whether the content key is among these Secrets.
     pub(crate) content_key: bool,
     /// The things that such an export never has.
     pub(crate) left_out: Vec<String>,

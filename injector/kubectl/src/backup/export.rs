@@ -1,4 +1,4 @@
-//! An export after it was read and checked: each object in its place, and each version as it was sealed.
+//! An export after it was read and checked, with each object in its place and each version as it was sealed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +73,7 @@ impl Export {
         self.check()
     }
 
-    /// Adds an object of the document `at` a line.
+    /// Adds an object. Messages name the place of its document by `at`.
     fn add(&mut self, at: &str, document: Value) -> Result<(), Failure> {
         let Some(kind) = Kind::of(&document) else {
             return Err(Failure::new(format!("{at}: an export has no objects of this apiVersion and kind")));
@@ -86,7 +86,7 @@ impl Export {
         if !is_valid_name {
             return Err(Failure::new(format!("{at}: the object has no name, or one that is not allowed")));
         }
-        // An export has no business with owners and finalizers.
+        // Owners and finalizers do not belong in an export.
         let fields = document["metadata"].as_object().into_iter().flatten();
         if let Some((field, _)) = fields.into_iter().find(|(field, _)| !METADATA.contains(&field.as_str())) {
             return Err(Failure::new(format!("{at}: {place} has metadata.{field}, which no object of an export has")));
@@ -103,8 +103,9 @@ impl Export {
         Ok(())
     }
 
-    /// Checks that every object belongs to a config, as it was sealed. A version that names the object of another one
-    /// is broken, and does no harm to that one. Seals of Secrets can be checked with the content key only.
+    /// Checks that every object belongs to a config, as it was sealed. A version that names an object of another
+    /// version is broken, but does not harm the other version. Seals of Secrets can be checked only with the content
+    /// key.
     fn check(&self) -> Result<(), Failure> {
         let (mut accepted, mut faults) = (BTreeSet::new(), BTreeMap::new());
         for (place, config) in &self.configs {

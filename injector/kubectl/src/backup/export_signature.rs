@@ -1,5 +1,5 @@
-//! The signature of an export, in a file beside it, by the program ssh-keygen. The format is OpenSSH's, so that keys
-//! with a passphrase, in an agent or on hardware sign, and others can check the signature without this program.
+//! The signature of an export, in a file beside it, made by the program ssh-keygen. The format is OpenSSH's: keys with
+//! a passphrase, in an agent or on hardware can sign, and others can check the signature without this program.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use super::program::{failure_message, missing_program, run};
 use crate::failure::Failure;
 
 const PROGRAM: &str = "ssh-keygen";
-/// The purpose of signatures, by which one for something else is none for an export.
+/// The purpose of the signatures. A signature for another purpose is not valid for an export.
 const NAMESPACE: &str = "export@nudge.dev";
-/// The name of the signer, whichever key of `--verify` has signed.
+/// The name of the signer, whichever key of `--verify` signed.
 const SIGNER: &str = "export";
 /// The beginnings of the lines of public keys.
 const KEY_TYPES: [&str; 5] =

@@ -1,14 +1,14 @@
-//! Exports: what `kubectl nudge export` writes and `kubectl nudge import` reads.
+//! Exports, which `kubectl nudge export` writes and `kubectl nudge import` reads.
 //!
 //! - `document`: the objects of an export, as they stand in it
 //! - `stream`: the file, and its bounds
 //! - `export`: an export that was read and checked
-//! - `status`: what an export keeps of a status, and how a new object takes it over
-//! - `compare`: what is there already, and what differs
+//! - `status`: the parts of a status that an export keeps, and how a new object takes them over
+//! - `compare`: the comparison with the objects that the cluster already has
 //! - `part`: whether an object is the part of a version that was sealed
-//! - `select`: what goes into an export, and what is left out
+//! - `select`: the choice of the objects that go into an export
 //! - `age`: the program that encrypts Secrets
-//! - `signature`: who made an export
+//! - `export_signature`: the signature of an export
 //! - `program`: how other programs are run
 
 pub(crate) mod age;

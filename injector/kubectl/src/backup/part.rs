@@ -41,14 +41,14 @@ impl Sealed<'_> {
         is_labelled && !self.is_labelled(document)
     }
 
-    /// Returns the version that the object is a part of, as messages name it.
+    /// Returns the version of this part, as messages name it.
     pub(crate) fn title(&self) -> String {
         let Self { config, version, .. } = *self;
         format!("version {version} of config {}/{}", config.namespace, config.name)
     }
 
-    /// Returns why the object is not what was sealed, a phrase before `of version`. The content of a Secret can be
-    /// checked with the content key only.
+    /// Returns how the object differs from the sealed part, in words that stand before `of version`. The content of a
+    /// Secret can be checked only with the content key.
     pub(crate) fn fault(&self, document: &Value, seals: Option<&Seals>) -> Option<&'static str> {
         let Self { version, number, part, .. } = *self;
         if !self.is_labelled(document) {
@@ -57,7 +57,7 @@ impl Sealed<'_> {
         if document["immutable"] != true {
             return Some("is not immutable, unlike a part");
         }
-        // The token of a service account has such a type.
+        // A Secret with the token of a service account has another type, for example.
         if !document["type"].as_str().is_none_or(is_configuration) {
             return Some("has a type that is not allowed for a part");
         }
@@ -91,7 +91,7 @@ pub(crate) fn parts<'a>(place: &'a Place, config: &'a VersionedConfig) -> impl I
     })
 }
 
-/// Returns whether the ConfigMap of the config's name is its published one.
+/// Returns whether the ConfigMap with the config's name is the one that the config publishes.
 pub(crate) fn is_published(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.published_version.is_some())
 }

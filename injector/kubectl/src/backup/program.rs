@@ -49,7 +49,7 @@ pub(crate) fn missing_program(context: &str, program: &str) -> Failure {
     ))
 }
 
-/// Returns the first line of what a program that failed wrote.
+/// Returns the first line that a failed program wrote.
 pub(crate) fn failure_message(complaint: &[u8], program: &str) -> String {
     let why = String::from_utf8_lossy(complaint);
     let why = why.lines().next().unwrap_or("it failed").trim_start_matches(program);

@@ -1,5 +1,5 @@
-//! The selection of an export: configs, and their versions as they were sealed. Everything else is left out, and named
-//! with the reason, so that what one tenant has broken costs nobody else the export.
+//! The selection of an export: configs, and their versions as they were sealed. Everything else is left out and named
+//! with the reason, so that objects that one tenant has broken do not prevent the export of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -131,7 +131,7 @@ fn is_sealed(config: &VersionedConfig, version: &str) -> bool {
     config.status.as_ref().is_some_and(|status| status.version(version).is_some())
 }
 
-/// Returns the config as a document and as it is read again, or why it can't be in an export.
+/// Returns the config as a document and as read back from it, or the reason why it can't be in an export.
 fn config(place: &Place, object: DynamicObject, holder: Option<&String>) -> Result<(Value, VersionedConfig), String> {
     let status = object.data["status"].clone();
     let mut exported = document(Kind::Config, object);

@@ -1,8 +1,8 @@
 //! The status of a config in an export, and how a new object takes it over.
 //!
-//! All that says which pod has which version is kept as it is: current, previous and target version, and
-//! `status.internal` (identity, thresholds and revision). What follows from the cluster (conditions, numbers of pods)
-//! is not.
+//! An export keeps every field that decides which version a pod has: current, previous and target version, and
+//! `status.internal` (identity, thresholds and revision). It drops the fields that follow from the state of the cluster
+//! (conditions, numbers of pods).
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(crate) fn exported_status(mut status: VersionedConfigStatus) -> VersionedCon
     status
 }
 
-/// Returns the status for an object of this `generation`, whose versions' objects have these uids.
+/// Returns the status for an object of this `generation`. `uids` are the uids of the objects of its versions.
 pub(crate) fn restored_status(
     mut status: VersionedConfigStatus,
     generation: Option<i64>,

@@ -51,11 +51,11 @@ impl Writer {
     }
 }
 
-/// Returns the text of a document, or why no text can be read again.
+/// Returns the text of a document, or the reason why no text of it can be read back.
 pub(crate) fn encode(value: &Value) -> Result<Zeroizing<String>, String> {
     let as_text = |format| document(value, format).map(Zeroizing::new).map_err(|failure| failure.message);
     let yaml = as_text(Format::Yaml)?;
-    // A value that is not the same after YAML is written as JSON, which is YAML, too.
+    // A value that YAML would change is written as JSON, which is also YAML.
     let text = match parse(&yaml) {
         Ok(parsed) if parsed == *value && !has_separator(&yaml) => yaml,
         _ => as_text(Format::Json)?,

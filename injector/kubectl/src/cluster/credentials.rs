@@ -2,8 +2,8 @@
 
 use kube::config::{ExecConfig, ExecInteractiveMode};
 
-/// Lets the program ask its user only at a terminal, because what is piped to the command is not for the program. Fails
-/// if the program can't run without asking.
+/// Lets the program ask its user only at a terminal, because input that is piped to the command is not meant for the
+/// program. Fails if the program can't run without asking.
 pub(super) fn set_interactive(has_terminal: bool, program: &mut ExecConfig) -> Result<(), String> {
     if has_terminal {
         return Ok(());

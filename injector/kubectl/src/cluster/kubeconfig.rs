@@ -1,5 +1,5 @@
-//! The kubeconfig: the files that are merged, and the cluster that the context names. If all files are empty, the pod's
-//! own account.
+//! Reads the kubeconfig: merges its files, and finds the cluster of the context. If all files are empty, the pod's own
+//! account is used.
 //!
 //! The library can't do this: to it, a missing file is an error, and it refuses a NO_PROXY that others accept.
 
@@ -121,7 +121,7 @@ fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Co
     let context = context.ok_or(KubeconfigError::LoadContext(name))?;
     let cluster = clusters.into_iter().find(|entry| entry.name == context.cluster).and_then(|entry| entry.cluster);
     let cluster = cluster.ok_or(KubeconfigError::LoadClusterOfContext(context.cluster))?;
-    // A user who is missing is anonymous, as with kubectl.
+    // A missing user is anonymous, as with kubectl.
     let user = auth_infos.into_iter().find(|entry| Some(&entry.name) == context.user.as_ref());
     let mut user = user.and_then(|entry| entry.auth_info).unwrap_or_default();
     if let Some(program) = &mut user.exec
@@ -144,7 +144,7 @@ fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Co
     Ok(config)
 }
 
-/// Returns the certificates that the server is checked by, if the kubeconfig has any.
+/// Returns the CA certificates for the server, if the kubeconfig has any.
 fn authorities(cluster: &Cluster) -> Result<Option<Vec<Vec<u8>>>, KubeconfigError> {
     let data = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty());
     let file = cluster.certificate_authority.as_deref().filter(|file| !file.is_empty());

@@ -1,7 +1,7 @@
-//! The proxy on the way to the API server, as client-go decides: the kubeconfig's, else that of the environment, unless
-//! NO_PROXY excepts the server.
+//! Finds the proxy to the API server as client-go does: the one of the kubeconfig, or else the one of the environment,
+//! unless NO_PROXY excepts the server.
 //!
-//! The library decides by the address of the proxy in place of the server's.
+//! The library chooses by the address of the proxy instead of the server's.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -33,8 +33,8 @@ impl Variables {
     }
 }
 
-/// Returns the proxy for this server, or why the one that is named can't be used. `proxy_url` is the field of the
-/// kubeconfig, which NO_PROXY does not except.
+/// Returns the proxy for this server, or the reason why the named proxy can't be used. `proxy_url` is the field of the
+/// kubeconfig, on which NO_PROXY has no effect.
 pub(super) fn proxy(proxy_url: Option<&str>, variables: &Variables, server: &Uri) -> Result<Option<Uri>, String> {
     if let Some(url) = proxy_url.filter(|url| !url.is_empty()) {
         let proxy = parse_proxy(url).ok_or_else(|| format!("proxy-url {SCHEMES}"))?;
@@ -87,8 +87,8 @@ fn is_direct(no_proxy: &str, host: &str, port: u16) -> bool {
     entries.filter(|entry| !entry.is_empty()).any(|entry| excepts(&entry, &host, address, port))
 }
 
-/// Returns whether an entry of NO_PROXY is about the server: `*`, a range, an address, a name with what is below it, or
-/// `.name` for what is below it alone.
+/// Returns whether an entry of NO_PROXY applies to the server. An entry is `*`, a range, an address, a name that
+/// includes its subdomains, or `.name` for the subdomains alone.
 fn excepts(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     if entry == "*" {
         return true;

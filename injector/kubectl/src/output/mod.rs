@@ -1,5 +1,5 @@
-//! The output of all commands: results go to standard output; warnings, errors and progress to standard error. Nothing
-//! else writes, and nothing is written that a terminal would obey ([`visible`]).
+//! The output of all commands: results go to standard output; warnings, errors and progress to standard error. Only
+//! this module writes, and it writes nothing that a terminal would obey ([`visible`]).
 
 pub(crate) mod changes;
 pub(crate) mod progress;
@@ -28,7 +28,7 @@ pub(crate) enum Format {
     Name,
 }
 
-/// The maximum number of lines that are kept of a command that the page runs.
+/// The maximum number of lines that are kept for one command of the page.
 const MAX_KEPT_LINES: usize = 100;
 
 /// The output of a command.
@@ -105,7 +105,7 @@ impl Output {
         }
     }
 
-    /// Returns whether a person types the command and reads what it says.
+    /// Returns whether a person types the command and reads its output.
     pub(crate) fn is_interactive(&self) -> bool {
         self.kept_lines.is_none() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
     }
@@ -118,8 +118,8 @@ impl Output {
     }
 }
 
-/// Returns the value as JSON or YAML. YAML that would hide something is written in the style of JSON, which is YAML,
-/// too, with escapes.
+/// Returns the value as JSON or YAML. If YAML would hide something, the result is written like JSON with escapes, which
+/// is also YAML.
 pub(crate) fn document(value: &impl Serialize, format: Format) -> Result<String, Failure> {
     let failure = |error: &dyn std::error::Error| Failure::new(format!("the result can't be written: {error}"));
     if format != Format::Json {

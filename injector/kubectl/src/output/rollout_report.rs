@@ -8,7 +8,7 @@ use nudge_api::{
 use nudge_core::rollout::{ALL, describe_evidence};
 use serde::Serialize;
 
-/// The number of pods that have not ended, and of those that have the target.
+/// The number of pods that have not ended, and how many of these have the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TargetCount {
     pub(crate) assigned: usize,
@@ -17,7 +17,7 @@ pub(crate) struct TargetCount {
 }
 
 impl TargetCount {
-    /// Counts a pod, which this version is assigned to.
+    /// Counts a pod. `assigned` is the version that is assigned to it.
     pub(crate) fn add(&mut self, status: &VersionedConfigStatus, assigned: Option<&str>) {
         self.total += 1;
         self.assigned += usize::from(status.target_version.is_some() && assigned == status.target_version.as_deref());
@@ -39,7 +39,7 @@ pub(crate) struct StepReport {
     /// The number of pods that have not ended; 0 if they may not be listed.
     pods: usize,
     /// The reason why the version was assigned to all pods at once, without any step; empty if `spec.rollout.override`
-    /// does not say it any more.
+    /// no longer has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_once: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Text that a terminal shows as it is. What comes from a cluster may hold characters that move the cursor, change
-//! colours, hide text or reverse its order. They are written as escapes, such as `\u{1b}`.
+//! Text that a terminal shows as it is. Text from a cluster may hold characters that move the cursor, change colours,
+//! hide text or reverse its order. They are written as escapes, such as `\u{1b}`.
 
 use std::borrow::Cow;
 
@@ -15,8 +15,8 @@ pub(crate) fn text(text: &str) -> Cow<'_, str> {
     escape(text, |char| char.escape_default().to_string(), |char| is_hidden(char) && !is_layout(char))
 }
 
-/// Returns the JSON document with escapes, by which its strings mean the same as before. Outside of strings, the only
-/// hidden characters are those of the layout.
+/// Returns the JSON document with escapes in place of hidden characters. Its strings keep their meaning. Outside of
+/// strings, only the layout has hidden characters.
 pub(crate) fn json(document: &str) -> Cow<'_, str> {
     let units = |char: char| {
         let mut units = [0; 2];

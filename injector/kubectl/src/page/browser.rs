@@ -1,5 +1,5 @@
-//! The start of the browser. The address has a token, and all users of a machine see the arguments of all programs: so
-//! the browser is given the name of a file that only this user may read, and the file takes it to the address.
+//! Starts the browser. The address has a token, and all users of a machine see the arguments of all programs. The
+//! browser therefore gets the name of a file that only this user may read, and the file redirects it to the address.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -34,7 +34,7 @@ impl RedirectFile {
         let mut command = Command::new(OPENER);
         command.arg(file.0.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(|error| format!("{OPENER}: {error}"))?;
-        // Some openers stay for as long as the browser.
+        // Some openers run until the browser ends.
         std::thread::spawn(move || child.wait());
         Ok(file)
     }

@@ -16,15 +16,15 @@ use crate::output::status::explain_difference;
 /// The maximum number of pods of a config that a window shows.
 const MAX_CELLS: usize = 20_000;
 
-/// The state of a pod, of which the last that holds counts.
+/// The state of a pod. If several apply, the last one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum CellState {
-    /// The pod runs what is assigned to it, which is not the target of a rollout.
+    /// The pod runs its assigned version, which is not the target of a rollout.
     Waiting,
     /// The pod runs the target, or the current version if nothing moves.
     Running,
-    /// A version is assigned to it that it does not run yet.
+    /// The pod does not run its assigned version yet.
     Assigned,
     /// The pod is not Ready.
     Unhealthy,
@@ -40,8 +40,8 @@ pub(crate) struct Cell {
     /// Empty for a pod without a workload.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) workload: String,
-    /// The step in which the pod is moved, as far as can be foreseen; absent if nothing moves, and for pods that steps
-    /// do not move.
+    /// The step that will move the pod, as far as can be foreseen; absent if nothing moves, and for pods that no step
+    /// moves.
     pub(crate) step: Option<usize>,
     pub(crate) state: CellState,
     pub(crate) assigned: Option<String>,
@@ -54,11 +54,11 @@ pub(crate) struct Cell {
 pub(crate) struct Cells {
     /// Sorted by workload and name.
     pub(crate) shown: Vec<Cell>,
-    /// The count of all pods, of which some may not be shown.
+    /// The count of all pods, shown or not.
     pub(crate) count: TargetCount,
 }
 
-/// The plan of steps, which is made anew only if pods or steps have changed.
+/// The plan of steps. It is made again only when pods or steps have changed.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     made_for: Option<(RolloutSpec, String)>,
@@ -108,7 +108,7 @@ fn state(
     }
 }
 
-/// Returns the cells of the config's pods among these, which may be those of all configs.
+/// Returns the cells of the config's pods. `pods` may include the pods of other configs.
 pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a PodState>, plan: &mut Plan) -> Cells {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let namespace = config.metadata.namespace.as_deref().unwrap_or_default();

@@ -84,7 +84,8 @@ pub(super) async fn creations(page: &Page, request: Parsed<ConfigRequest>) -> An
     Ok(reply(StatusCode::OK, &creation::creations(&session(page, &namespace), &config).await?))
 }
 
-/// Answers with the difference of two versions, by key. Of a Secret's value, only whether it has changed is sent.
+/// Answers with the difference of two versions, by key. For a value of a Secret, the answer says only whether it has
+/// changed.
 pub(super) async fn diff(page: &Page, request: Parsed<DiffRequest>) -> Answer {
     let DiffRequest { namespace, config, old, new } = request?;
     let config = shown_config(page, &namespace, &config)?;
@@ -128,7 +129,7 @@ pub(super) async fn acts(page: &Page, request: Parsed<ConfigRequest>) -> Answer 
     Ok(reply(StatusCode::OK, &permitted_acts(&page.session, &config, page.options.acts).await?))
 }
 
-/// The command that an act equals.
+/// The command that does the same as an act.
 struct Command {
     words: Vec<String>,
     /// The whole line, as it can be typed.
@@ -147,7 +148,7 @@ fn command(page: &Page, request: &ActRequest) -> Parsed<Command> {
     Ok(Command { words, typed })
 }
 
-/// Answers with the command that an act equals.
+/// Answers with the command that does the same as an act.
 pub(super) fn preview(page: &Page, request: Parsed<ActRequest>) -> Answer {
     let request = request?;
     shown_config(page, &request.namespace, &request.config)?;

@@ -1,5 +1,5 @@
-//! The check that the API server still answers the user. Watches alone do not say so: one whose connection went silent
-//! sees nothing wrong, and one that was permitted goes on for a while without the right, or with credentials that have
+//! Checks that the API server still answers the user. Watches alone do not show this: a watch does not notice that its
+//! connection has gone silent, and it continues for a while after the user has lost the right or the credentials have
 //! expired.
 
 use std::time::Duration;

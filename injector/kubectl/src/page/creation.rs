@@ -39,8 +39,8 @@ pub(crate) async fn creations(
     Ok(creations_by_version(objects.iter().map(|(_, meta)| meta), &sealed))
 }
 
-/// Returns the creations from the objects of versions. Only parts of sealed versions, with these uids, are believed
-/// about an origin: anybody may create other objects with the same labels.
+/// Returns the creations from the objects of versions. An origin is believed only from parts of sealed versions, which
+/// have these uids, because anybody may create other objects with the same labels.
 fn creations_by_version<'a>(
     objects: impl Iterator<Item = &'a ObjectMeta>,
     sealed: &BTreeSet<&str>,

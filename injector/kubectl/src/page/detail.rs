@@ -32,9 +32,9 @@ pub(crate) struct Detail {
     clock: Option<Clock>,
     /// The decisions about the version that is asked for; absent if versions need no approval.
     approval: Option<ApprovalDetail>,
-    /// Whether the hold of the spec is protected, if there is one.
+    /// Whether the hold in the spec is protected; absent without a hold.
     hold_protected: Option<bool>,
-    /// The time at which versions may go on again, if they wait for it.
+    /// The time at which versions may continue, if they wait for a time.
     opens: Option<i64>,
     analyses: Vec<AnalysisDetail>,
     versions: Vec<VersionDetail>,
@@ -79,7 +79,6 @@ struct VersionDetail {
     message: Option<String>,
     keys: Option<u32>,
     bytes: Option<u64>,
-    /// The digest of the content.
     digest: Option<String>,
     seal_time: Option<i64>,
     /// Whether the version never becomes current by itself.
@@ -184,7 +183,7 @@ impl Detail {
     }
 }
 
-/// Returns the steps of the spec, and that to all pods if it is not listed.
+/// Returns the steps of the spec, and the step to all pods if the spec does not list it.
 fn steps(config: &VersionedConfig, release_steps: &[ReleaseStep], step: u32) -> Vec<StepDetail> {
     let is_moving = config.status.as_ref().is_some_and(|status| status.target_version.is_some());
     let mut steps: Vec<StepDetail> = (config.spec.rollout.steps.iter())

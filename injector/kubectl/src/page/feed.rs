@@ -183,7 +183,7 @@ impl Feed {
     }
 }
 
-/// Returns the API for the objects of the scope, unless none may be listed.
+/// Returns the API for the objects of the scope, or `None` if none may be listed.
 pub(super) fn api<K: NamespacedKind>(session: &Session, scope: &Scope) -> Option<Api<K>> {
     match scope {
         Scope::All => Some(Api::all(session.client.clone())),

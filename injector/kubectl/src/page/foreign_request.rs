@@ -34,7 +34,7 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     values.next().filter(|_| values.next().is_none()).map(hyper::header::HeaderValue::as_bytes)
 }
 
-/// Checks that the request is for this server, and a request for data comes from its own page.
+/// Checks that the request is for this server, and that a request for data comes from the page itself.
 pub(crate) fn check<B>(request: &Request<B>, port: u16) -> Result<(), ForeignRequest> {
     let headers = request.headers();
     let host = format!("127.0.0.1:{port}");
@@ -44,7 +44,7 @@ pub(crate) fn check<B>(request: &Request<B>, port: u16) -> Result<(), ForeignReq
     }
     let origin = format!("http://{host}");
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    // Browsers send no origin with a GET for the same site. GET reads only what is the same for everybody.
+    // Browsers send no origin with a GET for the same site. A GET reads only files that are the same for everybody.
     let is_own = only(headers, ORIGIN) == Some(origin.as_bytes()) || reads && !headers.contains_key(ORIGIN);
     if !is_own {
         return Err(ForeignRequest::Origin);

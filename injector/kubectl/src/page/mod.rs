@@ -1,13 +1,13 @@
 //! The page of `kubectl nudge ui`: a server on 127.0.0.1 with the rights of the user and no others.
 //!
-//! - `server`, `foreign_request`, `one_time_link`, `reply`: connections, which requests are answered and to whom, and
-//!   the headers of answers
+//! - `server`, `foreign_request`, `one_time_link`, `reply`: connections, the checks of requests and their senders, and
+//! the headers of answers
 //! - `routes`, `config_routes`: the endpoints, each of which does one thing
-//! - `feed`, `scope`, `contact`, `stream`: what the watches see, whether the API server still answers, and what a
-//!   window of the browser is sent of it
-//! - `row`, `detail`, `gates`, `cell`, `creation`: what is shown of a config, of its versions and of its pods; `view`
-//!   follows one
-//! - `act`, `permitted_acts`: what can be done, and whether the user may
+//! - `feed`, `scope`, `contact`, `stream`: the state that the watches have seen, the check that the API server still
+//! answers, and the stream to a window of the browser
+//! - `row`, `detail`, `gates`, `cell`, `creation`: the data about a config, its versions and its pods; `view` follows
+//! one config
+//! - `act`, `permitted_acts`: the acts, and whether the user may do them
 //! - `assets`: the files of the page
 
 pub(crate) mod act;
@@ -157,8 +157,8 @@ async fn approvals_scope(session: &Session, extent: Extent) -> Result<Scope, Fai
     }
 }
 
-/// Fails if nobody opens the page in time, because its address expires then. Removes the file that takes the browser
-/// there in any case.
+/// Fails if nobody opens the page before its address expires. In any case, removes the file that redirects the browser
+/// to the page.
 async fn wait_until_opened(page: &Page, redirect: Option<RedirectFile>) -> Result<(), Failure> {
     let opened = tokio::time::timeout(EXCHANGE_TIMEOUT, page.opened.notified()).await;
     drop(redirect);

@@ -1,4 +1,4 @@
-//! The tokens of the page: who has the token of the address, once and in time, gets the token of the session.
+//! The tokens of the page. The token of the address can be exchanged, once and in time, for the token of the session.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ impl Token {
         Some(Self(Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(*bytes))))
     }
 
-    /// Returns whether the text is the token, in the same time for every text of the same length.
+    /// Returns whether the text is the token. Every text of the same length takes the same time.
     fn equals(&self, offered: &str) -> bool {
         self.0.as_bytes().ct_eq(offered.as_bytes()).into()
     }
@@ -73,7 +73,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Makes two random tokens, or none if the system has no randomness.
+    /// Makes two random tokens. Returns `None` if the system has no randomness.
     pub(crate) fn new(now: Instant) -> Option<Self> {
         Some(Self {
             first: Token::random()?,

@@ -20,8 +20,8 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// An answer, or a refusal.
 pub(super) type Answer = Result<Response<Body>, Refusal>;
 
-/// The headers of every answer. Nothing is loaded from elsewhere, run from the text of the page, framed, kept, or named
-/// to other sites.
+/// The headers of every answer. With them, a browser loads nothing from elsewhere, runs nothing from the text of the
+/// page, shows the page in no frame, keeps nothing, and does not name the page to other sites.
 const HEADERS: [(&str, &str); 7] = [
     (
         "content-security-policy",

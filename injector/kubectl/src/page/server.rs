@@ -1,4 +1,4 @@
-//! The connections: a bounded number, one request each, and none that is slow to send it.
+//! The connections. Their number is limited, each has one request, and a client that sends it slowly is disconnected.
 
 use std::convert::Infallible;
 use std::rc::Rc;

@@ -17,7 +17,7 @@ use super::row::Row;
 
 /// The minimum time between two lines. A window that reads slowly gets fewer.
 const MIN_LINE_INTERVAL: Duration = Duration::from_millis(200);
-/// The maximum time between two lines, by which the page knows that it is up to date.
+/// The maximum time between two lines. They show the page that it is up to date.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The content of a window.
@@ -26,7 +26,7 @@ pub(crate) trait View: Send + 'static {
     fn next(&mut self, feed: &Feed) -> Option<Value>;
 }
 
-/// Returns the lines for a window. The permit counts it among the windows that are open.
+/// Returns the lines for a window. The permit counts the window as open.
 pub(crate) fn lines(view: impl View, feed: Feed, permit: OwnedSemaphorePermit) -> impl Stream<Item = Bytes> + Send {
     struct State<V> {
         view: V,

@@ -72,8 +72,8 @@ pub(crate) async fn switch(
     Ok(())
 }
 
-/// Waits until the control plane has seen that `spec.version` does not name the version: only then is naming it
-/// consent.
+/// Waits until the control plane has seen that `spec.version` does not name the version. Only after that does naming it
+/// count as consent.
 async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + CONTROL_PLANE_TIMEOUT;
     loop {
@@ -92,7 +92,7 @@ async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Res
     }
 }
 
-/// Returns a patch of both fields, so that `spec.rollout.override` never stands beside a version that it was not meant
+/// Returns a patch of both fields, so that `spec.rollout.override` never applies to a version that it was not meant
 /// for.
 fn patch(version: Option<&str>, override_until: Option<(&str, Timestamp)>) -> Value {
     let overridden =
@@ -100,8 +100,8 @@ fn patch(version: Option<&str>, override_until: Option<(&str, Timestamp)>) -> Va
     json!({"spec": {"version": version, "rollout": {"override": overridden}}})
 }
 
-/// Returns the patch that requests the version. A version that failed is tried again only if the patch requests a
-/// retry; for all pods at once, another reason is a new request.
+/// Returns the patch that requests the version. A failed version is tried again only if the patch requests a retry;
+/// with an override, another reason counts as a new request.
 fn request(version: &str, override_reason: Option<&str>, has_failed: bool, now: Timestamp) -> Value {
     let mut version_patch = patch(Some(version), override_reason.map(|reason| (reason, override_end(now))));
     if override_reason.is_none() && has_failed {

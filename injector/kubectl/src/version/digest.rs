@@ -7,7 +7,7 @@ use nudge_core::governance::sealed_digest;
 
 /// The beginning of a digest, which users may leave out.
 const PREFIX: &str = "sha256:";
-/// The minimum number of digits that name a content: as many as are printed.
+/// The minimum number of digits that identify a content: the number that is printed.
 const MIN_DIGITS: usize = 32;
 
 /// The digits that a digest begins with.
@@ -24,7 +24,7 @@ pub(crate) fn parse(text: &str) -> Result<Digest, String> {
 }
 
 impl Digest {
-    /// Returns whether the version has this digest, by the parts that it has.
+    /// Returns whether the digest of the version, by its parts, begins with these digits.
     pub(crate) fn is_of(&self, version: &VersionStatus) -> bool {
         digits(version).starts_with(&self.0)
     }

@@ -1,5 +1,5 @@
-//! The content flags of `create` for git repositories. Only what the flags name counts: no settings, keys or agents of
-//! the user.
+//! The content flags of `create` for git repositories. Only the flags count: settings, keys and agents of the user have
+//! no effect.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -141,8 +141,8 @@ async fn fetch(
     Err(last.unwrap_or(GitError::Broken))
 }
 
-/// Returns whether a file is taken, as in a folder of `--from-file`: without folders whose names begin with a dot, and
-/// without such files below the first level.
+/// Returns whether a file is taken, by the same rules as in a folder of `--from-file`: folders whose names begin with a
+/// dot are left out, and so are such files below the first level.
 fn is_taken(path: &str) -> bool {
     !path.contains('/') || !path.split('/').any(|name| name.starts_with('.'))
 }

@@ -81,7 +81,7 @@ impl Registries {
     }
 }
 
-/// Returns a client for registries as the user can reach them.
+/// Returns a client that reaches registries as the user can.
 pub(crate) fn registry() -> Registry {
     Registry::new(Reach::Anywhere, system_authorities())
 }

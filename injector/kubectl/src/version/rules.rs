@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::failure::{Failure, doing};
 use crate::session::Session;
 
-/// The fields of a rule. A field that is misspelled would otherwise check nothing.
+/// The fields of a rule. Others are refused, because a misspelled field would check nothing.
 const FIELDS: [&str; 7] = ["format", "key", "message", "name", "required", "rule", "schema"];
 
 /// Rules, and where they come from.
@@ -84,8 +84,8 @@ struct RulesFile {
     maps: BTreeMap<String, ConfigMap>,
 }
 
-/// Parses a VersionedConfig, a list of rules, or an object with such a list as `validation`; beside it, ConfigMaps with
-/// schemas.
+/// Parses a VersionedConfig, a list of rules, or an object with such a list as `validation`. The file may also have
+/// ConfigMaps with schemas.
 fn parse(text: &str) -> Result<RulesFile, String> {
     let documents = serde_saphyr::from_multiple::<Value>(text);
     let documents = documents.map_err(|error| format!("it is not YAML: {}", without_os_code(&error.to_string())))?;

@@ -121,7 +121,7 @@ const MAX_FILES: usize = MAX_KEYS;
 const MAX_DEPTH: usize = 16;
 
 /// Lists the regular files of a directory and of its folders. Does not follow links, and leaves out names that begin
-/// with a dot: those of Git's, editors' and the kubelet's folders.
+/// with a dot, such as the folders of Git, editors and the kubelet.
 pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let (mut files, mut folders) = (Vec::new(), vec![(directory.to_owned(), 0)]);
     while let Some((folder, depth)) = folders.pop() {

@@ -72,8 +72,7 @@ pub(crate) fn label<'a>(meta: &'a ObjectMeta, label: &str) -> &'a str {
 pub(crate) struct PartOrigin {
     #[serde(flatten)]
     origin: Origin,
-    /// Whether a source has created the object, as admission has noted it. Otherwise, its creator says where it is
-    /// from.
+    /// Whether a source has created the object, as noted by admission. Otherwise, the origin is what the creator says.
     made_by_source: bool,
 }
 

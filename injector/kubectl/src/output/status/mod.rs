@@ -67,7 +67,7 @@ pub(crate) struct Report {
     /// The decisions about the version that is asked for, if they were read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) approvals: Vec<ApprovalReport>,
-    /// The reason why the version does not go on although nothing is wrong with it.
+    /// The reason why the rollout waits although nothing is wrong with the version.
     #[serde(skip_serializing_if = "Option::is_none")]
     withheld: Option<WithheldStatus>,
     pods: Vec<PodReport>,
