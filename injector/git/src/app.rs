@@ -56,8 +56,8 @@ pub(crate) struct AppToken {
 }
 
 impl AppToken {
-    /// Returns whether the token lasts for a fetch. The API may give any end, and one that is out of range is not
-    /// believed.
+    /// Returns whether the token stays valid for a whole fetch. The API may name any expiry time; an implausible one is
+    /// not believed.
     pub(crate) fn lasts(&self, now: Timestamp) -> bool {
         let is_longer = |duration| now.checked_add(duration).is_ok_and(|end| end < self.expires_at);
         is_longer(TOKEN_LEEWAY) && !is_longer(MAX_TOKEN_LIFETIME)
@@ -126,7 +126,7 @@ fn proof(app: &App, now: Timestamp) -> Result<Zeroizing<String>, GitError> {
     let key = key.map_err(|_| GitError::AppKey)?;
     let now = now.as_second();
     let head = BASE64_URL_SAFE_NO_PAD.encode(br#"{"alg":"RS256","typ":"JWT"}"#);
-    // The token begins a minute ago, as clocks differ.
+    // The token is valid from a minute ago, because clocks differ.
     let claims =
         serde_json::json!({"iat": now.saturating_sub(60), "exp": now.saturating_add(480), "iss": app.id}).to_string();
     let text = format!("{head}.{}", BASE64_URL_SAFE_NO_PAD.encode(claims));

@@ -19,7 +19,7 @@ pub(crate) async fn find_signer(
     };
     if let Some(tag) = &resolved.tag {
         let object = mirror.object("tag", tag).await?;
-        // A valid tag under another name would be a valid tag of something else.
+        // A valid tag that is renamed would pass as a valid tag of something else.
         if is_tag_of(&object, resolved.tag_name().unwrap_or_default(), &resolved.commit)
             && let Some(signer) = verify("verify-tag", tag).await?
         {

@@ -52,7 +52,7 @@ impl Credential {
                 add(username.as_bytes());
                 add(token.as_bytes());
             }
-            // The API's address counts, as a token of one server is not for another.
+            // The API's address counts, because a token for one server is not for another.
             Self::App(App { id, installation, key, api: Address { tls, host, port, prefix } }) => {
                 add(b"app");
                 add(id.as_bytes());
@@ -87,7 +87,7 @@ pub(crate) fn basic_authorization(username: &str, token: &str) -> Zeroizing<Stri
     header
 }
 
-/// Returns a name for what belongs to this URL and credential, in hexadecimal digits.
+/// Returns a name for the data of this URL and credential, in hexadecimal digits.
 pub(crate) fn cache_name(url: &str, credential: &Credential) -> String {
     let mut context = Context::new(&SHA256);
     context.update(&(url.len() as u64).to_be_bytes());

@@ -1,9 +1,9 @@
-//! Why there are no files. No message repeats what git or the server wrote, which may hold a credential.
+//! The errors of a fetch. No message repeats text of git or of the server, which may hold a credential.
 
 use nudge_core::remote::{PathError, RevisionError};
 use nudge_outbound::ConnectError;
 
-/// Why there are no files.
+/// The reason why a fetch gives no files.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     /// The revision that was asked for can't be used.
@@ -18,7 +18,7 @@ pub enum GitError {
     /// There is an SSH key, and the URL is an HTTPS URL.
     #[error("an SSH key has no effect on an https:// URL; use the SSH URL of the repository, or a token")]
     KeyForHttps,
-    /// The token has characters that no header can have, or is empty.
+    /// The token is empty, or has characters that a header can't have.
     #[error("the token, or its user name, is empty or holds characters that can't be sent; look for a line break")]
     Token,
     /// The SSH key can't be read by ssh.
@@ -57,12 +57,12 @@ pub enum GitError {
         /// The lines to add, if the server has shown its keys.
         lines: Vec<String>,
     },
-    /// The host key differs from the known one.
+    /// The server shows another host key than `known_hosts` has.
     #[error(
         "{0} has another key than known_hosts says: somebody may intercept the connection, or the server has a new key; ask its admin"
     )]
     HostKeyWrong(String),
-    /// The address may not be reached, or there is no connection to it.
+    /// The address may not be connected to, or no connection can be made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// Git did not reach the server.
@@ -165,7 +165,7 @@ pub enum GitError {
     /// Git refuses the objects that it received.
     #[error("the repository has objects that git refuses as broken or dangerous; `git fsck` shows which")]
     Fsck,
-    /// The mirror is broken, and so was the one that replaced it.
+    /// The mirror is broken, and the mirror that replaced it was broken, too.
     #[error("the mirror of the repository is broken")]
     Broken,
     /// The server gives no objects by their ids. The crate itself handles this error.

@@ -1,4 +1,4 @@
-//! Fetches files that are kept by Git LFS, by its batch API, on the host of the repository.
+//! Fetches files that are kept by Git LFS. It uses the batch API on the host of the repository.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,7 +101,7 @@ impl Server<'_> {
                 has_digest(&content, pointer).then(|| (pointer.clone(), content))
             })
             .collect();
-        // The path of one of the files that a pointer stands for is for messages.
+        // A pointer may stand for several files. Messages name the path of one of them.
         let missing: BTreeMap<&Pointer, &String> = pointers
             .iter()
             .rev()
@@ -157,7 +157,7 @@ impl Server<'_> {
         Ok(Endpoint { address: configured.unwrap_or_else(default_address), headers })
     }
 
-    /// Asks for the downloads of the objects that the server has, and returns them by the id of the object.
+    /// Requests the downloads of the objects, and returns those that the server has, by the id of the object.
     async fn request_batch(
         &self,
         endpoint: &Endpoint,
@@ -177,7 +177,7 @@ impl Server<'_> {
         let answer = self.send(&endpoint.address, batch_request, BOUNDS).await?;
         match answer.status().as_u16() {
             200 => parse_downloads(answer.body()),
-            // Some servers answer so if they have none of the objects.
+            // Some servers answer like this if they have none of the objects.
             404 | 410 if is_of_lfs(answer.headers()) => Ok(BTreeMap::new()),
             404 | 410 => {
                 Err(GitError::Lfs("status 404: there is no LFS server at this URL, or it is not for you".to_owned()))
@@ -253,7 +253,7 @@ pub(crate) fn parse_downloads(answer: &[u8]) -> Result<BTreeMap<String, Action>,
     Ok(batch.objects.into_iter().filter_map(|object| Some((object.oid, object.actions?.download?))).collect())
 }
 
-/// Parses the URL of an object into the address of the server, and path and query. Stores of objects sign their URLs in
+/// Parses the URL of an object into the server's address, and the path with the query. Object stores sign their URLs in
 /// the query.
 pub(crate) fn parse_href(href: &str) -> Option<(Address, String)> {
     let (base, query) = href.split_at(href.find('?').unwrap_or(href.len()));
@@ -263,7 +263,8 @@ pub(crate) fn parse_href(href: &str) -> Option<(Address, String)> {
     Some((address, target))
 }
 
-/// Parses a URL that must be on the host of the repository, and on its port unless the repository is reached by SSH.
+/// Parses a URL that must have the same host as the repository, and the same port unless the repository is reached by
+/// SSH.
 pub fn address_on_host(url: &str, repository: &GitUrl) -> Result<Address, GitError> {
     let address = Address::parse(url).ok().filter(|address| address.tls);
     let address = address.ok_or_else(|| GitError::LfsHost("by a URL that is not https://".to_owned()))?;

@@ -1,5 +1,5 @@
 //! Fetches the files below one path of a git repository, at one commit, by the git program of the distribution.
-// Numbers that others send are computed with, so nothing may overflow.
+// The crate computes with numbers that others send, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod app;

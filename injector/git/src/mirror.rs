@@ -1,4 +1,4 @@
-//! One bare mirror of a repository: the trees of the commits that were asked for, and the contents of the wanted files.
+//! One bare mirror of a repository: the trees of the requested commits, and the contents of the wanted files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,13 +15,13 @@ use crate::session::{MAX_OUTPUT_BYTES, Session};
 use crate::stderr::Fault;
 use crate::tree::{Entry, Kind, MAX_ENTRIES, parse_entries};
 
-/// The content of [`FORMAT_FILE`] in a mirror as this version makes it.
+/// The content of [`FORMAT_FILE`] in the mirrors that this version makes.
 const FORMAT: &str = "1\n";
 const FORMAT_FILE: &str = "nudge-form";
-/// The maximum number of packs. With more, the mirror is fetched anew, which is cheaper than to repack it.
+/// The maximum number of packs. A mirror with more is fetched again, which costs less than repacking it.
 const MAX_PACKS: usize = 120;
 
-/// What a mirror fetches of a commit.
+/// The parts of a commit that a mirror fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MirrorKind {
     /// The trees, and the contents of wanted files.
@@ -40,8 +40,7 @@ pub(crate) struct Mirror<'a> {
 }
 
 impl<'a> Mirror<'a> {
-    /// Opens the mirror, or makes it for commits with ids like `id`. A mirror that is not as Nudge leaves it is
-    /// removed.
+    /// Opens the mirror, or makes it for commits with ids like `id`. A mirror that is not intact is removed.
     pub(crate) async fn open(
         session: &'a Session<'a>,
         url: &GitUrl,
@@ -63,11 +62,11 @@ impl<'a> Mirror<'a> {
         if !exists {
             fs::write(folder.join(FORMAT_FILE), FORMAT).map_err(GitError::disk)?;
         }
-        // A process that was killed left these.
+        // A killed process left these.
         for path in temporary_packs(&folder.join("objects/pack")) {
             fs::remove_file(path).map_err(GitError::disk)?;
         }
-        // The file's time is that of the last use; a mirror without it is removed earlier.
+        // The file's time is the time of the last use. Mirrors without the file are removed earlier.
         let _ = fs::write(folder.join("nudge-used"), "");
         Ok(mirror)
     }
@@ -84,8 +83,8 @@ impl<'a> Mirror<'a> {
         Ok(())
     }
 
-    /// Fetches the commit with its trees, unless the mirror has it. Returns it as it was fetched: a server that gives
-    /// commits by the names of refs only may give a newer one.
+    /// Fetches the commit with its trees, unless the mirror has it. Returns the fetched commit, which may be newer if
+    /// the server gives commits only by the names of refs.
     pub(crate) async fn ensure_commit(&self, resolved: ResolvedRef) -> Result<ResolvedRef, GitError> {
         let object = resolved.tag.as_deref().unwrap_or(&resolved.commit);
         let local_ref = format!("refs/nudge/{object}");
@@ -118,7 +117,7 @@ impl<'a> Mirror<'a> {
         Ok(ResolvedRef { commit, tag, name: Some(name) })
     }
 
-    /// Returns whether a commit was fetched to its end: its ref is written last.
+    /// Returns whether a commit was fetched completely. Its ref is written last.
     async fn has_commit(&self, local_ref: &str, commit: &str) -> Result<bool, GitError> {
         let revision = format!("{local_ref}^{{commit}}");
         let result = self.run_unchecked(&["rev-parse", "--verify", "--quiet", &revision], b"").await?;
@@ -191,7 +190,8 @@ impl<'a> Mirror<'a> {
     }
 
     async fn fetch_blobs(&self, missing: &[&str]) -> Result<(), GitError> {
-        // The commits of the mirror are not offered, as the server would leave out what it takes for known with them.
+        // The commits of the mirror are not offered, because the server would then leave out objects that it believes
+        // the mirror to have.
         let negotiation: &[&str] = &["-c", "fetch.negotiationAlgorithm=noop", "fetch"];
         let remote: &[&str] = &["--filter=blob:none", "--stdin", "origin"];
         let arguments = [&PARTIAL_SETTINGS, negotiation, &FETCH_OPTIONS, remote].concat();
@@ -217,8 +217,8 @@ impl<'a> Mirror<'a> {
     }
 }
 
-/// Settings by which the server has the objects that are missing. Processes without access to the server don't have
-/// these settings, as some versions of git would try to fetch missing objects.
+/// Settings that let git fetch missing objects from the server. Processes without access to the server don't have them,
+/// because some versions of git would try to fetch.
 const PARTIAL_SETTINGS: [&str; 4] =
     ["-c", "remote.origin.promisor=true", "-c", "remote.origin.partialclonefilter=blob:none"];
 /// The options of every `git fetch`.
@@ -231,8 +231,7 @@ const FETCH_OPTIONS: [&str; 6] = [
     "--no-show-forced-updates",
 ];
 
-/// Returns whether the folder is missing, or is a mirror of this format that no process has left in the middle of a
-/// step.
+/// Returns whether the folder is missing, or is a mirror of this format that no process left in the middle of a step.
 fn is_intact(folder: &Path) -> bool {
     if folder.symlink_metadata().is_err() {
         return true;
@@ -268,7 +267,7 @@ fn lines(ids: &BTreeSet<&str>) -> Vec<u8> {
     ids.iter().flat_map(|id| [id.as_bytes(), b"\n"].concat()).collect()
 }
 
-/// Parses what `git cat-file --batch-check` prints: the sizes of the blobs that the mirror has.
+/// Parses the output of `git cat-file --batch-check`: the sizes of the blobs that the mirror has.
 pub fn parse_sizes(printed: &[u8]) -> BTreeMap<String, usize> {
     let text = String::from_utf8_lossy(printed);
     let sizes = text.lines().filter_map(|line| {
@@ -279,7 +278,7 @@ pub fn parse_sizes(printed: &[u8]) -> BTreeMap<String, usize> {
     sizes.collect()
 }
 
-/// Parses what `git cat-file --batch` prints: contents by their ids.
+/// Parses the output of `git cat-file --batch`: contents by their ids.
 pub fn parse_contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, GitError> {
     let mut contents = BTreeMap::new();
     while !printed.is_empty() {

@@ -35,15 +35,15 @@ const FETCH_TIMEOUT: Duration = Duration::from_mins(2);
 const MAX_MIRRORS: usize = 256;
 /// The maximum bytes of one mirror.
 pub const MAX_MIRROR_BYTES: u64 = 2 * 1024 * 1024 * 1024;
-/// The beginning of the names of the folders of mirrors.
+/// The prefix of the names of mirror folders.
 const PREFIX: &str = "1-";
-/// The end of the names of the folders of mirrors that hold whole commits.
+/// The suffix of the names of mirror folders that hold whole commits.
 const WHOLE_SUFFIX: &str = "-whole";
 
-/// The locks of the mirrors, by the names of these.
+/// The locks of the mirrors, by the names of the mirrors.
 type Locks = Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>;
 
-/// The mirrors in a folder, which holds nothing else: other files are removed first when it has too many bytes.
+/// The mirrors in a folder. The folder is for mirrors alone: if it has too many bytes, other files are removed first.
 pub struct Mirrors {
     directory: PathBuf,
     max_bytes: u64,
@@ -54,15 +54,15 @@ pub struct Mirrors {
     tokens: Mutex<HashMap<String, AppToken>>,
 }
 
-/// A fetch that holds the lock of its mirror. Its end, even by cancellation, begins to count the bytes of the mirrors,
-/// and to remove what is too much.
+/// A fetch that holds the lock of its mirror. When it ends, even by cancellation, the bytes of the mirrors are counted
+/// and surplus mirrors are removed.
 struct FetchInProgress<'a> {
     mirrors: &'a Mirrors,
     lock: Option<OwnedMutexGuard<()>>,
 }
 
 impl FetchInProgress<'_> {
-    /// Begins to prune the mirrors. The mirror is locked until that is done.
+    /// Begins to prune the mirrors. This fetch's mirror stays locked until the pruning is done.
     fn prune(&mut self) -> Option<JoinHandle<()>> {
         let (lock, runtime) = (self.lock.take()?, Handle::try_current().ok()?);
         let Mirrors { directory, locks, max_bytes, bytes, .. } = self.mirrors;
@@ -85,7 +85,7 @@ impl Drop for FetchInProgress<'_> {
 impl Mirrors {
     /// Opens the mirrors below `directory`, of at most `max_bytes` together.
     pub fn new(directory: PathBuf, max_bytes: u64) -> Self {
-        // A process that was killed left folders with keys.
+        // A killed process left folders with keys.
         let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
         let private = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"run-"));
         private.for_each(|entry| drop(mirror::remove(&entry.path())));
@@ -105,7 +105,7 @@ impl Mirrors {
     }
 
     /// Fetches the files of a repository, or returns `None` if its revision is the commit `known`, which the caller
-    /// has. The caller bounds how many fetches run at the same time: each may take two minutes, 2 GiB of disk, and 256
+    /// has. The caller limits the number of fetches at the same time: each may take two minutes, 2 GiB of disk, and 256
     /// MiB of memory for each process.
     pub async fn fetch(&self, request: &Request<'_>, known: Option<&str>) -> Result<Option<Commit>, GitError> {
         request.check()?;
@@ -138,7 +138,7 @@ impl Mirrors {
         let result = self.fetch_once(request, known, name, &authorities).await;
         match (&result, request.credential) {
             (Err(GitError::Tls(host)), _) => Err(tls_cause(request, &authorities, host.clone()).await),
-            // The server may have revoked the app's token early, so that another one may do.
+            // The server may have revoked the app's token early. Another token may then be accepted.
             (Err(GitError::Credential(_) | GitError::NotFound(_)), Credential::App(_)) => {
                 let token = self.tokens.lock().remove(&cache_name("", request.credential));
                 if token.is_none() { result } else { self.fetch_once(request, known, name, &authorities).await }
@@ -190,7 +190,7 @@ impl Mirrors {
                     mirror::remove(folder)?;
                     kind = MirrorKind::Whole;
                 }
-                // A mirror may only be too large because of earlier commits.
+                // Earlier commits alone may have made the mirror too large.
                 Err(error)
                     if may_retry
                         && (error.is_of_mirror() || existed && matches!(error, GitError::TooLargeMirror(_))) =>
@@ -251,7 +251,7 @@ fn lock_of(locks: &Locks, name: &str) -> Arc<tokio::sync::Mutex<()>> {
     Arc::clone(lock)
 }
 
-/// A file or folder beside the mirrors, or a mirror. The order is that in which they are removed.
+/// A mirror, or another file or folder beside the mirrors. The order is the order of removal.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct MirrorUse {
     last_used: SystemTime,
@@ -259,8 +259,8 @@ struct MirrorUse {
     bytes: u64,
 }
 
-/// Removes mirrors, the least recently used first, until the others keep the limits of number and bytes. Mirrors in use
-/// are not removed. Returns the bytes of the others.
+/// Removes mirrors, the least recently used first, until the number and the bytes of the others are within their
+/// limits. Mirrors in use are not removed. Returns the bytes of the others.
 fn prune(directory: &Path, locks: &Locks, max_bytes: u64) -> u64 {
     let mut mirrors: Vec<MirrorUse> = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -290,7 +290,7 @@ fn prune(directory: &Path, locks: &Locks, max_bytes: u64) -> u64 {
     total
 }
 
-/// Finds out why there is no TLS with the server, which git does not say.
+/// Finds out why the TLS handshake with the server fails, because git does not say so.
 async fn tls_cause(request: &Request<'_>, authorities: &Authorities, host: String) -> GitError {
     match connect(request.url.address(), request.reach, authorities).await {
         Err(error @ ConnectError::Tls { .. }) => GitError::Connect(error),
@@ -298,7 +298,7 @@ async fn tls_cause(request: &Request<'_>, authorities: &Authorities, host: Strin
     }
 }
 
-/// Reads the wanted files of a commit from a mirror, which fetches what it lacks.
+/// Reads the wanted files of a commit from a mirror, which fetches missing objects.
 async fn read_commit(
     session: &Session<'_>,
     mirror: &Mirror<'_>,

@@ -1,4 +1,4 @@
-//! Pointers, which stand in a repository in place of the files that Git LFS keeps.
+//! Pointers. In a repository, they stand in place of the files that Git LFS keeps.
 
 /// The maximum bytes of a pointer.
 const MAX_POINTER_BYTES: usize = 1024;
@@ -6,14 +6,14 @@ const MAX_POINTER_BYTES: usize = 1024;
 const VERSIONS: [&str; 3] =
     ["https://git-lfs.github.com/spec/v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"];
 
-/// A pointer.
+/// A pointer, which names a file that Git LFS keeps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pointer {
     /// The SHA-256 of the content, in hexadecimal digits.
     pub id: String,
     /// The size of the content in bytes.
     pub size: usize,
-    /// Whether a program has changed the content before Git LFS took it, and only that program has the file.
+    /// Whether a program changed the content before it reached Git LFS. Only that program can restore the file.
     pub(crate) is_extended: bool,
 }
 

@@ -18,7 +18,7 @@ use crate::settings::Environment;
 
 /// The maximum bytes of a program's error messages that are kept.
 const MAX_STDERR_BYTES: u64 = 64 * 1024;
-/// The maximum memory of one process, in MiB. A repository may be made to need any amount.
+/// The maximum memory of one process, in MiB. A repository can be made to need any amount.
 pub const PROCESS_MIB: u32 = 256;
 /// The interval between checks of the size on disk.
 const DISK_CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -64,7 +64,7 @@ pub(crate) struct Job<'a> {
     pub(crate) input: &'a [u8],
     /// The maximum bytes of the output.
     pub(crate) max_output: usize,
-    /// A folder, and the maximum bytes that it may have.
+    /// A folder, and the maximum bytes of its files.
     pub(crate) watched: Option<(&'a Path, u64)>,
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn run(job: Job<'_>) -> Result<ProcessResult, JobError> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write_input = async {
         if let Some(mut stdin) = stdin {
-            // A program that ends early does not read all of it.
+            // A program that ends early does not read all of the input.
             let _ = stdin.write_all(job.input).await;
         }
         Ok(())
@@ -155,7 +155,7 @@ pub(crate) async fn run(job: Job<'_>) -> Result<ProcessResult, JobError> {
     Ok(result)
 }
 
-/// Waits until the folder has more bytes than it may.
+/// Waits until the folder has more than its maximum bytes.
 async fn wait_until_too_large(watched: Option<(&Path, u64)>) {
     let Some((folder, max_bytes)) = watched else { return std::future::pending().await };
     loop {

@@ -17,7 +17,7 @@ pub struct ResolvedRef {
 }
 
 impl ResolvedRef {
-    /// Makes one of a commit's id.
+    /// Makes a resolved ref from the id of a commit.
     pub(crate) fn commit(id: &str) -> Self {
         Self { commit: id.to_owned(), tag: None, name: None }
     }
@@ -28,7 +28,7 @@ impl ResolvedRef {
     }
 }
 
-/// Finds a revision in what `git ls-remote` prints.
+/// Finds a revision in the output of `git ls-remote`.
 pub fn find_revision(revision: &Revision, printed: &[u8]) -> Option<ResolvedRef> {
     let printed = String::from_utf8_lossy(printed);
     let refs: BTreeMap<&str, &str> = printed

@@ -1,4 +1,4 @@
-//! A request for files of a repository, and the commit that it results in.
+//! The request for files of a repository, and the resulting commit.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::error::GitError;
 
 /// A request for files of a repository.
 pub struct Request<'a> {
-    /// The repository.
+    /// The URL of the repository.
     pub url: &'a GitUrl,
     /// The revision.
     pub revision: &'a Revision,
@@ -21,14 +21,14 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// The credential for the server.
     pub credential: &'a Credential,
-    /// The addresses that may be reached.
+    /// The addresses that the fetch may connect to.
     pub reach: &'a Reach,
     /// The trusted authorities, as PEM, in place of those of the image.
     pub ca: Option<&'a [u8]>,
     /// Whether the contents of files that are kept by Git LFS are fetched.
     pub lfs: bool,
-    /// The signers one of which must have signed the commit or its annotated tag: the file of allowed signers of
-    /// ssh-keygen(1).
+    /// The allowed signers, in the format of ssh-keygen(1). One of them must have signed the commit or its annotated
+    /// tag.
     pub allowed_signers: Option<&'a str>,
     /// Whether a file is wanted, by its path below `path`. It is called before the content of a file is fetched.
     pub is_wanted: &'a (dyn Fn(&str) -> bool + Send + Sync),
@@ -56,7 +56,8 @@ pub struct Commit {
     pub time: Timestamp,
     /// The signer, as the file of allowed signers names him.
     pub signer: Option<String>,
-    /// The contents, by the path below the path of the request. A file that was itself asked for has its name.
+    /// The contents, by the path below the path of the request. If the request names a file, its key is the name of the
+    /// file.
     pub files: BTreeMap<String, Zeroizing<Vec<u8>>>,
 }
 

@@ -19,7 +19,7 @@ use crate::stderr::Fault;
 
 /// The maximum bytes of a list of refs.
 const MAX_REFS_BYTES: usize = 32 * 1024 * 1024;
-/// The maximum bytes that other commands print, except contents.
+/// The maximum bytes that other commands print, without contents.
 pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The processes of one request.
@@ -54,7 +54,7 @@ impl<'a> Session<'a> {
         let mut ssh = PathBuf::new();
         if let Credential::Ssh { key, known_hosts } = request.credential {
             ssh = programs.helper("ssh")?;
-            // OpenSSH does not read a key whose last line has no end.
+            // OpenSSH does not read a key whose last line has no line end.
             let mut key = Zeroizing::new([key.as_slice(), b"\n"].concat());
             key.retain(|byte| *byte != b'\r');
             write("key", &key)?;
@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs git with access to the server, and with a mirror and its maximum bytes.
+    /// Runs git with access to the server. `mirror` is a mirror with its maximum bytes.
     pub(crate) async fn run_remote(
         &self,
         command: &'static str,
@@ -107,7 +107,7 @@ impl<'a> Session<'a> {
         input: &[u8],
         mirror: Option<(&Path, u64)>,
     ) -> Result<Zeroizing<Vec<u8>>, GitError> {
-        // Curl tries all addresses by itself, ssh only one.
+        // Curl tries all addresses by itself, but ssh tries only one.
         let attempts: Vec<&[SocketAddr]> =
             if self.url.is_ssh() { self.addresses.chunks(1).collect() } else { vec![&self.addresses] };
         let mut failure = GitError::Unreachable(self.host());
@@ -158,7 +158,7 @@ impl<'a> Session<'a> {
         if self.url.is_ssh() { self.url.known_hosts_name() } else { self.url.address().authority() }
     }
 
-    /// Returns the error that a fault of git means.
+    /// Returns the error for a fault of git.
     async fn explain(&self, fault: Fault, command: &'static str, addresses: &[SocketAddr]) -> GitError {
         let host = self.host();
         match fault {
@@ -203,7 +203,7 @@ impl<'a> Session<'a> {
         result.is_ok_and(|result| result.succeeded)
     }
 
-    /// Returns the lines for `known_hosts` with the keys that the server shows.
+    /// Returns lines for `known_hosts` with the keys that the server shows.
     async fn scan_host_keys(&self, addresses: &[SocketAddr]) -> Vec<String> {
         let (Ok(program), Some(address)) = (self.programs.helper("ssh-keyscan"), addresses.first()) else {
             return Vec::new();
@@ -214,7 +214,7 @@ impl<'a> Session<'a> {
         result.map(|result| parse_host_keys(&self.host(), &result.output)).unwrap_or_default()
     }
 
-    /// Checks that the program is installed by which git verifies signatures of SSH keys.
+    /// Checks that ssh-keygen is installed. Git verifies the signatures of SSH keys with it.
     pub(crate) fn require_keygen(&self) -> Result<(), GitError> {
         self.programs.helper("ssh-keygen").map(drop)
     }
@@ -233,8 +233,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Parses what ssh-keyscan prints into a line for `known_hosts`, with the best kind of key, for the host as the user
-/// named it.
+/// Parses the output of ssh-keyscan into a line for `known_hosts`, with the best kind of key. The host is written as
+/// the user named it.
 pub fn parse_host_keys(host: &str, scanned: &[u8]) -> Vec<String> {
     const KINDS: [&str; 3] = ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"];
     let scanned = String::from_utf8_lossy(scanned);

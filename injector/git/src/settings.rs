@@ -1,4 +1,4 @@
-//! The environments of git processes: all settings of git and ssh, and none of the machine's.
+//! The environments of git processes: they have all settings of git and ssh, and exclude the settings of the machine.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::path::Path;
 use nudge_core::remote::GitUrl;
 use zeroize::Zeroizing;
 
-/// The speed below which a server is too slow, in bytes a second.
+/// The speed in bytes a second below which a server is too slow.
 const MIN_BYTES_PER_SECOND: &str = "1000";
-/// The time after which a server that is too slow is given up, in seconds.
+/// The time in seconds after which git gives up a server that is too slow.
 pub(crate) const LOW_SPEED_TIMEOUT_SECONDS: u64 = 20;
 
 /// The settings of every process. Settings of the machine, of users and of repositories have no effect.
@@ -46,7 +46,7 @@ const SETTINGS: [(&str, &str); 35] = [
     ("color.ui", "false"),
     ("log.showSignature", "false"),
     ("pack.threads", "1"),
-    // Larger files go to the disk without being in memory.
+    // Larger files go to the disk without filling the memory.
     ("core.bigFileThreshold", "32m"),
     ("core.deltaBaseCacheLimit", "32m"),
 ];
@@ -125,7 +125,7 @@ pub(crate) fn remote_environment(path: &str, private: &Path, remote: &Remote<'_>
         setting("http.lowSpeedTime", LOW_SPEED_TIMEOUT_SECONDS.to_string()),
     ];
     let address = remote.url.address();
-    // Curl must not resolve a host name itself, as it may get other addresses.
+    // Curl must not resolve a host name itself, because it may get other addresses.
     if address.host.parse::<IpAddr>().is_err() {
         let addresses: Vec<_> = remote.addresses.iter().map(|address| bracketed(address.ip())).collect();
         let resolve = format!("{}:{}:{}", address.host, address.port, addresses.join(","));
@@ -193,7 +193,7 @@ pub(crate) fn ssh_arguments(url: &GitUrl, address: SocketAddr) -> Vec<String> {
     ["-F", "/dev/null", "-a", "-x"].into_iter().map(str::to_owned).chain(options).collect()
 }
 
-/// Returns the command line of ssh, quoted for the shell by which git runs it.
+/// Returns the command line of ssh, quoted for the shell that git runs it in.
 fn ssh_command(remote: &Remote<'_>) -> String {
     let Some(address) = remote.addresses.first() else { return "false".to_owned() };
     let words = std::iter::once(remote.ssh.display().to_string()).chain(ssh_arguments(remote.url, *address));

@@ -56,7 +56,7 @@ const RULES: [(Fault, &[&str]); 19] = [
         ],
     ),
     (Fault::Redirect, &["returned error: 30"]),
-    // These come before TLS, whose texts also stand in messages about a handshake that ended early.
+    // These rules come before TLS, because messages about an interrupted handshake have the texts of TLS, too.
     (Fault::Interrupted, &["non-properly terminated", "unexpected eof"]),
     (
         Fault::Tls,
@@ -108,14 +108,14 @@ const RULES: [(Fault, &[&str]); 19] = [
     (Fault::NotById, &["not our ref", "does not allow request for unadvertised object", "no such remote ref"]),
     (Fault::NoRef, &["couldn't find remote ref"]),
     (Fault::Fsck, &["fsck error", "error in object", "error in packed object", "loose object"]),
-    // This comes after the faults at which git itself stops reading.
+    // This rule comes after the faults that make git itself stop reading.
     (Fault::Interrupted, &["early eof"]),
-    // An SSH server has its own words for a missing repository, so only the end of git's message shows it.
+    // SSH servers report a missing repository in their own words, so only the end of git's message shows it.
     (Fault::NotFound, &["could not read from remote repository"]),
 ];
 
 impl Fault {
-    /// Returns the kind of fault that this text is about.
+    /// Returns the kind of fault that this text reports.
     pub(crate) fn parse(stderr: &[u8]) -> Self {
         let text = String::from_utf8_lossy(stderr).to_lowercase();
         // The server chooses the text of lines that begin with "remote:", so only git's own lines count.

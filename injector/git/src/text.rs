@@ -1,4 +1,4 @@
-//! Parsers of what servers, repositories and git itself print, for the fuzz target `git_text`.
+//! Parsers of the output of servers, repositories and git itself, for the fuzz target `git_text`.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct Entry {
     pub check: Result<(), GitError>,
 }
 
-/// Parses what `git ls-tree -z` prints.
+/// Parses the output of `git ls-tree -z`.
 pub fn parse_entries(printed: &[u8]) -> Result<Vec<Entry>, GitError> {
     let entries = tree::parse_entries(printed)?.into_iter();
     Ok(entries.map(|entry| Entry { check: check_file(&entry), id: entry.id, path: entry.path }).collect())

@@ -1,4 +1,4 @@
-//! Parses what `git ls-tree -z` prints.
+//! Parses the output of `git ls-tree -z`.
 
 use nudge_core::remote::is_object_id;
 

@@ -1,15 +1,15 @@
-//! The authentication that a registry asks for with status 401: the header `WWW-Authenticate`.
+//! The authentication that a registry requires by status 401 and the header `WWW-Authenticate`.
 
 use http_auth::ChallengeRef;
 
-/// An authentication that a registry asks for.
+/// An authentication that a registry requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Challenge {
     /// A name and a password.
     Basic,
     /// A token of a realm.
     Bearer {
-        /// The URL at which tokens are made.
+        /// The URL of the token realm.
         realm: String,
         /// The service that the token is for.
         service: Option<String>,
@@ -35,7 +35,7 @@ fn supported_challenge(challenge: &ChallengeRef<'_>) -> Option<Challenge> {
     }
     let parameter = |name: &str| {
         let mut values = challenge.params.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
-        // It is not known which of two realms is meant.
+        // It is unknown which of two realms is meant.
         values.next().filter(|_| values.next().is_none()).map(|(_, value)| value.to_unescaped())
     };
     Some(Challenge::Bearer { realm: parameter("realm")?, service: parameter("service") })

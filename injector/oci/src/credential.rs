@@ -1,4 +1,4 @@
-//! Credentials for registries, and where docker configs have them.
+//! Credentials for registries, and their entries in docker configs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,7 +43,7 @@ impl Credential {
     }
 }
 
-/// Why a docker config can't be used. No message repeats what the config says.
+/// The reason why a docker config can't be used. No message repeats text of the config.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
     /// The text is not a docker config.
@@ -87,8 +87,8 @@ impl From<String> for Hidden {
     }
 }
 
-/// Returns the credential that a docker config (`config.json`, `.dockerconfigjson`) has for this repository: that of
-/// its longest entry for it. Credential helpers are programs, which are not run.
+/// Returns the credential of a docker config (`config.json`, `.dockerconfigjson`) for this repository. The longest
+/// matching entry counts. Credential helpers are programs, which are not run.
 pub fn credential_of(config: &[u8], reference: &Reference) -> Result<Credential, CredentialError> {
     let config: Config = serde_json::from_slice(config).map_err(|_| CredentialError::Json)?;
     let entries = config.auths.into_iter().filter(|(name, _)| applies_to(name, reference));
@@ -115,7 +115,7 @@ pub fn credential_of(config: &[u8], reference: &Reference) -> Result<Credential,
     }
 }
 
-/// Returns the name of an entry, which is a URL in old configs, without scheme and final slash.
+/// Returns the name of an entry without scheme and final slash. In old configs the name is a URL.
 fn without_scheme(name: &str) -> &str {
     let name = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://")).unwrap_or(name);
     name.trim_end_matches('/')
@@ -125,8 +125,8 @@ fn display_name(name: &str) -> String {
     nudge_protocol::bounded_text::one_line(without_scheme(name), 253)
 }
 
-/// Returns whether an entry is for the registry, or for a part of it that has the repository. An entry with `https://`
-/// is only for TLS.
+/// Returns whether an entry is for the registry, or for the part of it that holds the repository. An entry with
+/// `https://` is only for TLS.
 fn applies_to(name: &str, reference: &Reference) -> bool {
     let address = reference.address();
     if name.starts_with("https://") && !address.tls {
@@ -139,7 +139,7 @@ fn applies_to(name: &str, reference: &Reference) -> bool {
     }
     let (registry, path) = name.split_once('/').unwrap_or((name, ""));
     let path = if matches!(path, "v1" | "v2") { "" } else { path };
-    // An entry may name the port though it is the default one.
+    // An entry may name the port even if it is the default one.
     let with_port = format!("{}:{}", address.host, address.port);
     let is_registry = [reference.registry(), &with_port].iter().any(|name| name.eq_ignore_ascii_case(registry));
     is_registry && is_below(reference.repository(), path)

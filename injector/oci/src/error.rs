@@ -1,15 +1,15 @@
-//! Why there is no artifact, and what to do. Of what a server wrote, only names of platforms are repeated, after a
-//! check.
+//! The errors of pulls and pushes, and what to do. Messages repeat nothing that a server wrote but names of platforms,
+//! after a check.
 
 use nudge_core::remote::PickError;
 use nudge_outbound::HttpError;
 
 use crate::archive::ArchiveError;
 
-/// Why there is no artifact.
+/// The reason why a pull or push failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
-    /// The tag, digest or range that was asked for can't be used.
+    /// The requested tag, digest or range can't be used.
     #[error(transparent)]
     Pick(#[from] PickError),
     /// The path leaves the root of the artifact.
@@ -50,7 +50,7 @@ pub enum OciError {
     /// The host refuses the credential.
     #[error("{0} refuses the credential; check name and password, and whether a token has expired")]
     CredentialRefused(String),
-    /// The token realm is on a host that the credential may not be sent to.
+    /// The token realm is on a host that must not get the credential.
     #[error(
         "{registry} gets its tokens from {host}, and Nudge does not send the credential there; if you trust the host, add it to the hosts \
          that the credential is for"
@@ -81,7 +81,7 @@ pub enum OciError {
     /// The repository does not exist.
     #[error("there is no repository {0}; check its name, or push something to it")]
     NoRepository(String),
-    /// The repository lacks the tag or digest.
+    /// The repository does not have the tag or digest.
     #[error("the repository {repository} has no {wanted}; see which tags it has")]
     NoVersion {
         /// The repository.
@@ -102,12 +102,12 @@ pub enum OciError {
     /// The artifact does not exist for this platform.
     #[error("the artifact is not there for platform {wanted:?}; it is there for {}", there.join(", "))]
     NoPlatform {
-        /// The platform that was asked for.
+        /// The requested platform.
         wanted: String,
-        /// The platforms that exist.
+        /// The platforms of the artifact.
         there: Vec<String>,
     },
-    /// The artifact exists for several platforms.
+    /// The artifact exists for several platforms, and none was requested.
     #[error("the artifact is there for several platforms; name one of {}", .0.join(", "))]
     WhichPlatform(Vec<String>),
     /// A document is not as the specifications say.
@@ -127,7 +127,7 @@ pub enum OciError {
     Digest {
         /// The host that sent the content.
         host: String,
-        /// The digest that was asked for.
+        /// The requested digest.
         digest: String,
     },
     /// Something has more bytes than its limit.
@@ -135,7 +135,7 @@ pub enum OciError {
         "{what} has more than {limit} bytes, which is the limit; name a path with less in it, or divide the artifact"
     )]
     TooLarge {
-        /// What has too many bytes.
+        /// The thing with too many bytes.
         what: String,
         /// The limit in bytes.
         limit: u64,
@@ -143,7 +143,7 @@ pub enum OciError {
     /// The artifact has more parts of a kind than the limit.
     #[error("the artifact has more than {limit} {what}, which is the limit")]
     TooMany {
-        /// What the artifact has too much of.
+        /// The kind of the parts.
         what: &'static str,
         /// The limit.
         limit: usize,
@@ -153,15 +153,15 @@ pub enum OciError {
     Redirect {
         /// The host that redirects.
         host: String,
-        /// What was asked for.
+        /// The thing that was requested.
         what: &'static str,
-        /// Why the redirect is not followed.
+        /// The reason why the redirect is not followed.
         why: &'static str,
     },
     /// A layer can't be unpacked.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// The artifact has no file that is wanted.
+    /// The artifact has no wanted file.
     #[error("{}; see what is in the artifact", match .0.as_str() {
         "" => "the artifact has no file that is wanted".to_owned(),
         path => format!("the artifact has no file that is wanted below {path}"),
@@ -175,7 +175,7 @@ pub enum OciError {
     Status {
         /// The host that answered.
         host: String,
-        /// What was asked for.
+        /// The thing that was requested.
         what: &'static str,
         /// The status code.
         status: u16,

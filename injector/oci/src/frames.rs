@@ -1,4 +1,4 @@
-//! Content that Zstandard compressed: any number of frames, with skippable frames among them (RFC 8878, 3.1).
+//! Content compressed by Zstandard: any number of frames, with skippable frames among them (RFC 8878, 3.1).
 
 use std::io::{self, Read};
 
@@ -7,7 +7,8 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use crate::archive::ArchiveError;
 
-/// The maximum bytes of a window, which stay in memory: what `zstd --long=25` needs, and any level without `--ultra`.
+/// The maximum bytes of a window, which stay in memory. `zstd --long=25` and every level without `--ultra` stay within
+/// it.
 pub(crate) const MAX_WINDOW_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Returns whether a blob that begins with `head` consists of frames.

@@ -1,4 +1,4 @@
-//! The layers of an artifact: what each of them is, how it is unpacked, and which files they have together.
+//! The layers of an artifact: their kinds, their unpacking, and the files that result from all of them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -12,10 +12,10 @@ use crate::archive::{ArchiveError, Layer, Limits, Node, Whiteouts, is_below, nor
 use crate::frames::{Frames, is_frame};
 use crate::manifest::Descriptor;
 
-/// What a layer is.
+/// The kind of a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LayerKind {
-    /// A file of this path.
+    /// A file with this path.
     File(String),
     Archive,
     /// A layer whose media type is not that of an archive.
@@ -24,10 +24,10 @@ pub(crate) enum LayerKind {
 
 /// The annotation that gives a layer a name, and makes it a file.
 const TITLE: &str = "org.opencontainers.image.title";
-/// The annotation by which `oras` marks a layer as an archive although it has a name.
+/// The annotation that `oras` uses to mark a named layer as an archive.
 const UNPACK: &str = "io.deis.oras.content.unpack";
 
-/// Returns what this layer is.
+/// Returns the kind of this layer.
 pub(crate) fn layer_kind(layer: &Descriptor) -> Result<LayerKind, ArchiveError> {
     let annotation = |name: &str| layer.annotations.get(name);
     if annotation(UNPACK).is_some_and(|value| value == "true") {
@@ -43,7 +43,7 @@ pub(crate) fn layer_kind(layer: &Descriptor) -> Result<LayerKind, ArchiveError> 
     Ok(if is_archive { LayerKind::Archive } else { LayerKind::Unknown })
 }
 
-/// Returns a reader of the archive in a blob, whichever way it is compressed: of all its members or frames.
+/// Returns a reader of the archive in a blob, with any kind of compression. It reads all members or frames of the blob.
 pub(crate) fn decompress<'a, R: Read + 'a>(head: &[u8], blob: R) -> Box<dyn Read + 'a> {
     if head.starts_with(&[0x1f, 0x8b]) {
         Box::new(MultiGzDecoder::new(blob))
@@ -60,7 +60,7 @@ struct Question {
     answer: oneshot::Sender<bool>,
 }
 
-/// Unpacks the blob of an archive on a thread for blocking work, which asks back which files are wanted.
+/// Unpacks the blob of an archive on a thread for blocking work. The thread asks back which files are wanted.
 pub(crate) async fn unpack_blob(
     blob: Bytes,
     limits: Limits,
@@ -86,7 +86,7 @@ pub(crate) async fn unpack_blob(
     work.await.map_err(|_| ArchiveError::Malformed)?
 }
 
-/// A blob that fails when nobody answers questions any more, because the pull has ended.
+/// A blob whose reading fails after nobody answers questions any more, because the pull has ended.
 struct AbandonableBlob {
     inner: io::Cursor<Bytes>,
     questions: mpsc::Sender<Question>,
@@ -112,7 +112,7 @@ pub(crate) fn check_total_bytes(nodes: &BTreeMap<String, Node>, limit: usize) ->
     Ok(())
 }
 
-/// Returns the files that the layers have together, by their path from `root` on.
+/// Returns the files of all layers together, by their path from `root` on.
 pub(crate) fn collect_files(
     nodes: BTreeMap<String, Node>,
     root: &str,
@@ -129,7 +129,7 @@ pub(crate) fn collect_files(
     Ok(files)
 }
 
-/// Returns whether a layer that is a file of this path is wanted.
+/// Returns whether a layer is wanted that is a file with this path.
 pub(crate) fn is_wanted_file(path: &str, root: &str, is_wanted: &dyn Fn(&str) -> bool) -> bool {
     is_below(path, root) && relative_to(path, root).is_some_and(is_wanted)
 }

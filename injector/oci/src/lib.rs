@@ -2,7 +2,7 @@
 //!
 //! A credential is sent to the registry's own host and port, and to a token realm elsewhere only if the caller agrees.
 //! What a registry sends is checked by its digest, and unpacked in memory within bounds.
-// Numbers that others send are computed with, so nothing may overflow.
+// The crate computes with numbers that others send, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod archive;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nudge_core::remote::is_digest;
 use serde::Deserialize;
 
-/// The media types that are asked for.
+/// The media types that requests accept.
 pub(crate) const ACCEPTED_TYPES: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 
@@ -43,7 +43,7 @@ struct Platform {
 }
 
 impl Platform {
-    /// Returns the platform's name, such as `linux/arm/v7`, unless it has anything that a name can't have.
+    /// Returns the platform's name, such as `linux/arm/v7`, or `None` if a part of it can't be in a name.
     fn name(&self) -> Option<String> {
         let variant = self.variant.as_ref().filter(|variant| !variant.is_empty());
         let names: Vec<&str> = [&self.os, &self.architecture].into_iter().chain(variant).map(String::as_str).collect();
@@ -51,7 +51,7 @@ impl Platform {
             let mut bytes = name.bytes();
             (1..=32).contains(&name.len()) && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         };
-        // An unknown platform is that of an attestation, which is about another manifest.
+        // A manifest for an unknown platform is an attestation about another manifest.
         (names.iter().all(is_name) && names[..2] != ["unknown", "unknown"]).then(|| names.join("/"))
     }
 }
@@ -92,7 +92,7 @@ impl Manifest {
     }
 }
 
-/// Parses a document. The error is the rule that it breaks.
+/// Parses a document. The error names the rule that the document breaks.
 pub(crate) fn parse_document(text: &[u8]) -> Result<Document, &'static str> {
     let raw: RawDocument = serde_json::from_slice(text).map_err(|_| "it is not JSON of that kind")?;
     if raw.schema_version != 2 {
@@ -106,7 +106,8 @@ pub(crate) fn parse_document(text: &[u8]) -> Result<Document, &'static str> {
             Ok(Document::Manifest(Manifest { config, layers, created }))
         }
         (Some(_), None, None) | (None, Some(_), Some(_)) => Err("it names no digest of SHA-256"),
-        // Programs that read the index and programs that read the manifest would see two artifacts of one digest.
+        // Programs that read the index and programs that read the manifest would get two artifacts with the same
+        // digest.
         (Some(_), ..) => Err("it is an index and a manifest at once"),
         (None, ..) => Err("it has no config or no layers"),
     }
@@ -122,17 +123,17 @@ pub(crate) fn image_creation_time(config: &[u8]) -> Option<Timestamp> {
     config.created?.parse().ok()
 }
 
-/// Why no manifest is chosen.
+/// The reason why no manifest is chosen.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ChoiceError {
-    /// The index has no manifest for the platform, but for these.
+    /// The index has manifests for these platforms only.
     None(Vec<String>),
-    /// The index has manifests for these platforms, and none was asked for.
+    /// The index has manifests for these platforms, and the request names none.
     Several(Vec<String>),
 }
 
-/// Returns the manifest for a platform such as `linux/amd64` or `linux/arm/v7`. If no platform is wanted, the index
-/// must have only one usable manifest.
+/// Returns the manifest for a platform such as `linux/amd64` or `linux/arm/v7`. Without a wanted platform, the index
+/// must have exactly one usable manifest.
 pub(crate) fn choose_manifest<'a>(
     manifests: &'a [Descriptor],
     wanted: Option<&str>,
@@ -152,7 +153,7 @@ pub(crate) fn choose_manifest<'a>(
             _ => Err(ChoiceError::Several(platforms())),
         };
     };
-    // `linux/arm64` is also that platform with a variant.
+    // `linux/arm64` also includes that platform with a variant.
     let is_variant = |name: &str| name.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('/'));
     let exact = usable.iter().find(|(_, platform)| platform == wanted);
     exact

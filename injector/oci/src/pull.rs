@@ -34,8 +34,8 @@ const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
 /// The maximum bytes of one blob.
 const MAX_BLOB_BYTES: u64 = 64 * 1024 * 1024;
-/// The maximum memory that a pull takes, in MiB: a blob as it comes and in one piece, the window of its decompression,
-/// and contents.
+/// The maximum memory of a pull, in MiB: a blob both in chunks as received and in one piece, the window of its
+/// decompression, and contents.
 pub const PULL_MIB: u32 = 208;
 const _: () = assert!(
     2 * MAX_BLOB_BYTES + 2 * MAX_WINDOW_BYTES + 3 * MAX_DICTIONARY_BYTES as u64 <= (PULL_MIB as u64) << 20,
@@ -52,7 +52,7 @@ const MAX_PAGES: usize = 100;
 
 /// A request for an artifact.
 pub struct Request<'a> {
-    /// The repository.
+    /// The registry and the repository.
     pub reference: &'a Reference,
     /// The tag, digest or range.
     pub pick: &'a Pick,
@@ -62,8 +62,8 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// The credential for the registry.
     pub credential: &'a Credential,
-    /// Whether the credential may be sent to this token realm. The registry itself, by host and port, is not asked
-    /// about.
+    /// Whether the credential may be sent to this token realm. It is not called for the host and port of the registry
+    /// itself.
     pub trusts_realm: &'a (dyn Fn(&Address) -> bool + Send + Sync),
     /// Whether a file is wanted, by its path below `path`.
     pub is_wanted: &'a (dyn Fn(&str) -> bool + Send + Sync),
@@ -71,11 +71,12 @@ pub struct Request<'a> {
 
 /// The wanted files of an artifact.
 pub struct Artifact {
-    /// The digest of the manifest that the reference names, or of the index.
+    /// The digest of the manifest or index that the reference names.
     pub digest: String,
-    /// The time at which it was made, as the artifact itself says.
+    /// The time at which the artifact was made, as the artifact itself says.
     pub created: Option<Timestamp>,
-    /// The files, by their path below the path of the request. A file that was itself asked for has its name.
+    /// The files, by their path below the path of the request. If the request names a file, its key is the name of the
+    /// file.
     pub files: BTreeMap<String, Zeroizing<Vec<u8>>>,
 }
 
@@ -106,7 +107,7 @@ impl Registry {
         let root = normalize_path(request.path.trim_matches('/').as_bytes()).map_err(path_error)?.unwrap_or_default();
         let mut session = Session::new(self, request.reference, request.credential, request.trusts_realm, Action::Pull);
         let name = match request.pick {
-            // Another content would have another digest.
+            // Other content would have another digest.
             Pick::Digest(digest) if known == Some(digest) => return Ok(None),
             Pick::Tag(name) | Pick::Digest(name) => name.clone(),
             Pick::Semver(range) => session.tag_within(range).await?,
@@ -148,7 +149,7 @@ impl Registry {
 }
 
 impl Session<'_> {
-    /// Returns the digest that the registry claims for a tag. It only decides whether more is asked.
+    /// Returns the digest that the registry claims for a tag. It only decides whether more is requested.
     async fn claimed_digest(&mut self, name: &str) -> Result<Option<String>, OciError> {
         let path = self.path(&format!("manifests/{name}"));
         let request = RepositoryRequest { accept: Some(ACCEPTED_TYPES), ..RepositoryRequest::new(Method::HEAD, path) };
@@ -190,7 +191,7 @@ impl Session<'_> {
         let path = self.path(&format!("blobs/{}", descriptor.digest));
         let host = self.host();
         let digest_error = || OciError::Digest { host: host.clone(), digest: descriptor.digest.clone() };
-        // An error of the registry may be longer than the blob.
+        // An error from the registry may be longer than the blob.
         let max_bytes = usize::try_from(descriptor.size).unwrap_or(usize::MAX).max(MAX_SMALL_ANSWER_BYTES);
         let request = RepositoryRequest { max_bytes, ..RepositoryRequest::new(Method::GET, path) };
         let answer = self.request_blob(&request).await.map_err(|error| match error {

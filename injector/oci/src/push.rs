@@ -1,4 +1,4 @@
-//! Pushes: files become an artifact, which has the same digest whenever the files are the same.
+//! Pushes files as an artifact. The same files always give the same digest.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -25,18 +25,18 @@ use crate::url::parse_location;
 
 /// The maximum duration of a push.
 const PUSH_TIMEOUT: Duration = Duration::from_mins(2);
-/// The type of the artifact.
+/// The type of pushed artifacts.
 const ARTIFACT_TYPE: &str = "application/vnd.nudge.dev.content.v1";
-/// The media type of its layer.
+/// The media type of the layer of a pushed artifact.
 const LAYER_TYPE: &str = "application/vnd.nudge.dev.content.v1.tar+gzip";
-/// The media type of the config of an artifact that has none.
+/// The media type of the config of an artifact without one.
 const EMPTY_CONFIG_TYPE: &str = "application/vnd.oci.empty.v1+json";
-/// The config of an artifact that has none.
+/// The content of the config of an artifact without one.
 const EMPTY_CONFIG: &[u8] = b"{}";
 
 impl Registry {
-    /// Pushes files, by their paths, and returns the digest of the artifact. Blobs that the registry has are not sent
-    /// again.
+    /// Pushes files by their paths, and returns the digest of the artifact. Blobs that the registry already has are not
+    /// sent again.
     pub async fn push(
         &self,
         reference: &Reference,
@@ -58,7 +58,7 @@ impl Registry {
     }
 }
 
-/// Checks that what is pushed could be pulled.
+/// Checks that the files could be pulled again.
 fn check_files(files: &BTreeMap<String, Zeroizing<Vec<u8>>>) -> Result<(), OciError> {
     let Limits { entries, content, .. } = Limits::default();
     if files.is_empty() {
@@ -114,7 +114,7 @@ impl Session<'_> {
         }
         let registry = self.reference.address();
         let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        // A registry behind a proxy may not know by which scheme it was asked.
+        // A registry behind a proxy may not know the scheme of the request.
         let location = parse_location(location, registry).filter(|(address, _)| address.host == registry.host);
         let (_, mut path) = location.ok_or_else(|| OciError::Redirect {
             host: self.host(),

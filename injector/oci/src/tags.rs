@@ -2,8 +2,8 @@
 
 use semver::{Version, VersionReq};
 
-/// Returns the highest tag within the range. Tags may begin with `v`, and have `_` in place of `+`, which a tag can't
-/// have. Versions before a release are in a range only if it names one of them.
+/// Returns the highest tag within the range. Tags may begin with `v`, and have `_` instead of `+`, which tags can't
+/// have. Pre-releases are in a range only if it names one of them.
 pub(crate) fn highest_tag<'a>(tags: impl IntoIterator<Item = &'a str>, range: &VersionReq) -> Option<&'a str> {
     let versions = tags.into_iter().filter_map(|tag| {
         let text = tag.strip_prefix('v').unwrap_or(tag).replace('_', "+");
@@ -12,7 +12,7 @@ pub(crate) fn highest_tag<'a>(tags: impl IntoIterator<Item = &'a str>, range: &V
     versions.filter(|(version, _)| range.matches(version)).max().map(|(_, tag)| tag)
 }
 
-/// Returns the path and query of the next page of a list, by the header `Link`. A page on another server is an error,
+/// Returns the path and query of the next page of a list, from the header `Link`. A page on another server is an error,
 /// because the highest tag may be on it.
 pub(crate) fn next_page<'a>(link: &'a str, registry: &str) -> Result<Option<&'a str>, &'static str> {
     let Some((target, parameters)) = link.trim().strip_prefix('<').and_then(|rest| rest.split_once('>')) else {

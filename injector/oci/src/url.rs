@@ -1,4 +1,4 @@
-//! Parses URLs that a registry names into the address of the server, and path and query.
+//! Parses URLs from a registry into the server's address, and the path with the query.
 
 use hyper::Uri;
 use nudge_core::outbound::Address;
@@ -8,7 +8,7 @@ pub(crate) fn parse_absolute(url: &str) -> Option<(Address, String)> {
     let (base, query) = url.split_at(url.find('?').unwrap_or(url.len()));
     let mut address = Address::parse(base).ok()?;
     let prefix = std::mem::take(&mut address.prefix);
-    // `Address` leaves out the slash at the end, which is part of the path.
+    // `Address` drops the slash at the end, which is part of the path.
     let slash = if base.ends_with('/') || prefix.is_empty() { "/" } else { "" };
     let path = format!("{prefix}{slash}{query}");
     let uri: Uri = path.parse().ok()?;
