@@ -10,7 +10,7 @@ use super::names::ServingNames;
 use super::plan::{Step, needed_old_authorities};
 use super::stored::{MAX_OLD_AUTHORITIES, Signer, Stored};
 
-/// Returns what to store after `step`.
+/// Returns the certificates to store after `step`.
 pub fn apply(
     step: Step,
     stored: Stored,
@@ -22,7 +22,8 @@ pub fn apply(
     match step {
         Step::Keep => {}
         Step::Make(_) => {
-            // The serving certificate may still be valid under a lost authority, whose certificate stands beside it.
+            // The serving certificate may still be valid under a lost authority. The certificate of that authority
+            // stands beside it.
             stored.old.extend(std::mem::take(&mut stored.published));
             stored.crosses.clear();
             take_over(&mut stored, Authority::make(now, lifetimes)?, now);
@@ -37,8 +38,8 @@ pub fn apply(
         }
         Step::Renew(_) => {
             if let Some(authority) = stored.signer.as_ref().and_then(Signer::able) {
-                // Replicas of two releases may need different names, and must not replace each other's certificate for
-                // ever.
+                // Replicas of two releases may need different names, and must not replace each other's certificate
+                // forever.
                 let names = union(names, stored.serving.as_ref(), now);
                 let serving = authority.make_serving(&names, now, lifetimes)?;
                 stored.serving = Some(serving.with_chain(chain(authority.certificate(), &stored.crosses, now)));
@@ -54,7 +55,7 @@ pub fn apply(
 /// The maximum number of names in one certificate.
 const MAX_NAMES: usize = 64;
 
-/// Returns these names, and those of the valid certificate that lacks some of them.
+/// Returns these names, and the names of the stored certificate if it is valid but lacks some of these.
 fn union(names: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> ServingNames {
     let Some(serving) = serving.map(Pair::certificate).filter(|serving| serving.is_valid_at(now)) else {
         return names.clone();
@@ -63,7 +64,8 @@ fn union(names: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> S
     if serving.names().cover(names) || union.len() > MAX_NAMES { names.clone() } else { union }
 }
 
-/// Replaces the authority that signs. The previous one stays published, as servers use certificates that it has signed.
+/// Replaces the authority that signs. The previous authority stays published, because servers still use certificates
+/// that it has signed.
 fn take_over(stored: &mut Stored, authority: Authority, now: OffsetDateTime) {
     let previous = stored.signer.replace(Signer::Able(authority));
     stored.old.extend(previous.map(|signer| signer.certificate().clone()));

@@ -1,7 +1,7 @@
 //! Makes authorities, serving certificates under them, and cross certificates between them.
 //!
 //! All of them follow RFC 5280 closely (key usages, key identifiers, path lengths), because strict clients refuse other
-//! certificates. Each authority has its own name, as clients look for the issuer by name first.
+//! certificates. Each authority has its own name, because clients first look for the issuer by name.
 //!
 //! A cross certificate has the name and the key of an authority, and is signed by the previous authority. With it, a
 //! client that trusts only the previous authority accepts certificates of the later one.
@@ -25,7 +25,7 @@ use super::names::ServingNames;
 /// The beginning of the names of Nudge's own authorities.
 pub(super) const AUTHORITY_NAME: &str = "nudge-injector authority ";
 
-/// Why a key or certificate can't be made or used.
+/// The reason why a key or certificate can't be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// Making the key or certificate failed.
@@ -49,7 +49,7 @@ pub enum AuthorityError {
 #[derive(Clone)]
 pub struct Pair {
     certificate: Certificate,
-    /// The certificates that are sent after the first.
+    /// The certificates that are sent after the server's own.
     chain: Vec<Certificate>,
     key: Zeroizing<String>,
 }
@@ -69,7 +69,7 @@ impl Pair {
         &self.certificate
     }
 
-    /// Returns the certificates that are sent after the first.
+    /// Returns the certificates that are sent after the server's own.
     pub fn chain(&self) -> &[Certificate] {
         &self.chain
     }
@@ -84,7 +84,7 @@ impl Pair {
         self.certificate == other.certificate && self.chain == other.chain
     }
 
-    /// Sets the certificates that are sent after the first.
+    /// Sets the certificates that are sent after the server's own.
     #[must_use]
     pub fn with_chain(self, chain: Vec<Certificate>) -> Self {
         Self { chain, ..self }
@@ -131,9 +131,10 @@ impl Authority {
     pub fn make_next(&self, now: OffsetDateTime, lifetimes: &Lifetimes) -> Result<(Self, Certificate), AuthorityError> {
         let next = Self::make(now, lifetimes)?;
         let name = next.certificate().common_name().ok_or(CertificateError::Form)?;
-        // A chain has at most `MAX_CROSSES` cross certificates, so at most one fewer stand below this one.
+        // A chain has at most `MAX_CROSSES` cross certificates, so at most one less can stand below this one.
         let mut params = authority_params(name, MAX_CROSSES - 1);
-        // A clock that was wrong when one of the two was made must not shorten the life of the cross certificate.
+        // If the clock was wrong when one of the two was made, the cross certificate must not live shorter because of
+        // it.
         let signer_start = self.certificate().not_before();
         set_validity(&mut params, (now - LEEWAY).min(signer_start), now.max(signer_start) + lifetimes.cross());
         params.use_authority_key_identifier_extension = true;
@@ -152,7 +153,7 @@ impl Authority {
         if !pair.certificate.is_authority() {
             return Err(AuthorityError::NotAnAuthority);
         }
-        // A key that can't sign is found now, not when a certificate is due.
+        // A key that can't sign must fail here, not later when a certificate is due.
         KeyPair::from_pem(&pair.key)?;
         Ok(Self(pair))
     }

@@ -60,7 +60,7 @@ impl Certificate {
         let not_after = time(parsed.validity().not_after.timestamp())?;
         let extension = parsed.subject_alternative_name().ok().flatten();
         let names = extension.into_iter().flat_map(|names| &names.value.general_names).filter_map(name_text);
-        // A name that can't be that of a server is ignored.
+        // Names that no server can have are ignored.
         let names = names.filter_map(|name| ServingNames::new([name]).ok());
         let names = names.fold(ServingNames::default(), |names, name| names.and(&name));
         let is_authority = parsed.basic_constraints().ok().flatten().is_some_and(|constraints| constraints.value.ca);
@@ -106,7 +106,7 @@ impl Certificate {
         self.common_name.as_deref()
     }
 
-    /// Returns whether both are for the same subject.
+    /// Returns whether both certificates have the same subject.
     pub fn is_for_subject_of(&self, other: &Self) -> bool {
         self.subject == other.subject
     }
@@ -126,7 +126,7 @@ impl Certificate {
         let mut roots = RootCertStore::empty();
         let parsed = ParsedCertificate::try_from(&self.der);
         let (Ok(()), Ok(parsed)) = (roots.add(authority.der.clone()), parsed) else { return false };
-        // The signature is checked for a moment of validity; `is_valid_at` checks the time.
+        // The signature is checked at a moment within the validity; `is_valid_at` checks the present time.
         let seconds = u64::try_from(self.not_before.unix_timestamp()).unwrap_or_default().saturating_add(1);
         let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let algorithms = default_provider().signature_verification_algorithms.all;

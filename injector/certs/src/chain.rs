@@ -1,4 +1,4 @@
-//! The cross certificates that are sent with a serving certificate, and the pods that trust it because of them.
+//! The cross certificates that are sent with a serving certificate, and the pods that trust it thanks to them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::authority::{AUTHORITY_NAME, Pair};
 use super::certificate::Certificate;
 use super::lifetimes::{LEEWAY, MAX_CROSSES};
 
-/// The time before which pods are reported that will lose their trust.
+/// The notice period: pods that will lose their trust within this time are reported.
 const TRUST_LOSS_NOTICE_PERIOD: Duration = Duration::from_hours(180 * 24);
 
 /// Returns the valid cross certificates that lead from `authority` to older ones, the newest first.
@@ -18,32 +18,32 @@ pub(super) fn chain(authority: &Certificate, crosses: &[Certificate], now: Offse
         let last = *last;
         crosses.iter().find(|cross| last.names_as_issuer(cross) && cross.is_valid_at(now))
     };
-    // The bound also ends a cycle of certificates that name each other.
+    // The bound also ends a cycle of certificates that name each other as issuers.
     std::iter::successors(first, next).take(MAX_CROSSES as usize).cloned().collect()
 }
 
-/// The clients that trust the serving certificate. An agent trusts the authorities of the moment at which its pod was
+/// The clients that trust the serving certificate. An agent trusts the authorities that were published when its pod was
 /// injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trust {
-    /// The end of the authority that signed the serving certificate.
+    /// The expiry of the authority that signed the serving certificate.
     pub authority_expires: OffsetDateTime,
-    /// The pods that trust it. `None` if the authority is not Nudge's own, as its age then says nothing about the
-    /// previous one.
+    /// The pods that trust the certificate. `None` if the authority is not Nudge's own: the age of a foreign authority
+    /// says nothing about the one before it.
     pub pods: Option<TrustingPods>,
 }
 
 /// The pods that trust the serving certificate, by the time of their creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrustingPods {
-    /// The creation time of the oldest pods that trust it.
+    /// The creation time of the oldest pods that trust the certificate.
     pub since: OffsetDateTime,
-    /// The creation time before which these pods lose their trust within 180 days.
+    /// The creation time that separates these pods: those created before it lose their trust within 180 days.
     pub lasting_since: OffsetDateTime,
 }
 
 impl Trust {
-    /// Finds out who trusts `serving`, by the certificates in `bundle` and those that are sent with it.
+    /// Finds out who trusts `serving`, from the certificates in `bundle` and those sent with `serving`.
     pub(super) fn of(serving: &Pair, bundle: &[Certificate], now: OffsetDateTime) -> Option<Self> {
         let issuer = |certificate: &Certificate| bundle.iter().find(|authority| certificate.names_as_issuer(authority));
         let authority = issuer(serving.certificate()).or_else(|| serving.chain().iter().rev().find_map(issuer))?;

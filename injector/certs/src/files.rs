@@ -1,5 +1,5 @@
-//! Reads certificates from files that something else writes: the keeper of Nudge's own authority, cert-manager, or a
-//! CSI driver.
+//! Reads certificates from files. Another program writes the files: the keeper of Nudge's own authority, cert-manager,
+//! or a CSI driver.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub struct CertificateFiles {
     pub authority: PathBuf,
 }
 
-/// Why the files can't be used.
+/// The reason why the files can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// A file can't be read.
@@ -50,7 +50,7 @@ pub enum FilesError {
         /// The cause.
         source: AuthorityError,
     },
-    /// The file of the CA certificates holds none.
+    /// The file of the CA certificates has no certificate.
     #[error("{} holds no certificate in PEM form", path.display())]
     NoAuthority {
         /// The file.
@@ -66,14 +66,14 @@ pub(super) struct FileContents {
 }
 
 impl CertificateFiles {
-    /// Returns the paths in a folder that a Secret of type `kubernetes.io/tls` is mounted to.
+    /// Returns the paths of the files in a folder where a Secret of type `kubernetes.io/tls` is mounted.
     pub fn in_folder(folder: &Path) -> Self {
         let path = |name: &str| folder.join(name);
         Self { certificate: path("tls.crt"), key: path("tls.key"), authority: path("ca.crt") }
     }
 
-    /// Reads the files. If a mount is replaced between two reads, certificate and key don't match, so one failure is
-    /// retried.
+    /// Reads the files. If a mount is replaced between two reads, the certificate does not match the key, so the read
+    /// is retried once.
     pub(super) fn load(&self) -> Result<FileContents, FilesError> {
         self.load_once().or_else(|_| self.load_once())
     }

@@ -1,4 +1,5 @@
-//! The certificates in use: the one that listeners serve, those that clients trust, and the rotation of both.
+//! The certificates in use: the serving certificate of listeners, the CA certificates that clients trust, and the
+//! rotation of both.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,13 +28,13 @@ use super::stored::Stored;
 /// The delays after failures to read the first certificates.
 const FIRST_READ_BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
 
-/// Why there are no certificates.
+/// The reason why there are no certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificatesError {
     /// The lifetimes leave no time for a rotation.
     #[error(transparent)]
     Lifetimes(#[from] LifetimesError),
-    /// The certificates in the Secret can't be kept.
+    /// The keeper can't manage the certificates in the Secrets.
     #[error(transparent)]
     Keep(#[from] KeepError),
     /// The certificate files can't be used.
@@ -59,7 +60,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Keeps the certificates in the stores, and uses them. Retries until the stores answer; a store that belongs to
+    /// Keeps the certificates in the stores, and uses them. Retries until the stores answer. A store that belongs to
     /// somebody else is an error.
     pub async fn keep<S: SecretStore>(
         stores: Stores<S>,
@@ -75,7 +76,7 @@ impl Certificates {
             let mut faults = Faults::default();
             loop {
                 sleep(with_jitter(lifetimes.check)).await;
-                // The wall clock is read each time, as a long timer would not notice that it is set.
+                // The wall clock is read each time, because a long timer does not notice that somebody sets the clock.
                 let stored = keeper.settle(OffsetDateTime::now_utc).await;
                 faults.log(stored.map_err(CertificatesError::from).and_then(|stored| {
                     let pair = stored.serving.as_ref().ok_or(KeepError::Restless)?;
@@ -109,18 +110,18 @@ impl Certificates {
         Ok((certificates, InUse { resolver, serving, bundle }))
     }
 
-    /// Returns the settings of listeners: TLS 1.2 and 1.3, HTTP/1.1, always the newest certificate.
+    /// Returns the settings of listeners: TLS 1.2 and 1.3, HTTP/1.1, and always the newest certificate.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
 
-    /// Returns the CA certificates that clients trust, PEM; empty if there is nothing to publish. Changes only while
-    /// the rotation runs.
+    /// Returns the CA certificates that clients trust, PEM; empty if there is nothing to publish. The bundle changes
+    /// only while the rotation runs.
     pub fn ca_bundle(&self) -> watch::Receiver<Arc<str>> {
         self.bundle.clone()
     }
 
-    /// Returns the end of the serving certificate.
+    /// Returns the expiry of the serving certificate.
     pub fn expires(&self) -> OffsetDateTime {
         self.serving.borrow().certificate().not_after()
     }
@@ -158,7 +159,7 @@ impl InUse {
     }
 }
 
-/// The log of a failure, once for as long as it lasts, and of its end.
+/// The log of a failure: once while it lasts, and once when it ends.
 #[derive(Debug, Default)]
 struct Faults(Option<String>);
 
@@ -177,7 +178,7 @@ impl Faults {
     }
 }
 
-/// Reads or makes the first certificates, without which nothing can be served.
+/// Reads or makes the first certificates. Nothing can be served before.
 async fn load_first<S: SecretStore>(keeper: &mut Keeper<S>) -> Result<Stored, KeepError> {
     let mut failures = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Takes the planned steps on the stored certificates. Of several processes, the first to write a step wins.
+//! Takes the planned steps on the stored certificates. If several processes write a step, the first one wins.
 
 use std::time::Duration;
 
@@ -12,13 +12,12 @@ use super::plan::{Cause, Step, plan};
 use super::store::{SecretStore, StoreError, StoredSecret, WriteOutcome};
 use super::stored::Stored;
 
-/// The maximum number of reads of the stores in a row. Each of a few replicas can be overtaken by each of the others
-/// once a step.
+/// The maximum number of reads of the stores in a row. In each step, every other replica can overtake this one once.
 const MAX_ROUNDS: usize = 32;
 /// The maximum duration of one call of a store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there are no certificates at the moment.
+/// The reason why there are no certificates at the moment.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
     /// A Secret can't be read or written.
@@ -59,7 +58,7 @@ impl<S: SecretStore> Keeper<S> {
         Self { stores, names, lifetimes, reported: Vec::new() }
     }
 
-    /// Takes the steps that are due at `now`, and returns what is stored after them.
+    /// Takes the steps that are due at `now`, and returns the stored certificates after them.
     pub async fn settle(&mut self, now: impl Fn() -> OffsetDateTime) -> Result<Stored, KeepError> {
         for _ in 0..MAX_ROUNDS {
             let authority = with_timeout(self.stores.authority.read()).await?;

@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-/// The maximum number of cross certificates that a server sends with its own. Each takes some 500 bytes of every
+/// The maximum number of cross certificates that a server sends with its own. Each adds some 500 bytes to every
 /// handshake.
 pub const MAX_CROSSES: u32 = 3;
-/// The maximum lag of clocks: certificates are valid from this much earlier.
+/// The maximum lag of clocks. Certificates are valid from this much earlier.
 pub const LEEWAY: Duration = Duration::from_hours(1);
 
 /// The times of a rotation.
 ///
-/// The next authority is made when two thirds of an authority's life are over, and cross-signed by it. The serving
-/// certificate changes to the next authority when it is renewed, at least half of a third of its life later. Servers
-/// send the last [`MAX_CROSSES`] cross certificates, so a client that trusts one authority accepts the servers for at
+/// The next authority is made, and cross-signed, when two thirds of an authority's life are over. The serving
+/// certificate changes to the next authority at its next renewal, at least a sixth of its life later. Servers send the
+/// last [`MAX_CROSSES`] cross certificates. A client that trusts one authority therefore accepts the servers for at
 /// least twice an authority's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
     /// The lifetime of an authority.
     pub authority: Duration,
-    /// The lifetime of a serving certificate. It is renewed when two thirds are over.
+    /// The lifetime of a serving certificate, which is renewed after two thirds of it.
     pub certificate: Duration,
-    /// The time for which an authority is still published after the last certificate under it was replaced, until every
-    /// server has the new one.
+    /// The time for which an old authority stays published after the last certificate under it was replaced. In this
+    /// time, every server gets the new certificate.
     pub grace: Duration,
     /// The interval between checks of the clock and the stored certificates.
     pub check: Duration,
@@ -37,15 +37,15 @@ pub struct LifetimesError {
 const DAY: Duration = Duration::from_hours(24);
 
 impl Default for Lifetimes {
-    /// An authority lives for three years: short enough that every installation sees its rotation, and long enough for
-    /// pods that run for years.
+    /// Returns lifetimes with three years for an authority: short enough that every installation sees a rotation, and
+    /// long enough for pods that run for years.
     fn default() -> Self {
         Self { authority: DAY * 3 * 365, certificate: DAY * 90, grace: DAY, check: Duration::from_mins(1) }
     }
 }
 
 impl Lifetimes {
-    /// Checks that every step has time before anything expires.
+    /// Checks that there is time for every step before anything expires.
     pub fn checked(self) -> Result<Self, LifetimesError> {
         let error = |what| Err(LifetimesError { what });
         if self.check.is_zero() || self.check * 18 > self.certificate {
@@ -61,8 +61,8 @@ impl Lifetimes {
         Ok(self)
     }
 
-    /// Returns the lifetime of a cross certificate: until [`MAX_CROSSES`] later authorities were made, and the last
-    /// certificate under the previous one has expired.
+    /// Returns the lifetime of a cross certificate. It ends when [`MAX_CROSSES`] later authorities were made and the
+    /// last certificate under the previous one has expired.
     pub(super) fn cross(&self) -> Duration {
         self.authority * 2 / 3 * MAX_CROSSES + self.certificate
     }

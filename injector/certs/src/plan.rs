@@ -1,4 +1,4 @@
-//! Decides the next step on the stored certificates: a pure function of them and the time.
+//! Decides the next step on the stored certificates: a pure function of the certificates and the time.
 
 use std::time::Duration;
 
@@ -10,41 +10,41 @@ use super::lifetimes::{LEEWAY, Lifetimes};
 use super::names::ServingNames;
 use super::stored::{Signer, Stored};
 
-/// A step. Each writes one Secret, after which the certificates can be used, so that a crash between two steps does no
+/// A step. Each step writes one Secret and leaves certificates that can be used, so a crash between two steps does no
 /// harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing is due.
     Keep,
-    /// Start over with an authority that nobody trusts yet, as no authority could sign a cross certificate.
+    /// Start over with an authority that nobody trusts yet, because no authority can sign a cross certificate.
     Make(Cause),
-    /// Make the next authority, cross-signed by the previous one, whose certificates stay in use until they are
-    /// renewed.
+    /// Make the next authority, cross-signed by the previous one. The certificates of the previous one stay in use
+    /// until they are renewed.
     Rotate(Cause),
     /// Make another serving certificate.
     Renew(Cause),
-    /// Put the authorities that clients trust beside the serving certificate.
+    /// Store the authorities that clients trust beside the serving certificate.
     Publish,
     /// Stop publishing old authorities.
     DropOld,
 }
 
-/// Why a step is taken.
+/// The reason for a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Nothing is stored yet.
     Empty,
     /// Most of the certificate's life is over.
     Due,
-    /// There is no authority that can be used.
+    /// No stored authority can be used.
     NoAuthority,
     /// The authority's private key is missing or wrong.
     CannotSign,
     /// The authority has expired, or is not valid yet: a clock was wrong.
     NotValid,
-    /// There is no serving certificate that can be used.
+    /// No stored serving certificate can be used.
     NoServing,
-    /// The serving certificate lacks names.
+    /// The serving certificate lacks some names.
     Names,
 }
 
@@ -84,7 +84,7 @@ pub fn plan(stored: &Stored, names: &ServingNames, now: OffsetDateTime, lifetime
     if !serving.names().cover(names) {
         return Step::Renew(Cause::Names);
     }
-    // A certificate of an old authority is renewed later, so that every authority is published for a while before it is
+    // Certificates of an old authority are renewed later, so that every authority is published for a while before it is
     // used.
     let remaining = match issuer {
         KnownIssuer::Signer => lifetimes.certificate / 3,
@@ -121,8 +121,8 @@ fn is_due(certificate: &Certificate, now: OffsetDateTime, remaining: Duration) -
     now >= certificate.not_after() - remaining
 }
 
-/// Returns the old authorities that clients still need: none when every server has had time to take a certificate of
-/// the present authority.
+/// Returns the old authorities that clients still need. No client needs them once every server has had time to take a
+/// certificate of the present authority.
 pub(super) fn needed_old_authorities(stored: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) -> Vec<Certificate> {
     let serving = stored.serving.as_ref().map(Pair::certificate);
     let current = serving.filter(|serving| find_issuer(serving, stored) == Some(KnownIssuer::Signer));

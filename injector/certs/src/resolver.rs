@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// The newest certificate, to which every handshake is resolved.
+/// The newest certificate, which every handshake uses.
 #[derive(Debug)]
 pub(super) struct NewestCertificate(RwLock<Arc<CertifiedKey>>);
 

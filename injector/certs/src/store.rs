@@ -1,5 +1,5 @@
-//! Reads and writes a Secret of the certificates, always with its resource version. Nudge never creates it, so needs no
-//! right to.
+//! Reads and writes a Secret of the certificates, always with its resource version. Nudge never creates the Secret, so
+//! it needs no right to do so.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::stored::Entries;
 
-/// The type of the Secrets in which others keep certificates.
+/// The type of Secrets with certificates of other programs.
 const TLS_TYPE: &str = "kubernetes.io/tls";
 /// The field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";
 
-/// Why the Secret can't be read or written.
+/// The reason why the Secret can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The API server refused the call or could not be reached.
@@ -73,7 +73,7 @@ pub trait SecretStore: Send + Sync + 'static {
     /// Reads the stored Secret.
     fn read(&self) -> impl Future<Output = Result<StoredSecret, StoreError>> + Send;
 
-    /// Stores the entries if the store is still as it was read.
+    /// Stores the entries if the store has not changed since it was read.
     fn replace(
         &self,
         previous: StoredSecret,

@@ -10,13 +10,13 @@ use super::certificate::Certificate;
 
 /// The entries of the authority that signs: certificate and key.
 const CA: [&str; 2] = ["ca.crt", "ca.key"];
-/// The entry of the authorities that signed before and are still published, without their keys.
+/// The entry of the old authorities that are still published, without their keys.
 const OLD_CAS: &str = "old-ca.crt";
 /// The entry of the cross certificates, the newest first.
 const CROSSES: &str = "cross.crt";
-/// The entries of the serving certificate in the other Secret: the certificates that are sent, and the key.
+/// The entries of the serving certificate, in the other Secret: the certificates that are sent, and the key.
 const TLS: [&str; 2] = ["tls.crt", "tls.key"];
-/// The entry of the authorities that clients trust in the other Secret.
+/// The entry of the authorities that clients trust, in the other Secret.
 const PUBLISHED: &str = "ca.crt";
 /// The maximum number of old authorities, and of cross certificates.
 pub(super) const MAX_OLD_AUTHORITIES: usize = 4;
@@ -29,7 +29,7 @@ pub type Entries = BTreeMap<String, Zeroizing<Vec<u8>>>;
 pub enum Signer {
     /// The authority has its private key.
     Able(Authority),
-    /// The private key is missing or wrong: certificates of the authority are valid, but it can't sign any more.
+    /// The private key is missing or wrong. Certificates of this authority are valid, but it can't sign new ones.
     Unable(Certificate),
 }
 
@@ -51,7 +51,7 @@ impl Signer {
     }
 }
 
-/// The certificates in both Secrets that can be used.
+/// The usable certificates of both Secrets.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
     /// The authority that signs.
@@ -62,15 +62,15 @@ pub struct Stored {
     pub crosses: Vec<Certificate>,
     /// The serving certificate with its key.
     pub serving: Option<Pair>,
-    /// The authorities that stand beside the serving certificate.
+    /// The authorities that are stored beside the serving certificate.
     pub published: Vec<Certificate>,
-    /// The entries that can't be used, and why, for the log.
+    /// The entries that can't be used, each with the reason, for the log.
     pub faults: Vec<String>,
 }
 
 impl Stored {
-    /// Parses the entries of the authority's Secret and of the serving certificate's. Entries that can't be used are
-    /// listed as faults.
+    /// Parses the entries of both Secrets: the authority's and the serving certificate's. Entries that can't be used
+    /// are listed as faults.
     pub fn read(authority: &Entries, serving: &Entries) -> Self {
         let mut faults = Vec::new();
         let mut fault = |name: &str, error: &AuthorityError| faults.push(format!("{name}: {error}"));
@@ -125,7 +125,7 @@ impl Stored {
         entries
     }
 
-    /// Returns the authorities that clients trust: the one that signs, and the old ones.
+    /// Returns the authorities that clients trust: the present one and the old ones.
     pub fn authorities(&self) -> Vec<Certificate> {
         self.signer.iter().map(Signer::certificate).chain(&self.old).cloned().collect()
     }
@@ -157,6 +157,6 @@ fn authorities(entries: &Entries, name: &str) -> Vec<Certificate> {
 
 fn text(entries: &Entries, name: &str) -> Option<Zeroizing<String>> {
     let bytes = entries.get(name).filter(|bytes| !bytes.is_empty())?;
-    // An entry that is not text is not PEM either, and becomes a fault.
+    // An entry that is not text is not PEM either, so it becomes a fault.
     Some(Zeroizing::new(String::from_utf8_lossy(bytes).into_owned()))
 }

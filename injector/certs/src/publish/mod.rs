@@ -11,13 +11,13 @@ use tokio::time::sleep;
 
 pub use webhooks::publish_to_webhooks;
 
-/// The interval between checks whether others have overwritten the CA.
+/// The interval between checks for changes of the CA by others.
 pub const PUBLISH_CHECK_INTERVAL: Duration = Duration::from_secs(45);
 
 /// The maximum duration of one call of the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why the CA could not be published.
+/// The reason why the CA could not be published.
 #[derive(Debug, thiserror::Error)]
 enum PublishError {
     /// The API server refused the call or could not be reached.

@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 
 use super::{PublishError, wait_for_check, with_timeout};
 
-/// The first delay after a configuration was missing, or could not be changed.
+/// The first delay before a configuration is tried again that was missing or could not be changed.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";
@@ -53,8 +53,8 @@ pub async fn publish_to_webhooks(
     check_interval: Duration,
 ) {
     let mut faults = Faults::default();
-    // While an installation is applied, the configurations may be created after this process has started, so the first
-    // delays are short.
+    // When an installation is applied, this process may start before the configurations exist, so the first delays are
+    // short.
     let (backoff, mut failures) = (Backoff { first: FIRST_RETRY_DELAY, longest: check_interval }, 0);
     loop {
         let newest = Arc::clone(&bundle.borrow_and_update());
@@ -73,7 +73,7 @@ pub async fn publish_to_webhooks(
     }
 }
 
-/// Publishes the bundle to one configuration. Returns whether the configuration has the bundle now.
+/// Publishes the bundle to one configuration. Returns whether the configuration has the bundle after that.
 async fn publish_to<K: Configuration>(client: &Client, name: &str, bundle: &str, faults: &mut Faults) -> bool {
     let api = Api::<K>::all(client.clone());
     let kind = K::kind(&());
@@ -92,7 +92,7 @@ async fn publish_to<K: Configuration>(client: &Client, name: &str, bundle: &str,
     publish.instrument(tracing::error_span!("publish_ca", %kind, name)).await
 }
 
-/// The failures by kind of configuration. Each is logged once for as long as it lasts.
+/// The failures by kind of configuration. Each is logged once while it lasts.
 #[derive(Default)]
 struct Faults(BTreeMap<String, String>);
 
@@ -115,8 +115,8 @@ impl Faults {
     }
 }
 
-/// Returns the patch that a configuration needs, if any. The patch fails as a whole if somebody else has moved the
-/// webhooks meanwhile.
+/// Returns the patch that a configuration needs, if any. The whole patch fails if somebody has moved the webhooks
+/// meanwhile.
 fn bundle_patch(webhooks: &[Webhook<'_>], bundle: &str) -> Option<JsonPatch> {
     let expected = ByteString(bundle.as_bytes().to_vec());
     let text = serde_json::to_value(&expected).ok()?;

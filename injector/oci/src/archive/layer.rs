@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use crate::archive::Limits;
 use crate::archive::path::parents;
 
-/// What stands at a path.
+/// The thing at a path.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Node {
     File(Zeroizing<Vec<u8>>),
@@ -19,9 +19,9 @@ pub(crate) enum Node {
 /// The changes that one archive makes to the layers below it.
 #[derive(Default)]
 pub struct Layer {
-    /// What the layer adds, by path from the root of the artifact.
+    /// The nodes that the layer adds, by their path from the root of the artifact.
     pub(crate) nodes: BTreeMap<String, Node>,
-    /// Folders, which replace files and links below them.
+    /// The folders, which replace files and links on the layers below.
     pub(super) folders: BTreeSet<String>,
     /// Paths that are removed from the layers below.
     pub(super) removed: BTreeSet<String>,
@@ -43,7 +43,7 @@ impl Layer {
             remove_below(nodes, path);
             nodes.remove(path);
         }
-        // A folder in the place of a file hides it, and the other way round.
+        // A folder hides a file of the same path, and the other way round.
         for folder in &self.folders {
             nodes.remove(folder);
             parents(folder).for_each(|parent| drop(nodes.remove(parent)));
@@ -55,7 +55,7 @@ impl Layer {
         }
     }
 
-    /// Subtracts what reading this layer took from the limits, for the next layer.
+    /// Subtracts the cost of reading this layer from the limits, which then hold for the next layer.
     pub(crate) fn subtract_from(&self, limits: &mut Limits) {
         limits.entries = limits.entries.saturating_sub(self.entries);
         limits.unpacked = limits.unpacked.saturating_sub(self.unpacked);

@@ -18,8 +18,8 @@ pub(super) struct Meter {
     /// The bytes of headers that may still be read; `None` while content is read.
     header: Cell<Option<u64>>,
     crossed: Cell<Option<CrossedBound>>,
-    /// The bytes that an archive may lack after its last file, as those of `umoci insert` do: the rest of a block, and
-    /// the two empty blocks.
+    /// The bytes that an archive may lack after its last file: the rest of a block and the two empty blocks. `umoci
+    /// insert` makes such archives.
     padding: Cell<usize>,
 }
 
@@ -46,7 +46,7 @@ impl Meter {
         self.crossed.get()
     }
 
-    /// Writes the zeros that an archive lacks at its end, unless it ends within a file.
+    /// Writes the zeros that are missing at the end of an archive, unless the archive ends within a file.
     fn pad(&self, buffer: &mut [u8]) -> usize {
         let zeros = if self.header.get().is_some() { self.padding.get().min(buffer.len()) } else { 0 };
         buffer[..zeros].fill(0);

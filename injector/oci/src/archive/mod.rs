@@ -12,7 +12,7 @@ pub(crate) use layer::Node;
 pub(crate) use path::{is_below, normalize_path, relative_to};
 pub use unpack::{Whiteouts, unpack};
 
-/// The limits of what reading an archive may take.
+/// The limits for reading an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The maximum number of entries of any kind.
@@ -31,7 +31,7 @@ impl Default for Limits {
     }
 }
 
-/// Why an archive is not used. The paths are those in the archive, on one line.
+/// The reason why an archive is not used. Paths are written as in the archive, on one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
     /// The layer is not an archive.
@@ -79,7 +79,7 @@ pub enum ArchiveError {
         "with {path}, the wanted files have more than {limit} bytes, which is the limit; name a path or files with fewer bytes"
     )]
     TooLarge {
-        /// The file with which the limit is exceeded.
+        /// The file that exceeds the limit.
         path: String,
         /// The limit in bytes.
         limit: usize,

@@ -11,7 +11,7 @@ const MAX_PATH_NAMES: usize = 64;
 /// The maximum bytes of a path in a message.
 const MAX_SHOWN_BYTES: usize = 200;
 
-/// Returns the folders that a path is in, with the root.
+/// Returns the folders that contain a path, including the root.
 pub(super) fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.rmatch_indices('/').map(|(at, _)| &path[..at]).chain(std::iter::once(""))
 }

@@ -10,7 +10,7 @@ use crate::archive::meter::{CrossedBound, Meter, Metered};
 use crate::archive::path::{display_path, is_below, normalize_path, relative_to};
 use crate::archive::{ArchiveError, Limits};
 
-/// What the names of whiteouts mean, such as `.wh.a`.
+/// The meaning of whiteouts, files with names such as `.wh.a`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whiteouts {
     /// A whiteout removes a path of the layers below, as in an image.
@@ -19,7 +19,7 @@ pub enum Whiteouts {
     Ignore,
 }
 
-/// What is looked for in an archive.
+/// The search for the wanted files of an archive.
 struct Search<'a> {
     whiteouts: Whiteouts,
     /// The folder or the file.
@@ -46,8 +46,8 @@ enum Fault {
     Archive(ArchiveError),
 }
 
-/// Reads an archive. `root` is the file, or the folder of the files, that are looked for; `is_wanted` is called with
-/// their path from there.
+/// Reads an archive. `root` is the wanted file, or the folder with the wanted files. `is_wanted` gets the path of each
+/// file from there.
 pub fn unpack(
     archive: impl Read,
     limits: &Limits,
@@ -60,7 +60,7 @@ pub fn unpack(
     let fault = |error: io::Error| match meter.crossed() {
         Some(CrossedBound::Total) => ArchiveError::TooLong(limits.unpacked),
         Some(CrossedBound::Header) => ArchiveError::Header(limits.header),
-        // A decompressor may know more.
+        // The decompressor may know a more exact cause.
         None => error.get_ref().and_then(|cause| cause.downcast_ref()).cloned().unwrap_or(ArchiveError::Malformed),
     };
     let mut entries = archive.entries().map_err(fault)?;
@@ -75,7 +75,8 @@ pub fn unpack(
         if layer.entries > limits.entries {
             return Err(ArchiveError::TooMany(limits.entries));
         }
-        // The archive only claims how long a sparse file is, and the newer form has a map in front of its content.
+        // The length of a sparse file is only a claim of the archive, and the newer form has a map in front of the
+        // content.
         let kind = entry.header().entry_type();
         if kind.is_gnu_sparse() || (kind.is_file() && is_sparse(&mut entry).map_err(fault)?) {
             return Err(ArchiveError::NoFile(display_path(&entry.path_bytes())));
@@ -97,7 +98,7 @@ pub fn unpack(
             return Err(ArchiveError::Malformed);
         }
     }
-    // Programs differ in whether they read on after the end of an archive. Zeros mean the same to all of them.
+    // Some programs read on after the end of an archive, others do not. Zeros mean the same to all of them.
     meter.limit_headers(None);
     if !has_only_zeros(archive.into_inner()).map_err(fault)? {
         return Err(ArchiveError::Trailing);
@@ -187,7 +188,7 @@ impl Search<'_> {
     }
 }
 
-/// Returns what a path removes if it is the path of a whiteout.
+/// Returns the change that a whiteout makes, if the path is one.
 fn whiteout(path: &str) -> Option<Change> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let hidden = name.strip_prefix(".wh.")?;

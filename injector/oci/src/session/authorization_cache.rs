@@ -12,10 +12,10 @@ use ring::digest::{SHA256, digest};
 use crate::credential::Credential;
 use crate::session::Action;
 
-/// The maximum number of authorizations. With one more, all are dropped, and are asked for again.
+/// The maximum number of authorizations. When there is one more, all are dropped and must be requested again.
 const MAX_AUTHORIZATIONS: usize = 256;
 
-/// The owner of an authorization: a credential never gets what another one got.
+/// The owner of an authorization. No credential ever gets the authorization of another.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct AuthorizationKey {
     repository: String,
@@ -33,7 +33,7 @@ impl AuthorizationKey {
     }
 }
 
-/// The authorizations by their owner. The registry's answer shows that one has expired.
+/// The authorizations by their owner. The registry's answer shows whether one has expired.
 #[derive(Clone, Default)]
 pub(super) struct AuthorizationCache(Arc<Mutex<HashMap<AuthorizationKey, HeaderValue>>>);
 

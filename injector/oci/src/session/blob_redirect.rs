@@ -1,4 +1,4 @@
-//! Requests for blobs, which a registry may redirect to a storage. Only the request itself is sent there.
+//! Requests for blobs. A registry may redirect them to a storage, which gets nothing but the request itself.
 
 use bytes::Bytes;
 use hyper::Response;

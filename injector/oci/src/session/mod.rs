@@ -1,4 +1,4 @@
-//! Requests to one repository of a registry, with the credential that the registry may have.
+//! Requests to one repository of a registry, with the credential for this registry.
 
 mod authorization_cache;
 mod blob_redirect;
@@ -23,7 +23,7 @@ pub(crate) use crate::session::token::add_parameter;
 
 /// The maximum duration of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
-/// The maximum bytes of an answer with no more than headers or an error.
+/// The maximum bytes of an answer that has only headers or an error.
 pub(crate) const MAX_SMALL_ANSWER_BYTES: usize = 64 * 1024;
 
 /// A client of registries.
@@ -35,8 +35,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Makes a client that reaches these addresses, and checks the certificates of registries, of their token realms
-    /// and of their storage by these authorities.
+    /// Makes a client that may reach these addresses. It uses these authorities to check the certificates of
+    /// registries, of their token realms and of their storage.
     pub fn new(reach: Reach, roots: Authorities) -> Self {
         Self { reach, roots, authorizations: AuthorizationCache::default() }
     }
@@ -45,7 +45,7 @@ impl Registry {
 /// A function that decides whether the credential may be sent to a token realm.
 type RealmFilter<'a> = &'a (dyn Fn(&Address) -> bool + Send + Sync);
 
-/// What is done with a repository.
+/// The action on a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     Pull,
@@ -164,7 +164,7 @@ impl<'a> Session<'a> {
             .map_err(|source| OciError::Http { host: address.authority(), source })
     }
 
-    /// Returns the error of a failed push, to which the repository need not exist before.
+    /// Returns the error of a failed push. The repository need not exist before a push.
     pub(crate) fn push_error(&self, answer: &Response<Bytes>, what: &'static str) -> OciError {
         match answer.status() {
             StatusCode::NOT_FOUND => OciError::NoRepository(self.reference.to_string()),
@@ -198,7 +198,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns whether the answer is an error with this code, as the distribution specification has them.
+/// Returns whether the answer is an error with this code of the distribution specification.
 fn has_code(body: &[u8], code: &str) -> bool {
     #[derive(Deserialize)]
     struct Body {

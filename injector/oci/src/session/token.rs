@@ -1,4 +1,4 @@
-//! The authorization that a registry asks for: the credential, or a token that its realm gives for it.
+//! The authorization that a registry requires: the credential, or a token that the realm gives for it.
 
 use std::fmt::{Display, Write as _};
 
@@ -26,7 +26,7 @@ impl Session<'_> {
     pub(super) async fn authorize<'b>(&self, values: impl Iterator<Item = &'b str>) -> Result<HeaderValue, OciError> {
         let challenges = parse_challenges(values);
         let basic = self.credential.encoded();
-        // If the registry takes the credential itself, it is sent nowhere else.
+        // If the registry accepts the credential itself, it is sent nowhere else.
         let takes_basic = challenges.contains(&Challenge::Basic);
         if let Some(basic) = basic.as_ref().filter(|_| takes_basic) {
             return authorization("Basic", basic).ok_or_else(|| OciError::CredentialRefused(self.host()));
@@ -41,7 +41,7 @@ impl Session<'_> {
         self.fetch_token(realm, service, basic.as_ref()).await
     }
 
-    /// Fetches a token of the realm, for this action on this repository only.
+    /// Fetches a token from the realm, for this action on this repository only.
     async fn fetch_token(
         &self,
         realm: &str,
@@ -51,7 +51,7 @@ impl Session<'_> {
         let (address, mut path) = parse_absolute(realm).ok_or_else(|| OciError::Realm(self.host()))?;
         let host = address.authority();
         let registry = self.reference.address();
-        // Without this a registry could have Nudge request any URL within the cluster.
+        // Without this check, a registry could make Nudge request any URL within the cluster.
         if !address.tls && (registry.tls || address.host != registry.host) {
             return Err(OciError::RealmWithoutTls { registry: self.host(), host });
         }
@@ -87,11 +87,11 @@ impl Session<'_> {
 /// Adds a parameter to the query of a path. The value must be encoded.
 pub(crate) fn add_parameter(path: &mut String, name: &str, value: impl Display) {
     let separator = if path.contains('?') { '&' } else { '?' };
-    // A text always takes more.
+    // Writing to a text never fails.
     let _ = write!(path, "{separator}{name}={value}");
 }
 
-/// Returns a header that is hidden in logs, or `None` if a header can't have the text.
+/// Returns a header that logs do not show, or `None` if a header can't have the text.
 fn authorization(scheme: &str, text: &str) -> Option<HeaderValue> {
     let value = Zeroizing::new(format!("{scheme} {text}"));
     let mut value = HeaderValue::from_str(&value).ok()?;
