@@ -1,10 +1,10 @@
-//! The budget of all sources: the memory of their pod, divided by purpose, and the number of sources. The sum of the
-//! memory is the limit of the pod.
+//! The budget of all sources: the number of sources, and the memory of their pod by purpose. The parts of the memory
+//! add up to the limit of the pod.
 
 use nudge_api::{Explanation, Reason};
 use nudge_cluster::turns::{Turn, Turns};
 
-/// The memory limit of the pod, in MiB: `deploy/components/sources/sources.yaml` has it, too.
+/// The memory limit of the pod, in MiB. `deploy/components/sources/sources.yaml` repeats it.
 const POD_MIB: u32 = 4096;
 /// The memory of the process itself, including the watches of the maximum number of sources, in MiB.
 const PROCESS_MIB: u32 = 256;
@@ -12,30 +12,30 @@ const PROCESS_MIB: u32 = 256;
 const DRAFTS_MIB: u32 = 256;
 /// The memory for reading objects, in MiB.
 const READS_MIB: u32 = 128;
-/// The memory for reading one object, in MiB: the body, its text, in which a byte of content has at most six bytes
-/// (RFC 8259, section 7), and the object.
+/// The memory for reading one object, in MiB: the body, its text, and the object. In the text, a byte of content takes
+/// at most six bytes (RFC 8259, section 7).
 pub(crate) const READ_MIB: u32 = 16;
 /// The memory for copies of content that is validated or written, in MiB.
 const COPIES_MIB: u32 = 128;
 /// The number of copies of content that is validated or written: the object, the body of the request, and the bytes of
-/// it that the connection has not sent yet.
+/// the body that the connection has not sent yet.
 const COPIES: usize = 8;
-/// The memory for fetches under way, and the programs that fetch, in MiB.
+/// The memory for running fetches and their programs, in MiB.
 const FETCHES_MIB: u32 = POD_MIB - PROCESS_MIB - DRAFTS_MIB - READS_MIB - COPIES_MIB;
-/// The number of shares of which a namespace gets one.
+/// The number of shares of the budget. A namespace gets one share.
 const NAMESPACE_SHARES: u32 = 4;
 /// The maximum number of sources of all namespaces.
 const MAX_SOURCES: u32 = 1000;
 /// The maximum number of sources of one namespace.
 const MAX_NAMESPACE_SOURCES: u32 = 100;
 
-/// The maximum memory of one fetch, in MiB: git, its program for the protocol, the one that reads what comes, and the
-/// output of all.
+/// The maximum memory of one fetch, in MiB: git, its program for the protocol, its program that reads the received
+/// data, and the output of all three.
 pub(crate) const GIT_MIB: u32 = 3 * nudge_git::PROCESS_MIB + 64;
 /// The maximum memory of one pull from a registry, in MiB.
 pub(crate) const OCI_MIB: u32 = nudge_oci::PULL_MIB;
-/// The maximum memory of one read of Vault, in MiB: an answer as it comes and in one piece, and its values in both
-/// forms.
+/// The maximum memory of one read of Vault, in MiB: an answer both in chunks as received and in one piece, and its
+/// values in both forms.
 pub(crate) const VAULT_MIB: u32 = 64;
 
 /// The maximum number of slow fetches at the same time; each namespace may have one of them.
@@ -72,7 +72,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// The maximum number of git fetches at the same time, for which the disk of the pod suffices.
+    /// The maximum number of git fetches at the same time. The disk of the pod suffices for them.
     pub const MAX_GIT_FETCHES: usize = (FETCHES_MIB / GIT_MIB) as usize;
 
     /// Takes memory for a draft, or explains that there is none.

@@ -1,4 +1,4 @@
-//! The credentials that a source sends to its server, read from the Secret that it names.
+//! The credentials that a source sends to its server, from the Secret that the source names.
 
 use nudge_api::{Explanation, Reason};
 use nudge_cluster::credential_secret::{CredentialSecret, CredentialSecretError};
@@ -35,8 +35,8 @@ pub(crate) async fn read_secret(
     })
 }
 
-/// Returns the credential for a git server: the first that there is of an SSH key, a token or password, and a GitHub
-/// App.
+/// Returns the credential for a git server. The Secret may have an SSH key, a token or password, and a GitHub App: the
+/// first of these counts.
 pub(crate) fn git_credential(secret: &CredentialSecret, name: &str) -> Result<nudge_git::Credential, Explanation> {
     let refusal = |why: &str| Reason::SourceRefused.explained(format!("Secret {name}: {why}"));
     if let Some(key) = secret.value("ssh-privatekey") {

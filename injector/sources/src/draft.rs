@@ -1,4 +1,4 @@
-//! The draft of a version: the parts that the content of a living object becomes.
+//! The draft of a version: the parts that are made from the content of a living object.
 
 use nudge_api::{ConfigSource, Explanation, Origin, PartKind, Reason};
 use nudge_authoring::{Content, ContentError, OPAQUE, Part, divide};
@@ -41,7 +41,7 @@ pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<VersionDraft
     content.check().map_err(refusal)?;
     let is_whole = content.open.len().saturating_add(content.secret.len()) == key_count && prefix.is_empty();
     let parts = divide(content).map_err(refusal)?;
-    // A type requires keys, which a part of the data may lack.
+    // A type requires certain keys, which a part of the data may not have.
     let secret_type = if is_whole && parts.len() == 1 { object.secret_type } else { OPAQUE.to_owned() };
     Ok(VersionDraft { parts, secret_type, origin: Some(object.origin) })
 }

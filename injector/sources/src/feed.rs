@@ -1,4 +1,4 @@
-//! Where the content of a source comes from: an object that is watched, or a server that is asked.
+//! The origin of a source's content: a watched object, or a polled server.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ pub(crate) fn feed(
 ) -> BoxStream<'static, ObjectState<Object>> {
     let (interval, metrics, namespace) = (poll_period(source), sources.metrics.clone(), namespace.to_owned());
     let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
-    // The decision about the next act reports what is wrong with the spec.
+    // If the spec has faults, the decision about the next act reports them.
     let place = source.spec.from.place().filter(|_| source_faults(&source.name_any(), &source.spec).is_empty());
     match place {
         Some(SourcePlace::Object(kind, name)) => watch_object(sources, &namespace, kind, name),
-        // Nobody uses the content of a suspended source, so no server is asked for it.
+        // Nobody uses the content of a suspended source, so its server is not polled.
         _ if source.spec.suspend => pending().boxed(),
         Some(SourcePlace::Git(git)) => poll(Git::new(shared, namespace, spec, git.clone()), interval, metrics),
         Some(SourcePlace::Oci(oci)) => poll(Oci::new(shared, namespace, spec, oci.clone()), interval, metrics),

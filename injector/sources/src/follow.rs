@@ -1,4 +1,4 @@
-//! A watch of one object by its name, which needs no right to any other.
+//! A watch of one object by its name. It needs no right to any other object.
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -11,7 +11,7 @@ use kube::{Api, Resource};
 use nudge_api::Explanation;
 use serde::de::DeserializeOwned;
 
-/// The state of an object that is followed.
+/// The state of a followed object.
 #[derive(Debug)]
 pub(crate) enum ObjectState<K> {
     /// The object exists, in this state.
@@ -24,7 +24,7 @@ pub(crate) enum ObjectState<K> {
     Failed(Explanation),
 }
 
-/// Follows the object of this name. One watch lasts for `seconds`, after which a dead one is noticed.
+/// Follows the object of this name. One watch lasts for `seconds`; by then a dead watch is noticed.
 pub(crate) fn follow<K>(api: Api<K>, name: &str, seconds: u32) -> BoxStream<'static, ObjectState<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -33,8 +33,8 @@ where
     object_states(back_off(events), name.to_owned()).boxed()
 }
 
-/// Delays the events after each failure in a row for longer. Leaves out that a list begins, because a list that fails
-/// has begun, too.
+/// Delays the events for longer after each failure in a row. Drops the event that a list begins, because it also
+/// precedes the failure of a list.
 pub(crate) fn back_off<K: Send + 'static>(
     events: impl Stream<Item = Result<Event<K>, Error>> + Send + 'static,
 ) -> BoxStream<'static, Result<Event<K>, Error>> {
@@ -59,7 +59,7 @@ fn object_states<K: Send + 'static>(
             Ok(Event::Delete(_)) => Some(ObjectState::Gone),
             Err(error) => {
                 listed = None;
-                // The error's text may hold what could not be parsed, which may be a Secret.
+                // The error may quote text that could not be parsed, such as that of a Secret.
                 let code = status_code(&error);
                 tracing::debug!(object = name, code, "watch interrupted; retrying");
                 (code == 403).then_some(ObjectState::Forbidden)

@@ -54,7 +54,7 @@ impl Git {
             reach: &Reach::Outside(guarded),
             lfs: self.from.lfs,
             allowed_signers: self.from.verify.as_ref().map(|verify| verify.allowed_signers.as_str()),
-            // The patterns for keys choose files, too.
+            // The patterns for keys also choose files.
             is_wanted: &|path| selects_key(&self.spec, &file_key(path)),
         };
         let commit = self.sources.mirrors.fetch(&request, self.last_commit.as_deref()).await;
@@ -72,7 +72,7 @@ impl Remote for Git {
         let room = sources.budget.fetches.take_many(&self.namespace, GIT_MIB);
         let _room = match &place {
             None => room.await,
-            // There are few places, and the source's namespace may have no memory for long.
+            // There are few places, and the source's namespace may have no memory for a long time.
             Some(_) => timeout(SLOW_FETCH_AGE, room).await.map_err(|_| {
                 SlowFetches::lost_turn(&self.from.url, "other sources of its namespace use all memory of the namespace")
             })?,

@@ -1,5 +1,5 @@
 //! Sources: living objects become versions of a config. `nudge_core::sources` decides; this crate watches and writes.
-// What others send is computed with: nothing overflows.
+// The crate computes with data that others send, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod budget;

@@ -55,14 +55,14 @@ pub struct FetchMetrics {
 
 impl Default for FetchMetrics {
     fn default() -> Self {
-        // From 10 ms to three minutes, each twice the last.
+        // From 10 ms to three minutes. Each bucket is twice the one before it.
         let seconds = || Histogram::new((0..15).map(|step| 0.01 * f64::from(1 << step)));
         let metrics = Self {
             fetches: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             mirrors: Gauge::default(),
         };
-        // All series from the start: a rate must include the first event.
+        // All series exist from the start, because a rate must include the first event.
         for kind in KINDS {
             let kind = kind.as_str();
             drop(metrics.seconds.get_or_create(&ServerLabel { kind }));

@@ -58,7 +58,7 @@ pub(crate) async fn follow_namespace(sources: Arc<Sources>, namespace: String) {
                 supervisor.note_interruption();
                 failures = failures.saturating_add(1);
                 let code = status_code(&error);
-                // A server that has just started refuses for a moment what it allows.
+                // A server that has just started may refuse, for a moment, requests that it allows later.
                 if failures == 3 && code == 403 {
                     tracing::warn!(namespace, "sources can't be read; bind ClusterRole nudge-sources in the namespace");
                 } else {
@@ -91,7 +91,7 @@ fn update_task(
     supervisor.start(name, subject, KnownSource { source, rival: Rival::Unknown }, begin, report_panic);
 }
 
-/// Notes for each source whether another one makes the versions of its config.
+/// Notes for each source whether an older source makes the versions of the same config.
 fn note_rivals(supervisor: &Supervisor<Subject, KnownSource>) {
     let sources: Vec<Arc<ConfigSource>> =
         supervisor.senders().map(|sender| Arc::clone(&sender.borrow().source)).collect();

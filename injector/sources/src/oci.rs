@@ -58,7 +58,7 @@ impl Oci {
             path: &self.from.path,
             credential: &credential,
             trusts_realm: &|realm: &Address| secret.as_ref().is_none_or(|(secret, _)| secret.allows(realm)),
-            // The patterns for keys choose files, too.
+            // The patterns for keys also choose files.
             is_wanted: &|path| selects_key(&self.spec, &file_key(path)),
         };
         let artifact = Registry::new(Reach::Outside(guarded), roots).pull(&request, self.last_digest.as_deref()).await;

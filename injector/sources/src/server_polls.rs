@@ -1,4 +1,4 @@
-//! The polls of a server: how often it is asked, and what is done while it does not answer.
+//! The polls of a server: their interval, and the waits while the server does not answer.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ const SERVER_BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest
 pub(crate) trait Remote: Send + 'static {
     const KIND: OriginKind;
 
-    /// Reads the content. Returns `None` if it has not changed since the last time, which did not fail.
+    /// Reads the content. Returns `None` if the content has not changed since the last read, which must have succeeded.
     fn read(&mut self) -> impl Future<Output = Result<Option<Object>, Explanation>> + Send;
 
-    /// Forgets what was read the last time, because its content is not kept any more.
+    /// Forgets the last read, because its content is no longer kept.
     fn forget(&mut self);
 }
 
@@ -62,7 +62,7 @@ impl<R: Remote> Poll<R> {
             self.metrics.count(R::KIND, outcome, began.elapsed());
             match result {
                 Ok(object) => {
-                    // The random part keeps sources that begin together from asking together for ever.
+                    // The random part prevents sources that started together from polling together forever.
                     (self.failures, self.wait) = (0, self.interval.mul_f64(rand::random_range(1.0..1.1)));
                     if let Some(object) = object {
                         return ObjectState::There(object);
@@ -71,7 +71,7 @@ impl<R: Remote> Poll<R> {
                 Err(why) => {
                     self.failures = self.failures.saturating_add(1);
                     self.wait = SERVER_BACKOFF.jittered_wait(self.failures, rand::random());
-                    // The content is read again, because nobody keeps it while it is not known to be the newest.
+                    // The content must be read again: nobody keeps it while it may not be the newest.
                     self.remote.forget();
                     return ObjectState::Failed(why);
                 }

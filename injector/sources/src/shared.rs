@@ -16,13 +16,13 @@ use crate::write_rate::Rates;
 pub struct Sources {
     /// The client of the API server.
     pub client: Client,
-    /// The key of the names of versions with Secrets.
+    /// The key that goes into the names of versions with Secrets.
     pub content_key: Arc<ContentKey>,
-    /// The service account of this process, as kubectl takes it.
+    /// The service account of this process, in the form that kubectl accepts.
     pub account: String,
     /// The length of one watch, in seconds.
     pub watch_seconds: u32,
-    /// The reader of addresses that nothing is sent to.
+    /// The reader of the addresses to which nothing may be sent.
     pub guarded: GuardedReader,
     /// The authorities that this image trusts.
     pub roots: Authorities,

@@ -1,5 +1,6 @@
-//! The places of slow fetches: a fetch that takes longer than [`SLOW_FETCH_AGE`] is broken off unless few are slow at
-//! that moment. Its source waits for its turn, so that a slow server takes no memory from the sources of other teams.
+//! The places of slow fetches. A fetch that takes longer than [`SLOW_FETCH_AGE`] is cancelled unless few others are
+//! slow at that moment. Its source then waits for a turn, so that a slow server takes no memory from the sources of
+//! other teams.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -21,13 +22,13 @@ pub(crate) struct SlowFetches<'a> {
 }
 
 impl SlowFetches<'_> {
-    /// Takes the place of a source that was slow the last time. The source has no memory while it waits, so that quick
-    /// ones go on.
+    /// Takes a place if the source was slow the last time. The source has no memory while it waits, so that quick
+    /// sources can continue.
     pub(crate) async fn take_place(self, was_slow: bool) -> Option<Turn> {
         if was_slow { Some(self.turns.take(self.namespace).await) } else { None }
     }
 
-    /// Explains why a source gives its place or its memory back.
+    /// Explains that a source has lost its place or its memory.
     pub(crate) fn lost_turn(url: &str, why: &str) -> Explanation {
         fetch_failure(
             url,
@@ -38,8 +39,8 @@ impl SlowFetches<'_> {
         )
     }
 
-    /// Runs the fetch, and returns whether it is slow. A slow fetch goes on if it has a place; without one, it gives
-    /// its memory back to those who wait, and waits for a place the next time.
+    /// Runs the fetch, and returns whether it is slow. A slow fetch continues if it has a place. Without one, it gives
+    /// its memory to the waiting sources, and its own source waits for a place the next time.
     pub(crate) async fn run<T>(
         self,
         place: Option<Turn>,

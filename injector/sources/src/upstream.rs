@@ -1,4 +1,4 @@
-//! The content of a source, and the watch of a ConfigMap or a Secret that has it.
+//! The content of a source, and the watch of the ConfigMap or Secret with this content.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::budget::READ_MIB;
 use crate::follow::{ObjectState, follow};
 use crate::shared::Sources;
 
-/// The waits after failures in a row of calls of the API server.
+/// The waits after failed calls of the API server in a row.
 pub(crate) const API_BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
 
 /// The content of a source. The debug form has no value.
@@ -63,8 +63,8 @@ pub(crate) fn origin(kind: OriginKind, meta: &ObjectMeta) -> Origin {
     Origin { kind, url, revision, path: Text::default(), time: None, signer: None }
 }
 
-/// Follows the object. Only its metadata is watched, because a watch keeps the memory of its largest event; the object
-/// is read whenever the metadata has changed.
+/// Follows the object. Only its metadata is watched, because a watch keeps the memory of its largest event. After each
+/// change of the metadata, the object is read.
 pub(crate) fn watch_object(
     sources: &Arc<Sources>,
     namespace: &str,
@@ -132,7 +132,7 @@ where
                 return ObjectState::Forbidden;
             }
             failures = u32::saturating_add(failures, 1);
-            // The error's text may hold what could not be parsed, which may be a Secret.
+            // The error may quote text that could not be parsed, such as that of a Secret.
             tracing::debug!(namespace, object = name, code = error.code(), "object not read; retrying");
             sleep(API_BACKOFF.jittered_wait(failures, rand::random())).await;
         }

@@ -1,4 +1,4 @@
-//! The verdict of the config's rules about the newest content: content that breaks a rule does not become a version.
+//! The verdict of the config's rules on the newest content. Content that breaks a rule does not become a version.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ struct Verdict {
     refusal: Option<Explanation>,
 }
 
-/// The rules of the config, and their verdict about the newest content.
+/// The rules of the config, and their verdict on the newest content.
 #[derive(Default)]
 pub(crate) struct Validity {
     compiled_from: Vec<ValidationRule>,
@@ -23,8 +23,9 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// Judges the draft of this version as soon as there is `room` for its copies. The controller, which seals, judges
-    /// by rules that can't be used here, and by rules with a schema in a ConfigMap, which this process may not read.
+    /// Judges the draft of this version as soon as there is `room` for its copies. Some rules are left to the
+    /// controller, which seals: rules that can't be used here, and rules with a schema in a ConfigMap, which this
+    /// process may not read.
     pub(crate) async fn judge(
         &mut self,
         config: &VersionedConfig,
@@ -41,7 +42,7 @@ impl Validity {
         }
         let room = room.await;
         let (rules, draft) = (Arc::clone(rules), Arc::clone(draft));
-        // A task that can't be run leaves the verdict to the controller.
+        // If the task can't be run, the verdict is left to the controller.
         let refusal = spawn_blocking(move || {
             let _room = room;
             check(&rules, &draft)
@@ -49,7 +50,7 @@ impl Validity {
         self.verdict = Some(Verdict { version: version.to_owned(), refusal: refusal.await.unwrap_or_default() });
     }
 
-    /// Returns what is wrong with the draft of this version.
+    /// Returns the fault of the draft of this version, if it was found invalid.
     pub(crate) fn refusal(&self, version: &str) -> Option<&Explanation> {
         self.verdict.as_ref().filter(|verdict| verdict.version == version)?.refusal.as_ref()
     }

@@ -1,5 +1,5 @@
-//! A secret of the KV engine of Vault or OpenBao, read as a service account of the source's namespace. The account's
-//! token is made for this Vault alone; the token of Nudge is sent nowhere.
+//! A secret of the KV engine of Vault or OpenBao. It is read as a service account of the source's namespace, with a
+//! token that is made for this Vault alone. Nudge's own token is sent nowhere.
 //!
 //! Formats: <https://openbao.org/api-docs/auth/kubernetes/>, <https://openbao.org/api-docs/secret/kv/kv-v2/>.
 
@@ -37,9 +37,9 @@ use crate::upstream::Object;
 
 /// The bounds of one answer: a dictionary, with escapes.
 const ANSWER_BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(30), max_bytes: 16 * 1024 * 1024 };
-/// The lifetime of a token of the account: the shortest that the API server grants.
+/// The lifetime of a token of the account. The API server grants no shorter one.
 const TOKEN_LIFETIME_SECONDS: i64 = 600;
-/// The maximum lifetime of a login, whatever lease Vault gives.
+/// The maximum lifetime of a login, even if Vault grants a longer lease.
 const MAX_LOGIN_LIFETIME: Duration = Duration::from_hours(1);
 /// The maximum number of characters of a key that a message shows.
 const MAX_SHOWN_CHARS: usize = 253;
@@ -49,7 +49,7 @@ pub(crate) struct Vault {
     sources: Arc<Sources>,
     namespace: String,
     source: String,
-    /// The spec of the source, which says which keys are taken.
+    /// The spec of the source, which selects the keys.
     keys: Arc<ConfigSourceSpec>,
     spec: VaultSource,
     login: Option<Login>,
@@ -70,7 +70,7 @@ struct Login {
     until: Instant,
 }
 
-/// An error that leaves the source without content. Its text repeats nothing of an answer.
+/// An error because of which the source has no content. Its text repeats nothing of an answer.
 #[derive(Debug, thiserror::Error)]
 enum VaultError {
     #[error("{0}")]
@@ -265,7 +265,7 @@ impl Vault {
                 Ok(SecretContent { values: data, version: Some(metadata.version), created: metadata.created_time })
             }
             403 => Err(VaultError::Forbidden(self.spec.auth.kubernetes.role.clone())),
-            // KV version 2 answers so, too, if the newest version was deleted.
+            // KV version 2 also answers like this if the newest version was deleted.
             404 => Ok(SecretContent::default()),
             status => Err(status_error(status)),
         }
@@ -310,7 +310,7 @@ impl Remote for Vault {
     }
 }
 
-/// Returns the values of the keys that the source takes.
+/// Returns the values of the keys that the source selects.
 fn contents(keys: &ConfigSourceSpec, values: BTreeMap<String, Box<RawValue>>) -> Result<Contents, Explanation> {
     let selected = values.into_iter().filter(|(key, _)| selects_key(keys, key));
     let parse_entry = |(key, value): (String, Box<RawValue>)| {
@@ -326,7 +326,8 @@ fn not_text(key: &str) -> Explanation {
     Reason::SourceRefused.explained(format!("the value of key {key:?} {why}"))
 }
 
-/// Returns a string's text, and any other value as the JSON that came. `None`: a JSON string that is not text.
+/// Returns the text of a string, or any other value as the received JSON. Returns `None` for a JSON string that is not
+/// text.
 fn value_bytes(value: &RawValue) -> Option<Zeroizing<Vec<u8>>> {
     let json = value.get();
     let text = if json.starts_with('"') { serde_json::from_str(json).ok()? } else { json.to_owned() };

@@ -1,4 +1,4 @@
-//! The rate at which sources write. All sources of a namespace share one, whatever objects they write.
+//! The rate at which sources write. All sources of a namespace share one rate, whichever objects they write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,8 +11,8 @@ const WRITE_PERIOD: Duration = Duration::from_millis(50);
 /// The maximum number of writes in a burst.
 const MAX_BURST: u32 = 100;
 
-/// The rates of all namespaces: the time at which all writes that were let through would have been made one after
-/// another.
+/// The rates of all namespaces. For each, the map has the time at which all admitted writes would be done if they were
+/// made one after another.
 #[derive(Default)]
 pub struct Rates(Mutex<BTreeMap<String, Instant>>);
 

@@ -41,7 +41,7 @@ pub(crate) enum WriteError {
     Call(#[from] CallError),
 }
 
-/// Whether a refusal shows the API server's message, which may hold a value if it is about a Secret.
+/// Whether a refusal shows the API server's message. A message about a Secret may hold a value.
 #[derive(Clone, Copy)]
 enum ServerMessage {
     Shown,
@@ -73,8 +73,8 @@ impl Writes {
         call(context, request).await
     }
 
-    /// Creates the config with an empty spec, which the API server fills with its defaults. Returns `None` if the
-    /// config exists already.
+    /// Creates the config with an empty spec, to which the API server adds the defaults. Returns `None` if the config
+    /// already exists.
     pub(crate) async fn create_config(&self, name: &str) -> Result<Option<VersionedConfig>, WriteError> {
         let resource = ApiResource::erase::<VersionedConfig>(&());
         let api = Api::<DynamicObject>::namespaced_with(self.sources.client.clone(), &self.namespace, &resource);
@@ -87,8 +87,9 @@ impl Writes {
         }
     }
 
-    /// Creates the objects of a version. Those that exist stay: the name of the version is the digest of its content,
-    /// and the version is sealed only if that is true. Returns the name of one that existed.
+    /// Creates the objects of a version. Objects that exist stay as they are: the name of the version is the digest of
+    /// its content, and the version is sealed only if the content has this digest. Returns the name of an object that
+    /// existed.
     pub(crate) async fn create_version(
         &self,
         source: &ConfigSource,
@@ -136,7 +137,7 @@ impl Writes {
         Ok(existing)
     }
 
-    /// Creates an object. The answer is the metadata alone, because the content is here already.
+    /// Creates an object. The answer holds the metadata alone, because the content is already here.
     async fn create<K>(&self, object: &K) -> Result<(), kube::Error>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Serialize,
@@ -186,7 +187,8 @@ impl Writes {
         self.annotate(name, labels::RETRY, Some(Timestamp::now().to_string())).await
     }
 
-    /// Sets or removes the notice that Secret versions of sources that are older than the last one may go.
+    /// Sets or removes the notice that allows the removal of the sources' Secret versions that are older than the last
+    /// one.
     pub(crate) async fn keep_only(&self, name: &str, notice: Option<String>) -> Result<VersionedConfig, WriteError> {
         self.annotate(name, labels::SOURCE_GONE, notice).await
     }
@@ -205,7 +207,8 @@ impl Writes {
     /// Writes the status of a source.
     pub(crate) async fn write_status(&self, name: &str, status: &ConfigSourceStatus) -> Result<(), CallError> {
         let api = self.api::<ConfigSource>();
-        // The patch replaces the whole status. (Server-side apply of Kubernetes 1.20 leaves null for a missing field.)
+        // The patch replaces the whole status. (With server-side apply, Kubernetes 1.20 leaves null in place of a
+        // missing field.)
         let replacement = AddOperation { path: PointerBuf::from_tokens(["status"]), value: json!(status) };
         let patch = Patch::Json::<()>(json_patch::Patch(vec![PatchOperation::Add(replacement)]));
         let context = || format!("writing the status of source {}/{name}", self.namespace);
@@ -243,7 +246,7 @@ fn nudge_denial(message: &str) -> Option<&str> {
     webhook.ends_with(".nudge.dev").then_some(denial)
 }
 
-/// Explains a refusal of the API server that does not pass by itself, and leaves any other error as it is.
+/// Explains a refusal that the API server will not withdraw by itself. Leaves any other error as it is.
 fn to_write_error(error: CallError, context: &str, message: ServerMessage) -> WriteError {
     let Some(status) = api_status(&error) else { return error.into() };
     let denial = nudge_denial(&status.message);

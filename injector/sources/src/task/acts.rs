@@ -1,4 +1,4 @@
-//! The acts of a source: writes of its config and versions, and the pause after one that failed.
+//! The acts of a source: writes of its config and versions, and the pause after a failed write.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;

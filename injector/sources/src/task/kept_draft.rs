@@ -1,5 +1,5 @@
-//! The draft of a version in the memory that is reserved for it: from its reading until its version is sealed or
-//! refused.
+//! The draft of a version, in the memory that is reserved for it from the reading of the draft until its version is
+//! sealed or refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use nudge_protocol::backoff::with_jitter;
 use super::{ContentState, Task, later};
 use crate::draft::VersionDraft;
 
-/// The time after which content is read again that there was no room for.
+/// The time after which content is read again if there was no room for it.
 const NO_ROOM_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// A draft, and the room that it takes.
@@ -41,7 +41,7 @@ impl Task {
         status.and_then(|status| status.version(version)).is_some_and(|sealed| sealed.state != VersionState::Broken)
     }
 
-    /// Drops the draft if its version is sealed, or refused by the rules of now.
+    /// Drops the draft if its version is sealed, or refused by the present rules.
     pub(super) fn drop_needless_draft(&mut self) {
         let ContentState::Read { draft: Some(_), newest } = &self.content else { return };
         let version = newest.version.as_str();

@@ -1,4 +1,4 @@
-//! One source: follows its object and its config, and does what is decided.
+//! One source: follows its object and its config, and carries out the decisions.
 
 mod acts;
 mod kept_draft;
@@ -37,15 +37,16 @@ use crate::writes::Writes;
 const STATUS_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// The maximum number of acts in one reconciliation.
 const MAX_ACTS_PER_RECONCILE: usize = 4;
-/// The time after which a source is reconciled though nothing happens: clocks that were set may delay what is due.
+/// The time after which a source is reconciled even if nothing happens, because setting a clock may delay acts that are
+/// due.
 const RESYNC_INTERVAL: Duration = Duration::from_mins(5);
 
-/// The content of the object, or why there is none.
+/// The content of the object, or the reason why there is none.
 enum ContentState {
     Unknown,
     Refused(Explanation),
-    /// The content becomes a version. What was judged is what is made, so the draft is kept until its version is sealed
-    /// or refused. After that, the object is read again where its content is needed.
+    /// The content becomes a version. The judged content must be the created content, so the draft is kept until its
+    /// version is sealed or refused. After that, the object is read again if its content is needed.
     Read {
         draft: Option<KeptDraft>,
         newest: sources::DebouncedVersion,
@@ -59,7 +60,7 @@ enum KnownConfig {
     Present(Box<VersionedConfig>),
 }
 
-/// The time after a failed act in which no other act is tried.
+/// The time after a failed act. No other act is tried until it is over.
 struct Pause {
     until: Instant,
     /// The reason why the act was refused; `None` if the call failed.
@@ -100,13 +101,13 @@ pub(crate) struct Task {
     rival: Rival,
     /// The source with the status as this task knows it, which may not be written yet.
     source: ConfigSource,
-    /// The status that the API server has; `None` if it must be written anew.
+    /// The status that the API server has; `None` if the whole status must be written again.
     stored_status: Option<ConfigSourceStatus>,
     last_write: Option<Instant>,
     content: ContentState,
     config: KnownConfig,
     validity: Validity,
-    /// The number of acts that failed since one succeeded.
+    /// The number of acts that failed since the last success.
     failures: u32,
     pause: Option<Pause>,
     /// The time at which the object is read again, though it did not change.
@@ -171,7 +172,7 @@ impl Task {
         }
     }
 
-    /// Takes in the source as the namespace's watch knows it. Returns whether its spec or annotations changed.
+    /// Takes over the source as the namespace's watch has it. Returns whether its spec or annotations changed.
     fn receive(&mut self) -> bool {
         let KnownSource { source: next, rival } = self.receiver.borrow_and_update().clone();
         self.rival = rival;
@@ -217,7 +218,7 @@ impl Task {
             (ObjectState::Gone | ObjectState::Forbidden, None) => return,
         };
         let draft = draft.and_then(|draft| self.version_name(&draft).map(|version| (draft, version)));
-        // The room of the older draft becomes free before the newer one is kept.
+        // The older draft gives its room back before the newer one is kept.
         let before = match std::mem::replace(&mut self.content, ContentState::Unknown) {
             ContentState::Read { newest, .. } => Some(newest),
             ContentState::Unknown | ContentState::Refused(_) => None,
@@ -252,7 +253,7 @@ impl Task {
         };
         let refusal = self.pause.as_ref().and_then(|pause| pause.refusal.as_ref());
         let is_held = refusal.is_some_and(|refusal| refusal.reason == Reason::HeldBy);
-        // Other rules may allow what the older ones refused.
+        // The new rules may allow content that the old ones refused.
         let changed = self.config().and_then(generation) != generation_before;
         if is_held || changed {
             self.reset_backoff();
@@ -268,7 +269,7 @@ impl Task {
         }
     }
 
-    /// Names the version anew: the name of a version with Secrets depends on the identity of the config.
+    /// Names the version again, because the name of a version with Secrets depends on the identity of the config.
     fn rename_version(&mut self) {
         let content = std::mem::replace(&mut self.content, ContentState::Unknown);
         self.content = match content {
@@ -297,7 +298,7 @@ impl Task {
         Ok(Seals::new(&self.sources.content_key, &key, identity))
     }
 
-    /// Decides and acts, until there is nothing more to do.
+    /// Decides and acts until nothing is left to do.
     async fn reconcile(&mut self) {
         self.reconcile_at = later(RESYNC_INTERVAL);
         for _ in 0..MAX_ACTS_PER_RECONCILE {

@@ -1,4 +1,4 @@
-//! A source that no task follows: the limit of sources is reached, or its task panicked.
+//! A source without a running task: the limit of sources is reached, or the task panicked.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::{API_BACKOFF, Task};
 use crate::server_polls::panic_explanation;
 
 impl Task {
-    /// Writes the whole status again, because another task may have written the stored one.
+    /// Makes the task write its whole status again, because another task may have written the stored one.
     pub(crate) fn rewrite_status(mut self) -> Self {
         self.stored_status = None;
         self
     }
 
-    /// Reports the panic in the status, and waits for `pause` or until the spec changes.
+    /// Reports the panic in the status. Then waits for `pause`, or until the spec changes.
     pub(crate) async fn report_panic(mut self, pause: Duration) {
         self.report_idle(&panic_explanation()).await;
         let generation = self.source.metadata.generation;
@@ -26,7 +26,7 @@ impl Task {
         let _ = timeout(pause, changed).await;
     }
 
-    /// Waits for a place among all sources, and reports in the status that it waits.
+    /// Waits for a place among all sources. Meanwhile, the status says that the source waits.
     pub(super) async fn wait_for_place(&mut self) -> Option<Turn> {
         loop {
             match self.sources.budget.reserve_source(&self.namespace) {
@@ -42,7 +42,7 @@ impl Task {
         }
     }
 
-    /// Writes the reason why no task follows the source into its conditions, and leaves the rest of the status.
+    /// Writes the reason why no task follows the source into its conditions. Leaves the rest of the status as it is.
     async fn report_idle(&mut self, why: &Explanation) {
         let (generation, now) = (self.source.metadata.generation, Time(Timestamp::now()));
         let status = self.source.status.get_or_insert_default();
