@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Each arena keeps what storms of connections have left in it.
+    // Each arena keeps memory after a storm of connections.
     nudge_server::memory::limit_arenas(2);
     nudge_injector::cli::run()
 }

@@ -1,5 +1,5 @@
-//! Supervises the long-running tasks of `serve`, each under a name. A task that ends by itself ends the process, or is
-//! restarted.
+//! Supervises the long-running tasks of `serve`, each with a name. When a task ends by itself, the process ends or the
+//! task is restarted.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -18,30 +18,31 @@ use tokio::time::{Instant, sleep};
 
 /// The number of threads of a separate runtime.
 const RUNTIME_THREADS: usize = 2;
-/// The delays before a task is restarted. A task that ran for longer than the longest delay starts over with the first.
+/// The delays before a task is restarted. After a task has run for longer than the longest delay, they begin again with
+/// the first.
 const RESTART_BACKOFF: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(16) };
 
-/// A task that ended although nobody asked it to.
+/// The end of a task that nothing had asked to end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
     /// The task panicked.
     #[error("task {name:?} panicked, which is a bug")]
     Panicked { name: &'static str, source: JoinError },
-    /// The task returned, which it must not.
+    /// The task returned, although it must not.
     #[error("task {0:?} returned, which is a bug")]
     Returned(&'static str),
 }
 
-/// A stage of the shutdown, at which tasks end. Tasks without a stage are cancelled when all stages are over.
+/// A stage of the shutdown, which ends certain tasks. Tasks without a stage are cancelled when all stages are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShutdownStage {
     /// The first stage: tasks hand their work over to other replicas.
     HandOver,
-    /// The second stage: tasks that served until everything was handed over end.
+    /// The second stage: the tasks that had to serve until the hand-over was complete end.
     Close,
 }
 
-/// A receiver of whether a stage of the shutdown has begun.
+/// A receiver that shows whether a stage of the shutdown has begun.
 pub(crate) type Stopping = watch::Receiver<bool>;
 
 /// Waits until the stage begins.
@@ -62,21 +63,22 @@ pub(crate) struct Tasks {
     running: HashMap<Id, RunningTask>,
     /// The separate runtimes.
     runtimes: Vec<Runtime>,
-    /// The runtime on which tasks are started now, if it is not the caller's.
+    /// The runtime for tasks that are started now, if it is not the caller's.
     runtime: Option<Handle>,
     hand_over: watch::Sender<bool>,
     close: watch::Sender<bool>,
 }
 
 impl Drop for Tasks {
-    /// Shuts the runtimes down in the background, because another runtime may drop them, and must not wait for them.
+    /// Shuts the runtimes down in the background: they may be dropped on another runtime, which must not wait for them.
     fn drop(&mut self) {
         self.runtimes.drain(..).for_each(Runtime::shutdown_background);
     }
 }
 
 impl Tasks {
-    /// Begins a runtime with threads of this name, on which all tasks run that are started until [`Self::end_runtime`].
+    /// Begins a runtime whose threads have this name. All tasks that are started before [`Self::end_runtime`] run on
+    /// it.
     pub(crate) fn begin_runtime(&mut self, name: &'static str) -> io::Result<Handle> {
         let runtime =
             Builder::new_multi_thread().worker_threads(RUNTIME_THREADS).thread_name(name).enable_all().build()?;
@@ -86,7 +88,7 @@ impl Tasks {
         Ok(handle)
     }
 
-    /// Has further tasks run on the runtime of their caller.
+    /// Makes further tasks run on the runtime of their caller.
     pub(crate) fn end_runtime(&mut self) {
         self.runtime = None;
     }
@@ -105,7 +107,7 @@ impl Tasks {
         self.start(name, Some(stage), stage_task);
     }
 
-    /// Runs a task without which the replica is still of use, and which is restarted whenever it ends.
+    /// Runs a task, and restarts it whenever it ends. The replica is still of use without this task.
     pub(crate) fn spawn_restarted<F>(&mut self, name: &'static str, mut task: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send,
@@ -116,7 +118,7 @@ impl Tasks {
             loop {
                 let began = Instant::now();
                 let result = AssertUnwindSafe(async { task().await }).catch_unwind().await;
-                // Tasks return when leadership is given up for good.
+                // Tasks return when leadership is finally given up.
                 if *stopping.borrow() {
                     return;
                 }
@@ -132,13 +134,13 @@ impl Tasks {
         });
     }
 
-    /// Returns a receiver of whether this stage of the shutdown has begun.
+    /// Returns a receiver that shows whether this stage of the shutdown has begun.
     pub(crate) fn stopping(&self, stage: ShutdownStage) -> Stopping {
         self.stage(stage).subscribe()
     }
 
-    /// Waits for a signal, or for a task that ends by itself, and then ends all tasks in order, within `limit` or until
-    /// a second signal.
+    /// Waits for a signal, or for a task that ends by itself. Then ends all tasks in order, until `limit` is over or a
+    /// second signal arrives.
     pub(crate) async fn run(mut self, mut signal: impl AsyncFnMut(), limit: Duration) -> Result<(), TaskError> {
         let result = tokio::select! {
             error = self.failure() => Err(error),

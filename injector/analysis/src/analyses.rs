@@ -1,4 +1,4 @@
-//! The analyses of all configs that are being moved: one task for each.
+//! The analyses of all configs that are being moved. Each config has a task.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ const PAGE_SIZE: u32 = 200;
 /// The number of failures in a row that is reported.
 const REPORTED_FAILURES: u32 = 3;
 
-/// Asks for the numbers of all configs until dropped. Only one process may do this at a time. It need not know which
-/// namespaces are enabled, since the controller wants no numbers of others.
+/// Requests the numbers of all configs until dropped. Only one process may do this at a time. It need not know which
+/// namespaces are enabled, because the controller wants numbers only from those.
 pub async fn run(analyses: Arc<Analyses>) {
     let api = Api::<RolloutAnalysis>::all(analyses.client.clone());
     let events = watcher(api, Config::default().page_size(PAGE_SIZE).timeout(analyses.watch_seconds));

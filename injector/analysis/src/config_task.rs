@@ -1,4 +1,4 @@
-//! The task of one config that is being moved, or whose analyses are rehearsed: it asks for numbers while the
+//! The task of one config that is being moved, or whose analyses are rehearsed. The task requests numbers while the
 //! controller wants them.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::measurement::{Numbers, internal_error_message, measure};
 use crate::round_answers::RoundAnswers;
 use crate::shared::Analyses;
 
-/// The time until the next read of a config that is not asked about, or could not be read.
+/// The time until the next read of a config that has no question or could not be read.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The task of one config.
@@ -32,7 +32,7 @@ pub(crate) struct ConfigTask {
 }
 
 impl ConfigTask {
-    /// Asks until dropped.
+    /// Requests numbers until dropped.
     pub(crate) async fn run(mut self) {
         let mut round: Option<RoundAnswers> = None;
         let mut next = Instant::now();
@@ -73,7 +73,8 @@ impl ConfigTask {
         }
     }
 
-    /// Answers to all queries that Nudge failed. Waits for the given time, or until another round begins.
+    /// Answers all queries with a failure of Nudge itself. Then waits for the given time, or until another round
+    /// begins.
     pub(crate) async fn report_panic(mut self, wait: Duration) {
         let (object, now) = (Arc::clone(&self.receiver.borrow_and_update()), Instant::now());
         if let Err(error) = self.write_failure(&object, now).await {
@@ -94,7 +95,7 @@ impl ConfigTask {
         self.write(&name, &round.status(&analyses)).await
     }
 
-    /// Sends the queries that are due. Returns when the next one is.
+    /// Sends the queries that are due. Returns the time at which the next one is due.
     async fn ask_due(&self, object: &RolloutAnalysis, round: &mut RoundAnswers) -> Result<Instant, CallError> {
         let name = object.name_any();
         let Some(analyses) = self.analyses_to_ask(object, &name).await? else { return Ok(next_check()) };
@@ -122,8 +123,8 @@ impl ConfigTask {
         Ok(next.unwrap_or_else(next_check))
     }
 
-    /// Returns the analyses to ask; `None` where the config is not in the middle of this move, or its spec differs from
-    /// that of the question.
+    /// Returns the analyses to query; `None` if the question no longer fits the config, because the config is not in
+    /// this move or has another spec.
     async fn analyses_to_ask(&self, object: &RolloutAnalysis, name: &str) -> Result<Option<Vec<Analysis>>, CallError> {
         let api = Api::<VersionedConfig>::namespaced(self.analyses.client.clone(), &self.namespace);
         let config = call(|| format!("reading VersionedConfig {}/{name}", self.namespace), api.get_opt(name)).await?;
@@ -143,7 +144,6 @@ impl ConfigTask {
     }
 }
 
-/// Returns the time of the next read.
 fn next_check() -> Instant {
     let now = Instant::now();
     now.checked_add(RECHECK_INTERVAL).unwrap_or(now)

@@ -9,13 +9,13 @@ use nudge_core::outbound::Address;
 use nudge_outbound::{Authorities, authorities_from_pem};
 use zeroize::Zeroizing;
 
-/// The cause why the Secret is not used. It repeats no value.
+/// The reason why the Secret is not used. No message repeats a value.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialsError {
     /// The Secret can't be read, or is for other hosts.
     #[error(transparent)]
     Secret(#[from] CredentialSecretError),
-    /// The values make no header.
+    /// No header can be made from the values.
     #[error(
         "Secret {0} must have the key token, or username and password, with only characters that a header can have"
     )]
@@ -30,7 +30,7 @@ pub(crate) enum CredentialsError {
 pub(crate) struct Credentials {
     /// The header, which is marked as sensitive.
     pub(crate) authorization: Option<HeaderValue>,
-    /// Authorities in place of the image's.
+    /// The authorities that replace those of the image.
     pub(crate) roots: Option<Authorities>,
 }
 

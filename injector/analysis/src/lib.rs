@@ -1,9 +1,9 @@
-//! Analysis: asks Prometheus for the numbers that versions are judged by, and writes them into `RolloutAnalysis`
-//! objects. `nudge_core` decides what is asked, and what follows.
+//! Analysis: requests the numbers from Prometheus by which versions are judged, and writes them into `RolloutAnalysis`
+//! objects. `nudge_core` decides which numbers are requested, and what follows from them.
 //!
-//! The addresses come from users, so this is the most exposed part of Nudge: it has a process of its own, whose account
-//! may write its answers and little more.
-// Numbers that others send are computed with, so arithmetic must not overflow.
+//! The addresses come from users, so this part of Nudge is the most exposed. It therefore has its own process, and its
+//! account may write the answers and little more.
+// The crate computes with numbers that others send, so arithmetic must not overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod analyses;

@@ -1,4 +1,4 @@
-//! One measurement: the query about both groups of pods, at the same time.
+//! One measurement: the same query for both groups of pods, at the same time.
 
 use nudge_api::{Analysis, RolloutAnalysisSpec};
 use nudge_cluster::guarded::GuardedReadError;
@@ -17,13 +17,13 @@ const MAX_MESSAGE_BYTES: usize = 300;
 /// The numbers of a measurement.
 #[derive(Debug)]
 pub(crate) struct Numbers {
-    /// The number of the pods with the version.
+    /// The number for the pods with the version.
     pub(crate) target: String,
-    /// The number of the other pods, if there are any.
+    /// The number for the other pods, if there are any.
     pub(crate) control: Option<String>,
 }
 
-/// The cause why there are no numbers.
+/// The reason why there are no numbers.
 #[derive(Debug, thiserror::Error)]
 enum MeasureError {
     #[error(transparent)]
@@ -42,7 +42,7 @@ enum MeasureError {
     Internal,
 }
 
-/// Measures, when it is the turn of the namespace. The error is a message for users.
+/// Measures when the namespace gets its turn. The error is a message for users.
 pub(crate) async fn measure(
     analyses: &Analyses,
     namespace: &str,
@@ -59,7 +59,7 @@ pub(crate) fn internal_error_message() -> String {
     MeasureError::Internal.to_string()
 }
 
-/// Returns the result of a measurement with its error as a message, even where it panics.
+/// Returns the result of a measurement, with any error or panic as a message.
 async fn with_message(measurement: impl Future<Output = Result<Numbers, MeasureError>>) -> Result<Numbers, String> {
     let result = catch_panic(measurement).await.unwrap_or(Err(MeasureError::Internal));
     result

@@ -16,7 +16,7 @@ use crate::credentials::Credentials;
 /// The bounds of one query.
 const BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(10), max_bytes: 1024 * 1024 };
 
-/// The cause why there is no number. It repeats nothing of the answer.
+/// The reason why there is no number. No message repeats text of the answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QueryError {
     /// There was no answer.
@@ -74,7 +74,7 @@ fn read_number(answer: &Response<Bytes>) -> Result<String, QueryError> {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(QueryError::Credentials(status.as_u16())),
         _ if status.is_redirection() => Err(QueryError::Redirects(status.as_u16())),
-        // Prometheus answers with these statuses where a query fails.
+        // Prometheus answers with these statuses if a query fails.
         StatusCode::OK | StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Ok(parse_number(answer.body())?),
         _ => Err(QueryError::Status(status.as_u16())),
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::measurement::Numbers;
 
-/// The waits before a query of a rehearsal without an answer is sent again.
+/// The waits before an unanswered query of a rehearsal is sent again.
 const UNANSWERED_BACKOFF: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(15) };
 
 /// The answers of one round.
@@ -27,7 +27,7 @@ struct Query {
 }
 
 impl RoundAnswers {
-    /// Returns a round that is seen first now, with the answers that another process has written.
+    /// Returns a round that this process sees for the first time, with the answers that another process has written.
     pub(crate) fn new(round: &str, known: Option<&RolloutAnalysisStatus>, now: Instant) -> Self {
         let known = known.filter(|known| known.round == round);
         let query =
@@ -41,7 +41,7 @@ impl RoundAnswers {
     }
 
     /// Returns when the query is due: a whole period after the round began, so that all data belong to the round. In a
-    /// rehearsal it is due at once, and no longer once it has an answer.
+    /// rehearsal, a query is due at once, and not again after an answer without an error.
     pub(crate) fn due(&self, analysis: &Analysis) -> Option<Instant> {
         let query = self.queries.get(&analysis.name);
         if !is_rehearsal(&self.round) {

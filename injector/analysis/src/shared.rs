@@ -9,7 +9,7 @@ use nudge_outbound::{Authorities, system_authorities};
 const MAX_QUERIES: usize = 32;
 /// The maximum number of pairs of queries of one namespace at the same time.
 const MAX_NAMESPACE_QUERIES: usize = 4;
-/// The maximum number of rehearsal queries at the same time, which take no turn of a rollout.
+/// The maximum number of rehearsal queries at the same time. They do not take turns of rollouts.
 const MAX_REHEARSALS: usize = 4;
 /// The maximum number of rehearsal queries of one namespace at the same time.
 const MAX_NAMESPACE_REHEARSALS: usize = 1;
@@ -18,11 +18,11 @@ const MAX_NAMESPACE_REHEARSALS: usize = 1;
 pub struct Analyses {
     /// The client of the API server.
     pub(crate) client: Client,
-    /// The service account of this process, as kubectl takes it.
+    /// The service account of this process, in the form that kubectl accepts.
     pub(crate) account: String,
     /// The length of one watch, in seconds.
     pub(crate) watch_seconds: u32,
-    /// The reader of addresses that no query is sent to.
+    /// The reader of the addresses to which no query is sent.
     pub(crate) guarded: GuardedReader,
     /// The turns of queries.
     pub(crate) turns: Turns,
@@ -33,7 +33,7 @@ pub struct Analyses {
 }
 
 impl Analyses {
-    /// Returns the parts. `guarded` is the reader of addresses that no query is sent to.
+    /// Returns the parts. `guarded` reads the addresses to which no query is sent.
     pub fn new(client: Client, guarded: GuardedReader, account: String, watch_seconds: u32) -> Self {
         let turns = Turns::new(MAX_QUERIES, MAX_NAMESPACE_QUERIES);
         let rehearsals = Turns::new(MAX_REHEARSALS, MAX_NAMESPACE_REHEARSALS);

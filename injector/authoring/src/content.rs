@@ -1,4 +1,4 @@
-//! The content of a new version, with the keys for ConfigMaps and for Secrets apart.
+//! The content of a new version. Keys for ConfigMaps and keys for Secrets are kept apart.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! The names of a version's objects: `<config>-<version>`, with a short hash if that is not a DNS name or is taken.
+//! The names of a version's objects: `<config>-<version>`, with a short hash if this name is taken or not a DNS name.
 //!
-//! A kubelet may keep the content of a deleted immutable object for long, so a name must not return with other content.
-//! Names that a deleted version may have had count as taken.
+//! A kubelet may keep the content of a deleted immutable object for a long time, so a name must not return with other
+//! content. Names that a deleted version may have had therefore count as taken.
 
 use nudge_api::VersionedConfig;
 use nudge_protocol::hex::hex;
@@ -13,8 +13,8 @@ const MAX_NAME_BYTES: usize = 253;
 /// The maximum length of the text between two dots.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// Returns the name of the part `number` (from 1) of `count` without a hash, if that is a DNS name, and its name with a
-/// hash.
+/// Returns two names of the part `number` (from 1) of `count`: the name without a hash, if it is a DNS name, and the
+/// name with a hash.
 pub fn object_names(
     config: &ConfigName,
     version: &VersionName,
@@ -46,7 +46,7 @@ fn readable_name(config: &str, version: &str, number: usize, count: usize) -> St
     if count > 1 { format!("{config}-{version}-{number}") } else { format!("{config}-{version}") }
 }
 
-/// Returns whether a deleted version other than this one may have had an object of this name.
+/// Returns whether an object of this name may have belonged to a deleted version other than this one.
 pub fn was_used(name: &str, config: &ConfigName, version: &VersionName, configs: &[VersionedConfig]) -> bool {
     configs.iter().any(|other| {
         let other_name = other.metadata.name.as_deref().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The division of the content of a version into objects that the API server accepts. It depends on the content alone.
+//! Divides the content of a version into objects that the API server accepts. The division depends on the content
+//! alone.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ impl Part {
     }
 }
 
-/// The number of versions like this one that the history limit keeps.
+/// The history limit for versions like this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The history limit of the config applies (`spec.historyLimit`).
@@ -57,7 +58,7 @@ impl Object {
     }
 }
 
-/// Divides the content. The largest values come first, each into the first part with room.
+/// Divides the content. Starts with the largest value, and puts each into the first part with room.
 pub fn divide(content: Content) -> Result<Vec<Part>, ContentError> {
     let mut parts = fill(PartKind::ConfigMap, content.open);
     parts.extend(fill(PartKind::Secret, content.secret));
@@ -85,16 +86,16 @@ fn fill(kind: PartKind, content: Contents) -> Vec<Part> {
     parts.into_iter().map(|(_, content)| Part { kind, content }).collect()
 }
 
-/// The facts that the objects of a version have in common.
+/// The facts that all objects of a version share.
 #[derive(Clone, Copy, Debug)]
 pub struct Common<'a> {
     /// The name of the config.
     pub config: &'a ConfigName,
     /// The name of the version.
     pub version: &'a VersionName,
-    /// The number of versions to keep.
+    /// The number of versions that the history limit keeps.
     pub keep: Keep,
-    /// The type of the Secrets.
+    /// The type of the version's Secrets.
     pub secret_type: &'a str,
     /// The origin of the content, for the annotation nudge.dev/origin.
     pub origin: Option<&'a str>,
@@ -102,7 +103,7 @@ pub struct Common<'a> {
     pub set_by: Option<&'a str>,
 }
 
-/// The type of a Secret that has none of its own.
+/// The default type of Secrets.
 pub const OPAQUE: &str = "Opaque";
 
 /// Returns the metadata of the part `number` (from 1) of `count`.

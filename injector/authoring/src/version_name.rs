@@ -1,4 +1,4 @@
-//! Names of versions for which no user gives a name: digests of their contents.
+//! The names of versions that no user has named: digests of their contents.
 
 use nudge_core::derived_keys::ContentKey;
 use nudge_core::versions::{Seals, digest_of_parts, part_digest};
@@ -6,15 +6,15 @@ use nudge_protocol::{NameError, VersionName};
 
 use crate::parts::Part;
 
-/// Returns the name of a version that `kubectl nudge create` makes without one. With a `key` the name says nothing
-/// about the values.
+/// Returns the name for a version that `kubectl nudge create` makes without a given name. With a `key`, the name
+/// reveals nothing about the values.
 pub fn digest_name(parts: &[Part], key: Option<&ContentKey>) -> Result<VersionName, NameError> {
     let digests = parts.iter().map(|part| (part.kind, part_digest(&part.content, key)));
     let prefix = if key.is_some() { "hmac-" } else { "sha-" };
     VersionName::new(&format!("{prefix}{}", digest_of_parts(digests)))
 }
 
-/// Returns the name of a version that a source makes: the same content has the same name in a config.
+/// Returns the name for a version that a source makes. Within a config, the same content always has the same name.
 pub fn source_name(parts: &[Part], seals: &Seals) -> Result<VersionName, NameError> {
     VersionName::new(&seals.source_version(parts.iter().map(|part| (part.kind, &part.content))))
 }

@@ -129,7 +129,7 @@ pub(crate) fn collect_files(
     Ok(files)
 }
 
-/// Returns whether a layer is wanted that is a file with this path.
+/// Returns whether the file of a layer is wanted, by its path.
 pub(crate) fn is_wanted_file(path: &str, root: &str, is_wanted: &dyn Fn(&str) -> bool) -> bool {
     is_below(path, root) && relative_to(path, root).is_some_and(is_wanted)
 }

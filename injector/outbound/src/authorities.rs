@@ -1,4 +1,4 @@
-//! The authorities that certificates of servers are checked by.
+//! The authorities against which the certificates of servers are checked.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub fn system_authorities() -> Authorities {
     Arc::new(roots)
 }
 
-/// Returns the authorities in a PEM file; `None` if one can't be read, or the file has none.
+/// Returns the authorities in a PEM file; `None` if one of them can't be read, or the file has none.
 pub fn authorities_from_pem(text: &[u8]) -> Option<Authorities> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(text) {

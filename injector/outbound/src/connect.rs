@@ -1,4 +1,4 @@
-//! Connections to servers that users name, only to addresses that were checked.
+//! Connections to servers that users name. Only checked addresses are connected to.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ pub enum ConnectError {
     /// The name has no address.
     #[error("the name {0} has no address")]
     Unknown(String),
-    /// The address is one that nothing may be sent to.
+    /// Nothing may be sent to the address.
     #[error("nothing is sent to {host}: {why}")]
     Refused {
         /// The host as the user named it.
@@ -44,11 +44,11 @@ pub enum ConnectError {
     Tls {
         /// The host as the user named it.
         host: String,
-        /// The fault, in words of our own: a user who could not ask the server reads nothing that its certificate
-        /// holds.
+        /// The fault, in our own words. It repeats nothing of the certificate, because the user may be unable to reach
+        /// the server.
         why: &'static str,
     },
-    /// The host can't have a certificate.
+    /// A certificate can't be for this host.
     #[error("a certificate can't have the name {0}")]
     Name(String),
 }
@@ -56,9 +56,9 @@ pub enum ConnectError {
 /// The addresses that requests may go to.
 #[derive(Clone, Debug)]
 pub enum Reach {
-    /// Any address: on the machine of the user, who could connect there as well.
+    /// Any address. This is for the user's own machine, from which the user could connect there as well.
     Anywhere,
-    /// Any address but those of the machine itself and these of the cluster.
+    /// Any address except those of the machine itself and these of the cluster.
     Outside(Arc<GuardedAddresses>),
 }
 
@@ -76,7 +76,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Connects to a server. The name is resolved once, all of its addresses are checked, and only these are connected to.
+/// Connects to a server. The name is resolved once, all its addresses are checked, and no others are connected to.
 pub async fn connect(address: &Address, reach: &Reach, roots: &Authorities) -> Result<Box<dyn Stream>, ConnectError> {
     let mut last_error = None;
     for resolved in resolve(address, reach).await? {
@@ -92,8 +92,8 @@ pub async fn connect(address: &Address, reach: &Reach, roots: &Authorities) -> R
     }
 }
 
-/// Returns the addresses of the name, a few at most, all of which may be connected to. Programs that connect by
-/// themselves must use these and not the name, which may have others a moment later.
+/// Returns a few addresses of the name, all of which may be connected to. Programs that connect by themselves must use
+/// these addresses instead of the name, which may have others a moment later.
 pub async fn resolve(address: &Address, reach: &Reach) -> Result<Vec<SocketAddr>, ConnectError> {
     let host = || address.host.clone();
     let mut addresses = match address.host.parse::<IpAddr>() {
@@ -103,7 +103,7 @@ pub async fn resolve(address: &Address, reach: &Reach) -> Result<Vec<SocketAddr>
             Err(_) => return Err(ConnectError::Unknown(host())),
         },
     };
-    // One address that is not allowed is enough, because the DNS server decides which of them is used.
+    // One refused address is enough to refuse the name, because the DNS server decides which address is used.
     if let Some(why) = addresses.iter().find_map(|address| reach.refusal(*address)) {
         return Err(ConnectError::Refused { host: host(), why });
     }

@@ -1,4 +1,4 @@
-//! Requests over HTTP/1.1 and their whole answers, within bounds.
+//! Requests over HTTP/1.1, and their whole answers, within limits.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// The bounds of one answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// The time that the answer may take, with the connection.
+    /// The maximum time for the connection and the answer.
     pub timeout: Duration,
     /// The maximum length of the body.
     pub max_bytes: usize,
@@ -48,8 +48,8 @@ pub enum HttpError {
     Host(String),
 }
 
-/// Sends a request, whose URI is a path, over a connection of its own. Returns an answer of any status, also a
-/// redirect.
+/// Sends a request over a separate connection. The URI of the request is a path. Returns an answer of any status,
+/// including redirects.
 pub async fn request(
     address: &Address,
     reach: &Reach,
@@ -88,7 +88,7 @@ pub async fn exchange(
         let body = Limited::new(body, max_bytes).collect().await.map_err(too_long)?.to_bytes();
         Ok(Response::from_parts(parts, body))
     };
-    // The connection moves the bytes, and ends with the answer.
+    // The connection transports the bytes, and ends with the answer.
     tokio::pin!(connection);
     tokio::pin!(answer);
     tokio::select! {

@@ -1,6 +1,5 @@
-//! Requests to servers that users name: only to addresses that were checked, within bounds, and with no redirect
-//! followed.
-// Numbers come from other servers, and no computation with them may overflow.
+//! Requests to servers that users name. They go only to checked addresses, have limits, and follow no redirect.
+// The crate computes with numbers from other servers, and nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod authorities;

@@ -1,15 +1,15 @@
-//! The faults of TLS handshakes, each with its cause and the way out. No message repeats what a certificate holds.
+//! The faults of TLS handshakes, each with its cause and remedy. No message repeats text of a certificate.
 
 use rustls::{AlertDescription as Alert, CertificateError as Certificate, Error};
 
-/// A fault that ends when the certificate of an authority is given.
+/// A fault whose remedy is to give the certificate of an authority.
 macro_rules! trusted {
     ($why:literal) => {
         concat!($why, ": set the authority's certificate in ca of the source, in ca.crt of the Secret of an analysis, or with --git-ca-file")
     };
 }
 
-/// Returns the cause of an error and the way out.
+/// Returns the cause of an error, and the remedy.
 pub(crate) fn describe(error: &Error) -> &'static str {
     match error {
         Error::InvalidCertificate(error) => describe_certificate(error),

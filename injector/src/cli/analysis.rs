@@ -1,4 +1,4 @@
-//! Starts the analysis, which asks for the numbers that versions are judged by, in the leader of its lease.
+//! Starts the analysis in the leader of its lease. The analysis requests the numbers by which versions are judged.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::options::Options;
 use super::plane::ServeError;
 use crate::supervise::{ShutdownStage, Tasks};
 
-/// Starts the role analysis, which shares nothing with the other roles.
+/// Starts the role analysis. It shares nothing with the other roles.
 pub(super) fn start(config: &Config, options: &Options, tasks: &mut Tasks) -> Result<(), ServeError> {
     let lease = Lease::new(cluster::client(config)?, options.analysis_lease.clone());
     let leadership = lease.leadership();

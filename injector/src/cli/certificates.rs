@@ -1,4 +1,5 @@
-//! The certificates of the webhooks and the hub: kept in a Secret by the role certs, read from files by the others.
+//! The certificates of the webhooks and the hub. The role certs keeps them in a Secret, and the other roles read them
+//! from files.
 
 use std::path::Path;
 use std::time::Duration;

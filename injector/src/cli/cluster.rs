@@ -10,10 +10,10 @@ use nudge_protocol::error_chain::message;
 /// The timeout of connecting to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The margin by which a connection may be silent for longer than a watch lasts.
+/// The time by which the silence of a connection may exceed the length of a watch.
 const READ_TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
 
-/// Why there is no API server to work with.
+/// The reason why there is no API server to work with.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClusterError {
     /// The process runs neither in a pod nor with a kubeconfig.
@@ -22,7 +22,7 @@ pub(super) enum ClusterError {
     /// The pod has no usable service account.
     #[error("the pod's service account can't be used: {0}")]
     Account(String),
-    /// The settings of the client can't be used, such as a certificate.
+    /// The settings of the client, such as a certificate, can't be used.
     #[error("the API server can't be asked: {0}")]
     Unusable(String),
 }
@@ -47,12 +47,13 @@ pub(super) async fn find() -> Result<(Config, Client), ClusterError> {
     Ok((config, kube_client))
 }
 
-/// Makes a client, which works on the runtime of the caller.
+/// Makes a client. It works on the runtime of the caller.
 pub(super) fn client(config: &Config) -> Result<Client, ClusterError> {
     Client::try_from(config.clone()).map_err(|error| ClusterError::Unusable(client_fault(&error)))
 }
 
-/// Returns the settings of clients whose watches last this long: a watch whose server is gone ends with its silence.
+/// Returns the settings of clients whose watches have this length. They end a connection that is silent for longer,
+/// because its server is gone.
 pub(super) fn with_read_timeout(config: &Config, watch_seconds: u32) -> Config {
     let mut config = config.clone();
     config.read_timeout = Some(Duration::from_secs(watch_seconds.into()) + READ_TIMEOUT_MARGIN);
@@ -62,7 +63,7 @@ pub(super) fn with_read_timeout(config: &Config, watch_seconds: u32) -> Config {
 /// Returns the error to show, by the reason why the pod's account can't be used.
 fn explain(error: &InferConfigError, account: Option<&InClusterError>) -> ClusterError {
     match account {
-        // Without the kubelet's variables this is not a pod, so a kubeconfig was meant.
+        // Without the kubelet's variables, the process is not in a pod, so it needs a kubeconfig.
         None | Some(InClusterError::ReadEnvironmentVariable(_)) => ClusterError::Unknown(not_found_message(error)),
         Some(account) => ClusterError::Account(message(account)),
     }

@@ -14,7 +14,7 @@ const STATES: [ConfigState; 5] = [
     ConfigState::RollingBack,
     ConfigState::Failed,
 ];
-/// The conditions that need attention, with the status in which they do.
+/// The conditions that can need attention, each with the status that does.
 const TROUBLES: [(ConditionType, &str); 7] = [
     (ConditionType::Stalled, "True"),
     (ConditionType::Published, "False"),
@@ -25,7 +25,7 @@ const TROUBLES: [(ConditionType, &str); 7] = [
     (ConditionType::Suspect, "True"),
 ];
 
-/// The reasons why a version without a failure may not go on.
+/// The reasons why a rollout may wait although its version has not failed.
 const WITHHELD: [Reason; 8] = [
     Reason::AwaitingApproval,
     Reason::OutsideWindow,
@@ -37,7 +37,7 @@ const WITHHELD: [Reason; 8] = [
     Reason::AnalysisInconclusive,
 ];
 
-/// The name and the value of the only label of a family.
+/// The name and the value of a family's only label.
 pub(super) type Label = [(&'static str, &'static str); 1];
 
 /// The metrics of configs.

@@ -1,5 +1,5 @@
-//! The keys of the installation: the role certs makes them once, in a Secret of Nudge's own namespace, and the other
-//! roles mount the entries that they need.
+//! The keys of the installation. The role certs makes them once, in a Secret in Nudge's own namespace, and each other
+//! role mounts the entries that it needs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,11 +19,10 @@ use zeroize::{Zeroize as _, Zeroizing};
 use super::options::{KeySource, Options};
 use super::waiting::Waiting;
 
-/// Why a key can't be used.
+/// The reason why a key can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ContentKeyError {
-    /// The key is damaged. Nudge does not replace it, because the digests of all versions with Secrets were made with
-    /// it.
+    /// The key is damaged. Nudge does not replace it, because the digests of all versions with Secrets depend on it.
     #[error(
         "{place} does not hold a key of {KEY_BYTES} bytes; restore Secret nudge-content-key, or delete it and apply Nudge again: versions \
          with Secret parts must then be created again"
@@ -49,8 +48,8 @@ pub(super) enum ContentKeyError {
     Random(#[source] rand::rngs::SysError),
 }
 
-/// Makes the keys for other processes, which read them as files. It never ends, so that the rotation of certificates
-/// goes on even if the keys can't be made.
+/// Makes the keys for other processes, which read them as files. Never returns, so that the rotation of certificates
+/// continues even if the keys can't be made.
 pub(super) async fn ensure_exists(client: Client, options: Options) {
     wait_until_usable(|| read(&client, &options, CONTENT)).await;
     std::future::pending::<()>().await;
@@ -103,8 +102,8 @@ async fn read_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     }
 }
 
-/// Reads the root key, makes it if the Secret is empty, and adds the keys that follow from it. Retries while the API
-/// server is away, so that a pod that starts before it does not crash in a loop.
+/// Reads the root key, makes it if the Secret is empty, and adds the keys that are derived from it. Retries while the
+/// API server can't be reached, so that a pod that starts before the API server does not crash in a loop.
 async fn read_or_create(client: &Client, namespace: &str, name: &str) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let place = format!("Secret {namespace}/{name}");
@@ -124,7 +123,7 @@ async fn read_or_create(client: &Client, namespace: &str, name: &str) -> Result<
             }
             Err(error) => Some(error),
         };
-        // After a write the Secret is read again, as it is stored.
+        // The Secret is read again after a write, to get the stored keys.
         if let Some(error) = error {
             waiting.pause("waiting for the Secret of the content key", &chain(&error)).await;
         }
@@ -135,7 +134,7 @@ fn value<'a>(stored: &'a Contents, entry: &str) -> Option<&'a Zeroizing<Vec<u8>>
     stored.get(entry).filter(|bytes| !bytes.is_empty())
 }
 
-/// Returns whether the Secret has the root key and all keys that follow from it. Fails if the Secret can't be
+/// Returns whether the Secret has the root key and all keys that are derived from it. Fails if the Secret can't be
 /// completed.
 fn is_complete(stored: &Contents, root: &[u8], is_immutable: bool, place: &str) -> Result<bool, ContentKeyError> {
     let mut is_complete = true;
@@ -150,7 +149,8 @@ fn is_complete(stored: &Contents, root: &[u8], is_immutable: bool, place: &str) 
     Ok(is_complete)
 }
 
-/// Writes all entries into the Secret as it was read. Fails if somebody else wrote first, or the API server is away.
+/// Writes all entries into the Secret. Fails if somebody has changed the Secret since it was read, or the API server
+/// can't be reached.
 async fn write(api: &Api<Secret>, mut secret: Secret, root: &[u8], place: &str) -> Result<(), CallError> {
     let name = secret.metadata.name.clone().unwrap_or_default();
     secret.immutable = Some(true);

@@ -1,4 +1,4 @@
-//! Starts the controllers, which only work in the leader: reconciles, repair, and warnings as Events.
+//! Starts the controllers, which work only in the leader: reconciles, repair, and warnings as Events.
 
 use std::sync::Arc;
 
@@ -55,7 +55,8 @@ impl LeaderTasks<'_> {
     }
 }
 
-/// Runs the work while this replica leads, from the start each time, until the work ends by itself.
+/// Runs the work while this replica leads. Each time it leads again, the work begins anew. Returns when the work ends
+/// by itself.
 pub(super) async fn while_leading<F: Future<Output = ()>>(mut leadership: Leadership, mut work: impl FnMut() -> F) {
     while leadership.wait_for(|leads| *leads).await.is_ok() {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! The wait of the role certs for the first contact: a process without the webhooks is Ready when the API server calls
+//! The wait of the role certs for the first contact. A process without the webhooks is Ready when the API server calls
 //! and trusts them.
 
 use std::future::pending;
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::cluster;
 use crate::supervise::Tasks;
 
-/// Starts a task that asks until the contact is made.
+/// Starts a task that asks until there is contact.
 pub(super) fn start(config: &Config, namespace: &str, tasks: &mut Tasks) -> watch::Receiver<Contact> {
     let (config, namespace, sender) = (config.clone(), namespace.to_owned(), watch::Sender::default());
     let contact = sender.subscribe();
@@ -25,7 +25,7 @@ pub(super) fn start(config: &Config, namespace: &str, tasks: &mut Tasks) -> watc
 async fn wait_for_contact(config: &Config, namespace: &str, contact: &watch::Sender<Contact>) {
     let mut logged = None;
     loop {
-        // Each question has a new connection, as there may be several API servers.
+        // Each question uses a new connection, because there may be several API servers.
         let reply = match cluster::client(config) {
             Ok(client) => ask(client, namespace, QuestionScope::Installation).await,
             Err(error) => Reply::Failed(error.to_string()),

@@ -1,5 +1,5 @@
-//! Serves `/healthz`, `/readyz` and `/metrics` by plain HTTP and without a token. No answer has a name that users
-//! chose, or a value.
+//! Serves `/healthz`, `/readyz` and `/metrics` by plain HTTP and without a token. No answer has a value, or a name that
+//! users chose.
 
 use std::future::pending;
 use std::net::IpAddr;
@@ -20,43 +20,43 @@ use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// The maximum number of connections, with a share for each address.
+/// The maximum number of connections. Each address has a share of them.
 const MAX_CONNECTIONS: usize = 64;
-/// The maximum age of a count that is shown.
+/// The maximum age of the counts in an answer.
 const MAX_COUNT_AGE: Duration = Duration::from_secs(1);
 /// The maximum duration of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 const HTTP_LIMITS: HttpLimits =
     HttpLimits { head: Duration::from_secs(5), head_bytes: 16 * 1024, buffer_bytes: 16 * 1024 };
 
-/// A check with a message if it fails.
+/// A check. Its error is the message of a failure.
 pub(super) type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The answers of the endpoints.
 pub(super) struct Health {
-    /// A check whose failure means that the process should be restarted.
+    /// The check whose failure means that the process should be restarted.
     pub(super) live: Check,
-    /// A check whose failure means that agents and webhooks should use another replica.
+    /// The check whose failure means that agents and webhooks should use another replica.
     pub(super) ready: Check,
     /// The update of the gauges before they are shown.
     pub(super) refresh: Refresh,
     pub(super) registry: RwLock<Registry>,
 }
 
-/// The update of gauges, which is limited because it takes time for each pod, and anybody may read the metrics at any
-/// rate.
+/// The update of the gauges. Its rate is limited, because it takes time for each pod, and anybody may read the metrics
+/// at any rate.
 pub(super) struct Refresh {
     update: Box<dyn Fn() + Send + Sync>,
     updated_at: Mutex<Option<Instant>>,
 }
 
 impl Refresh {
-    /// Makes one of a function that sets the gauges.
+    /// Makes an update from a function that sets the gauges.
     pub(super) fn new(update: impl Fn() + Send + Sync + 'static) -> Self {
         Self { update: Box::new(update), updated_at: Mutex::default() }
     }
 
-    /// Updates the gauges if the last update is too old at `now`. Other callers wait for the update.
+    /// Updates the gauges if their last update is too old at `now`. Concurrent callers wait for the update.
     fn run(&self, now: Instant) {
         let mut updated_at = self.updated_at.lock();
         if updated_at.is_none_or(|time| now.saturating_duration_since(time) >= MAX_COUNT_AGE) {

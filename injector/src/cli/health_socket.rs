@@ -1,5 +1,5 @@
-//! Health over a UNIX socket, for probes that run in the container itself: `nudge-injector health` asks the process
-//! that serves. No client on the network can take the slots of probes.
+//! Health over a UNIX socket, for probes that run in the container itself: `nudge-injector health` asks the serving
+//! process. Clients on the network can't take the slots of probes.
 //!
 //! The question is `live` or `ready`, the answer is `ok` or a message, and then the connection ends.
 
@@ -25,8 +25,8 @@ use super::health::Health;
 const MAX_CONNECTIONS: usize = 8;
 /// The maximum duration of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
-/// The maximum wait for an answer, which is less than the timeout of a probe, so that the probe can say why there was
-/// none.
+/// The maximum wait for an answer. It is less than the timeout of a probe, so that the probe can say why there was no
+/// answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum bytes of a question or an answer.
 const MAX_MESSAGE_BYTES: u64 = 1024;
@@ -64,7 +64,7 @@ pub struct HealthSettings {
     pub health_socket: PathBuf,
 }
 
-/// Why the answer is not `ok`.
+/// The reason why the answer is not `ok`.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HealthError {
     /// The check failed.
@@ -78,7 +78,7 @@ pub(super) enum HealthError {
     Silent { path: PathBuf },
 }
 
-/// Asks the process that serves.
+/// Asks the serving process.
 pub(super) fn ask(settings: &HealthSettings) -> Result<(), HealthError> {
     let HealthSettings { question, health_socket: path } = settings;
     let absent = |source| HealthError::Absent { path: path.clone(), source };
@@ -94,11 +94,11 @@ async fn request_answer(path: &Path, question: Question) -> io::Result<String> {
     stream.shutdown().await?;
     let mut text = String::new();
     stream.take(MAX_MESSAGE_BYTES).read_to_string(&mut text).await?;
-    // A process that ends meanwhile sends nothing.
+    // A process that ends meanwhile sends no text.
     if text.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(text) }
 }
 
-/// Listens at `path`, where an ended process may have left its socket.
+/// Listens at `path`. A process that has ended may have left its socket there.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -14,7 +14,7 @@ use super::controllers::while_leading;
 use super::plane::{ControlPlane, ServeError, address, bindable};
 use crate::supervise::{ShutdownStage, Stopping, wait_for_stop};
 
-/// The interval at which the hub that leads marks pods whose agent has never made contact.
+/// The interval at which the leading hub marks pods whose agent has never made contact.
 const SILENT_PODS_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Listens for agents.
@@ -59,7 +59,7 @@ async fn mark_silent_pods(hub: Arc<Hub>) {
     }
 }
 
-/// Serves agents as soon as the index is complete, as before then every config would be unknown.
+/// Serves agents when the index is complete. Before that, every config would be unknown.
 async fn serve_when_synced(
     hub: Arc<Hub>,
     listener: TcpListener,

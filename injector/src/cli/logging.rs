@@ -12,8 +12,8 @@ use super::settings::{LogFormat, LogLevel};
 /// The target of the audit trail.
 const AUDIT_TARGET: &str = "audit";
 
-/// The target of the client, which logs answers of the API server that it can't parse, with Secrets and the
-/// environments of pods, as warnings.
+/// The target of the Kubernetes client. If it can't parse an answer of the API server, it logs the answer as a warning,
+/// with Secrets and the environments of pods.
 const CLIENT_TARGET: &str = "kube_client";
 
 /// Starts logging.

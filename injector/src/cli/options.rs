@@ -1,4 +1,4 @@
-//! The options of `serve`: its settings, checked together, in the types of the parts that take them.
+//! The options of `serve`: its settings, checked together and converted to the types of the parts that use them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,18 +17,18 @@ use nudge_protocol::error_chain::chain;
 use super::roles::Roles;
 use super::settings::{InjectionArguments, Repair, RepairArguments, ServeSettings, UnknownKeys, list_items};
 
-/// The maximum time that tasks take to end after the hand-over of agents: the last writes of the hub, then the last
-/// admission reviews.
+/// The maximum time that tasks take to end after agents were handed over: first for the last writes of the hub, then
+/// for the last admission reviews.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(16);
 
-/// Why settings can't be used, each with its flag.
+/// The reasons why settings can't be used, each with its flag.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("settings can't be used: {}", .0.join("; "))]
 pub(super) struct OptionsError(Vec<String>);
 
 /// The source of the serving certificate.
 pub(super) enum CertificateSource {
-    /// Files in a folder that somebody else writes.
+    /// Files in a folder, which another program writes.
     Folder(PathBuf),
     /// Nudge's own authority, which this process keeps.
     Own { names: ServingNames, lifetimes: Lifetimes },
@@ -36,7 +36,7 @@ pub(super) enum CertificateSource {
 
 /// The source of the keys.
 pub(super) enum KeySource {
-    /// Files in a folder, each of one key.
+    /// Files in a folder, one for each key.
     Folder(PathBuf),
     /// A Secret that this process fills.
     Secret(String),
@@ -59,21 +59,21 @@ pub(super) struct Options {
     pub(super) content_key: Option<KeySource>,
     pub(super) enabled: NamespaceRule,
     pub(super) watch: WatchSettings,
-    /// The silence of a watch after which other replicas may know more than this one.
+    /// The time of silence after which other replicas may know more than a watch of this one.
     pub(super) stale: Duration,
     pub(super) lease: LeaseSettings,
     pub(super) hub_lease: LeaseSettings,
     pub(super) sources_lease: LeaseSettings,
-    /// The service account of the role sources, as kubectl takes it.
+    /// The service account of the role sources, in the form that kubectl accepts.
     pub(super) sources_account: String,
     /// The folder of the role sources for mirrors.
     pub(super) mirrors_folder: PathBuf,
     /// The maximum bytes of the mirrors.
     pub(super) max_mirror_bytes: u64,
-    /// The addresses of nodes that may be reached for sources and analyses.
+    /// The addresses of nodes that sources and analyses may reach.
     pub(super) allowed_nodes: Vec<AddressRange>,
     pub(super) analysis_lease: LeaseSettings,
-    /// The service account of the role analysis, as kubectl takes it.
+    /// The service account of the role analysis, in the form that kubectl accepts.
     pub(super) analysis_account: String,
     pub(super) hub: nudge_hub::Settings,
     pub(super) features: Overrides,
@@ -107,8 +107,8 @@ impl TryFrom<ServeSettings> for Options {
         let enabled =
             if settings.all_namespaces { NamespaceRule::all_but(&namespace) } else { NamespaceRule::Labelled };
         let drain = Duration::from_secs(settings.drain_seconds.into());
-        // A watch that is silent for longer than its seconds is begun anew, so after this time that must have failed,
-        // too.
+        // A watch that is silent for longer than its seconds is started again. After this time, the new watch must have
+        // failed, too.
         let stale = Duration::from_secs(u64::from(settings.watch_seconds) * 3 + 30);
         let mut hub = nudge_hub::Settings {
             max_connections: usize::try_from(settings.hub_connections).unwrap_or(usize::MAX),

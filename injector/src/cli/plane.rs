@@ -1,4 +1,4 @@
-//! The parts that the roles share which work in namespaces, and why they can't start.
+//! The parts that are shared by the roles that work in namespaces, and the reasons why these roles can't start.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,7 +20,7 @@ use super::content_key::ContentKeyError;
 use super::options::{Options, OptionsError};
 use crate::supervise::{ShutdownStage, TaskError, Tasks};
 
-/// Why serving could not start, or ended.
+/// The reason why serving could not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServeError {
     /// The settings can't be used.
@@ -32,17 +32,17 @@ pub(super) enum ServeError {
     /// There is no API server to work with.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// A port can't be listened on.
+    /// Listening on a port fails.
     #[error("can't listen on {address} for {what}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What would be served there.
+        /// The service at this address.
         what: &'static str,
         /// The cause.
         source: io::Error,
     },
-    /// The socket for probes can't be listened on.
+    /// Listening on the socket for probes fails.
     #[error("can't listen on {}", path.display())]
     Socket {
         /// The path of the socket.
@@ -71,7 +71,7 @@ pub(super) enum ServeError {
 }
 
 impl ServeError {
-    /// Returns what to do, if the error alone does not show it.
+    /// Returns the remedy, if the error alone does not show it.
     pub(super) fn help(&self) -> Option<&'static str> {
         match self {
             Self::Cluster(error) => Some(error.help()),
@@ -80,7 +80,7 @@ impl ServeError {
     }
 }
 
-/// The parts that the roles share which work in namespaces.
+/// The parts that are shared by the roles that work in namespaces.
 pub(super) struct ControlPlane {
     pub(super) options: Options,
     pub(super) config: Config,
@@ -111,8 +111,8 @@ impl ControlPlane {
         leadership
     }
 
-    /// Starts a part on a separate runtime, with a separate client, so that it delays nothing else while it keeps its
-    /// threads busy.
+    /// Starts a part on a separate runtime and with a separate client, so that it delays nothing else while its threads
+    /// are busy.
     pub(super) fn start_separately(
         &mut self,
         name: &'static str,
@@ -139,7 +139,7 @@ pub(super) fn bindable(address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Listens on an address for `what`.
+/// Listens on an address. `what` names the service there, for the error.
 pub(super) async fn listen(address: SocketAddr, what: &'static str) -> Result<TcpListener, ServeError> {
     TcpListener::bind(bindable(address)).await.map_err(|source| ServeError::Listen { address, what, source })
 }

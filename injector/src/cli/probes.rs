@@ -23,21 +23,21 @@ use crate::supervise::Stopping;
 
 /// The state that the probes check.
 pub(super) struct ProbeInputs {
-    /// The state of a process that serves others.
+    /// The state of a process that serves agents or the API server.
     pub(super) serving: Option<ServingState>,
     /// The first contact, in a process that waits for it.
     pub(super) contact: Option<watch::Receiver<Contact>>,
     pub(super) stopping: Stopping,
 }
 
-/// The state of a process that serves others.
+/// The state of a process that serves agents or the API server.
 pub(super) struct ServingState {
     pub(super) index: Arc<Index>,
     pub(super) certificates: Certificates,
-    /// The features of the cluster, for which every pod that opts in waits. Only the role control needs them.
+    /// The features of the cluster. Every pod that opts in waits for them, but only the role control needs them.
     pub(super) features: Option<watch::Receiver<Option<Features>>>,
     pub(super) runtimes: Vec<NamedRuntime>,
-    /// The maximum silence of a watch in a replica that is ready.
+    /// The maximum silence of a watch in a Ready replica.
     pub(super) max_watch_silence: Duration,
 }
 
@@ -55,7 +55,7 @@ impl ServingState {
         }
     }
 
-    /// Registers the metrics, and returns what updates them.
+    /// Registers the metrics, and returns their update.
     fn register_metrics(self: &Arc<Self>, registry: &mut Registry) -> Refresh {
         let ages = Family::<Label, Gauge<f64, AtomicU64>>::default();
         registry.register("watch_age_seconds", "Time since the API server last confirmed a watch", ages.clone());
@@ -99,7 +99,7 @@ pub(super) fn probes(inputs: ProbeInputs, mut registry: Registry) -> Health {
         None => Refresh::new(|| ()),
     };
     Health {
-        // A task that ends also ends the process, so a process that answers is alive.
+        // When a task ends, the process ends, too. A process that answers is therefore alive.
         live: Box::new(|| Ok(())),
         ready: Box::new(move || {
             if *stopping.borrow() {

@@ -47,7 +47,7 @@ async fn run(options: Options) -> Result<(), ServeError> {
     Ok(tasks.run(signal, limit).await?)
 }
 
-/// Starts the roles of this process, each when what it needs is there.
+/// Starts the roles of this process, each as soon as its prerequisites are there.
 async fn start(options: Options) -> Result<Tasks, ServeError> {
     let (config, client) = cluster::find().await?;
     let roles = options.roles;
@@ -71,7 +71,7 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
     if let Some(certificates) = certificates.as_ref().filter(|_| roles.certs) {
         certificates::publish(&client, certificates, &mut tasks);
     }
-    // A process that serves must be Ready before the first contact, as only then the Services lead to it.
+    // A process that serves must be Ready before the first contact, because the Services lead only to Ready pods.
     let contact =
         (roles.certs && !roles.serve()).then(|| first_contact::start(&config, &options.namespace, &mut tasks));
     if roles.analysis {
@@ -110,7 +110,7 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
     Ok(tasks)
 }
 
-/// Starts the roles control and hub, as far as this process has them.
+/// Starts the roles control and hub, if this process has them.
 async fn serve_others(
     mut plane: ControlPlane,
     certificates: Certificates,

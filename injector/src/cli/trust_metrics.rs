@@ -1,5 +1,5 @@
-//! Metrics of the authority, and of the pods whose agents do not trust the serving certificate, or will not within 180
-//! days.
+//! Metrics of the authority, and of the pods whose agents do not trust the serving certificate, or will lose their
+//! trust within 180 days.
 
 use nudge_certs::Certificates;
 use nudge_cluster::index::Index;

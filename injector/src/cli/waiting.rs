@@ -1,4 +1,5 @@
-//! Waits at the start for objects that others make. A wait is logged whenever its reason changes, and never given up.
+//! Waits at the start for objects that others make. A wait never ends without its object, and is logged whenever its
+//! reason changes.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Logs what is waited for, and why, and waits for a moment.
+    /// Logs the awaited object and the reason for the wait, and waits for a moment.
     pub(super) async fn pause(&mut self, what: &'static str, error: &str) {
         if self.logged.as_deref() != Some(error) {
             tracing::warn!(error, "{what}");

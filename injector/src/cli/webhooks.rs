@@ -1,4 +1,4 @@
-//! Starts the admission server with its webhooks, and reads the features of the cluster that injection uses.
+//! Starts the admission server with its webhooks, and reads the cluster's features for injection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const CLIENT_CA_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// The beginning of the user names of service accounts.
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// Starts the admission server, and the reading of the features, for which the webhook of pods waits.
+/// Starts the admission server and the reading of the features. The webhook of pods waits for the features.
 pub(super) async fn start(
     plane: &mut ControlPlane,
     certificates: &Certificates,
@@ -70,7 +70,7 @@ pub(super) async fn start(
         AdmissionSettings::new(bindable(options.listen_admission)),
         tls,
         metrics,
-        // The client must be made on the server's own runtime, as it works on the runtime that it is made on.
+        // The client must be made on the server's own runtime, because it works on the runtime on which it is made.
         move || -> BoxFuture<'static, _> { Box::pin(async move { inputs.build_webhooks(config) }) },
     )
     .await?;

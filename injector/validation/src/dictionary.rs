@@ -1,4 +1,4 @@
-//! The content that rules judge: borrowed keys and values, and the values that were parsed, which are wiped.
+//! The content that rules judge: borrowed keys and values, and the parsed values, which are wiped from memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,8 @@ use zeroize::Zeroize as _;
 pub struct Entry<'a> {
     /// The bytes of the value.
     pub value: &'a [u8],
-    /// Whether the value is a Secret's: messages then hold nothing of its structure either, beyond what the rules name.
+    /// Whether the value is a Secret's. Messages about it then show nothing of its structure that the rules do not
+    /// name.
     pub secret: bool,
 }
 
@@ -25,7 +26,7 @@ impl fmt::Debug for Entry<'_> {
 /// All values of a version by their keys.
 pub type Dictionary<'a> = BTreeMap<&'a str, Entry<'a>>;
 
-/// Returns the dictionary of a version with these parts.
+/// Returns the dictionary of a version from its parts.
 pub fn dictionary_of<'a, V: AsRef<[u8]> + 'a>(
     parts: impl IntoIterator<Item = (PartKind, &'a BTreeMap<String, V>)>,
 ) -> Dictionary<'a> {
@@ -52,7 +53,7 @@ impl Drop for Parsed {
     }
 }
 
-/// Overwrites all text but names in objects, which can't be changed in place.
+/// Overwrites all text except the names in objects, which can't be changed in place.
 fn wipe(value: &mut Value) {
     match value {
         Value::String(text) => text.zeroize(),

@@ -1,8 +1,8 @@
-//! The findings of a check: key, place and rule, in bounded text that holds no value.
+//! The findings of a check: key, place and rule, in text of limited length that holds no value.
 
 use std::fmt;
 
-/// The maximum number of findings that a report names; the others are counted.
+/// The maximum number of findings that a report names. It only counts the others.
 const MAX_NAMED_FINDINGS: usize = 3;
 /// The maximum number of findings of one check.
 pub(crate) const MAX_FINDINGS: usize = 16;
@@ -34,7 +34,7 @@ pub struct Finding {
     pub key: Option<String>,
     /// The place in the value, if it is known.
     pub place: Option<Place>,
-    /// The rule, as it follows after the place.
+    /// The broken rule, in words that follow the place.
     pub rule: String,
 }
 
@@ -87,8 +87,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Returns the text on one line, cut where it is too long. Characters that could hide something from the reader are
-/// replaced.
+/// Returns the text on one line, cut if it is too long. Characters that could hide text from the reader are replaced.
 pub(crate) fn clip(text: &str, max_bytes: usize) -> String {
     let replace_hidden = |letter: char| {
         if letter.is_control() || is_invisible(letter) { ' ' } else { letter }

@@ -1,5 +1,5 @@
-//! The bound of the work of one check. Work is counted before it is done, in steps that take some 50 ns each in a
-//! release build.
+//! The limit on the work of one check. Work is counted before it is done, in steps of some 50 ns each in a release
+//! build.
 //!
 //! The count belongs to the thread, because functions of CEL expressions can't carry any state.
 
@@ -19,11 +19,11 @@ pub(crate) fn begin(steps: u64) {
     EXHAUSTED.set(false);
 }
 
-/// The error of a check that needs more steps than it may have.
+/// The error of a check that needs more than its maximum steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhausted;
 
-/// Counts steps. When not enough are left, the count is exhausted until the next check begins.
+/// Counts steps. If too few are left, the count stays exhausted until the next check begins.
 pub(crate) fn charge(steps: u64) -> Result<(), Exhausted> {
     let left = LEFT.get().checked_sub(steps).filter(|_| !EXHAUSTED.get());
     let Some(left) = left else {
@@ -34,7 +34,7 @@ pub(crate) fn charge(steps: u64) -> Result<(), Exhausted> {
     Ok(())
 }
 
-/// Returns whether the steps were used up before the work was done.
+/// Returns whether the check needed more steps than it had.
 pub(crate) fn is_exhausted() -> bool {
     EXHAUSTED.get()
 }

@@ -1,20 +1,20 @@
-//! The schemas of rules that ConfigMaps hold.
+//! The schemas of rules that are in ConfigMaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{ConfigMapKeyRef, ValidationRule};
 
-/// The texts of schemas that ConfigMaps hold.
+/// The texts of the schemas in ConfigMaps.
 pub type SchemaTexts = BTreeMap<ConfigMapKeyRef, String>;
 
-/// Returns where the schemas are that must be read before the rules can be compiled.
+/// Returns the places of the schemas that must be read before the rules can be compiled.
 pub fn references(rules: &[ValidationRule]) -> BTreeSet<&ConfigMapKeyRef> {
     rules.iter().filter_map(|rule| rule.schema.as_ref()?.config_map_key_ref.as_ref()).collect()
 }
 
-/// Returns the schema that the ConfigMap holds, or why it can't be used. The ConfigMap must be immutable: rules that
-/// change by themselves would judge two versions differently, and no user would know why.
+/// Returns the schema in the ConfigMap, or the reason why it can't be used. The ConfigMap must be immutable: if rules
+/// changed by themselves, they would judge two versions differently, and no user would know why.
 pub fn schema_of(map: Option<ConfigMap>, reference: &ConfigMapKeyRef) -> Result<String, String> {
     let ConfigMapKeyRef { name, key } = reference;
     let Some(map) = map else {

@@ -29,8 +29,8 @@ pub enum RuleError {
         /// The fault.
         why: String,
     },
-    /// The schema of a rule, which a ConfigMap holds, can't be used. The message leaves out the fault, which may quote
-    /// the ConfigMap.
+    /// The schema of a rule is in a ConfigMap and can't be used. The message leaves out the fault, which may quote the
+    /// ConfigMap.
     #[error(
         "rule {name}: key {} of ConfigMap {} can't be used as a schema; kubectl nudge validate says what is wrong with it",
         .reference.key,
@@ -44,7 +44,7 @@ pub enum RuleError {
         /// The fault.
         why: String,
     },
-    /// The schema of a rule is not known.
+    /// The schema of a rule was not read.
     #[error("rule {name}: its schema, key {} of ConfigMap {}, is not known", .reference.key, .reference.name)]
     Unknown {
         /// The name of the rule.

@@ -1,4 +1,4 @@
-//! The compiled rules of a config, which judge contents.
+//! The compiled rules of a config. They judge contents.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::schema::Schema;
 
 /// The maximum number of rules of a config.
 pub const MAX_RULES: usize = 32;
-/// The maximum length of the rules as the spec has them, as JSON: every replica keeps them in memory.
+/// The maximum length of the rules in the spec, as JSON. Every replica keeps them in memory.
 const MAX_RULES_BYTES: usize = 64 * 1024;
 /// The maximum length of the rules with all their schemas, as JSON.
 const MAX_TOTAL_BYTES: usize = 256 * 1024;
@@ -42,7 +42,7 @@ enum Rule {
 }
 
 impl Rules {
-    /// Compiles the rules. `texts` has the schemas that they refer to.
+    /// Compiles the rules. `texts` has the schemas to which they refer.
     pub fn compile(rules: &[ValidationRule], texts: &SchemaTexts) -> Result<Self, RuleError> {
         if rules.len() > MAX_RULES {
             return Err(RuleError::TooMany { count: rules.len(), most: MAX_RULES });
@@ -145,12 +145,12 @@ fn compile_schema(source: &SchemaSource, name: &str, texts: &SchemaTexts) -> Res
 struct Check<'a> {
     dictionary: &'a Dictionary<'a>,
     findings: Vec<Finding>,
-    /// The values that were read in a format, by key; `None` where the value does not have it.
+    /// The values that were read in a format, by key; `None` if the value does not have the format.
     parsed: BTreeMap<&'a str, (ValueFormat, Option<Parsed>)>,
 }
 
 impl<'a> Check<'a> {
-    /// Checks all rules, expressions last: on values that do not have their formats they would only repeat the
+    /// Checks all rules, and expressions last. On values without their formats, expressions would only repeat the
     /// findings.
     fn check_rules(&mut self, rules: &[Rule]) -> Result<(), Exhausted> {
         for rule in rules {
@@ -190,7 +190,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Checks all values that the rule is about.
+    /// Checks all values to which the rule applies.
     fn check_values(
         &mut self,
         pattern: &str,
@@ -214,7 +214,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Reads a value in a format, unless it was read in this format before.
+    /// Reads a value in a format, unless it was already read in this format.
     fn parse(&mut self, key: &str, format: ValueFormat, entry: Entry<'a>) -> Result<(), Exhausted> {
         if self.parsed.get(key).is_some_and(|(parsed_format, _)| *parsed_format == format) {
             return Ok(());

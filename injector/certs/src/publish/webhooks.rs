@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 
 use super::{PublishError, wait_for_check, with_timeout};
 
-/// The first delay before a configuration is tried again that was missing or could not be changed.
+/// The first delay before another attempt, after a configuration was missing or could not be changed.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";

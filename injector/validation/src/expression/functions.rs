@@ -1,4 +1,4 @@
-//! The functions that expressions may use, and those that count their cost.
+//! The functions that expressions may use, and the functions that count their cost.
 
 use cel::common::types::{CelBool, CelBytes, CelInt, CelList, CelMap, CelString, DYN_TYPE, INT_TYPE, STRING_TYPE};
 use cel::common::value::{CowVal, Val};
@@ -13,14 +13,14 @@ pub(super) const FUNCTIONS: [&str; 10] =
 /// The functions that are called on a value.
 pub(super) const MEMBER_FUNCTIONS: [&str; 5] = ["contains", "endsWith", "matches", "size", "startsWith"];
 
-// No expression can name the functions whose names begin with @.
-/// The function that counts all of a value.
+// Expressions can't name functions whose names begin with @.
+/// The function that counts a whole value.
 pub(super) const COUNT_DEEP: &str = "@deep";
 /// The function that counts the cost of a search in a value, or of its size.
 pub(super) const COUNT_MEMBER: &str = "@member";
-/// The function that counts the turns of a loop, each with its cost.
+/// The function that counts the iterations of a loop, each with its cost.
 pub(super) const COUNT_RANGE: &str = "@range";
-/// The function in place of the library's `matches`, which compiles expressions of any size.
+/// The function that replaces the library's `matches`, which would compile expressions of any size.
 pub(super) const MATCHES: &str = "@matches";
 
 /// The bytes that are copied or compared in one step.
@@ -43,7 +43,7 @@ pub(super) fn list_names() -> String {
 /// Returns the standard library with the functions that count.
 pub(super) fn environment() -> Env {
     let mut env = Env::stdlib().with_optional_support(false);
-    // None of the names is declared already. If one were, expressions would fail, and none would run uncounted.
+    // The library declares none of these names. If it did, expressions would fail rather than run uncounted.
     let _ = env.add_overload(COUNT_DEEP, COUNT_DEEP, vec![DYN_TYPE], |mut arguments| {
         let value = take(&mut arguments)?;
         spend(|| deep_steps(&*value))?;
@@ -84,7 +84,7 @@ fn exhausted() -> ExecutionError {
     ExecutionError::function_error("meter", "exhausted")
 }
 
-/// Counts steps, which are computed only while some are left: the computation costs as much.
+/// Counts steps. They are computed only while some are left, because the computation itself costs as much.
 fn spend(steps: impl FnOnce() -> u64) -> Result<(), ExecutionError> {
     if is_exhausted() { Err(exhausted()) } else { charge(steps()).map_err(|_| exhausted()) }
 }

@@ -1,4 +1,4 @@
-//! The rewriting of an expression so that it counts its work. Functions of unknown cost are refused.
+//! Rewrites an expression so that it counts its work. Refuses functions of unknown cost.
 
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, MapEntryExpr, operators,
@@ -7,11 +7,11 @@ use cel::common::types::CelInt;
 
 use super::functions::{COUNT_DEEP, COUNT_MEMBER, COUNT_RANGE, FUNCTIONS, MATCHES, MEMBER_FUNCTIONS};
 
-/// The names of the content, which expressions may use beside the variables of their loops.
+/// The names of the content. Besides them, expressions may use the variables of their loops.
 const VARIABLES: [&str; 2] = ["data", "parsed"];
 /// The names of types, which expressions may use.
 const TYPES: [&str; 10] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
-/// The operators that read no more than a few bytes of their operands, or pass one on.
+/// The operators that read only a few bytes of their operands, or return an operand.
 const CHEAP_OPERATORS: [&str; 10] = [
     operators::CONDITIONAL,
     operators::LOGICAL_AND,
@@ -44,7 +44,7 @@ pub(super) struct MeteredExpression {
     pub(super) uses_parsed: bool,
 }
 
-/// Rewrites an expression, or returns what is not allowed in it.
+/// Rewrites an expression, or returns the part of it that is not allowed.
 pub(super) fn meter_expression(tree: IdedExpr) -> Result<MeteredExpression, String> {
     let mut rewriter = Rewriter { nodes: 0, uses_parsed: false, loop_variables: Vec::new() };
     let tree = rewriter.rewrite(tree)?;
@@ -54,7 +54,7 @@ pub(super) fn meter_expression(tree: IdedExpr) -> Result<MeteredExpression, Stri
 struct Rewriter {
     nodes: u64,
     uses_parsed: bool,
-    /// The variables of the loops around.
+    /// The variables of the enclosing loops.
     loop_variables: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl Rewriter {
             }
             Expr::Call(call) => Expr::Call(self.call(call)?),
             Expr::List(mut list) => {
-                // A list has copies of its elements.
+                // A list holds copies of its elements.
                 list.elements =
                     self.rewrite_all(list.elements)?.into_iter().map(|node| count_node(COUNT_DEEP, node)).collect();
                 Expr::List(list)
@@ -156,7 +156,7 @@ impl Rewriter {
         let (accu_init, loop_cond) = (self.rewrite(accu_init)?, self.rewrite(loop_cond)?);
         let (loop_step, result) = (self.rewrite(loop_step)?, self.rewrite(result)?);
         self.loop_variables.truncate(outer_variables);
-        // The cost of one turn beside what the functions in it count.
+        // The cost of one iteration without the cost that its functions count.
         let turn = i64::try_from(self.nodes - nodes_before).unwrap_or(i64::MAX);
         let turn = IdedExpr { id: 0, expr: Expr::Literal(LiteralValue::Int(CelInt::from(turn))) };
         let iter_range = call_function(COUNT_RANGE, vec![range, turn]);
@@ -164,8 +164,8 @@ impl Rewriter {
     }
 }
 
-/// Returns the node, with a call that counts its size. The list that a loop collects stays as it is, by which the
-/// library knows the loop.
+/// Returns the node, with a call that counts its size. The list in which a loop collects its results stays as it is,
+/// because the library recognizes the loop by it.
 fn count_node(function: &str, node: IdedExpr) -> IdedExpr {
     match &node.expr {
         Expr::Literal(_) | Expr::List(_) => node,

@@ -1,8 +1,8 @@
-//! CEL expressions over a content: `data` has the values by key, `parsed` those that have a format.
+//! CEL expressions over a content: `data` has the values by key, `parsed` has those with a format.
 //!
-//! The library evaluates without any bound. So every expression is rewritten before: each loop counts its turns, and
-//! each function the size of its arguments, before the work is done ([`metering`]). Only functions of known cost are
-//! allowed.
+//! The library evaluates without any limit. Every expression is therefore rewritten first: each loop counts its
+//! iterations, and each function counts the size of its arguments, before the work is done ([`metering`]). Only
+//! functions of known cost are allowed.
 
 mod functions;
 mod metering;
@@ -47,7 +47,7 @@ impl Expression {
         let tree = parser.parse(source).map_err(|errors| {
             let first = errors.errors.first();
             let at = first.map(|error| error.pos).unwrap_or_default();
-            // The message goes on with all that could stand there.
+            // The rest of the message lists everything that could stand there.
             let expectation = first.and_then(|error| error.msg.split(" expecting ").next()).unwrap_or_default();
             let expectation = clip(expectation, MAX_ERROR_BYTES);
             format!("it is not CEL: line {}, column {}: {expectation}", at.0, at.1)
@@ -64,12 +64,12 @@ impl Expression {
         match expression.evaluate(&Dictionary::new(), std::iter::empty()) {
             Ok(Err(why)) if why == NOT_BOOL => Err("it must yield true or false".to_owned()),
             Err(Exhausted) => Err("it takes more time than a rule may take".to_owned()),
-            // An error is expected, because the content has no keys.
+            // An error is normal here, because the content has no keys.
             Ok(_) => Ok(expression),
         }
     }
 
-    /// Returns whether the expression is true, or why it can't be evaluated, without any value.
+    /// Returns whether the expression is true, or the reason why it can't be evaluated, without any value.
     pub(crate) fn evaluate<'v>(
         &self,
         dictionary: &Dictionary<'v>,
@@ -102,7 +102,7 @@ impl Expression {
 /// The error of an expression that yields neither true nor false.
 const NOT_BOOL: &str = "it yields neither true nor false";
 
-/// Returns the result with an error of our own, because those of the library quote values.
+/// Returns the result. Errors of the library quote values, so they are replaced by our own.
 fn hide_values(result: &Result<Option<bool>, ExecutionError>) -> Result<bool, &'static str> {
     match result {
         Ok(Some(holds)) => Ok(*holds),
@@ -119,7 +119,7 @@ fn hide_values(result: &Result<Option<bool>, ExecutionError>) -> Result<bool, &'
     }
 }
 
-/// Converts a value to CEL, which borrows all text.
+/// Converts a value to CEL. The result borrows all text.
 fn to_cel<'v>(value: &'v Value) -> Result<Box<dyn Val + 'v>, Exhausted> {
     charge(2)?;
     Ok(match value {

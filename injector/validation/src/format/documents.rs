@@ -6,7 +6,7 @@ use super::{Refusal, end_of};
 use crate::dictionary::Parsed;
 use crate::finding::Place;
 
-/// The maximum number of nodes of a YAML document, with those that aliases repeat.
+/// The maximum number of nodes of a YAML document, including those that aliases repeat.
 const MAX_YAML_NODES: usize = 100_000;
 /// The maximum number of aliases.
 const MAX_YAML_ALIASES: usize = 1000;

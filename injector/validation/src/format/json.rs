@@ -50,7 +50,7 @@ struct InnerValue(Value);
 
 impl<'de> Deserialize<'de> for InnerValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The memory of one value is many times that of its text.
+        // A value takes many times the memory of its text.
         charge(VALUE_STEPS).map_err(|_| D::Error::custom("too much"))?;
         deserializer.deserialize_any(ValueVisitor).map(Self)
     }

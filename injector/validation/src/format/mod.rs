@@ -1,6 +1,6 @@
-//! The formats of values: each is read, or the place and the rule that it breaks are named.
+//! The formats of values. A value is either read, or the answer is the place of the fault and the broken rule.
 //!
-//! The texts of libraries about what they can't read may quote it, so every message is our own.
+//! The libraries' messages may quote a value that they can't read, so every message is our own.
 
 mod documents;
 mod json;
@@ -15,10 +15,10 @@ use crate::dictionary::Parsed;
 use crate::finding::Place;
 use crate::meter::{Exhausted, charge, is_exhausted};
 
-/// The place where a value breaks its format, if it is known, and the rule.
+/// The place of the fault in a value, if it is known, and the broken rule.
 type Refusal = (Option<Place>, &'static str);
 
-/// Returns the format of a value that has a schema and no format.
+/// Returns the format for a value that has a schema but no format of its own.
 pub(crate) fn format_of_key(key: &str) -> ValueFormat {
     match key.rsplit_once('.').map(|(_, extension)| extension) {
         Some("yaml" | "yml") => ValueFormat::Yaml,
@@ -27,7 +27,7 @@ pub(crate) fn format_of_key(key: &str) -> ValueFormat {
     }
 }
 
-/// Parses the schema that a ConfigMap holds, as JSON or YAML.
+/// Parses the schema in a ConfigMap, as JSON or YAML.
 pub(crate) fn parse_schema(text: &str) -> Option<Value> {
     let read = json::read(text).or_else(|_| documents::yaml(text));
     read.ok().map(|mut parsed| std::mem::take(&mut parsed.0))
@@ -35,7 +35,7 @@ pub(crate) fn parse_schema(text: &str) -> Option<Value> {
 
 /// Reads a value and counts the work.
 pub(crate) fn parse(format: ValueFormat, value: &[u8]) -> Result<Result<Parsed, Refusal>, Exhausted> {
-    // The steps of four bytes.
+    // The number of steps for four bytes.
     let weight = match format {
         ValueFormat::Yaml => 12,
         ValueFormat::Toml => 6,

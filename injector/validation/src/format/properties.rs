@@ -43,7 +43,7 @@ fn is_continued(line: &str) -> bool {
     line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
 
-/// Returns the key, and what follows `=`, `:` or white space.
+/// Returns the key, and the text after `=`, `:` or white space.
 fn split_entry(line: &str) -> (&str, &str) {
     let mut is_escaped = false;
     let end = line.find(|letter: char| {
@@ -56,7 +56,7 @@ fn split_entry(line: &str) -> (&str, &str) {
     (key, rest.strip_prefix(['=', ':']).unwrap_or(rest).trim_start_matches(is_space))
 }
 
-/// Replaces escapes. In Java each `\u` is a unit of UTF-16, so two of them may be one character.
+/// Replaces escapes. In Java, each `\u` is a unit of UTF-16, so two units may form one character.
 fn unescape(text: &str) -> Option<String> {
     if !text.contains('\\') {
         return Some(text.to_owned());

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::dictionary::Parsed;
 
-/// Reads a value, or returns the rule that it breaks.
+/// Reads a value, or returns the broken rule.
 pub(super) fn read(format: ValueFormat, text: &str) -> Result<Parsed, &'static str> {
     let has_outer_space = text.starts_with(char::is_whitespace) || text.ends_with(char::is_whitespace);
     if has_outer_space && format != ValueFormat::Pem {
@@ -48,7 +48,8 @@ pub(super) fn read(format: ValueFormat, text: &str) -> Result<Parsed, &'static s
     value.map(Parsed)
 }
 
-/// Reads an integer as most programs do: without a plus sign, and without leading zeros, which some take for octal.
+/// Reads an integer by the rules of most programs: without a plus sign, and without leading zeros, which some programs
+/// take for octal.
 fn int(text: &str) -> Option<Value> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
@@ -146,7 +147,7 @@ fn is_cidr(text: &str) -> bool {
 
 fn is_pem(text: &str) -> bool {
     let has_all_blocks = pem::parse_many(text).is_ok_and(|blocks| {
-        // The contents may be a key.
+        // The contents may be a private key.
         let count = blocks.len();
         for block in blocks {
             drop(Zeroizing::new(block.into_contents()));

@@ -1,4 +1,4 @@
-//! An upper bound of the work to check a value against a schema, computed without doing it.
+//! An upper bound on the work of checking a value against a schema, computed without doing the work.
 //!
 //! Schemas can multiply: `anyOf` of two references to one that is `anyOf` of two references needs 2^n steps. This walk
 //! counts every pair of a schema and a value once, and multiplies.
@@ -9,18 +9,18 @@ use serde_json::{Map, Value};
 
 use crate::meter::{Exhausted, charge};
 
-/// The maximum depth of pairs of a schema and a value within each other.
+/// The maximum depth to which pairs of a schema and a value are nested.
 const MAX_DEPTH: u32 = 1500;
 /// The maximum number of pairs of a schema and a value.
 const MAX_PAIRS: usize = 300_000;
 
-/// Keywords whose schema, or list of schemas, is about the same value, each with a factor: the library checks them
-/// again to collect errors.
+/// The keywords whose schema, or list of schemas, applies to the same value. Each has a factor, because the library
+/// checks them again to collect errors.
 const SAME_VALUE_KEYWORDS: [(&str, u64); 7] =
     [("allOf", 1), ("anyOf", 3), ("oneOf", 3), ("not", 2), ("if", 2), ("then", 2), ("else", 2)];
-/// Keywords whose schema is about each item of a list.
+/// The keywords whose schema applies to each item of a list.
 const ITEM_KEYWORDS: [&str; 4] = ["additionalItems", "contains", "items", "unevaluatedItems"];
-/// Keywords whose schema is about each property.
+/// The keywords whose schema applies to each property.
 const PROPERTY_KEYWORDS: [&str; 3] = ["additionalProperties", "propertyNames", "unevaluatedProperties"];
 
 /// Returns the maximum number of steps.
@@ -47,9 +47,9 @@ fn find_anchors<'a>(schema: &'a Value, anchors: &mut HashMap<&'a str, &'a Value>
 struct Walk<'a> {
     root: &'a Value,
     anchors: HashMap<&'a str, &'a Value>,
-    /// The cost of each pair. At a pair within itself the library stops.
+    /// The cost of each pair. The library stops at a pair that contains itself.
     costs: HashMap<(*const Value, *const Value), Cost>,
-    /// The sizes of values that are compared as a whole.
+    /// The sizes of the values that are compared as a whole.
     sizes: HashMap<*const Value, u64>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Walk<'a> {
         charge(2 + keywords.len() as u64)?;
         self.costs.insert(pair, Cost { steps: 1, depth: 1 });
         let mut sum = Cost { steps: self.own_steps(keywords, instance), depth: 0 };
-        // The library checks once more which properties are evaluated.
+        // The library checks a second time which properties are evaluated.
         let is_repeated = keywords.contains_key("unevaluatedProperties") || keywords.contains_key("unevaluatedItems");
         let factor = if is_repeated { 3 } else { 1 };
         if let Some(Value::String(target)) = keywords.get("$ref")
@@ -168,7 +168,7 @@ impl<'a> Walk<'a> {
                 let patterns = keywords.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len) as u64;
                 let others = patterns + u64::from(has("propertyNames"));
                 steps += count + patterns * count * 20 + others * names * 32;
-                // Each name is matched with all patterns.
+                // Each name is matched against all patterns.
                 steps += if has("additionalProperties") { patterns * (200 * count + 32 * names) } else { 0 };
             }
             Value::Array(items) => {
@@ -179,7 +179,7 @@ impl<'a> Walk<'a> {
             _ => {}
         }
         if let Some(Value::Array(options)) = keywords.get("enum") {
-            // Most options differ from the start.
+            // Most options differ at their beginning.
             let steps_per_option = if instance.is_array() || instance.is_object() { self.size(instance) } else { 2 };
             steps += options.len() as u64 * steps_per_option;
         }
@@ -203,7 +203,7 @@ impl<'a> Walk<'a> {
         size
     }
 
-    /// Returns what a reference within the schema points to.
+    /// Returns the schema to which a reference within the schema points.
     fn target(&self, reference: &str) -> Option<&'a Value> {
         let fragment = reference.strip_prefix('#')?;
         let decoded = decode_percent(fragment);

@@ -1,4 +1,4 @@
-//! The messages about values that do not follow their schema. The library's own texts quote values.
+//! The messages about values that break their schema. The library's own messages quote values.
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
@@ -11,7 +11,7 @@ const MAX_PART_BYTES: usize = 64;
 /// The maximum number of names in one message.
 const MAX_NAMES: usize = 3;
 
-/// Returns the pointer, with `*` for each name that may not be shown. Positions in lists may.
+/// Returns the pointer, with `*` for each name that must not be shown. Positions in lists are always shown.
 pub(super) fn mask_pointer(pointer: &str, may_be_shown: impl Fn(&str) -> bool) -> String {
     let mask = |segment: &str| {
         let name = segment.replace("~1", "/").replace("~0", "~");
@@ -21,8 +21,8 @@ pub(super) fn mask_pointer(pointer: &str, may_be_shown: impl Fn(&str) -> bool) -
     pointer.split('/').skip(1).flat_map(|segment| ["/".to_owned(), mask(segment)]).collect()
 }
 
-/// Returns the rule that is broken, with what the schema says, and nothing of the value but names of properties that
-/// may be shown.
+/// Returns the broken rule with its text from the schema. Of the value, it shows only names of properties that may be
+/// shown.
 pub(super) fn describe_rule(error: &ValidationError<'_>, may_be_shown: impl Fn(&str) -> bool) -> String {
     let limit = |value: &Value| clip(&value.to_string(), MAX_PART_BYTES);
     match error.kind() {

@@ -26,12 +26,12 @@ const MAX_WHY_BYTES: usize = 160;
 pub(crate) struct Schema {
     source: Value,
     validator: Validator,
-    /// The names of properties in the schema itself, which are not secret.
+    /// The names of properties in the schema itself. They are not secret.
     names: BTreeSet<String>,
 }
 
 impl Schema {
-    /// Compiles a schema, or returns what is wrong with it.
+    /// Compiles a schema, or returns its fault.
     pub(crate) fn compile(source: Value) -> Result<Self, String> {
         let bytes = source.to_string().len();
         if bytes > MAX_BYTES {
@@ -40,7 +40,7 @@ impl Schema {
         shape::check_shape(&source)?;
         let patterns = PatternOptions::regex().size_limit(MAX_REGEX_BYTES).dfa_size_limit(8 * MAX_REGEX_BYTES);
         let options = jsonschema::options().offline().with_pattern_options(patterns).should_validate_formats(true);
-        // The format would compile regular expressions of values.
+        // This format would compile regular expressions from values.
         let options = options.with_format("regex", |_: &str| true);
         let validator = options.build(&source).map_err(|error| {
             let place = error.instance_path().as_str();
@@ -51,8 +51,8 @@ impl Schema {
         Ok(Self { source, validator, names })
     }
 
-    /// Checks a value, and returns JSON pointers with the rules that are broken there. For a secret value, pointers
-    /// have only names of the schema.
+    /// Checks a value, and returns the broken rules, each with the JSON pointer of its place. For a secret value,
+    /// pointers have only names from the schema.
     pub(crate) fn check(&self, instance: &Value, secret: bool) -> Result<Vec<(String, String)>, Exhausted> {
         charge(cost::count_steps(&self.source, instance)?)?;
         if self.validator.is_valid(instance) {

@@ -1,4 +1,4 @@
-//! The rules for the shape of a schema beyond those that the library checks.
+//! The rules for the shape of a schema that the library does not check.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ const MAX_PATTERNS: usize = 50;
 /// The maximum depth of a schema.
 const MAX_DEPTH: usize = 64;
 
-/// Checks references, regular expressions and depth. A property may be called like a keyword, so only keywords of the
-/// right type count.
+/// Checks references, regular expressions and depth. A property may have the name of a keyword, so only keywords with a
+/// value of the right type count.
 pub(super) fn check_shape(schema: &Value) -> Result<(), String> {
     let mut patterns = 0;
     walk(schema, 0, &mut patterns)?;
