@@ -24,7 +24,6 @@ use crate::shared::Analyses;
 /// The time until the next read of a config that has no question or could not be read.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The task of one config.
 pub(crate) struct ConfigTask {
     pub(crate) analyses: Arc<Analyses>,
     pub(crate) namespace: String,

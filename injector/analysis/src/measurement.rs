@@ -14,7 +14,6 @@ use crate::shared::Analyses;
 /// The maximum size of an error's text.
 const MAX_MESSAGE_BYTES: usize = 300;
 
-/// The numbers of a measurement.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     /// The number for the pods with the version.

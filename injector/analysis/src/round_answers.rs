@@ -14,7 +14,6 @@ use crate::measurement::Numbers;
 /// The waits before an unanswered query of a rehearsal is sent again.
 const UNANSWERED_BACKOFF: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(15) };
 
-/// The answers of one round.
 pub(crate) struct RoundAnswers {
     round: String,
     began: Instant,

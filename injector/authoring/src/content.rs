@@ -21,9 +21,9 @@ pub enum ContentError {
         "the value of key {key} has {bytes} bytes, and the limit is {MAX_VALUE_BYTES}; divide it into several keys"
     )]
     ValueTooLarge {
-        /// The key.
+        /// The key whose value is too long.
         key: String,
-        /// The length of the value.
+        /// The length of the value in bytes.
         bytes: usize,
     },
     /// The content has a key twice.
@@ -41,9 +41,9 @@ pub enum ContentError {
          several configs"
     )]
     TooLarge {
-        /// The number of keys.
+        /// The number of keys in the content.
         keys: usize,
-        /// The size of the content.
+        /// The size of the content in bytes.
         bytes: usize,
     },
     /// The version needs too many objects.

@@ -29,23 +29,23 @@ pub enum FilesError {
     /// A file can't be read.
     #[error("can't read {}", path.display())]
     Read {
-        /// The file.
+        /// The file that can't be read.
         path: PathBuf,
-        /// The cause.
+        /// The error of the file system.
         source: io::Error,
     },
     /// A file is too long for a certificate or key.
     #[error("{} is longer than {MAX_FILE_BYTES} bytes, so it is not a certificate; mount a file in PEM form", path.display())]
     TooLong {
-        /// The file.
+        /// The file that is too long.
         path: PathBuf,
     },
     /// Certificate and key can't be used together.
     #[error("certificate {} and key {} can't be used", certificate.display(), key.display())]
     Pair {
-        /// The certificate.
+        /// The file of the certificate.
         certificate: PathBuf,
-        /// The key.
+        /// The file of the key.
         key: PathBuf,
         /// The cause.
         source: AuthorityError,
@@ -53,7 +53,7 @@ pub enum FilesError {
     /// The file of the CA certificates has no certificate.
     #[error("{} holds no certificate in PEM form", path.display())]
     NoAuthority {
-        /// The file.
+        /// The file of the CA certificates.
         path: PathBuf,
     },
 }

@@ -24,11 +24,11 @@ pub enum StoreError {
     /// The API server refused the call or could not be reached.
     #[error("can't {verb} Secret {name}")]
     Api {
-        /// The verb.
+        /// The verb of the failed call.
         verb: &'static str,
-        /// The namespace and the name.
+        /// The namespace and the name of the Secret.
         name: String,
-        /// The cause.
+        /// The error of the client.
         source: Box<kube::Error>,
     },
     /// The Secret does not exist.
@@ -36,7 +36,7 @@ pub enum StoreError {
         "Secret {name} does not exist, and Nudge may not create Secrets; apply deploy/base again, which has it without data"
     )]
     Missing {
-        /// The namespace and the name.
+        /// The namespace and the name of the Secret.
         name: String,
     },
     /// The Secret belongs to somebody else.
@@ -45,7 +45,7 @@ pub enum StoreError {
          and set NUDGE_CERTIFICATE_DIR"
     )]
     Foreign {
-        /// The namespace and the name.
+        /// The namespace and the name of the Secret.
         name: String,
     },
 }
@@ -55,7 +55,7 @@ pub enum StoreError {
 pub struct StoredSecret {
     /// The metadata, with the resource version.
     pub metadata: ObjectMeta,
-    /// The entries.
+    /// The entries by their names.
     pub entries: Entries,
 }
 

@@ -27,7 +27,7 @@ pub enum Credential {
     Token {
         /// The user's name; servers that know the user by the token take any name.
         username: String,
-        /// The token.
+        /// The token or password, for the header `Authorization`.
         token: Zeroizing<String>,
     },
     /// An installation of a GitHub App.

@@ -6,10 +6,10 @@ use nudge_outbound::ConnectError;
 /// The reason why a fetch gives no files.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// The revision that was asked for can't be used.
+    /// The requested revision can't be used.
     #[error(transparent)]
     Revision(#[from] RevisionError),
-    /// The path that was asked for can't be used.
+    /// The requested path can't be used.
     #[error(transparent)]
     Path(#[from] PathError),
     /// The URL is an SSH URL, and there is no SSH key.
@@ -46,7 +46,7 @@ pub enum GitError {
     NoPath {
         /// The id of the commit.
         commit: String,
-        /// The path that was asked for.
+        /// The requested path.
         path: String,
     },
     /// The host key is not known.

@@ -244,7 +244,6 @@ fn is_intact(folder: &Path) -> bool {
     has_format && !forbidden.any(|name| folder.join(name).exists()) && packs <= MAX_PACKS * 4
 }
 
-/// Removes a mirror.
 pub(crate) fn remove(folder: &Path) -> Result<(), GitError> {
     let result = match folder.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(folder),
@@ -298,7 +297,6 @@ pub fn parse_contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<V
     Ok(contents)
 }
 
-/// Checks that an entry is a file.
 pub(crate) fn check_file(entry: &Entry) -> Result<(), GitError> {
     match entry.kind {
         Kind::File => Ok(()),

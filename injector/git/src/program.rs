@@ -79,11 +79,8 @@ pub(crate) struct ProcessResult {
 /// Why a program did not run to its end.
 #[derive(Debug)]
 pub(crate) enum JobError {
-    /// The program did not start.
     Start(io::Error),
-    /// The program printed more than it may.
     OutputTooLong,
-    /// The watched folder has more bytes than it may.
     FolderTooLarge,
 }
 

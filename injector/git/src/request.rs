@@ -15,7 +15,7 @@ use crate::error::GitError;
 pub struct Request<'a> {
     /// The URL of the repository.
     pub url: &'a GitUrl,
-    /// The revision.
+    /// The revision that selects the commit.
     pub revision: &'a Revision,
     /// The folder, or the file. An empty path is the root.
     pub path: &'a str,

@@ -21,7 +21,7 @@ pub use crate::session::parse_host_keys;
 pub struct Entry {
     /// The id of the object.
     pub id: String,
-    /// The path.
+    /// The path within the tree.
     pub path: String,
     /// Whether the entry is a file; otherwise why it can't be used.
     pub check: Result<(), GitError>,

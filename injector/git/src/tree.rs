@@ -7,7 +7,6 @@ use crate::error::GitError;
 /// The maximum number of entries below a path.
 pub(crate) const MAX_ENTRIES: usize = 10_000;
 
-/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Folder,

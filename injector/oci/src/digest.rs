@@ -1,4 +1,4 @@
-//! Digests, by which content is named and checked.
+//! The digests that name content and check it.
 
 use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};

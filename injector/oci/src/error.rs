@@ -32,7 +32,7 @@ pub enum OciError {
         "there is no repository {repository}, or it is not public; check its name, or give a credential with the right to {act} it"
     )]
     NoAccess {
-        /// The repository.
+        /// The registry and the repository.
         repository: String,
         /// The denied action: pull or push.
         act: &'static str,
@@ -42,7 +42,7 @@ pub enum OciError {
         "there is no repository {repository}, or the credential may not {act} it; check its name and the rights of the credential"
     )]
     Denied {
-        /// The repository.
+        /// The registry and the repository.
         repository: String,
         /// The denied action: pull or push.
         act: &'static str,
@@ -56,7 +56,7 @@ pub enum OciError {
          that the credential is for"
     )]
     RealmElsewhere {
-        /// The registry.
+        /// The host and port of the registry.
         registry: String,
         /// The host of the realm.
         host: String,
@@ -64,7 +64,7 @@ pub enum OciError {
     /// The token realm has no TLS.
     #[error("{registry} gets its tokens from {host} without TLS, and Nudge sends nothing there")]
     RealmWithoutTls {
-        /// The registry.
+        /// The host and port of the registry.
         registry: String,
         /// The host of the realm.
         host: String,
@@ -84,7 +84,7 @@ pub enum OciError {
     /// The repository does not have the tag or digest.
     #[error("the repository {repository} has no {wanted}; see which tags it has")]
     NoVersion {
-        /// The repository.
+        /// The registry and the repository.
         repository: String,
         /// The tag or digest.
         wanted: String,
@@ -92,11 +92,11 @@ pub enum OciError {
     /// No tag of the repository is in the range.
     #[error("none of the {tags} tags of {repository} is a version within {range}; widen the range, or push such a tag")]
     NoMatch {
-        /// The repository.
+        /// The registry and the repository.
         repository: String,
-        /// The range.
+        /// The requested range of versions.
         range: String,
-        /// The number of tags.
+        /// The number of tags in the repository.
         tags: usize,
     },
     /// The artifact does not exist for this platform.
@@ -113,7 +113,7 @@ pub enum OciError {
     /// A document is not as the specifications say.
     #[error("the {what} of {repository} is not as the OCI specifications say: {why}")]
     Malformed {
-        /// The repository.
+        /// The registry and the repository.
         repository: String,
         /// The document: a manifest, an index or a list of tags.
         what: &'static str,
@@ -145,7 +145,7 @@ pub enum OciError {
     TooMany {
         /// The kind of the parts.
         what: &'static str,
-        /// The limit.
+        /// The maximum number of these parts.
         limit: usize,
     },
     /// A redirect that is not followed.

@@ -12,7 +12,6 @@ use crate::archive::{ArchiveError, Layer, Limits, Node, Whiteouts, is_below, nor
 use crate::frames::{Frames, is_frame};
 use crate::manifest::Descriptor;
 
-/// The kind of a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LayerKind {
     /// A file with this path.
@@ -27,7 +26,6 @@ const TITLE: &str = "org.opencontainers.image.title";
 /// The annotation that `oras` uses to mark a named layer as an archive.
 const UNPACK: &str = "io.deis.oras.content.unpack";
 
-/// Returns the kind of this layer.
 pub(crate) fn layer_kind(layer: &Descriptor) -> Result<LayerKind, ArchiveError> {
     let annotation = |name: &str| layer.annotations.get(name);
     if annotation(UNPACK).is_some_and(|value| value == "true") {

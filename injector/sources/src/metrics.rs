@@ -27,7 +27,7 @@ struct FetchLabels {
 /// The outcome of one request to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchOutcome {
-    /// The content has changed, or was asked for the first time.
+    /// The content has changed, or was requested for the first time.
     Changed,
     Unchanged,
     Failed,

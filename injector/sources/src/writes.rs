@@ -30,7 +30,6 @@ use crate::shared::Sources;
 const METADATA_ONLY: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
 
-/// The error of a write.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     /// A refusal that holds until somebody acts.

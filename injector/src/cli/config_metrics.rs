@@ -40,7 +40,6 @@ const WITHHELD: [Reason; 8] = [
 /// The name and the value of a family's only label.
 pub(super) type Label = [(&'static str, &'static str); 1];
 
-/// The metrics of configs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfigMetrics {
     states: Family<Label, Gauge>,

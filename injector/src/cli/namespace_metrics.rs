@@ -7,7 +7,6 @@ use prometheus_client::registry::Registry;
 
 use super::config_metrics::Label;
 
-/// The metrics of namespaces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NamespaceMetrics {
     states: Family<Label, Gauge>,

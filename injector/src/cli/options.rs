@@ -34,7 +34,6 @@ pub(super) enum CertificateSource {
     Own { names: ServingNames, lifetimes: Lifetimes },
 }
 
-/// The source of the keys.
 pub(super) enum KeySource {
     /// Files in a folder, one for each key.
     Folder(PathBuf),

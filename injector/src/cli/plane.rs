@@ -35,11 +35,9 @@ pub(super) enum ServeError {
     /// Listening on a port fails.
     #[error("can't listen on {address} for {what}")]
     Listen {
-        /// The address.
         address: SocketAddr,
         /// The service at this address.
         what: &'static str,
-        /// The cause.
         source: io::Error,
     },
     /// Listening on the socket for probes fails.

@@ -86,7 +86,6 @@ async fn serve(mut server: AdmissionServer, stopping: Stopping) {
     }
 }
 
-/// The inputs of the webhooks.
 struct WebhookInputs {
     index: Arc<Index>,
     enabled: NamespaceRule,

@@ -18,9 +18,9 @@ const MAX_REPORT_BYTES: usize = 300;
 pub enum Place {
     /// A line and a column, both from 1. A column counts characters.
     Line {
-        /// The line.
+        /// The line, from 1.
         line: usize,
-        /// The column.
+        /// The column in characters, from 1.
         column: usize,
     },
     /// A JSON pointer (RFC 6901).

@@ -159,7 +159,6 @@ pub(crate) fn document(kind: Kind, object: DynamicObject) -> Value {
     document
 }
 
-/// Returns a label of a document.
 pub(crate) fn label<'a>(document: &'a Value, label: &str) -> Option<&'a str> {
     document["metadata"]["labels"][label].as_str()
 }

@@ -17,7 +17,6 @@ const SIGNER: &str = "export";
 const KEY_TYPES: [&str; 5] =
     ["ssh-ed25519 ", "sk-ssh-ed25519@openssh.com ", "ecdsa-sha2-", "sk-ecdsa-sha2-", "ssh-rsa "];
 
-/// Returns the path of the signature of this file.
 pub(crate) fn signature_path(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".sig");

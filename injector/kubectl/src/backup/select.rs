@@ -149,7 +149,6 @@ fn config(place: &Place, object: DynamicObject, holder: Option<&String>) -> Resu
     Ok((exported, config))
 }
 
-/// Returns the place of the object.
 pub(crate) fn place(kind: Kind, object: &DynamicObject) -> Place {
     let meta = &object.metadata;
     Place::new(kind, meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())

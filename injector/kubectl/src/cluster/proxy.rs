@@ -17,7 +17,7 @@ pub(super) struct Variables {
     pub(super) https: Option<String>,
     /// The proxy for servers without TLS.
     pub(super) http: Option<String>,
-    /// The servers that are asked without a proxy.
+    /// The servers that are reached without a proxy.
     pub(super) no_proxy: Option<String>,
 }
 
@@ -76,7 +76,7 @@ fn to_client_proxy(proxy: &Uri, name: &str) -> Result<Uri, String> {
     url.parse().map_err(|_| format!("{name} is not a URL"))
 }
 
-/// Returns whether the server is asked without a proxy.
+/// Returns whether the server is reached without a proxy.
 fn is_direct(no_proxy: &str, host: &str, port: u16) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
     let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());

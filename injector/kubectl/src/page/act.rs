@@ -49,7 +49,6 @@ pub(crate) struct Act {
     pub(crate) applies: fn(&VersionedConfig) -> bool,
 }
 
-/// The arguments of an act.
 #[derive(Clone, Debug)]
 pub(crate) struct ActArguments {
     pub(crate) config: ConfigName,

@@ -14,7 +14,6 @@ use crate::version::stored::{label, objects, origin};
 /// The maximum number of versions whose creation is sent.
 const MAX_VERSIONS: usize = 1000;
 
-/// The creation of a version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Creation {

@@ -17,7 +17,6 @@ use super::row::{Attention, Row, attention_to};
 use crate::output::rollout_report::{analysis_text, evidence_text, override_text, release_reason};
 use crate::output::status::Report;
 
-/// The details of a config.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Detail {
@@ -30,7 +29,7 @@ pub(crate) struct Detail {
     /// The number of steps that went out.
     step: u32,
     clock: Option<Clock>,
-    /// The decisions about the version that is asked for; absent if versions need no approval.
+    /// The decisions about the requested version; absent if versions need no approval.
     approval: Option<ApprovalDetail>,
     /// Whether the hold in the spec is protected; absent without a hold.
     hold_protected: Option<bool>,

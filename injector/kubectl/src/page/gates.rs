@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::output::status::{ApprovalReport, needs_approval, requested_version};
 
-/// The decisions about the version that is asked for. The condition Ready says whether they are enough.
+/// The decisions about the requested version. The condition Ready says whether they suffice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ApprovalDetail {
@@ -18,7 +18,7 @@ pub(crate) struct ApprovalDetail {
     pub(crate) given: Vec<ApprovalReport>,
 }
 
-/// A metric that the target is judged by.
+/// A metric by which the target is judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AnalysisDetail {
@@ -44,7 +44,7 @@ pub(crate) fn approval<'a>(
     Some(ApprovalDetail { version, digest, required, given: ApprovalReport::list(config, approvals) })
 }
 
-/// Returns the metrics that the target is judged by, while there is one.
+/// Returns the metrics by which the target is judged, while there is one.
 pub(crate) fn analyses(config: &VersionedConfig) -> Vec<AnalysisDetail> {
     let Some(status) = config.status.as_ref().filter(|status| status.target_version.is_some()) else {
         return Vec::new();

@@ -62,7 +62,7 @@ pub(crate) struct Options {
     pub(crate) port: u16,
     /// Whether the browser is opened.
     pub(crate) browser: bool,
-    /// The namespaces that are asked for.
+    /// The requested namespaces.
     pub(crate) extent: Extent,
     /// The context, as the page names it.
     pub(crate) context: String,

@@ -21,7 +21,6 @@ struct Right {
 const APPROVALS: &str = "versionapprovals";
 
 impl Need {
-    /// Returns the rights for this config.
     fn rights(self, config: &VersionedConfig) -> Vec<Right> {
         match self {
             Self::Config(verb) => vec![Right { verb, group: "nudge.dev", resource: "versionedconfigs" }],

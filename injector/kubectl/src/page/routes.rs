@@ -26,7 +26,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time that the API server may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Answers a request.
 pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<Body> {
     if let Err(foreign) = foreign_request::check(&request, page.port) {
         return Refusal::new(StatusCode::FORBIDDEN, foreign.message()).into();

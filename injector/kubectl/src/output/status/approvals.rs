@@ -1,4 +1,4 @@
-//! The approvals of the version that a config asks for.
+//! The approvals of the version that a config requests.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 /// The maximum number of approvals that a report has.
 const MAX_APPROVALS: usize = 32;
 
-/// Returns the version that is asked for, if it is complete.
+/// Returns the requested version, if it is complete.
 pub(crate) fn requested_version(config: &VersionedConfig) -> Option<&VersionStatus> {
     let status = config.status.as_ref()?;
     let requested = config.spec.version.as_deref().or(status.desired_version.as_deref());
@@ -39,8 +39,8 @@ pub(crate) struct ApprovalReport {
 }
 
 impl ApprovalReport {
-    /// Returns the decisions about the present content of the version that is asked for: the first of each user, and
-    /// denials before approvals.
+    /// Returns the decisions about the present content of the requested version: the first of each user, and denials
+    /// before approvals.
     pub(crate) fn list<'a>(
         config: &VersionedConfig,
         approvals: impl IntoIterator<Item = &'a VersionApproval>,

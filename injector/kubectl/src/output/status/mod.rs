@@ -24,7 +24,6 @@ pub(crate) use self::sources::SourceReport;
 pub(crate) use self::text::config_table;
 use super::rollout_report::{StepReport, TargetCount, step_report};
 
-/// The report of a config.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
@@ -61,10 +60,10 @@ pub(crate) struct Report {
     /// The sources of its versions, if they were read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) sources: Vec<SourceReport>,
-    /// The digest of the version that is asked for, if it needs approval.
+    /// The digest of the requested version, if it needs approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
-    /// The decisions about the version that is asked for, if they were read.
+    /// The decisions about the requested version, if they were read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) approvals: Vec<ApprovalReport>,
     /// The reason why the rollout waits although nothing is wrong with the version.

@@ -6,7 +6,6 @@ use nudge_core::pods::{PodState, ReportState};
 use nudge_core::rollout::assigned_version;
 use serde::Serialize;
 
-/// A pod of the config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodReport {
