@@ -1,4 +1,4 @@
-//! Analysis: requests the numbers from Prometheus by which versions are judged, and writes them into `RolloutAnalysis`
+//! Analysis: requests from Prometheus the numbers by which versions are judged, and writes them into `RolloutAnalysis`
 //! objects. `nudge_core` decides which numbers are requested, and what follows from them.
 //!
 //! The addresses come from users, so this part of Nudge is the most exposed. It therefore has its own process, and its

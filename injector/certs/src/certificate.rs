@@ -15,7 +15,7 @@ use x509_parser::parse_x509_certificate;
 
 use super::names::ServingNames;
 
-/// Why a certificate can't be parsed.
+/// The reason why a certificate can't be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// The text is not PEM, or holds no certificate.

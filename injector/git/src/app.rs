@@ -1,4 +1,4 @@
-//! GitHub Apps: the private key signs a short-lived proof, for which the API gives a token of an installation.
+//! GitHub Apps: the private key signs a short-lived proof, and the API gives a token of an installation for it.
 
 use std::fmt;
 

@@ -76,7 +76,7 @@ pub(crate) struct ProcessResult {
     pub(crate) stderr: Vec<u8>,
 }
 
-/// Why a program did not run to its end.
+/// The reason why a program did not run to its end.
 #[derive(Debug)]
 pub(crate) enum JobError {
     Start(io::Error),

@@ -67,7 +67,7 @@ impl Failure {
 
 fn refusal(what: &str, status: &Status) -> String {
     let message = status.message.trim_end_matches('.');
-    // These messages are about a path that the API server does not serve, and not about a missing object.
+    // These messages report a path that the API server does not serve, not a missing object.
     if status.code == 404 && message.contains("could not find the requested resource")
         || message.contains("page not found")
     {

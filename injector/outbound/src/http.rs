@@ -25,7 +25,7 @@ pub struct Bounds {
     pub max_bytes: usize,
 }
 
-/// The reason why there is no answer. No message repeats what the server sent.
+/// The reason why there is no answer. No message repeats text from the server.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// There is no connection.

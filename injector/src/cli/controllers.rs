@@ -55,7 +55,7 @@ impl LeaderTasks<'_> {
     }
 }
 
-/// Runs the work while this replica leads. Each time it leads again, the work begins anew. Returns when the work ends
+/// Runs the work while this replica leads. Each time it leads again, the work starts over. Returns when the work ends
 /// by itself.
 pub(super) async fn while_leading<F: Future<Output = ()>>(mut leadership: Leadership, mut work: impl FnMut() -> F) {
     while leadership.wait_for(|leads| *leads).await.is_ok() {

@@ -2,7 +2,7 @@
 
 use std::thread::{Builder, scope};
 
-/// The size of the stack, of which only the used part takes memory.
+/// The size of the stack. Only its used part takes memory.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 
 /// Does the work on a separate thread. Returns `None` if no thread can be started, or the work panics.

@@ -30,7 +30,7 @@ pub enum Place {
 /// A rule that is broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The key, if the rule is about one.
+    /// The key, if the rule applies to one.
     pub key: Option<String>,
     /// The place in the value, if it is known.
     pub place: Option<Place>,

@@ -232,7 +232,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Returns whether a key matches a pattern, in which `*` stands for any characters.
+/// Returns whether a key matches a pattern. In the pattern, `*` stands for any characters.
 fn matches(pattern: &str, key: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();

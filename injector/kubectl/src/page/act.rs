@@ -40,7 +40,7 @@ pub(crate) struct Act {
     pub(crate) label: &'static str,
     /// The effect, as people read it.
     pub(crate) effect: &'static str,
-    /// The rights, without which there is no button. The API server decides whether the act is allowed.
+    /// The rights that a user needs to see the button. The API server decides whether the act is allowed.
     pub(crate) needs: &'static [Need],
     pub(crate) subject: Subject,
     /// The question for the reason, if the act has one.

@@ -55,7 +55,7 @@ struct StepDetail {
     at: Option<i64>,
 }
 
-/// A period for which something is watched.
+/// A period in which a subject is watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Clock {
@@ -82,7 +82,7 @@ struct VersionDetail {
     seal_time: Option<i64>,
     /// Whether the version never becomes current by itself.
     consent: bool,
-    /// The user who asked for the version last.
+    /// The user who requested the version last.
     requested_by: Option<String>,
     request_time: Option<i64>,
 }

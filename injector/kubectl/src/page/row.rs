@@ -18,7 +18,7 @@ pub(crate) enum Attention {
     Moving,
     /// Something is not as it should be.
     Look,
-    /// Nothing goes on until somebody acts.
+    /// Nothing continues until somebody acts.
     Act,
 }
 

@@ -21,7 +21,7 @@ pub(crate) const CONTROL_PLANE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between two reads of what the control plane does.
 pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The time for which `spec.rollout.override` asks for all pods at once. The API server accepts a day at most.
+/// The time for which `spec.rollout.override` requests all pods at once. The API server accepts a day at most.
 pub(crate) const OVERRIDE_SECONDS: i64 = 3600;
 
 /// Moves the config to a version; with a reason to override, all pods at once.

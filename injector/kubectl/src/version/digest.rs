@@ -1,4 +1,4 @@
-//! The digest by which users name the content of a version that they have read.
+//! The digest of a version's content. Users give it to name the content that they have read.
 
 use std::fmt;
 

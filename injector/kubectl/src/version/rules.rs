@@ -1,4 +1,4 @@
-//! The rules by which `validate` and `create` check content: those of a file, or of a config in the cluster.
+//! The rules that `validate` and `create` apply to content: those of a file, or of a config in the cluster.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -72,7 +72,8 @@ pub(crate) fn label<'a>(meta: &'a ObjectMeta, label: &str) -> &'a str {
 pub(crate) struct PartOrigin {
     #[serde(flatten)]
     origin: Origin,
-    /// Whether a source has created the object, as noted by admission. Otherwise, the origin is what the creator says.
+    /// Whether a source has created the object, as noted by admission. Otherwise, the origin is the creator's own
+    /// statement.
     made_by_source: bool,
 }
 

@@ -110,7 +110,7 @@ pub(crate) struct Task {
     /// The number of acts that failed since the last success.
     failures: u32,
     pause: Option<Pause>,
-    /// The time at which the object is read again, though it did not change.
+    /// The time at which the object is read again even if it has not changed.
     reread_at: Option<Instant>,
     reconcile_at: Instant,
     writes: Writes,

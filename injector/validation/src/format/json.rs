@@ -1,4 +1,4 @@
-//! JSON in which no object has a name twice.
+//! JSON whose objects have no name twice.
 
 use std::fmt;
 
