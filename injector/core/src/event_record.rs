@@ -17,7 +17,7 @@ impl EventRecord {
         Self { warning: reason.facts().needs_action, explanation: reason.explained(message) }
     }
 
-    /// Returns a warning, whatever its reason needs.
+    /// Returns a warning, regardless of its reason.
     pub fn warning(reason: Reason, message: impl Into<String>) -> Self {
         Self { warning: true, explanation: reason.explained(message) }
     }

@@ -17,7 +17,7 @@ pub(crate) fn invalid(field: &str, why: impl Display) -> Explanation {
     Reason::InvalidSpec.explained(format!("{field}: {why}"))
 }
 
-/// Returns the key in quotes, where no label can have it.
+/// Returns the key in quotes, if no label can have it.
 pub(crate) fn no_label_key(key: &str) -> Option<String> {
     (!is_label_key(key)).then(|| format!("{:?}", one_line(key, MAX_SHOWN_BYTES)))
 }

@@ -1,4 +1,4 @@
-//! The features of Kubernetes that injection uses: those that the API server and every kubelet support.
+//! The features of Kubernetes that injection uses. The API server and every kubelet must support them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ const NATIVE_SIDECARS: Minor = Minor { major: 1, minor: 29 };
 /// The first version with `env.valueFrom.fileKeyRef` by default.
 const ENV_FILES: Minor = Minor { major: 1, minor: 35 };
 
-/// The first version in which a container's exit can restart all containers of its pod by default.
+/// The first version that by default lets a container's exit restart all containers of its pod.
 const RESTART_IN_PLACE: Minor = Minor { major: 1, minor: 36 };
 
 /// A minor version of Kubernetes.

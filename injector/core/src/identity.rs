@@ -1,7 +1,7 @@
 //! The identity of a config: 128 bits that stay the same when the object is restored from a backup with its status.
 //!
-//! The identity follows from the uid of the object that first got a status. Nothing is lost where a status has no
-//! identity: every replica derives the same one, and assigns each pod the same version.
+//! The identity follows from the uid of the object that first got a status. If a status has no identity, nothing is
+//! lost: every replica derives the same identity, and assigns each pod the same version.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use ring::digest::{SHA256, digest};
 pub struct Identity([u8; 16]);
 
 impl Identity {
-    /// Returns the identity in the status, or the one that the controller is to write there.
+    /// Returns the identity in the status, or the identity that the controller should write there.
     pub fn of(config: &VersionedConfig) -> Self {
         let written = config.status.as_ref().and_then(|status| Self::parse(status.internal.identity.as_deref()?));
         written.unwrap_or_else(|| Self::of_uid(config.metadata.uid.as_deref().unwrap_or_default()))

@@ -66,7 +66,7 @@ impl fmt::Display for PodKey {
 pub struct PodUid(Box<str>);
 
 impl PodUid {
-    /// Returns the uid; `None` where it is empty.
+    /// Returns the uid; `None` if it is empty.
     pub fn new(uid: &str) -> Option<Self> {
         (!uid.is_empty()).then(|| Self(uid.into()))
     }
@@ -126,7 +126,7 @@ pub struct PartMeta {
     pub parts: Option<String>,
     /// Whether the history limit may delete the object.
     pub prune: bool,
-    /// The number of such versions that the limit keeps, where it differs from that of the config.
+    /// The number of versions like this one that the history limit keeps, if it differs from the config's limit.
     pub keep: Option<u32>,
     /// The time of the object's creation, in seconds since 1970.
     pub created: i64,

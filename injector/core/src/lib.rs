@@ -1,4 +1,4 @@
-//! What Nudge decides, as plain functions over plain data: no client, no runtime, and time is an argument.
+//! Nudge's decisions, as plain functions over plain data: no client, no runtime, and time is an argument.
 
 pub mod analysis;
 pub mod config;

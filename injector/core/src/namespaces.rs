@@ -1,5 +1,4 @@
-//! The rule by which namespaces are enabled. The `namespaceSelector` of the webhooks has the same rule for the API
-//! server.
+//! The rule that enables namespaces. The `namespaceSelector` of the webhooks has the same rule for the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +7,7 @@ use nudge_protocol::labels;
 /// The namespaces of Kubernetes, which are enabled by their label alone.
 const SYSTEM: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 
-/// The rule by which namespaces are enabled.
+/// The rule that enables namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceRule {
     /// Namespaces with the label are enabled.

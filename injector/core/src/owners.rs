@@ -7,7 +7,7 @@ pub fn controlling_owner(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Returns the kind and name of the workload that a pod belongs to; `None` where it has no owner. All Jobs count as one
+/// Returns the kind and name of the workload that a pod belongs to; `None` if it has no owner. All Jobs count as one
 /// workload. A ReplicaSet of a Deployment counts as the Deployment: its name ends with the template's hash, which the
 /// pod has as a label.
 pub fn workload_id(meta: &ObjectMeta) -> Option<String> {

@@ -1,10 +1,10 @@
 //! The users who asked for a version, as admission saw it: an annotation for `spec.version`, one for
 //! `spec.rollout.override`, and one for another attempt with a version that failed. In the same way, the user who set
-//! the spec of a `ConfigSource`, and so decided what its versions are.
+//! the spec of a `ConfigSource`, and so decided the content of its versions.
 //!
-//! The webhook writes these annotations and removes what users wrote there, and the controller believes no others: each
-//! is a note (`crate::signed_notes`) about the config and the request, with the user and the time. So an old note says
-//! nothing about another version or a later request.
+//! The webhook writes these annotations and removes text that users wrote there. The controller believes no other
+//! annotations: each is a note (`crate::signed_notes`) about the config and the request, with the user and the time. So
+//! an old note says nothing about another version or a later request.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -52,7 +52,7 @@ pub struct Requester {
     pub at: Time,
 }
 
-/// The users who asked for what the spec of a config says; `None` where a user is not known.
+/// The users who requested the contents of a config's spec; `None` for an unknown user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requesters {
     /// The user who set `spec.version`.
@@ -69,7 +69,7 @@ impl Requester {
         Self { user: bounded_user(user), at: Time(whole_second(at)) }
     }
 
-    /// Signs the annotation by which this user has made the request.
+    /// Signs the annotation that records this user's request.
     pub fn sign(&self, key: &NoteKey, namespace: &str, name: &str, request: Request<'_>) -> String {
         request
             .about(namespace, name, |purpose, about| signed_notes::sign(&key.0, purpose, about, &self.user, self.at.0))
@@ -98,7 +98,7 @@ impl Request<'_> {
 }
 
 impl Requesters {
-    /// Returns the users who asked for what the spec of this config says.
+    /// Returns the users who requested the contents of this config's spec.
     pub fn of(config: &VersionedConfig, key: &NoteKey) -> Self {
         let meta = &config.metadata;
         let (namespace, name) =
@@ -115,13 +115,13 @@ impl Requesters {
         }
     }
 
-    /// Returns the time at which somebody last asked for another attempt.
+    /// Returns the time when somebody last asked for another attempt.
     pub fn retry_time(&self) -> Option<Time> {
         self.retry.as_ref().map(|requester| requester.at.clone())
     }
 }
 
-/// Returns the time at which somebody last asked for another attempt, as the webhook has noted it. The signature is not
+/// Returns the time when somebody last asked for another attempt, as noted by the webhook. The signature is not
 /// checked.
 pub fn noted_retry_time(config: &VersionedConfig) -> Option<Time> {
     let note = config.metadata.annotations.as_ref()?.get(labels::RETRY)?;
@@ -134,8 +134,8 @@ impl<'a> From<&'a Override> for Request<'a> {
     }
 }
 
-/// Returns the note that admission writes about the user who sets the spec of a source. `None` where a note can't hold
-/// the source's name or the user.
+/// Returns the note that admission writes about the user who sets the spec of a source. `None` if a note can't hold the
+/// source's name or the user.
 pub fn sign_setter(key: &NoteKey, (namespace, source): (&str, &str), user: &str, now: Timestamp) -> Option<String> {
     let is_valid = !source.is_empty() && !user.is_empty() && one_line(user, MAX_USER_BYTES) == user;
     is_valid.then(|| signed_notes::sign(&key.0, labels::SET_BY, &[namespace, source], user, now))

@@ -1,5 +1,5 @@
 //! Signed notes that Nudge writes into annotations and later believes: `TIME TAG VALUE`, where the tag is an HMAC over
-//! the time, the value, and what the note is about.
+//! the time, the value, and the subject of the note.
 //!
 //! Each annotation has a key of its own, so a note for one annotation never counts in another. Anybody may read a note.
 //! With another object, value or time, the note is invalid.
@@ -45,15 +45,15 @@ impl Clock<'_> {
     }
 }
 
-/// Returns the note for the annotation `purpose` that says `value` of what it is `about`, now.
+/// Returns a note of the present time for the annotation `purpose`. It states `value` about the subject `about`.
 pub(crate) fn sign(key: &hmac::Key, purpose: &str, about: &[&str], value: &str, now: Timestamp) -> String {
     let time = whole_second(now).to_string();
     let tag = STANDARD.encode(hmac::sign(&sub_key(key, purpose.as_bytes()), &message(&time, value, about)));
     if value.is_empty() { format!("{time} {tag}") } else { format!("{time} {tag} {value}") }
 }
 
-/// Reads the note in the annotation `purpose`; `None` where the text is not a note for this purpose, about this, of the
-/// right time.
+/// Reads the note in the annotation `purpose`. Returns `None` if the purpose, the subject or the time is not right, or
+/// the text is not a note.
 pub(crate) fn read(key: &hmac::Key, purpose: &str, about: &[&str], text: &str, clock: Clock<'_>) -> Option<Note> {
     let mut words = text.splitn(3, ' ');
     let (time, tag, value) = (words.next()?, words.next()?, words.next().unwrap_or_default());

@@ -39,7 +39,7 @@ pub fn analysis_faults(field: &str, analyses: &[Analysis]) -> Vec<Explanation> {
     analyses.iter().filter_map(fault).collect()
 }
 
-/// Reads the address of the server that an analysis asks, where the analysis can be used.
+/// Reads the address of the server that an analysis asks, if the analysis can be used.
 pub fn parse_server(analysis: &Analysis) -> Result<Address, AnalysisFault> {
     let Analysis { prometheus, max, max_ratio, .. } = analysis;
     if max.is_none() && max_ratio.is_none() {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// The reason why an answer has no number. It repeats nothing of the answer, which may come from a server that is not
-/// the user's.
+/// The reason why an answer has no number. The reason repeats nothing of the answer, because the server may not be the
+/// user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// The answer does not come from Prometheus.

@@ -14,7 +14,7 @@ use super::period::answer_period;
 /// The maximum delay of an answer after it is due, in milliseconds: a query may take 10 s, and objects are read every
 /// few seconds.
 const MAX_ANSWER_DELAY_MILLIS: i64 = 30_000;
-/// The number of periods after an answer at which the next one is overdue.
+/// The number of periods after which the next answer is overdue.
 const OVERDUE_PERIODS: i64 = 3;
 /// The minimum time between two looks for answers, in milliseconds.
 const MIN_RECHECK_MILLIS: i64 = 1000;
@@ -54,8 +54,8 @@ pub struct VersionNames<'a> {
     pub current: &'a str,
 }
 
-/// The leader's memory of when it first saw the answers of a round, by its own clock: the clock of another machine may
-/// be wrong.
+/// The leader's memory of the times when it first saw the answers of a round, by its own clock: another machine's clock
+/// may be wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoundMemory {
     start: RoundStart,
@@ -100,8 +100,8 @@ impl RoundMemory {
     }
 }
 
-/// Judges by the answers of the round that `memory` is about. `is_first_step`: whether the step is the first one, which
-/// all others follow.
+/// Judges the version by the answers of the round that `memory` is about. `is_first_step` says whether this is the
+/// first step, before all others.
 pub fn judge(
     analyses: &[Analysis],
     status: Option<&RolloutAnalysisStatus>,
@@ -163,7 +163,7 @@ fn judge_analysis(
             silence / 1000
         ));
     };
-    // Counted in halves: an answer that is too high counts two, one without pods to compare with counts one.
+    // The count is in halves: an answer that is too high counts two, or one if there are no pods to compare with.
     let mut against = 0;
     let mut good = 0;
     for answer in answers {
@@ -209,7 +209,7 @@ fn judge_analysis(
     }
 }
 
-/// The way out where answers are missing.
+/// The way out if answers are missing.
 const NO_ANSWER_HINT: &str =
     "check that Deployment nudge-analysis runs and may ask the server (deploy/TROUBLESHOOTING.md)";
 

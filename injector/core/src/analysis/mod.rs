@@ -1,8 +1,8 @@
 //! The judgement of a version by numbers of Prometheus: the queries, the answers that count, and the verdict.
 //!
-//! The controller writes into a `RolloutAnalysis` of which pods it needs numbers, the role `analysis` queries
-//! Prometheus and writes the answers there, and [`judge`] returns the verdict. An answer counts only if all data behind
-//! it come from pods that ran the version.
+//! The controller writes the pods whose numbers it needs into a `RolloutAnalysis`. The role `analysis` queries
+//! Prometheus and writes the answers there. [`judge`] returns the verdict. An answer counts only if all its data come
+//! from pods that ran the version.
 // This module computes with numbers that others send, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 

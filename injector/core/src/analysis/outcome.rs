@@ -1,8 +1,8 @@
-//! The outcome of one answer: what it says about the version.
+//! The outcome of one answer: its verdict on the version.
 
 use nudge_api::{Analysis, Answer};
 
-/// What one answer says about the version.
+/// The outcome of one answer about the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The pods with the version have no more than they may.
@@ -19,7 +19,7 @@ pub(super) enum Outcome {
     Unknown(String),
 }
 
-/// Returns what an answer says about the version.
+/// Returns the outcome of an answer about the version.
 pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> Outcome {
     let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<f64>().ok());
     let max = number(&analysis.max);

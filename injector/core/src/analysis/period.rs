@@ -7,13 +7,12 @@ use nudge_api::Analysis;
 
 use super::reach::{MAX_REACH, reach};
 
-/// The shortest period.
+/// The minimum time between two answers.
 const MIN_PERIOD: Duration = Duration::from_secs(5);
-/// The longest period.
+/// The maximum time between two answers, unless a query's reach is longer.
 const MAX_PERIOD: Duration = Duration::from_hours(1);
 
-/// Returns the time between two answers, which is also the time from the moment at which pods run the version to the
-/// first answer.
+/// Returns the time between two answers. The first answer comes equally long after pods began to run the version.
 pub fn answer_period(analysis: &Analysis) -> Duration {
     let period = Duration::from_secs(analysis.period_seconds.into()).clamp(MIN_PERIOD, MAX_PERIOD);
     // A query whose reach is unknown is never asked.

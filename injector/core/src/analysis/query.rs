@@ -5,7 +5,7 @@ pub const MAX_PODS: usize = 100;
 /// The maximum size of all names of pods in a query.
 const MAX_NAMES_BYTES: usize = 8192;
 
-/// Returns the names of these pods, or of a sample where there are too many: the pods with the lowest numbers. Each pod
+/// Returns the names of these pods. If there are too many, returns a sample: the pods with the lowest numbers. Each pod
 /// has a random number that never changes, so the sample changes as little as the pods do.
 pub fn sample_pods<'a>(pods: impl Iterator<Item = (u32, &'a str)>) -> Vec<String> {
     let mut pods: Vec<(u32, &str)> = pods.collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The maximum time for which a query may look back.
+/// The maximum time that a query may look back.
 pub const MAX_REACH: Duration = Duration::from_hours(1);
 
 /// The reason why the reach of a query can't be used, or is unknown.

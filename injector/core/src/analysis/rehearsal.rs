@@ -25,7 +25,7 @@ pub enum Rehearsal {
     Fails(String),
 }
 
-/// Returns the question by which these analyses are tried. Each change of them gives its round another name.
+/// Returns the question that tries these analyses. Each change of the analyses gives the round another name.
 pub fn rehearsal_question(analyses: &[Analysis]) -> RolloutAnalysisSpec {
     let text = serde_json::to_vec(analyses).unwrap_or_default();
     let digits: String = hex(digest(&SHA256, &text).as_ref()).chars().take(ROUND_DIGITS).collect();
@@ -48,7 +48,7 @@ pub fn is_answer_without_pods(error: &AnswerError) -> bool {
     matches!(error, AnswerError::Empty | AnswerError::NotANumber | AnswerError::Infinite)
 }
 
-/// Returns what the last answers say about the rehearsal of these analyses.
+/// Returns the result of rehearsing these analyses, according to the last answers.
 pub fn rehearsal_result(analyses: &[Analysis], status: Option<&RolloutAnalysisStatus>) -> Rehearsal {
     let Some(status) = status.filter(|status| status.round == rehearsal_question(analyses).round) else {
         return Rehearsal::Pending;

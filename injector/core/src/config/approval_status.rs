@@ -26,9 +26,9 @@ pub struct ApprovalContext<'a> {
     pub now: Now<'a>,
 }
 
-/// Returns the status that the approval is to have, which is the present one where nothing has changed, or where the
-/// facts are not known yet. `given` is the decision with the user's right; `None` where admission has not signed it.
-/// `context` is `None` where the config does not exist.
+/// Returns the next status of the approval. It is the present one if nothing has changed or the facts are not known
+/// yet. `given` is the decision with the user's right; `None` if admission has not signed it. `context` is `None` if
+/// the config does not exist.
 pub fn approval_status(
     approval: &VersionApproval,
     given: Option<&UserDecision>,
@@ -54,7 +54,7 @@ pub fn approval_status(
     status
 }
 
-/// Returns whether the decision counts, with the reason; `None` where the last status stays.
+/// Returns whether the decision counts, with the reason; `None` if the last status stays.
 fn verdict(
     approval: &VersionApproval,
     given: Option<&UserDecision>,
@@ -114,8 +114,8 @@ fn verdict(
     if status.releases.iter().any(|release| given.is_recorded(release)) {
         return Some((true, Reason::Counted.explained(format!("version {version} went on with this approval"))));
     }
-    // The record of the release may be forgotten by now. While the version is in use, the condition from when it went
-    // on stays.
+    // The record of the release may be forgotten by now. While the version is in use, it keeps the condition from the
+    // time when it continued.
     let before = approval.status.as_ref().and_then(|status| find_condition(&status.conditions, ConditionType::Counted));
     let went_on = before.is_some_and(|before| before.status == "True") && status.holds(version);
     // An unknown policy may ask for approvals.

@@ -12,7 +12,7 @@ use crate::event_record::EventRecord;
 use crate::rollout::{Continuation, Rollout};
 use crate::versions::{Inventory, SealCheck};
 
-/// The time for which the condition Suspect stays.
+/// The duration of the condition Suspect.
 const SUSPECT_PERIOD: SignedDuration = SignedDuration::from_hours(24);
 
 /// The progress of a config: whether it is Ready, and what it waits for.
@@ -20,7 +20,7 @@ pub(super) struct Progress {
     /// The reason and the message of the condition Ready.
     explanation: Explanation,
     state: State,
-    /// The fault of the spec for which no version begins or goes on, if there is one.
+    /// The fault of the spec that keeps every version from beginning or continuing, if there is one.
     invalid: Option<Explanation>,
 }
 
@@ -38,7 +38,7 @@ impl Progress {
         Self { explanation, state, invalid: None }
     }
 
-    /// Returns the state of the rollout, and what its last transition waits for.
+    /// Returns the progress of the rollout after its last transition.
     pub(super) fn of(rollout: &Rollout, continuation: &Continuation) -> Self {
         if let Rollout::Current(idle) = rollout {
             let message = format!("version {} is current", idle.base.current);
@@ -62,7 +62,7 @@ impl Progress {
         Self { invalid, ..self }
     }
 
-    /// Returns a warning, where only a person can help and the condition Ready did not say so `before`.
+    /// Returns a warning if only a person can help and the condition Ready did not say so `before`.
     pub(super) fn event(&self, before: &[Condition]) -> Option<EventRecord> {
         let Explanation { reason, message } = &self.explanation;
         let text = clipped(message.clone());
@@ -117,9 +117,9 @@ pub(super) fn with_conditions(
     set(ConditionType::Conflict, conflict.map(|_| true), Reason::Conflict, conflict.unwrap_or_default());
     set(ConditionType::WeakEvidence, weak.as_ref().map(|_| true), Reason::WeakEvidence, &weak.unwrap_or_default());
     set(ConditionType::Suspect, suspect.as_ref().map(|_| true), Reason::Suspect, &suspect.unwrap_or_default());
-    // The writer of the status sets this condition where it is needed.
+    // The writer of the status sets this condition if it is needed.
     set(ConditionType::StatusComplete, None, Reason::StatusRefused, "");
-    // All conditions hold for the present spec, and a client that waits for one (kubectl wait) ignores an older
+    // All conditions hold for the present spec, and a client that waits for a condition (kubectl wait) ignores an older
     // generation.
     for condition in &mut status.conditions {
         condition.observed_generation = generation;
@@ -127,7 +127,7 @@ pub(super) fn with_conditions(
     status
 }
 
-/// Returns the time at which the condition Suspect ends at the latest.
+/// Returns the latest time when the condition Suspect ends.
 pub(super) fn suspect_until(status: &VersionedConfigStatus) -> Option<Timestamp> {
     let condition = find_condition(&status.conditions, ConditionType::Suspect)?;
     condition.last_transition_time.0.checked_add(SUSPECT_PERIOD).ok()
@@ -141,8 +141,8 @@ fn suspect_message(status: &VersionedConfigStatus, now: &Time) -> Option<String>
     condition.message.starts_with(&about).then(|| condition.message.clone())
 }
 
-/// Returns a message about objects with labels of versions that they do not belong to, and about invalid versions that
-/// spec.version does not name.
+/// Returns a message about objects that do not belong to the versions in their labels, and about invalid versions other
+/// than spec.version.
 pub(super) fn find_conflict(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
     let invalid = inventory.others.iter().filter_map(|(version, seal_check)| match seal_check {
         SealCheck::Invalid(message) | SealCheck::Refused(message) if config.spec.version.as_ref() != Some(version) => {
@@ -154,7 +154,7 @@ pub(super) fn find_conflict(config: &VersionedConfig, inventory: &Inventory) -> 
     (!messages.is_empty()).then(|| clipped(messages.join("; ")))
 }
 
-/// Returns a warning, where a conflict is new.
+/// Returns a warning if a conflict is new.
 pub(super) fn conflict_event(conflict: Option<&str>, before: &[Condition]) -> Option<EventRecord> {
     let kind = ConditionType::Conflict.as_str();
     let message = conflict?;

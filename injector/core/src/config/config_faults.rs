@@ -1,8 +1,8 @@
 //! The faults of a `VersionedConfig` beyond its schema.
 //!
-//! No version begins by a spec with faults, but running versions are judged, and go back if they are bad. The rules of
-//! `spec.validation` are not checked here, because that takes ConfigMaps and time; they hold new versions before they
-//! are sealed: see [`Judging`](crate::versions::Judging).
+//! No version begins while the spec has faults, but running versions are judged, and go back if they are bad. The rules
+//! of `spec.validation` are not checked here, because that takes ConfigMaps and time; they hold new versions before
+//! they are sealed: see [`Judging`](crate::versions::Judging).
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::governance::window_faults;
 /// The maximum length of a label's value.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// Returns all faults of a config of this name, which is empty where the API server will generate it.
+/// Returns all faults of a config of this name. The name is empty if the API server will generate it.
 pub fn config_faults(name: &str, spec: &VersionedConfigSpec, now: Timestamp) -> Vec<Explanation> {
     let RolloutSpec { steps, overridden, windows, analysis, .. } = &spec.rollout;
     let name_fault = Some(name).filter(|name| !name.is_empty()).and_then(|name| name_fault("metadata.name", name));

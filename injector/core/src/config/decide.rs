@@ -37,32 +37,31 @@ pub struct Observed<'a> {
     pub facts: &'a Facts,
     /// Whether the namespace's Secrets can be read.
     pub secrets_known: bool,
-    /// The kinds of which some objects of the namespace are unknown, because there are too many: a missing object may
-    /// exist.
+    /// The kinds with too many objects in the namespace to know all of them: an object that seems missing may exist.
     pub left_out: &'a [PartKind],
     /// The pods that use the config.
     pub pods: &'a Subjects,
-    /// The times at which other pods on the nodes of these pods failed.
+    /// The times when other pods on the nodes of these pods failed.
     pub neighbours: &'a HashMap<String, Neighbours>,
-    /// Another config that shares pods with this one and is being moved.
+    /// The other config that shares pods with this one and is being moved, if there is one.
     pub waiting_for: Option<&'a str>,
     /// The measurements of the version that is on trial, or of no pods in a rehearsal.
     pub measured: Option<&'a RolloutAnalysisStatus>,
     /// The last attempt to publish a version.
     pub published: Option<&'a PublishAttempt>,
-    /// The rules and verdicts by which versions are judged before they are sealed.
+    /// The rules and verdicts that judge versions before they are sealed.
     pub judging: Judging<'a>,
     /// The seals of this config.
     pub seals: &'a Seals,
     /// The policies of the namespace.
     pub policies: &'a Policies,
-    /// The users who asked for what the spec says.
+    /// The users who requested the contents of the spec.
     pub requesters: &'a Requesters,
     /// The decisions of users about versions of the config.
     pub approvals: &'a Approvals,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
-    /// The time for which reports of pods wait in a hub replica.
+    /// The time that reports of pods wait in a hub replica.
     pub report_wait: Millis,
     /// The reason why reports of pods do not arrive, if so.
     pub hub_away: Option<HubAway>,
@@ -79,7 +78,7 @@ pub struct Decision {
     pub unread: Vec<(PartKind, String)>,
     /// The versions that must be judged before they are sealed; the one that `spec.version` names comes first.
     pub unjudged: Vec<Unjudged>,
-    /// The pods whose numbers are to be asked for.
+    /// The pods whose numbers should be asked for.
     pub question: Option<RolloutAnalysisSpec>,
     /// The Events to write.
     pub events: Vec<EventRecord>,
@@ -92,7 +91,7 @@ const INVALID_SPEC_RECHECK_MILLIS: Millis = 3_600_000;
 /// The maximum number of transitions of a rollout in one decision.
 const MAX_TRANSITIONS: usize = 16;
 
-/// Decides about the config. `evidence` is what this leader has seen of the pods so far. Returns the decision, and the
+/// Decides about the config. `evidence` is this leader's evidence about the pods so far. Returns the decision, and the
 /// evidence if it is used.
 pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Evidence) {
     let mut evidence = evidence.clone();
@@ -125,7 +124,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     };
     (status.internal.identity, status.internal.retired) = (Some(Identity::of(config).to_string()), inventory.retired);
     let rollout = Rollout::from_status(&status, now);
-    // While the requested version can't be moved to, pods stay with the current one, or return to it.
+    // While pods can't be moved to the requested version, they stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current_version.as_ref()).cloned();
     let counted = aim.as_deref().map(|aim| count_approvals(aim, &status, observed)).unwrap_or_default();
     let fault_explanation = fault.as_ref().map(|fault| fault.why.clone());
@@ -174,8 +173,8 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     (Decision { status, unread, unjudged, question, events, recheck_after }, evidence)
 }
 
-/// Returns why no version begins or goes on by a spec with faults, which no webhook has seen. Running versions are
-/// judged all the same, and go back if they are bad.
+/// Returns why no version begins or continues while the spec has faults that escaped the webhook. Running versions are
+/// still judged, and go back if they are bad.
 fn spec_fault(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, Override::reader_time(now.time.0)).into_iter().next()?;
@@ -186,15 +185,15 @@ fn spec_fault(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
 /// The count of the approvals that a version needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct ApprovalCount {
-    /// The approvals that let the version go on.
+    /// The approvals that let the version continue.
     approvals: Vec<ReleaseApproval>,
-    /// The reason why the version may not go on.
+    /// The reason why the version may not continue.
     withheld: Option<Withheld>,
     /// The objects that must be read to know who made the version.
     unread: Vec<(PartKind, String)>,
 }
 
-/// Counts the approvals of the version that the config is to have. A version needs none if it is or was current, or if
+/// Counts the approvals of the version that the config should have. A version needs none if it is or was current, or if
 /// all pods get it at once.
 fn count_approvals(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -> ApprovalCount {
     let Observed { config, parts, facts, seals, requesters, policies, approvals, now, .. } = *observed;

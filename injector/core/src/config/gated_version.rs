@@ -1,4 +1,4 @@
-//! The version of a config that goes on only with approvals: its authors, and the user who asked for it.
+//! The version of a config that continues only with approvals: its authors, and the user who requested it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::requester::Requesters;
 use crate::rollout::Now;
 use crate::versions::{Facts, Seals, authors};
 
-/// The facts by which the authors of a config's versions are known, and the users who asked for them.
+/// The facts that identify the authors of a config's versions and the users who requested them.
 #[derive(Clone, Copy)]
 pub struct Provenance<'a> {
     /// The objects with the config's label.
@@ -19,11 +19,11 @@ pub struct Provenance<'a> {
     pub facts: &'a Facts,
     /// The seals of the config.
     pub seals: &'a Seals,
-    /// The users who asked for what the spec says.
+    /// The users who requested the contents of the spec.
     pub requesters: &'a Requesters,
 }
 
-/// A version that goes on only with approvals.
+/// A version that continues only with approvals.
 pub(super) struct GatedVersion<'a> {
     config: &'a str,
     version: &'a VersionStatus,
@@ -33,7 +33,7 @@ pub(super) struct GatedVersion<'a> {
     rule: RuleOwner,
     /// The approvals that the version needs.
     pub(super) needed: Approval,
-    /// The objects that must be read to know the authors, where these matter.
+    /// The objects that must be read to know the authors, if these matter.
     pub(super) unread: Vec<(PartKind, String)>,
 }
 
@@ -45,8 +45,8 @@ impl GatedVersion<'_> {
     }
 }
 
-/// Returns the version that the config is to have, if it needs approvals: not a version that is current or was before,
-/// nor one that all pods get at once.
+/// Returns the version that the config should have, if it needs approvals. The current version, the previous one, and a
+/// version that all pods get at once need none.
 pub(super) fn gated_version<'a>(
     aim: &str,
     (config, status): (&'a VersionedConfig, &'a VersionedConfigStatus),
@@ -79,7 +79,7 @@ pub(super) fn gated_version<'a>(
     })
 }
 
-/// Returns why this version is to be assigned to all pods at once, if it is. An override that has expired has no
+/// Returns why this version should be assigned to all pods at once, if it should. An override that has expired has no
 /// effect.
 pub(super) fn override_reason<'a>(config: &'a VersionedConfig, aim: &str, now: Now<'_>) -> Option<&'a str> {
     let spec_override = config.spec.rollout.overridden.as_ref().filter(|spec| spec.assigns(aim, now.time.0))?;

@@ -17,14 +17,14 @@ const UNASKED_MESSAGE: &str =
 /// The results of a rehearsal, besides the condition.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct RehearsalEffects {
-    /// The question that is to be asked.
+    /// The question to ask.
     pub(super) question: Option<RolloutAnalysisSpec>,
     /// The Event that says that the analyses can't be asked.
     pub(super) event: Option<EventRecord>,
 }
 
-/// Returns the question that the rehearsal of a config with this status is to ask. There is none while pods move, when
-/// a rehearsal has no meaning, and once each analysis has had an answer.
+/// Returns the question for the rehearsal of a config with this status. There is no question while pods move, because a
+/// rehearsal would be meaningless then, and none once each analysis has had an answer.
 pub fn wanted_rehearsal(
     config: &VersionedConfig,
     status: Option<&VersionedConfigStatus>,

@@ -31,7 +31,7 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
     counts
 }
 
-/// Returns the version that pods are to run in the end: the target, or the current version where nothing moves or pods
+/// Returns the version that pods should run in the end: the target, or the current version if nothing moves or pods
 /// leave the target.
 fn final_version(status: &VersionedConfigStatus) -> Option<&str> {
     let leaves = matches!(

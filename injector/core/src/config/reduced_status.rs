@@ -1,4 +1,4 @@
-//! The part of a decided status that is written where the API server refuses the whole status.
+//! The part of a decided status that is written if the API server refuses the whole status.
 //!
 //! The status holds the assignment of pods, so neither a text that somebody wrote nor an admission policy of the
 //! cluster may keep pods from leaving a bad version.
@@ -14,10 +14,10 @@ use crate::versions::MAX_RETIRED_VERSIONS;
 /// The text in place of an omitted one.
 const OMITTED_TEXT: &str = "left out; see the condition StatusComplete";
 
-/// The extent to which a decided status is written.
+/// The part of a decided status that is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusExtent {
-    /// The whole status.
+    /// The whole decided status.
     #[default]
     Whole,
     /// The assignment of pods, the failure, the conditions, the versions that are in use, and releases without details.
@@ -38,7 +38,7 @@ impl StatusExtent {
     }
 }
 
-/// Reduces the `decided` status to this extent, and adds a condition with the `cause`. What is left out stays as in
+/// Reduces the `decided` status to this extent, and adds a condition with the `cause`. Omitted parts stay as in
 /// `stored`, the status that the API server has.
 pub fn reduce_status(
     extent: StatusExtent,

@@ -52,8 +52,8 @@ pub(super) fn desired_version(config: &VersionedConfig, inventory: &Inventory) -
     })
 }
 
-/// Returns why the version is not authorized: nobody who may decide what the published ConfigMap holds has asked for
-/// it.
+/// Returns why the version is not authorized: no user who may decide the content of the published ConfigMap has
+/// requested it.
 fn not_authorized(config: &VersionedConfig, version: &str) -> Explanation {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     Reason::VersionNotAuthorized.explained(format!(

@@ -1,4 +1,4 @@
-//! The approvals of a version: whether it has those that it needs, and what is missing.
+//! The approvals of a version: whether it has all that it needs, and which are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,17 @@ use crate::rollout::{Now, SteadyTime, Withheld};
 const MAX_REASON_BYTES: usize = 128;
 /// The maximum number of users that a message names.
 const MAX_NAMED_USERS: usize = 4;
-/// The time after which approvals are counted again where somebody has decided: no watch reports that a right was
-/// granted or removed.
+/// The time after which approvals are counted again if somebody has decided: no watch reports that a right was granted
+/// or removed.
 const RIGHTS_RECHECK_MILLIS: i64 = 15_000;
 
-/// The message where the author of a version is unknown.
+/// The message if the author of a version is unknown.
 const UNKNOWN_AUTHOR: &str =
     "Nudge does not know who created it, so no approval counts: create it again under another name while Nudge runs";
-/// The message where the author of a source's version is unknown: such a version can't get another name.
+/// The message if the author of a source's version is unknown: such a version can't get another name.
 const UNKNOWN_SETTER: &str = "Nudge does not know who created it or set its source, so no approval counts: run kubectl nudge source sync, and \
                               delete the version: the source makes it again";
-/// The message where the user who asked for a version is unknown.
+/// The message if the user who asked for a version is unknown.
 const UNKNOWN_ASKER: &str = "Nudge does not know who asked for it, so no approval counts: set spec.version to another version, and then to this one";
 
 /// The decision of a user, from a `VersionApproval` that admission has seen.
@@ -44,9 +44,10 @@ pub struct UserDecision {
     pub reason: String,
     /// The time of the decision.
     pub at: Time,
-    /// Whether the user may approve the config now; `None` where that is not known.
+    /// Whether the user may approve the config now; `None` if unknown.
     pub is_allowed: Option<bool>,
-    /// Whether the user was allowed to when that was last known, however long ago. By this alone no version goes on.
+    /// Whether the user was allowed to approve the config when this was last known, however long ago. This alone never
+    /// lets a version continue.
     pub was_allowed: Option<bool>,
 }
 
@@ -55,11 +56,12 @@ pub struct UserDecision {
 pub struct Approvals {
     /// The decisions that may count.
     pub decisions: Vec<UserDecision>,
-    /// The reason why there may be more decisions, if so. Then no version goes on, because an unknown decision may be a
-    /// denial.
+    /// The reason why there may be more decisions, if so. Then no version continues, because an unknown decision may be
+    /// a denial.
     pub incomplete: Option<String>,
-    /// The time until which missing answers about rights are assumed to be the earlier ones, by which the version went
-    /// on. By this alone no version goes on. It only keeps the config from saying for a moment that it awaits approval.
+    /// The time until which missing answers about rights are assumed to equal the earlier ones, which let the version
+    /// continue. This assumption alone never lets a version continue. It only keeps the config from briefly saying that
+    /// it awaits approval.
     pub awaited: Option<SteadyTime>,
 }
 
@@ -87,7 +89,7 @@ pub enum Asker<'a> {
     User(&'a str),
 }
 
-/// A version that is to be approved.
+/// A version to approve.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// The config of the version.
@@ -104,7 +106,7 @@ pub struct Candidate<'a> {
     pub rule: &'a RuleOwner,
 }
 
-/// Returns the approvals that let the version go on, the oldest first; or why it may not.
+/// Returns the approvals that let the version continue, the oldest first; or why it may not.
 pub fn check_approvals(
     needed: &Approval,
     candidate: Candidate<'_>,
@@ -126,10 +128,10 @@ pub fn check_approvals(
     })
 }
 
-/// Returns whether the version would go on by the rights that were last known.
+/// Returns whether the version would continue with the rights that were last known.
 fn would_have_passed(needed: &Approval, candidate: Candidate<'_>, decisions: &[&UserDecision], at: Timestamp) -> bool {
     let with_last_right = |decision: &&UserDecision| {
-        // The leader before may have known rights that this one does not know.
+        // The previous leader may have known rights that this one does not know.
         let assumed = decision.decision == ApprovalDecision::Approve;
         let is_allowed = decision.is_allowed.or(decision.was_allowed).or(Some(assumed));
         UserDecision { is_allowed, ..(*decision).clone() }
@@ -138,7 +140,7 @@ fn would_have_passed(needed: &Approval, candidate: Candidate<'_>, decisions: &[&
     count_approvals(needed, candidate, &before.iter().collect::<Vec<_>>(), None, at).is_ok()
 }
 
-/// Returns the approvals that count, or a message about what is missing.
+/// Returns the approvals that count, or a message about the missing ones.
 fn count_approvals(
     needed: &Approval,
     candidate: Candidate<'_>,
@@ -164,8 +166,8 @@ fn count_approvals(
         return Err(format!("version {version} waits for its approvals to be counted: its parts are being read"));
     }
     let mut users: BTreeMap<&str, &UserDecision> = BTreeMap::new();
-    // One decision of each user counts, the best one: the right of an earlier decision may be that of a group that the
-    // user has left.
+    // Only the best decision of each user counts: an earlier decision may have its right from a group that the user has
+    // left.
     let rank = |given: &UserDecision| {
         (given.has_run_out(needed, at), given.is_allowed != Some(true), given.is_allowed.is_some(), given.at.0)
     };
@@ -218,7 +220,7 @@ fn count_approvals(
     Err(format!("version {version} has {} of {required} {plural} that {needs}; {way_out}{so_far}", counted.len()))
 }
 
-/// Returns the command by which a user decides about the version with this content.
+/// Returns the command that a user runs to decide about the version with this content.
 pub fn decision_command(decision: ApprovalDecision, config: &str, version: &str, digest: &str) -> String {
     match decision {
         ApprovalDecision::Approve => {
@@ -286,8 +288,8 @@ fn find_exclusion(
     }
 }
 
-/// Returns whether an approval of the candidate counts, with the reason; `None` where that is not known yet.
-/// `incomplete` is the reason why no approval is counted, if there is one.
+/// Returns whether an approval of the candidate counts, with the reason; `None` if not known yet. `incomplete` is the
+/// reason why no approval is counted, if there is one.
 pub fn explain_approval(
     needed: &Approval,
     candidate: Candidate<'_>,
@@ -339,7 +341,7 @@ impl UserDecision {
         at.duration_since(self.at.0) >= SignedDuration::from_secs(needed.valid_seconds.into())
     }
 
-    /// Returns whether the release went on by this approval.
+    /// Returns whether this approval let the release continue.
     pub fn is_recorded(&self, release: &Release) -> bool {
         let user = bounded_user(&self.user);
         let is_same = |approval: &ReleaseApproval| approval.user == user && approval.approval_time == self.at;

@@ -1,5 +1,5 @@
 //! The groups of a user who has decided about a version, as admission saw them: a [note](crate::signed_notes) of the
-//! `VersionApproval` about all that the object says.
+//! `VersionApproval` about the whole content of the object.
 //!
 //! The right of the user is reviewed again whenever approvals are counted, and it may be the right of a group. An
 //! object without this annotation does not count, because admission has not seen it. An object whose note is older than
@@ -17,7 +17,8 @@ use crate::signed_notes::{self, Clock};
 /// The maximum size of the annotation.
 pub const MAX_APPROVER_GROUPS_BYTES: usize = 16 * 1024;
 
-/// Signs the annotation of an approval that a user of these groups creates now. `None` where there are too many groups.
+/// Signs the annotation of an approval that a user of these groups creates now. Returns `None` if there are too many
+/// groups.
 pub fn sign_approver_groups(
     key: &NoteKey,
     namespace: &str,
@@ -30,7 +31,7 @@ pub fn sign_approver_groups(
     (annotation.len() <= MAX_APPROVER_GROUPS_BYTES).then_some(annotation)
 }
 
-/// Reads the groups of the user who has decided, where admission has seen the decision.
+/// Reads the groups of the user who has decided, if admission has seen the decision.
 pub fn read_approver_groups(key: &NoteKey, approval: &VersionApproval) -> Option<Vec<String>> {
     let ObjectMeta { namespace, annotations, creation_timestamp, .. } = &approval.metadata;
     let (namespace, annotation) =

@@ -21,15 +21,15 @@ pub enum RuleOwner {
 /// The rules of a config and of the policies of its namespace together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EffectiveRules<'a> {
-    /// The approval that is needed: with the most users that a rule requires, without the authors if one rule excludes
-    /// them, and valid for the shortest time.
+    /// The required approval: by the largest number of users that any rule requires, without the authors if any rule
+    /// excludes them, and valid for the shortest time.
     pub approval: Option<Approval>,
-    /// The owner of the strictest approval rule: where several rules are as strict, the config, or else the first
+    /// The owner of the strictest approval rule: if several rules are equally strict, the config, or else the first
     /// policy.
     pub approval_owner: RuleOwner,
-    /// The windows of each owner, of which one must be open.
+    /// The windows of each owner: one window of each must be open.
     pub windows: Vec<(RuleOwner, &'a [Window])>,
-    /// The holds. Each of them keeps all versions from going on, until its end.
+    /// The holds. Each hold keeps all versions from continuing until it ends.
     pub holds: Vec<EffectiveHold<'a>>,
     /// The reason why there may be more rules, if so.
     pub unknown: Option<&'a str>,
@@ -46,12 +46,12 @@ pub struct EffectiveHold<'a> {
     pub until: Option<Timestamp>,
 }
 
-/// The reason why the rules let no version go on at a moment.
+/// The reason why the rules let no version continue at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The reason why no version goes on.
+    /// The reason why no version continues.
     pub why: Explanation,
-    /// The time at which the wait ends, if it ends by itself.
+    /// The time when the wait ends, if it ends by itself.
     pub until: Option<Timestamp>,
 }
 
@@ -119,8 +119,8 @@ impl<'a> EffectiveRules<'a> {
         self.holds.extend(hold);
     }
 
-    /// Returns why no version goes on at this time, if none does. Missing approvals are not among the reasons. A reason
-    /// that needs somebody to act comes first.
+    /// Returns why no version continues at this time, if none does. Missing approvals are not among the reasons. A
+    /// reason that requires somebody to act comes first.
     pub fn block(&self, at: Timestamp) -> Option<Block> {
         if let Some(why) = self.unknown {
             let why = Reason::PoliciesUnknown.explained(format!("no version goes on, because {why}"));

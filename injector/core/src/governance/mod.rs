@@ -1,5 +1,5 @@
-//! The rules that keep a version from going on although it has no fault: those of the config's spec, of the cluster's
-//! policies, and the decisions of users.
+//! The rules that keep a version from continuing although it has no fault: the rules of the config's spec and of the
+//! cluster's policies, and the decisions of users.
 
 mod approval;
 mod approval_faults;
@@ -36,7 +36,7 @@ use nudge_api::Reason;
 
 use crate::rollout::{Millis, Now, Withheld};
 
-/// The maximum time until a withheld version is checked again, because the time of day may be set anew: an hour.
+/// The maximum time until a withheld version is checked again, because the clock may be set: an hour.
 const MAX_RECHECK_MILLIS: Millis = 3_600_000;
 /// The time after which unknown policies are read again: the right to read them may exist by then.
 const UNKNOWN_POLICIES_RETRY_MILLIS: Millis = 30_000;

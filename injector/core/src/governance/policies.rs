@@ -61,7 +61,7 @@ fn values_fault(LabelRequirement { key, operator, values }: &LabelRequirement) -
     }
 }
 
-/// Returns the status that the policy is to have, which is the present one where nothing has changed.
+/// Returns the next status of the policy. It is the present one if nothing has changed.
 pub fn policy_status(policy: &RolloutPolicy, reach: PolicyReach, now: &Time) -> RolloutPolicyStatus {
     let generation = policy.metadata.generation;
     let (is_ready, reason, message) = match policy_faults(&policy.spec).into_iter().next() {

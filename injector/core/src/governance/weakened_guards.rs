@@ -1,6 +1,6 @@
 //! The guards of a config: approval, windows, a protected hold, and analysis. A user who activates versions must not
-//! switch them off, so a change that removes or weakens one of them needs the right to override the config. How pods
-//! are moved (steps, times, maxHarmed, any other hold) is not a guard.
+//! switch guards off, so a change that removes or weakens a guard needs the right to override the config. How pods are
+//! moved (steps, times, maxHarmed, any other hold) is not a guard.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Analysis, Approval, Hold, RolloutSpec, VersionedConfigSpec, Window};
@@ -17,8 +17,8 @@ pub fn guard_fields(spec: &RolloutSpec) -> Vec<&'static str> {
     fields.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
 }
 
-/// Returns what a change of the spec removes from its guards, each in words that follow "it". The result is empty where
-/// they are as strict as before.
+/// Returns how a change of the spec weakens its guards, each in words that follow "it". The result is empty if the
+/// guards are as strict as before.
 pub fn weakened_guards(old: &RolloutSpec, new: &RolloutSpec, now: Timestamp) -> Vec<String> {
     let mut weakened = weakened_approval(old.approval.as_ref(), new.approval.as_ref());
     weakened.extend(weakened_windows(&old.windows, &new.windows));
@@ -80,8 +80,8 @@ fn is_within(new: &Window, old: &Window) -> bool {
     new.time_zone == old.time_zone && new.days.iter().all(|day| old.days.contains(day)) && new.from >= old.from && ends
 }
 
-/// Returns what a change removes from a hold. A hold that is over guards nothing. Protecting a hold takes the same
-/// right as ending it, so nobody is locked out.
+/// Returns how a change weakens a hold. A hold that is over guards nothing. Protecting a hold takes the same right as
+/// ending it, so nobody is locked out.
 fn weakened_hold(old: Option<&Hold>, new: Option<&Hold>, now: Timestamp) -> Option<String> {
     let end = |hold: &Hold| hold.until_time.as_ref().map_or(Timestamp::MAX, |until| until.0);
     let protected_end = |hold: Option<&Hold>| hold.filter(|hold| hold.protected && end(hold) > now).map(end);
@@ -104,8 +104,8 @@ fn weakened_analysis(old: &Analysis, new: &[Analysis]) -> Option<String> {
     }
 }
 
-/// Returns whether the new analysis is as strict. `failures` and `periodSeconds` say how soon a version is bad, and for
-/// how long the first step is measured at least: neither direction is stricter.
+/// Returns whether the new analysis is as strict. `failures` and `periodSeconds` decide how soon a version is bad, and
+/// the minimum time that the first step is measured: neither direction is stricter.
 fn is_as_strict(new: &Analysis, old: &Analysis) -> bool {
     let number = |text: &String| text.parse::<f64>().ok();
     let limit = |new: &Option<String>, old: &Option<String>| match (new, old) {

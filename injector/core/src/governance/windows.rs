@@ -1,8 +1,8 @@
-//! Windows of the week in a time zone, and the next time at which one opens.
+//! Windows of the week in a time zone, and the next time when one opens.
 //!
-//! A window is open while a wall clock in the time zone shows a time in it. So a window within the hour that is skipped
-//! when clocks go forward is not open that day, a window that begins in that hour begins after it, and a window within
-//! the hour that is repeated is open twice.
+//! A window is open while a wall clock in the time zone shows a time in the window. When clocks go forward, a window
+//! within the skipped hour does not open that day, and a window that begins in the skipped hour opens after it. When
+//! clocks go back, a window within the repeated hour is open twice.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use nudge_api::{Explanation, Reason, Window};
 
 use crate::faults::invalid;
 
-/// The period in which the next opening is searched. Each window opens every week, unless its hour is skipped.
+/// The period that is searched for the next opening. Each window opens every week, unless its hour is skipped.
 const OPENING_SEARCH_PERIOD: SignedDuration = SignedDuration::from_hours(24 * 60);
-/// The maximum number of openings that are tried until all lists of windows are open: it bounds the cost where they
-/// never open together.
+/// The maximum number of openings that are tried until all lists of windows are open: it bounds the cost if they never
+/// open together.
 const MAX_TRIES: usize = 128;
 
 /// The reason why a window can't be used.
@@ -35,8 +35,8 @@ pub enum WindowError {
     NoDays,
 }
 
-/// Returns the faults of the windows of this field. Two windows of the same name are not among them: the schema refuses
-/// those.
+/// Returns the faults of the windows of this field. Two windows of the same name are not a fault here, because the
+/// schema refuses them.
 pub fn window_faults(field: &str, windows: &[Window]) -> Vec<Explanation> {
     let fault = |window: &Window| {
         let error = UsableWindow::parse(window).err()?;
@@ -60,7 +60,7 @@ struct UsableWindow {
     zone_name: String,
 }
 
-/// A list of windows of which one must be open.
+/// A list of windows, one of which must be open.
 #[derive(Clone, Debug)]
 pub struct Windows(Vec<UsableWindow>);
 
@@ -91,14 +91,14 @@ impl fmt::Display for Opening {
     }
 }
 
-/// Formats the hours and minutes, and the seconds where they are not zero.
+/// Formats the hours and minutes, and the seconds if they are not zero.
 fn format_time(time: DateTime) -> impl fmt::Display {
     time.strftime(if time.second() == 0 { "%H:%M" } else { "%H:%M:%S" })
 }
 
 impl Windows {
-    /// Returns the windows that can be used. A window with a fault is closed; where no window can be used, the result
-    /// is the fault of the first one.
+    /// Returns the windows that can be used. A window with a fault is closed. If no window can be used, the result is
+    /// the fault of the first one.
     pub fn parse(windows: &[Window]) -> Result<Self, WindowError> {
         let mut usable = Vec::new();
         let mut fault = None;
@@ -119,8 +119,8 @@ impl Windows {
         self.0.iter().any(|window| window.is_open(at))
     }
 
-    /// Returns the first moment from `at` on at which one of the windows is open; `None` where there is no such moment
-    /// within two months.
+    /// Returns the first moment from `at` on when one of the windows is open; `None` if there is none within two
+    /// months.
     pub fn next_opening(&self, at: Timestamp) -> Option<Opening> {
         let openings = self.0.iter().filter_map(|window| Some((window.next_opening(at)?, window)));
         let (at, window) = openings.min_by_key(|(at, _)| *at)?;
@@ -128,8 +128,8 @@ impl Windows {
     }
 }
 
-/// Returns the first moment from `at` on at which all lists are open. `None` where there is no such moment within two
-/// months, or the lists open in turns too often before.
+/// Returns the first moment from `at` on when all lists are open. Returns `None` if there is none within two months, or
+/// if the lists open in turns too often before.
 pub fn next_common_opening(lists: &[Windows], at: Timestamp) -> Option<Opening> {
     let horizon = at.checked_add(OPENING_SEARCH_PERIOD).ok()?;
     let mut last: Option<Opening> = None;
@@ -163,7 +163,7 @@ impl UsableWindow {
         Ok(Self { days, from: time(&window.from)?, to, zone, zone_name })
     }
 
-    /// Returns whether the window ends on the day after that on which it began.
+    /// Returns whether the window ends on the day after it began.
     fn ends_next_day(&self) -> bool {
         self.to.is_some_and(|to| to <= self.from)
     }
@@ -188,8 +188,8 @@ impl UsableWindow {
         began_today || began_yesterday
     }
 
-    /// Returns the next moment from `at` on at which the window is open. Between two changes of its clocks a window
-    /// opens only at its own times; otherwise a change opens it.
+    /// Returns the next moment from `at` on when the window is open. Between two clock changes, a window opens only at
+    /// its own times; otherwise, a clock change opens it.
     fn next_opening(&self, at: Timestamp) -> Option<Timestamp> {
         let horizon = at.checked_add(OPENING_SEARCH_PERIOD).ok()?;
         let mut moment = at;

@@ -1,7 +1,7 @@
-//! Whether the hub is away: no replica of it works, or what pods report does not reach their conditions.
+//! The check whether the hub is away: no replica of it works, or the reports of pods do not reach their conditions.
 //!
-//! Silence of pods is not a version's fault then. Clocks of machines are not compared: a renewal of the Lease counts
-//! from when the leader first saw it.
+//! Then the silence of pods is not a version's fault. Clocks of machines are not compared: a renewal of the Lease
+//! counts from when the leader first saw it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const HUB_HINT: &str = "check the Deployment nudge-hub and its log";
 /// The maximum duration of a Lease that counts.
 const MAX_LEASE_DURATION: Duration = Duration::from_mins(5);
 
-/// Why the hub is away.
+/// The reason why the hub is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HubAway {
     /// No replica renews the Lease.
@@ -76,7 +76,7 @@ impl LeaseRenewals {
     }
 }
 
-/// The namespaces for which the hub is away.
+/// The extent of the hub's absence: everywhere, or in some namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outage {
     everywhere: Option<HubAway>,
@@ -84,8 +84,9 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Decides whether the hub is away: by whether its Lease is `overdue`, by what waits in its replicas, and by when a
-    /// report of any pod, or of one in a namespace, was last seen to change.
+    /// Decides whether the hub is away. `overdue` says that its Lease is overdue, and `notes` which reports wait in its
+    /// replicas. `last_report` returns when the last change of a report was seen, of any pod or of those in a
+    /// namespace.
     pub fn new(
         overdue: bool,
         notes: &ReplicaNotes,

@@ -1,5 +1,5 @@
-//! How long reports of agents wait in a hub replica until their conditions are written: the note of each replica on the
-//! hub's Lease, and what the leader concludes from all notes.
+//! The time that reports of agents wait in a hub replica until their conditions are written. Each replica writes a note
+//! on the hub's Lease, and the leader draws conclusions from all notes.
 //!
 //! A pod whose report waits in a replica is not silent. Clocks of machines are not compared: a note counts from when
 //! the leader first saw it.
@@ -15,9 +15,9 @@ const PREFIX: &str = "waiting.nudge.dev/";
 const MAX_NAME_BYTES: usize = 63;
 /// The shortest wait that a replica notes.
 const MIN_NOTED_WAIT: Duration = Duration::from_secs(3);
-/// The time for which a note counts: replicas write a new one every few seconds while reports wait.
+/// The maximum age of a note that counts: replicas write a new one every few seconds while reports wait.
 const MAX_NOTE_AGE: Duration = Duration::from_secs(20);
-/// The age at which the replica of an unchanged note is gone.
+/// The age of an unchanged note that shows that its replica is gone.
 const GONE_REPLICA_AGE: Duration = Duration::from_mins(1);
 
 /// Returns the key of the annotation of this replica.
@@ -38,12 +38,13 @@ pub struct Waits {
     pub failing: Vec<(String, Duration)>,
 }
 
-/// The maximum number of namespaces that fail by themselves. Where writes fail in more of them, the cause is taken for
-/// one that all share.
+/// The maximum number of namespaces that fail by themselves. If writes fail in more namespaces, the cause counts as
+/// shared by all.
 pub const MAX_FAILING_NAMESPACES: usize = 4;
 
-/// Returns the note of a replica whose oldest reports wait like this, such as `4 s at 2023-11-14T22:13:20Z` or
-/// `0 s at 2023-11-14T22:13:20Z, 40 s in shop, 7 s in web`; `None` where the waits are short. The time makes each note differ from the last one.
+/// Returns the note of a replica whose oldest reports wait like this, such as `4 s at 2023-11-14T22:13:20Z` or `0 s at
+/// 2023-11-14T22:13:20Z, 40 s in shop, 7 s in web`; `None` if the waits are short. The time makes each note differ from
+/// the last one.
 pub fn format_note(waits: &Waits, now: Timestamp) -> Option<String> {
     let failing: Vec<_> =
         waits.failing.iter().filter(|(_, wait)| *wait >= MIN_NOTED_WAIT).take(MAX_FAILING_NAMESPACES).collect();
@@ -102,8 +103,8 @@ impl ReplicaNotes {
         waits.max().unwrap_or_default()
     }
 
-    /// Returns whether reports of all namespaces have waited for at least `min_wait`, and the single namespaces whose
-    /// reports have.
+    /// Returns whether reports in general have waited for at least `min_wait`, and the single namespaces with such
+    /// reports.
     pub fn overdue_reports(&self, min_wait: Duration, now: Instant) -> (bool, BTreeSet<String>) {
         let (mut everywhere, mut namespaces) = (false, BTreeSet::new());
         for (Waits { shared, failing }, age) in self.current_waits(now) {

@@ -71,8 +71,8 @@ pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim)
 }
 
-/// Parses a list of names, each of which may occur once. `once` is the rule about that, `items` what the names are of a
-/// pod.
+/// Parses a list of at most `max` names without duplicates. `once` is the rule against duplicates, and `items` is the
+/// noun for the named things, both for messages.
 fn unique_names<T: PartialEq + Display>(
     text: &str,
     parse: impl Fn(&str) -> Result<T, Rule>,

@@ -62,8 +62,8 @@ pub struct MountedPart {
 pub struct ResolvedConfig {
     /// The version that a new pod is assigned; `None` while there is none.
     pub version: Option<String>,
-    /// The parts of the version, numbered from 1. Empty where a part may not be mounted here (a Secret, unless the
-    /// namespace's admin allows it), because the agent would take the other parts for the whole version.
+    /// The parts of the version, numbered from 1. The list is empty if a part may not be mounted here (a Secret, unless
+    /// the namespace's admin allows it), because the agent would take the other parts for the whole version.
     pub parts: Vec<MountedPart>,
     /// The number of keys in the version.
     pub keys: u32,

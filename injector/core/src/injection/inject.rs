@@ -26,7 +26,7 @@ const MAX_WARNINGS: usize = MAX_CONFIGS;
 /// The injection of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Injection {
-    /// The patch of the pod, which is empty where nothing is missing.
+    /// The patch of the pod, which is empty if nothing is missing.
     pub patch: json_patch::Patch,
     /// The warnings for the user.
     pub warnings: Vec<String>,

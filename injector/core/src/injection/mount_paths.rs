@@ -1,4 +1,4 @@
-//! The paths at which values are never mounted, whatever a pod asks for.
+//! The paths where values are never mounted, even if a pod asks for it.
 
 use nudge_protocol::pod;
 

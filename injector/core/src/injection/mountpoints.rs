@@ -1,4 +1,4 @@
-//! The check that the folders exist or can be made at which Nudge's volumes are mounted.
+//! The check that the folders for the mounts of Nudge's volumes exist or can be made.
 //!
 //! The runtime makes a missing folder in the mount above it. In a read-only mount it can't, and the container never
 //! starts. For volumes of ConfigMaps, Secrets and the like, which are always read-only, the kubelet makes the folders
@@ -25,7 +25,7 @@ enum FolderIn {
     Always,
 }
 
-/// Refuses a pod with a container in which a folder for Nudge's mounts can't be made. `members` get these mounts.
+/// Refuses a pod if a folder for Nudge's mounts can't be made in one of its containers. `members` get these mounts.
 /// Returns warnings about folders that must exist already.
 pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) -> Result<Vec<String>, Refusal> {
     let mut warnings = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) ->
     Ok(warnings)
 }
 
-/// Returns the mount in which a folder at `path` is made; of two mounts at the same place the later one is on top.
+/// Returns the mount that would hold a new folder at `path`. Of two mounts at the same place, the later one is on top.
 fn mount_above<'a>(member: &'a Member, path: &str) -> Option<&'a VolumeMount> {
     let path = real(path);
     let mounts = member.container.volume_mounts.iter().flatten();
@@ -108,7 +108,7 @@ fn is_written_by_the_kubelet(volume: &Volume) -> bool {
         || volume.downward_api.is_some()
 }
 
-/// Returns whether the volume itself is read-only, of whatever kind it is.
+/// Returns whether the volume itself is read-only, regardless of its kind.
 fn is_read_only(volume: &Volume) -> bool {
     let kinds = serde_json::to_value(volume).unwrap_or_default();
     kinds.as_object().is_some_and(|kinds| kinds.values().any(|source: &Value| source["readOnly"] == true))

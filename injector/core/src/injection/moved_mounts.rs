@@ -1,8 +1,8 @@
-//! Mounts of a config's ConfigMaps and Secrets that move to volumes that the agent keeps: the same files at the same
-//! paths, of the version that is assigned to this pod.
+//! The mounts of a config's ConfigMaps and Secrets that move to the agent's volumes. The same files are at the same
+//! paths, but in the version that is assigned to this pod.
 //!
-//! The pod's own volumes stay. The kubelet ignores a volume that no container mounts, and another injection finds all
-//! that it needs.
+//! The pod's own volumes stay. The kubelet ignores a volume that no container mounts, and another injection finds
+//! everything it needs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,15 +21,15 @@ use super::user_pod::{KEPT_VOLUME_PREFIX, Member, UserPod};
 
 /// The agent's folder with the volumes that it keeps.
 const VOLUMES_DIR: &str = "/run/nudge/volumes";
-/// The permission bits of files where a volume does not set them.
+/// The permission bits of files if a volume does not set them.
 const DEFAULT_MODE: u32 = 0o644;
-/// The bits that a file has for its group where the pod has an `fsGroup`, as the kubelet sets them.
+/// The bits that a file has for its group if the pod has an `fsGroup`, as the kubelet sets them.
 const GROUP_READ_BITS: u32 = 0o440;
 /// The permission bits of a file's owner.
 const OWNER_BITS: u32 = 0o700;
-/// The bit by which the owner may read a file, without which the agent could not compare it.
+/// The mode bit that lets the owner read a file. The agent needs it to compare the file.
 const OWNER_READ_BIT: u32 = 0o400;
-/// The bit by which everybody may read a file.
+/// The mode bit that lets everybody read a file.
 const PUBLIC_READ_BIT: u32 = 0o004;
 /// The maximum size of the agent's setting, in bytes: Linux takes 128 KiB for one variable.
 const MAX_SETTING_BYTES: usize = 96 * 1024;
@@ -53,7 +53,7 @@ pub(super) struct MovedMounts {
     pub(super) volumes: Vec<MovedVolume>,
     /// The volumes with objects of the pod's configs whose mounts stay, by name.
     pub(super) unmoved: Vec<(String, Unmovable)>,
-    /// The user that the agent must run as, for signals or for files that not everybody may read; `None` where any user
+    /// The user that the agent must run as, for signals or for files that not everybody may read; `None` if any user
     /// will do.
     pub(super) agent_user: Option<i64>,
 }
@@ -69,7 +69,7 @@ pub(super) enum Unmovable {
     Mixed,
     /// A key or path can't be a file of the agent's.
     BadItem,
-    /// The containers that mount it could not read what the agent writes.
+    /// The containers that mount the volume could not read files that the agent writes.
     Unreadable,
     /// There are more such volumes, or items in them, than the agent keeps.
     TooMany,
@@ -92,8 +92,7 @@ impl fmt::Display for Unmovable {
 
 impl MovedMounts {
     /// Decides which mounts of `members`, the containers that use the agent, move. `signalling_user` is the user that
-    /// signals need,
-    /// `added_paths` are the paths at which injection mounts volumes in each of them.
+    /// signals need. `added_paths` are the paths where injection mounts volumes in each of these containers.
     pub(super) fn of(
         user: &UserPod,
         members: &[&Member],
@@ -143,18 +142,18 @@ impl MovedMounts {
         moved
     }
 
-    /// Returns the name of the agent's volume to which mounts of this volume of the pod move.
+    /// Returns the name of the agent's volume that takes over the mounts of this volume of the pod.
     pub(super) fn target(&self, volume: &str) -> Option<&str> {
         self.volumes.iter().find(|moved| moved.kept.volume == volume).map(|moved| moved.name.as_str())
     }
 
-    /// Returns the agent's setting; empty where nothing moves.
+    /// Returns the agent's setting; empty if nothing moves.
     pub(super) fn setting(&self) -> String {
         let kept: Vec<KeptVolume> = self.volumes.iter().map(|moved| moved.kept.clone()).collect();
         if kept.is_empty() { String::new() } else { volumes::write(&kept) }
     }
 
-    /// Returns the memory that the volumes may take together; `None` where there are none.
+    /// Returns the memory that the volumes may take together; `None` if there are none.
     pub(super) fn room(&self) -> Option<Quantity> {
         self.volumes.iter().map(|moved| moved.room).reduce(Quantity::plus)
     }
@@ -175,8 +174,7 @@ fn has_mount(member: &Member, volume: &str) -> bool {
     member.container.volume_mounts.iter().flatten().any(|mount| mount.name == volume)
 }
 
-/// Returns the objects of the pod's configs that a volume has, or why they can't move; `None` where it has none of
-/// them.
+/// Returns the objects of the pod's configs that a volume has, or why they can't move; `None` if it has none of them.
 fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<Result<Vec<ObjectFiles>, Unmovable>> {
     let find =
         |name: &str, kind: PartKind| configs.iter().find(|config| config.as_str() == name && owns(config, kind, facts));
@@ -246,8 +244,8 @@ fn object_files(
     })
 }
 
-/// Sets the modes with which every reader can read the files, and nobody else where not everybody may. Such files need
-/// the agent to run as the one user that reads them, or the pod's `fsGroup`.
+/// Sets modes that let every reader read the files. If not everybody may read them, nobody else gets access: then the
+/// agent must run as the one user that reads them, or the pod must have an `fsGroup`.
 fn with_readable_modes(
     mut sources: Vec<ObjectFiles>,
     user: &UserPod,
@@ -259,7 +257,7 @@ fn with_readable_modes(
         let mut modes = source.items.iter().map(|item| item.mode.unwrap_or(source.mode)).chain([source.mode]);
         source.kind == ObjectKind::ConfigMap && modes.all(|mode| mode & PUBLIC_READ_BIT != 0)
     };
-    // Processes that begin as root, or have the group by the pod alone, may go on as another user.
+    // Processes that begin as root, or get the group only from the pod, may continue as another user.
     let with_group: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT | GROUP_READ_BITS;
     let unchanged: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT;
     let adapt = if sources.iter().all(is_public) {
@@ -291,8 +289,8 @@ fn with_readable_modes(
     Ok(sources)
 }
 
-/// Returns the folders of a volume at which the readers mount other volumes: the kubelet creates them in its volumes,
-/// and the agent in its own.
+/// Returns the folders of a volume where the readers mount other volumes. The kubelet creates such folders in its
+/// volumes, and the agent in its own.
 fn mountpoints(readers: &[&Member], volume: &str, added_paths: &[&str]) -> Vec<String> {
     let mut folders = BTreeSet::new();
     for reader in readers {

@@ -1,5 +1,5 @@
-//! The checks of a pod before injection: a pod in which the agent can't work is refused, and one in which it may not
-//! work gets a warning.
+//! The checks of a pod before injection: if the agent can't work in the pod, the pod is refused; if the agent may fail
+//! to work, the pod gets a warning.
 
 use k8s_openapi::api::core::v1::{ContainerPort, PodSpec};
 use nudge_protocol::names::{is_dns_label, is_object_name};
@@ -14,7 +14,7 @@ use super::settings::InjectionSettings;
 use super::targets::Targets;
 use super::user_pod::{LISTS, Member, UserPod, is_agent, items};
 
-/// Refuses a pod in which the agent can't work. Returns warnings about what may keep it from working.
+/// Refuses a pod if the agent can't work in it. Returns warnings about properties that may keep the agent from working.
 pub(super) fn check(
     user: &UserPod,
     request: &PodRequest,
@@ -73,7 +73,7 @@ pub(super) fn check(
 /// Returns a warning that a rolling update of the pod's Deployment may hang, for a pod with this port of its node.
 fn surge_warning(user: &UserPod, port: u16) -> Option<String> {
     let deployment = user.workload.as_deref()?.strip_prefix("Deployment/")?;
-    // The owner is what the creator of the pod says that it is, and the command is pasted into a shell.
+    // The pod's creator may name any owner, and the command is pasted into a shell.
     let command = if is_object_name(deployment) && is_dns_label(&user.namespace) {
         let strategy = r#"{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}"#;
         format!("run kubectl patch deployment {deployment} -n {} -p '{strategy}'", user.namespace)
@@ -85,7 +85,7 @@ fn surge_warning(user: &UserPod, port: u16) -> Option<String> {
     ))
 }
 
-/// Refuses a restart of all containers in place where it is not possible, or would change more than the version.
+/// Refuses a restart of all containers in place if it is not possible, or would change more than the version.
 fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), Refusal> {
     let policy = user.restart_policy();
     let reason = if user.owners.iter().any(|kind| kind == "Job") {
@@ -109,8 +109,7 @@ fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), R
     )))
 }
 
-/// Refuses a rule of the user's by which all containers are restarted: a crash would look like a restart that the agent
-/// commands.
+/// Refuses a user's rule that restarts all containers: a crash would look like a restart that the agent commands.
 pub(super) fn check_rules(pod: &Value) -> Result<(), Refusal> {
     let containers = LISTS.iter().flat_map(|list| items(&pod["spec"], list).map(|(_, container)| container));
     let has_rule = |container: &&Value| {
@@ -123,8 +122,7 @@ pub(super) fn check_rules(pod: &Value) -> Result<(), Refusal> {
     )))
 }
 
-/// Refuses a main container with a `restartPolicy` of its own, by which it may end for good: it would run again with
-/// every version.
+/// Refuses a main container whose own `restartPolicy` lets it end for good: every version would run it again.
 pub(super) fn check_policies(pod: &Value) -> Result<(), Refusal> {
     let ends = |container: &&Value| container["restartPolicy"].as_str().is_some_and(|policy| policy != "Always");
     let mut containers = items(&pod["spec"], "containers").map(|(_, container)| container);

@@ -18,7 +18,6 @@ pub(super) struct QuantityError;
 pub(super) struct Quantity(i128);
 
 impl Quantity {
-    /// Zero.
     pub(super) const ZERO: Self = Self(0);
 
     /// Returns a number of thousandths, as for CPU.
@@ -56,7 +55,7 @@ impl Quantity {
         part.0 != 0 && self.0 % part.0 == 0
     }
 
-    /// Returns the quantity as Kubernetes writes amounts of memory, where it is a whole number of bytes.
+    /// Returns the quantity as Kubernetes writes amounts of memory, if it is a whole number of bytes.
     pub(super) fn memory(self) -> String {
         let bytes = self.0.div_euclid(NANOS);
         let binary = [("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
@@ -116,7 +115,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// Returns the factor by which a suffix multiplies, and the one by which it divides.
+/// Returns the factor and the divisor that a suffix stands for.
 fn scale(suffix: &str) -> Option<(i128, i128)> {
     Some(match suffix {
         "" => (1, 1),

@@ -17,7 +17,7 @@ pub enum Refusal {
         annotation: String,
         /// The value of the annotation, shortened.
         value: String,
-        /// What is allowed.
+        /// The rule for allowed values.
         allowed: String,
     },
     /// An annotation names a container that the pod does not have.
@@ -25,7 +25,7 @@ pub enum Refusal {
     Container {
         /// The annotation.
         annotation: String,
-        /// The name, shortened.
+        /// The name in the annotation, shortened.
         named: String,
         /// The pod's containers.
         has: String,
@@ -33,11 +33,11 @@ pub enum Refusal {
     /// Two annotations exclude each other.
     #[error("annotations {one} and {other} exclude each other: {message}")]
     Both {
-        /// The first annotation.
+        /// The name of the first annotation, with its value if it matters.
         one: String,
-        /// The second annotation.
+        /// The name of the second annotation, with its value if it matters.
         other: String,
-        /// The choice that the user has.
+        /// The user's choice.
         message: String,
     },
     /// The pod itself can't be injected.

@@ -3,14 +3,14 @@
 use super::annotation_values;
 use super::quantity::Quantity;
 
-/// The settings by which an installation injects pods.
+/// The settings of an installation for injecting pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectionSettings {
     /// The image of the agent, with `/nudge-agent` for any user.
     pub agent_image: String,
     /// The image of the agent whose file has the capability `cap_kill`, for signals to processes of any user.
     pub agent_kill_image: String,
-    /// The pull policy: `Always`, `IfNotPresent` or `Never`; where absent, Kubernetes decides by the image's tag.
+    /// The pull policy: `Always`, `IfNotPresent` or `Never`; if absent, Kubernetes decides by the image's tag.
     pub image_pull_policy: Option<String>,
     /// The Secrets for pulling the images, besides the pod's own. They must exist in the pod's namespace.
     pub image_pull_secrets: Vec<String>,
@@ -18,7 +18,7 @@ pub struct InjectionSettings {
     pub hub: String,
     /// The names of other injectors' containers, which get nothing.
     pub foreign_containers: Vec<String>,
-    /// Whether a pod may name foreign containers all the same.
+    /// Whether a pod may name foreign containers nevertheless.
     pub foreign_containers_allowed: bool,
     /// The defaults of agents.
     pub agent_defaults: AgentDefaults,
@@ -47,7 +47,8 @@ pub struct AgentDefaults {
 }
 
 impl AgentDefaults {
-    /// Sets the CPU request from a text as in the annotation. Returns what is allowed where the text is not valid.
+    /// Sets the CPU request from a text in the form of the annotation. Fails with the rule for allowed values if the
+    /// text is not valid.
     pub fn set_cpu(&mut self, text: &str) -> Result<(), String> {
         self.cpu = Some(annotation_values::cpu(text)?);
         Ok(())

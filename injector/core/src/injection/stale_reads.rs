@@ -13,7 +13,7 @@ use super::targets::Targets;
 use super::user_pod::UserPod;
 
 /// Returns a warning for each container that is notified of a config and reads its published ConfigMap: the ConfigMap
-/// changes when the version is proven, and the container sees the change even later. There is no warning where the
+/// changes when the version is proven, and the container sees the change even later. There is no warning if the
 /// container also reads the config in another way.
 pub(super) fn warnings(
     user: &UserPod,

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::facts::Features;
 use super::user_pod::UserPod;
 
-/// The time in seconds for which one probe waits: it ends at once when the configuration is there, and its failure is
-/// an Event with the reason.
+/// The time in seconds that one probe waits. The probe ends at once when the configuration is there; its failure is an
+/// Event with the reason.
 const PROBE_SECONDS: u32 = 20;
 
 /// The gate that holds the pod's containers back.
@@ -15,8 +15,8 @@ pub(super) enum Gate {
     /// A hook of the agent's container, which fails after a time, so that the kubelet starts the agent again. A hook
     /// without an end would keep the pod from being deleted.
     Hook,
-    /// A startup probe that never counts as failed: where a restart counts as a failure of the pod, as in a Job, the
-    /// agent is not restarted.
+    /// A startup probe that never counts as failed: if a restart counts as a failure of the pod, as in a Job, the agent
+    /// is not restarted.
     Probe,
 }
 

@@ -1,4 +1,4 @@
-//! The pod as its user and other injectors wrote it, without what an earlier injection added.
+//! The pod as its user and other injectors wrote it, without the additions of an earlier injection.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(super) const POD_IP: &str = "NUDGE_POD_IP";
 pub(super) enum Role {
     /// The container ends before the main containers start.
     Init,
-    /// The container starts before the main containers, and runs beside them.
+    /// The container starts before the main containers, and runs alongside them.
     Sidecar,
     /// The container is one of the main containers.
     Main,
@@ -50,7 +50,6 @@ impl Member {
     }
 }
 
-/// The user's pod.
 #[derive(Clone, Debug)]
 pub(super) struct UserPod {
     pub(super) spec: PodSpec,
@@ -62,7 +61,7 @@ pub(super) struct UserPod {
     pub(super) owners: Vec<String>,
     /// The workload that it belongs to, such as `Deployment/web`, if any.
     pub(super) workload: Option<String>,
-    /// The namespace of the pod; empty where the request alone says it.
+    /// The namespace of the pod; empty if only the request says it.
     pub(super) namespace: String,
 }
 
@@ -121,7 +120,7 @@ impl UserPod {
     }
 }
 
-/// Returns the elements of a list in an object; none where the list is absent or `null`.
+/// Returns the elements of a list in an object; none if the list is absent or `null`.
 pub(super) fn items<'a>(object: &'a Value, list: &str) -> impl DoubleEndedIterator<Item = (usize, &'a Value)> {
     object.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default().iter().enumerate()
 }
@@ -229,8 +228,8 @@ pub(super) fn strip(pod: &mut Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the pod's own volumes by the names of the volumes that the agent keeps in place of them, as an earlier
-/// injection has set.
+/// Returns the names of the pod's own volumes, by the names of the agent's volumes that an earlier injection put in
+/// their place.
 pub(super) fn originals(spec: &Value) -> BTreeMap<String, String> {
     let agents = LISTS.into_iter().flat_map(|list| items(spec, list)).filter(|(_, container)| is_agent(container));
     let variables = agents.flat_map(|(_, agent)| items(agent, "env"));
@@ -241,7 +240,8 @@ pub(super) fn originals(spec: &Value) -> BTreeMap<String, String> {
     (1..).zip(kept).map(|(number, kept)| (format!("{KEPT_VOLUME_PREFIX}{number}"), kept.volume)).collect()
 }
 
-/// Removes what an earlier injection added to a container. Mounts that it moved are of the pod's own volumes again.
+/// Removes the additions of an earlier injection from a container. Mounts that it moved use the pod's own volumes
+/// again.
 fn strip_container(container: &mut Value, originals: &BTreeMap<String, String>) -> Result<(), Refusal> {
     let name = container["name"].as_str().unwrap_or_default().to_owned();
     for at in our_variables(container).into_iter().rev() {

@@ -27,7 +27,7 @@ pub struct Address {
     pub tls: bool,
     /// The name or the IP address, without brackets, in lower case.
     pub host: String,
-    /// The port.
+    /// The port, or else the default of the scheme.
     pub port: u16,
     /// The prefix of all paths, without a slash at the end.
     pub prefix: String,
@@ -72,7 +72,7 @@ impl Address {
         Ok(Self { tls, host: host.to_ascii_lowercase(), port, prefix: path.trim_end_matches('/').to_owned() })
     }
 
-    /// Returns the authority of requests, with the port where it is not the default.
+    /// Returns the authority of requests, with the port if it is not the default.
     pub fn authority(&self) -> String {
         let Self { host, port, tls, .. } = self;
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };

@@ -1,5 +1,5 @@
-//! The addresses that Nudge never sends requests to: those of the node and of the cluster itself, which trust requests
-//! from their pods. Names are resolved before the check.
+//! The addresses that Nudge never sends requests to: addresses of the node and of the cluster itself, which trust
+//! requests from their pods. Names are resolved before the check.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,11 +15,11 @@ pub struct GuardedAddresses {
     pub endpoints: HashSet<SocketAddr>,
     /// The addresses of nodes, which are guarded at all ports: kubelets answer there, and Services with node ports.
     pub nodes: HashSet<IpAddr>,
-    /// The ranges in which nodes may be asked all the same.
+    /// The ranges where requests to nodes are allowed despite the guard.
     pub allowed_ranges: Vec<AddressRange>,
 }
 
-/// The addresses at which clouds give credentials to machines or their pods, outside of the ranges that [`refusal`]
+/// The addresses where clouds give credentials to machines or their pods, outside of the ranges that [`refusal`]
 /// checks: Alibaba, Oracle, Azure, AWS (for machines and for pods), and Google. The NetworkPolicies of the components
 /// have the same addresses.
 pub const METADATA: [IpAddr; 6] = [

@@ -1,5 +1,5 @@
-//! Requests to addresses that users choose: the parts of a URL that are used, the hosts that a credential is for, and
-//! the addresses that are never asked.
+//! Requests to addresses that users choose: the parsed parts of a URL, the hosts allowed to get a credential, and the
+//! forbidden addresses.
 // This module computes with numbers that others send, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 

@@ -2,8 +2,8 @@
 //! shows them.
 //!
 //! The agent ends with an exit code of its own. The kubelet then ends and removes all containers before it starts any,
-//! the agent first. So what had started before the agent did is explained by its command when it ends, and what started
-//! later is not.
+//! the agent first. So the command explains the end of a container that started before the agent did, but not of one
+//! that started later.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -27,7 +27,7 @@ pub enum LastCommand {
     RunningSince(Time),
 }
 
-/// Returns what the status of the agent's container shows.
+/// Returns the last command, as the status of the agent's container shows it.
 pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -> LastCommand {
     let Some(agent) = agent.filter(|_| restarts_in_place(container)) else { return LastCommand::None };
     let (now, last) = (agent.state.as_ref(), agent.last_state.as_ref());

@@ -51,8 +51,8 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let history = |container| Some(RestartHistory::new(container, status_of(&container)?, &last_command));
     let container_histories: Vec<RestartHistory> = counted.filter_map(history).collect();
     let (restarts, ordered_restarts, last_restart) = sums(&container_histories);
-    // While all containers are started again, it is Pending until its agent and its init containers have done their
-    // work, if ever.
+    // While all containers are started again, the pod is Pending until its agent and its init containers have done
+    // their work, if ever.
     let main = status.and_then(|status| status.container_statuses.as_ref());
     let in_place = restarts_in_place(agent);
     let is_restarting_in_place = in_place && main.into_iter().flatten().any(|status| status.restart_count > 0);
@@ -134,7 +134,7 @@ fn readiness(ready: Option<&PodCondition>, initialized: Option<&PodCondition>) -
     }
 }
 
-/// Returns the configs in the agent's environment. A text that is not a name can only come from a hand-made pod; it is
+/// Returns the configs in the agent's environment. A text that is not a name can only come from a hand-made pod, and is
 /// left out.
 fn configs(agent: &Container) -> Vec<ConfigName> {
     let variable = agent.env.iter().flatten().find(|variable| variable.name == pod::env::CONFIGS);
@@ -148,14 +148,14 @@ fn configs(agent: &Container) -> Vec<ConfigName> {
     configs
 }
 
-/// Returns what distinguishes the pods of one template of a workload from those of another.
+/// Returns the label that distinguishes pods of one template of a workload from pods of another.
 fn template(meta: &ObjectMeta) -> Option<String> {
     let label = |key: &str| meta.labels.as_ref()?.get(key).cloned();
     label("pod-template-hash").or_else(|| label("controller-revision-hash"))
 }
 
-/// Returns the labels that selectors of steps are compared with. Injection notes those that the pod is created with:
-/// later labels, such as the role that an operator gives it, move no pod to another version.
+/// Returns the labels that selectors of steps are compared with. Injection notes the labels that the pod is created
+/// with: later labels, such as the role that an operator gives it, move no pod to another version.
 fn birth_labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
     let annotation = meta.annotations.as_ref().and_then(|map| map.get(labels::BIRTH_LABELS));
     let annotation = annotation.and_then(|text| serde_json::from_str(text).ok());
@@ -191,7 +191,7 @@ fn containers(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Vec<PodContainer
             let id = status.and_then(|status| status.container_id.as_deref()).unwrap_or_default();
             let id = id.rsplit_once("://").map_or(id, |(_, id)| id);
             let terminated = status.and_then(|status| status.state.as_ref()?.terminated.as_ref());
-            // A sidecar is started again whatever it ended with, and is ended with its pod.
+            // A sidecar is started again after any exit, and is ended with its pod.
             let restarts = sidecar || restarts_always;
             let is_last = |end| !restarts && !is_by_rule(container, end) && (never || end.exit_code == 0);
             let ended = terminated.is_some_and(is_last);

@@ -30,21 +30,21 @@ pub struct PodState {
     pub configs: Vec<ConfigName>,
     /// The workload that the pod belongs to, such as `Deployment/web`; `None` for a bare pod.
     pub workload: Option<String>,
-    /// The containers other than the agent: those that the user wrote, native sidecars included.
+    /// The user's containers, including native sidecars, but not the agent.
     pub containers: Vec<PodContainer>,
     /// The digest of the containers; empty only for no containers.
     pub containers_hash: String,
     /// The node of the pod; `None` until it is scheduled.
     pub node: Option<String>,
-    /// Whether the pod has no node, because a port that it declares is taken on those that it could have.
+    /// Whether the pod has no node, because a port that it declares is taken on every possible node.
     pub lacks_port: bool,
-    /// Whether the pod is Ready, and was.
+    /// The readiness of the pod, now and before.
     pub readiness: Readiness,
     /// Whether the containers that get the configuration are ready.
     pub containers_ready: bool,
-    /// How far the pod has come.
+    /// The phase of the pod.
     pub phase: PodPhase,
-    /// Whether the pod is being removed.
+    /// The removal of the pod, if it is being removed.
     pub removal: Removal,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
@@ -54,17 +54,17 @@ pub struct PodState {
     pub start_seconds: u32,
     /// The template of the workload that the pod was made from, if a label has it.
     pub template: Option<String>,
-    /// The labels that the pod was created with, or has now where those are not known.
+    /// The labels that the pod was created with, or its present labels if the original ones are not known.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// How the pod's processes take another version.
+    /// The way the pod's processes take another version.
     pub update_mode: UpdateMode,
     /// The time of the pod's creation, in seconds since 1970, if the object has it.
     pub created: Option<i64>,
-    /// The restarts of each container that gets the configuration and is started again whatever it ends with.
+    /// The restarts of each container that gets the configuration and is started again after any exit.
     pub container_histories: Vec<RestartHistory>,
     /// The number of restarts that the API did not order: crashes.
     pub restarts: i32,
-    /// The time at which one of the containers last crashed before it was started again, in seconds since 1970.
+    /// The time when one of the containers last crashed before it was started again, in seconds since 1970.
     pub last_restart: Option<i64>,
     /// The number of restarts that the API ordered.
     pub ordered_restarts: i32,
@@ -76,7 +76,7 @@ pub struct PodState {
     pub last_command: LastCommand,
     /// The warnings of injection, a line for each.
     pub warnings: Option<String>,
-    /// The report about what the pod runs, from the condition that the hub wrote.
+    /// The report about the pod's versions, from the condition that the hub wrote.
     pub report: Option<Report>,
     /// The ConfigMaps and Secrets that the pod's volumes and variables name.
     pub references: BTreeSet<(PartKind, String)>,
@@ -84,7 +84,7 @@ pub struct PodState {
     pub resource_version: Option<Box<str>>,
 }
 
-/// Whether a pod is Ready.
+/// The readiness of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readiness {
     /// The pod has never been Ready.
@@ -94,12 +94,12 @@ pub enum Readiness {
     Ready,
     /// The pod was Ready before this time, in seconds since 1970 by the clock of its node.
     Lost {
-        /// When the pod became unready.
+        /// The time when the pod became unready.
         since: i64,
     },
 }
 
-/// How far a pod has come.
+/// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodPhase {
     /// The containers were not started yet.
@@ -111,19 +111,19 @@ pub enum PodPhase {
     Finished,
 }
 
-/// Whether a pod is being removed.
+/// The removal of a pod, if it is being removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removal {
     /// Nothing removes the pod.
     #[default]
     None,
-    /// The pod is to be evicted, preempted, or removed with its node (condition DisruptionTarget).
+    /// The pod is about to be evicted, preempted, or removed with its node (condition DisruptionTarget).
     Disrupted,
     /// The pod is being deleted.
     Terminating,
 }
 
-/// How the processes of a pod take another version.
+/// The way the processes of a pod take another version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdateMode {
     /// The agent delivers the version to running processes.
@@ -131,7 +131,8 @@ pub enum UpdateMode {
     Live,
     /// The agent has all containers restarted in place (`notify: in-place`).
     InPlace,
-    /// Only a new pod brings the version (`notify: rollout`): the agent keeps what the processes were born with.
+    /// Only a new pod brings the version (`notify: rollout`): the agent keeps the version that the processes started
+    /// with.
     ByRestart,
 }
 
@@ -141,7 +142,7 @@ impl PodState {
         PodKey::new(&*self.namespace, &*self.name)
     }
 
-    /// Returns whether nothing differs from `other` but the resource version, which also changes with what is not read
+    /// Returns whether only the resource version differs from `other`. It also changes with fields that are not read
     /// here.
     pub fn is_same_but_for_version(&self, other: &Self) -> bool {
         *self == Self { resource_version: self.resource_version.clone(), ..other.clone() }
@@ -192,8 +193,8 @@ impl PodState {
         self.update_mode == UpdateMode::InPlace
     }
 
-    /// Distinguishes restarts since `before`, an earlier state of the same pod: crashes, and those that the API
-    /// ordered.
+    /// Distinguishes two kinds of restarts since `before`, an earlier state of the same pod: crashes, and restarts that
+    /// the API ordered.
     #[must_use]
     pub fn after(mut self, before: &Self) -> Self {
         if !self.container_histories.is_empty() {

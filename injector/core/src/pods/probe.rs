@@ -1,6 +1,6 @@
-//! How long the probes of a pod may take to notice that its application got worse, or that it has started. Pure.
+//! The maximum time that the probes of a pod take to notice that its application got worse, or that it has started.
 //!
-//! Of the containers that get the configuration only: a sidecar that takes its time says nothing about a version.
+//! Only probes of containers that get the configuration count: a slow sidecar says nothing about a version.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
 use nudge_protocol::{env, pod};
@@ -65,8 +65,8 @@ impl std::fmt::Display for SlowestProbe {
     }
 }
 
-/// Returns the containers whose probes count: those that get the configuration; all but the agent where no container
-/// says that it gets it.
+/// Returns the containers whose probes count: the ones that get the configuration, or all but the agent if none of them
+/// shows that it gets the configuration.
 pub(super) fn subscribed(spec: &PodSpec) -> Vec<&Container> {
     let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
     let others = spec.containers.iter().chain(sidecars).filter(|container| container.name != pod::AGENT_CONTAINER);
@@ -77,7 +77,7 @@ pub(super) fn subscribed(spec: &PodSpec) -> Vec<&Container> {
     if subscribed.is_empty() { containers } else { subscribed }
 }
 
-/// Returns whether the container is a native sidecar, which is started again whatever it ended with.
+/// Returns whether the container is a native sidecar, which is started again after any exit.
 pub(super) fn is_sidecar(init: &Container) -> bool {
     init.restart_policy.as_deref() == Some("Always")
 }
@@ -97,8 +97,8 @@ pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
     probes.max_by_key(SlowestProbe::seconds)
 }
 
-/// Returns how long the readiness probes take at least to notice that the application got worse, in seconds: what they
-/// notice sooner had begun before.
+/// Returns the minimum time in seconds that the readiness probes take to notice that the application got worse:
+/// anything noticed sooner began earlier.
 pub fn notices_after(spec: &PodSpec) -> u32 {
     let probes =
         subscribed(spec).into_iter().filter_map(|container| Some((container, container.readiness_probe.as_ref()?)));
@@ -106,8 +106,8 @@ pub fn notices_after(spec: &PodSpec) -> u32 {
     least.map(|probe| (probe.failures - 1).saturating_mul(probe.interval)).min().unwrap_or(0)
 }
 
-/// Returns how long the subscribed containers may take from their start until they are ready, in seconds: for each
-/// container, what its startup probe allows, or 300 s, and then its readiness probe.
+/// Returns the maximum time in seconds that the subscribed containers take from their start until they are ready: for
+/// each, the time of its startup probe, or 300 s without one, plus the time of its readiness probe.
 pub fn start_seconds(spec: &PodSpec) -> u32 {
     let time = |container: &Container, probe: &Probe| {
         let delay = probe.initial_delay_seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or_default();

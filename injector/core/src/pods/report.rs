@@ -1,5 +1,5 @@
-//! What a pod runs, as the hub writes it into the pod condition `nudge.dev/ConfigCurrent`, and as everybody else reads
-//! it there.
+//! The report about the versions that a pod runs. The hub writes it into the pod condition `nudge.dev/ConfigCurrent`,
+//! and all others read it there.
 
 use k8s_openapi::api::core::v1::PodCondition;
 use nudge_api::{Explanation, Reason};
@@ -11,27 +11,27 @@ use nudge_protocol::{ConfigName, VersionName};
 /// version and a reason for each config and 1 KiB.
 const MAX_MESSAGE_BYTES: usize = MAX_CONFIGS * (253 + 63 + 50) + 2048;
 
-/// The report about a pod: what it runs, and whether that is what is assigned to it.
+/// The report about a pod: the versions that it runs, and whether they are the assigned ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The version of each config that the pod runs, in the order of merging; `None` where the pod serves no version.
+    /// The version of each config that the pod runs, in the order of merging; `None` if the pod serves no version.
     pub versions: Vec<(ConfigName, Option<VersionName>)>,
     /// The state of the pod: the first failure of all configs, if there is one.
     pub state: ReportState,
-    /// The reasons of configs whose reason is not that of the pod.
+    /// The reasons of configs, where they differ from the pod's reason.
     pub reasons: Vec<(ConfigName, Reason)>,
-    /// When the agent made the report, in seconds since 1970; absent where there is none.
+    /// The time when the agent made the report, in seconds since 1970; `None` if there is no report.
     pub at: Option<i64>,
 }
 
-/// The state of a pod, which runs what is assigned to it, or does not.
+/// The state of a pod: whether it runs its assigned versions, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportState {
-    /// The pod runs what is assigned to it, and its containers have acknowledged that.
+    /// The pod runs its assigned versions, and its containers have acknowledged them.
     Acknowledged,
-    /// The pod does not run it yet, or takes it only by a restart.
+    /// The pod does not run an assigned version yet, or takes it only by a restart.
     Pending(Explanation),
-    /// The hub can't give one of the pod's configs. This says nothing about the others.
+    /// The hub can't give one of the pod's configs. This says nothing about its other configs.
     Unavailable(Explanation),
     /// An assigned version failed in the pod.
     Failed(Explanation),
@@ -40,7 +40,7 @@ pub enum ReportState {
 }
 
 impl ReportState {
-    /// Returns the state of a pod that does not run what is assigned to it, or has not acknowledged it.
+    /// Returns the state of a pod that does not run its assigned versions, or has not acknowledged them.
     pub fn of(explanation: Explanation) -> Self {
         match explanation.reason {
             Reason::NoContact => Self::NoContact(explanation),
@@ -55,8 +55,8 @@ impl ReportState {
         }
     }
 
-    /// Returns whether the containers have acknowledged what the pod serves, whatever it can't get, or does not have
-    /// yet: the hub says that only of a pod whose agent says so.
+    /// Returns whether the containers have acknowledged all versions that the pod serves, even if it can't get others
+    /// or does not have them yet. The hub says this only of a pod whose agent says so.
     pub fn is_acknowledged(&self) -> bool {
         match self {
             Self::Acknowledged | Self::Unavailable(_) => true,
@@ -75,7 +75,7 @@ impl ReportState {
 }
 
 impl Report {
-    /// Reads the condition; `None` where it has no reason, which the hub always writes.
+    /// Reads the condition; `None` if it has no reason, which the hub always writes.
     pub fn read(condition: &PodCondition) -> Option<Self> {
         let reason = condition.reason.as_deref().filter(|reason| !reason.is_empty())?;
         let text = one_line(condition.message.as_deref().unwrap_or_default(), MAX_MESSAGE_BYTES);
@@ -92,8 +92,8 @@ impl Report {
         Some(Self { versions, state, reasons, at })
     }
 
-    /// Returns the state of the pod as far as it is about one config. The message of a failure is that of the pod,
-    /// which names all failures; other states that are not the pod's have no message.
+    /// Returns the state of the pod for one config. A failure has the message of the pod, which names all failures.
+    /// Other states have no message if they differ from the pod's state.
     pub fn state_of(&self, config: &str) -> ReportState {
         let entry = self.reasons.iter().find(|(name, _)| name.as_str() == config);
         match entry {
@@ -117,8 +117,8 @@ impl Report {
     }
 
     /// Returns the message of the condition: the versions, such as `shop=1.0.1 (Applied),shop-keys=7` (nothing after
-    /// `=` where no version is served, and the reason of a config that has another one than the pod), then `; ` and the
-    /// explanation's message.
+    /// `=` if no version is served; a reason only if it differs from the pod's), then `; ` and the explanation's
+    /// message.
     pub fn message(&self) -> String {
         let version = |version: &Option<VersionName>| version.as_ref().map_or_else(String::new, ToString::to_string);
         let entry = |config: &ConfigName| self.reasons.iter().find(|(name, _)| name == config);
@@ -144,7 +144,7 @@ impl Report {
 struct Config {
     name: ConfigName,
     version: Option<VersionName>,
-    /// The reason of the config; absent where it is that of the pod.
+    /// The reason of the config; `None` if it equals the pod's.
     reason: Option<Reason>,
 }
 
@@ -161,8 +161,8 @@ impl Config {
     }
 }
 
-/// Parses a message, as the inverse of [`Report::message`]; all is the explanation's message where it does not begin
-/// with versions.
+/// Parses a message, as the inverse of [`Report::message`]. If the text does not begin with versions, all of it is the
+/// explanation's message.
 fn parse(message: &str) -> (Vec<Config>, &str) {
     let (list, rest) = message.split_once("; ").unwrap_or((message, ""));
     let configs: Option<Vec<_>> = list.split(',').map(Config::parse).collect();

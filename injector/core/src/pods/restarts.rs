@@ -1,8 +1,8 @@
 //! Restarts of a pod's containers: those that the API ordered, and crashes.
 //!
 //! The API orders a restart by resizing the container in place, by a restart rule that the exit code meets, or through
-//! the agent, which may command it. How a container ended says whether the last two did; for the first, the pod must be
-//! compared with what it was before.
+//! the agent, which may command it. The way a container ended shows whether a rule or the agent caused it. A resize
+//! shows only when the pod is compared with its earlier state.
 
 use std::cmp::max;
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerS
 use super::commands::{LastCommand, is_removed};
 use super::hash::hash;
 
-/// The restarts of one container that gets the configuration and is started again whatever it ends with.
+/// The restarts of one container that gets the configuration and is started again after any exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartHistory {
     name: String,
@@ -20,7 +20,7 @@ pub struct RestartHistory {
     /// The numbers of restarts after a crash, and by order.
     pub(super) crashes: i32,
     pub(super) ordered: i32,
-    /// The time at which the container last ended before it was started again, in seconds since 1970.
+    /// The time when the container last ended before it was started again, in seconds since 1970.
     ended: Option<i64>,
     /// The time of the last end that nothing ordered.
     pub(super) crashed: Option<i64>,
@@ -35,7 +35,7 @@ pub struct RestartHistory {
 }
 
 impl RestartHistory {
-    /// Returns what one status of the container shows.
+    /// Returns the history that one status of the container shows.
     pub(super) fn new(container: &Container, status: &ContainerStatus, commands: &LastCommand) -> Self {
         let end = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         let is_ordered = |end| commands.explains(end) || is_removed(end) || is_by_rule(container, end);
@@ -53,7 +53,7 @@ impl RestartHistory {
             crashed: ended.filter(|_| !ordered_end),
             ordered_end,
             allocated: status.allocated_resources.as_ref().map(hash),
-            // For a container that does not run, the kubelet shows what is allocated, in other units.
+            // For a container that does not run, the kubelet shows the allocated resources, in other units.
             running: status.resources.as_ref().filter(|_| runs).map(hash),
             resized: false,
         }
@@ -118,7 +118,7 @@ mod tests {
 
     use crate::pods::{PodState, pod_state};
 
-    /// A pod of two containers whose statuses have these fields beside the usual ones.
+    /// Returns a pod of two containers whose statuses have these fields in addition to the usual ones.
     fn pod(resizing: bool, app: &Value, proxy: &Value) -> PodState {
         let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42, 43]}}]);
         let others = json!([{"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0, 1]}}]);

@@ -1,5 +1,5 @@
-//! The published ConfigMap and the published Secret: what each should hold, why it can't, whether somebody else has
-//! changed it, and what the status says about it. [`PublishedKind`] has the differences between both.
+//! The published ConfigMap and the published Secret: their content, the reasons why it can't be published, changes by
+//! others, and their status. [`PublishedKind`] has the differences between the two.
 
 mod outcome;
 mod publication;

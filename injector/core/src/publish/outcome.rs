@@ -14,13 +14,13 @@ pub type Outcome = (VersionedConfig, Vec<EventRecord>);
 pub struct Attempt {
     /// The decision about the object.
     pub publication: Publication,
-    /// Whether the object may still hold what the status says.
+    /// Whether the object may still hold the content that the status names.
     pub holds_before: bool,
-    /// The time at which the object was written, if it holds the version.
+    /// The time when the object was written, if it holds the version.
     pub time: Timestamp,
 }
 
-/// Returns the config with conditions and fields as the attempt left them, where that is a change.
+/// Returns the config with conditions and fields as the attempt left them, if they changed.
 pub fn apply_outcome(
     kind: PartKind,
     config: &VersionedConfig,
@@ -66,7 +66,7 @@ pub fn apply_outcome(
         }
         Publication::Drifted(message) => {
             note(Reason::Drifted, message);
-            // The Drifted condition is true where the kind has one; SecretPublished is false.
+            // The condition Drifted is true if the kind has one; SecretPublished is false.
             (kind.drift_condition() != kind.condition(), Reason::ChangedByOthers, message.clone())
         }
         Publication::Refused(Explanation { reason, message })

@@ -25,11 +25,11 @@ pub enum Publication {
     Published,
     /// The object held this version, and somebody else has changed it since.
     Drifted(String),
-    /// Nudge does not write the object, or may not. The rollout goes on without it.
+    /// Nudge does not or may not write the object. The rollout continues without it.
     Refused(Explanation),
     /// A call failed. The rollout waits until the object is written.
     Failed(Explanation),
-    /// The object is to be created or replaced as [`object_to_write`] says.
+    /// The object must be created or replaced as [`object_to_write`] says.
     Write,
 }
 
@@ -55,7 +55,7 @@ pub struct PublishGoal<'a> {
     pub kind: PartKind,
     /// The config's name.
     pub name: &'a str,
-    /// The version that the object is to hold.
+    /// The version that the object should hold.
     pub version: &'a str,
     /// The version that the status says the object holds.
     pub published: Option<&'a str>,
@@ -170,7 +170,7 @@ fn ownership_refusal(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<St
     let has_digest =
         metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(DIGEST_ANNOTATION));
     let others = metadata.managed_fields.iter().flatten().filter(|entry| entry.manager.as_deref() != Some(writer));
-    // A manager that applies the object will do so again. Nudge overwrites a single edit at the next activation.
+    // A manager that has applied the object will do so again. Nudge overwrites a single edit at the next activation.
     let mut appliers =
         others.filter(|entry| has_data(entry) && (!has_digest || entry.operation.as_deref() == Some("Apply")));
     let manager = appliers.next()?.manager.clone().unwrap_or_default();

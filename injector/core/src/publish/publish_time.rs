@@ -1,5 +1,5 @@
-//! The time at which a published object was written, by the clock of the API server: the creation times of pods are by
-//! that clock, too, and both decide which pods have the old content.
+//! The time when a published object was written, by the clock of the API server. Pods' creation times use the same
+//! clock, and both times together decide which pods have the old content.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -16,10 +16,10 @@ pub enum Holder<'a> {
     Found(&'a ObjectMeta),
 }
 
-/// Returns a time by which `writer` has surely written the object, at most a second after the write: the API server
-/// cuts times to seconds, and a pod of the same second may be older. Where the API server gives no time, the result
-/// follows from `now`, by the clock of the leader. Users may write anything into an object that is read, so a time in
-/// the future counts only in the answer to a write.
+/// Returns a time when `writer` has surely written the object, at most a second after the write: the API server cuts
+/// times to seconds, and a pod of the same second may be older. If the API server gives no time, the result follows
+/// from `now`, by the clock of the leader. Users may write anything into a stored object, so a time in the future
+/// counts only in the answer to a write.
 pub fn publish_time(holder: Option<Holder<'_>>, writer: &str, now: Timestamp) -> Timestamp {
     let at = match holder {
         Some(Holder::Written(meta)) => write_time(meta, writer).unwrap_or(now),

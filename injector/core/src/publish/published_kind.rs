@@ -9,14 +9,14 @@ use super::PublishedContent;
 
 /// The differences between the kinds of published objects.
 pub trait PublishedKind: Copy {
-    /// Returns whether Nudge creates the object where there is none. Such an object is never adopted: it is Nudge's
-    /// only with its label.
+    /// Returns whether Nudge creates the object if it does not exist. Such an object is never adopted: it is Nudge's
+    /// only with Nudge's label.
     fn is_created(self) -> bool;
 
     /// Returns whether a watch shows changes of the object.
     fn is_watched(self) -> bool;
 
-    /// Returns whether messages may repeat what the API server says about the object, which may quote a value.
+    /// Returns whether messages may repeat the API server's errors about the object, which may quote a value.
     fn is_quotable(self) -> bool;
 
     /// Returns the digest of a content that Nudge writes, which becomes an annotation of the object.

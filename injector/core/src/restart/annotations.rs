@@ -17,11 +17,11 @@ const AVAILABLE_PREFIX: &str = "available:";
 /// The last restart of a workload by Nudge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartMark {
-    /// The time at which the template was written.
+    /// The time when the template was written.
     pub at: Timestamp,
     /// The digest that was written.
     pub digest: String,
-    /// The fingerprint of the template, in which the digest does not count.
+    /// The fingerprint of the template, which ignores the digest.
     pub template: String,
     /// The health of the workload before.
     pub before: HealthBefore,
@@ -40,7 +40,7 @@ pub enum HealthBefore {
 }
 
 impl HealthBefore {
-    /// Returns the number of pods that were available, where these were some but not all.
+    /// Returns the number of pods that were available, if some but not all were.
     pub(super) fn available(self) -> Option<i32> {
         if let Self::Available(pods) = self { Some(pods) } else { None }
     }

@@ -1,4 +1,4 @@
-//! The uses of configs for which the pods of a template must be restarted.
+//! The uses of configs that require restarts of a template's pods.
 
 use std::collections::BTreeSet;
 
@@ -64,8 +64,8 @@ pub fn restart_uses(meta: &ObjectMeta, spec: &PodSpec) -> ConfigUses {
     if is_never_restarted(meta) { ConfigUses::default() } else { ConfigUses::of(spec) }
 }
 
-/// Returns the configs that injection gives the pods. The result is empty where injection refuses the pods, because
-/// then there are no pods.
+/// Returns the configs that injection gives the pods. The result is empty if injection refuses the pods, because then
+/// there are no pods.
 fn agent_configs(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
     let pod = json!({"metadata": {"annotations": meta.annotations, "labels": meta.labels}, "spec": spec});
     let request = injection::read(&pod).ok().flatten();
@@ -77,7 +77,7 @@ pub fn is_restarted(meta: &ObjectMeta, spec: &PodSpec) -> bool {
     !restart_uses(meta, spec).names().is_empty()
 }
 
-/// Returns how a container takes another version, as the annotations of its pod say; `None` where they do not say it.
+/// Returns how a container takes another version, as the annotations of its pod say; `None` if they do not say it.
 fn notify<'a>(meta: &'a ObjectMeta, container: &Container) -> Option<&'a str> {
     let container_annotation = |base: &str| annotation(meta, &format!("{base}.{}", container.name));
     // A container with a webhook is notified by it, and a container with variables from a config is restarted in place.

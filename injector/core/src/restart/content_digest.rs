@@ -8,8 +8,9 @@ use ring::digest::{Context, SHA256};
 use super::config_uses::ConfigUses;
 use crate::rollout::version_to_publish;
 
-/// Returns the digest of the content of these configs: the whole version that pods should run where an agent serves the
-/// config; otherwise what is published, unless workloads without an agent are ignored.
+/// Returns the digest of the content of these configs. For a config that an agent serves, this is the whole version
+/// that pods should run. For another config, it is the published content, unless workloads without an agent are
+/// ignored.
 pub fn content_digest<'a>(uses: &ConfigUses, config: impl Fn(&str) -> Option<&'a VersionedConfig>) -> Option<String> {
     let mut sum = Context::new(&SHA256);
     let mut has_content = false;
@@ -42,7 +43,7 @@ fn version_digests(config: &VersionedConfig) -> Option<Vec<&str>> {
     Some(version.parts.iter().map(|part| part.digest.as_str()).collect())
 }
 
-/// Returns the sealed digests of what the published object of this kind and config holds.
+/// Returns the sealed digests of the content of this config's published object of this kind.
 fn published_digests(config: &VersionedConfig, kind: PartKind) -> Option<Vec<&str>> {
     let status = config.status.as_ref().filter(|_| config.spec.agentless_policy == AgentlessPolicy::Restart)?;
     let held = match kind {

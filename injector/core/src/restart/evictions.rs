@@ -38,12 +38,12 @@ pub struct PodGroup {
     pub pods: Vec<ReplaceablePod>,
 }
 
-/// The times by which pods have the old content.
+/// The times that decide which pods have the old content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Staleness {
-    /// The time at which the published ConfigMap was written. Creation times of pods have whole seconds.
+    /// The time when the published ConfigMap was written. Creation times of pods have whole seconds.
     pub published: Timestamp,
-    /// On the way back, the time since which pods can have read the version that is left.
+    /// The time since when pods may have read the version that they leave; only on the way back.
     pub since: Option<Timestamp>,
 }
 
@@ -79,8 +79,8 @@ impl PodGroup {
         self.pods.iter().filter(|pod| pod.ready && !pod.terminating).count()
     }
 
-    /// Returns when the group last progressed: when its newest pod of the new content was created, or something before
-    /// the group at `since`.
+    /// Returns when the group last progressed: when its newest pod with the new content was created, or at `since`,
+    /// when something before the group progressed.
     pub fn last_progress(&self, stale: Staleness, since: Timestamp) -> Timestamp {
         let new = self.pods.iter().filter(|pod| !stale.is_stale(pod));
         new.map(|pod| pod.created).max().unwrap_or(since).max(since)
@@ -105,7 +105,7 @@ impl PodGroup {
 }
 
 /// Decides about the groups, one after another. `since` is when the restarts last progressed; pods of an `is_refused`
-/// group can't be evicted. A version fails only where a group has fewer pods than before.
+/// group can't be evicted. A version fails only if a group has fewer pods than before.
 pub fn next_eviction(
     groups: &[PodGroup],
     stale: Staleness,
@@ -205,8 +205,8 @@ mod tests {
         assert_eq!(progressed(vec![pod("a", 1), pod("new", 690), pod("newer", 700)]), at(700));
     }
 
-    /// A group of which `before` pods were Ready, as it is with what happens at each eviction: the new pod is Ready or
-    /// not, or there is none.
+    /// Plays the evictions of a group that had `before` Ready pods. `comes` says whether the new pod of each eviction
+    /// is Ready; `None` means that there is no new pod.
     fn replaced(before: usize, replicas: usize, old: &[bool], comes: Option<bool>) -> (NextEviction, Vec<String>) {
         let pods =
             old.iter().enumerate().map(|(n, &ready)| ReplaceablePod { ready, ..pod(&format!("old-{n}"), 1) }).collect();

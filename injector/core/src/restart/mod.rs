@@ -1,6 +1,6 @@
 //! The restarts of workloads that take a version only at the start of their pods, because they use a published
-//! ConfigMap or Secret without an agent, or because an annotation of their pods says so: which workload is restarted
-//! next, and the reports about those that can't be restarted. The controller carries out the decisions.
+//! ConfigMap or Secret without an agent, or because an annotation of their pods says so: the choice of the next
+//! workload, and reports about workloads that can't be restarted. The controller carries out the decisions.
 
 mod annotations;
 mod config_uses;

@@ -1,5 +1,5 @@
-//! The decision about the workload that is restarted next, or that the rollout waits for. Workloads hold the state, so
-//! a new leader goes on where the last one stopped.
+//! The choice of the workload to restart next, or of the one that the rollout waits for. Workloads hold the state, so a
+//! new leader continues where the last one stopped.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::workload::{ReplicaCounts, Workload, WorkloadProgress};
 /// The maximum number of restarts of a container in a new pod. With more, the pod counts as one that does not come up.
 const MAX_CONTAINER_RESTARTS: i32 = 1;
 
-/// The message where further restarts wait for a decision about the version.
+/// The message if further restarts wait for a decision about the version.
 pub const UNDECIDED_MESSAGE: &str = "no further workload is restarted until it is clear whether the version harms pods";
 
 /// The workloads of one config at one moment, and the other facts that the decision needs.
@@ -29,11 +29,11 @@ pub struct RestartSituation<'a> {
     pub is_return: bool,
     /// Whether no further workload may be restarted, because pods were harmed and the cause is unknown.
     pub is_held: bool,
-    /// The time at which the stage began: restarts before it say nothing about the version.
+    /// The time when the stage began: earlier restarts say nothing about the version.
     pub since: Timestamp,
     /// The deadline in seconds of a workload without its own, from its last progress.
     pub deadline_seconds: u32,
-    /// The time in seconds for which an unprobed workload must stay up before it counts as up.
+    /// The time in seconds that an unprobed workload must stay up before it counts as up.
     pub settle_seconds: u32,
     /// The leader's memory of its restarts in this part of the rollout.
     pub attempts: &'a RestartAttempts,
@@ -46,14 +46,14 @@ pub struct RestartSituation<'a> {
 pub enum NextRestart {
     /// All workloads are restarted and well.
     Done,
-    /// The digest is to be written into this workload's template.
+    /// The digest must be written into this workload's template.
     Restart {
         /// The index of the workload in the list.
         index: usize,
         /// The annotation to write with the digest.
         mark: RestartMark,
     },
-    /// Nothing is to be written before a restart ends.
+    /// Nothing is written before a restart ends.
     Wait(String),
     /// A workload did not become ready with the version.
     Failed(String),
@@ -85,7 +85,7 @@ fn restart_progress(situation: &RestartSituation<'_>, workload: &Workload, mark:
     let progressed = watched.map_or(mark.at, |watched| watched.progressed_at.max(mark.at));
     let settle_seconds = workload.settle_seconds(situation.settle_seconds);
     let in_time = !has_elapsed(progressed, situation.deadline_seconds.saturating_add(settle_seconds), situation.now);
-    // Where not all pods were available before, the pods that crash now may be those.
+    // If some pods were not available before, the same pods may crash now.
     let has_one_pod = workload.replicas.is_some_and(|replicas| replicas.total <= 1);
     let crashes = settle_seconds > 0
         && mark.before.available().is_none()
@@ -105,7 +105,7 @@ fn restart_progress(situation: &RestartSituation<'_>, workload: &Workload, mark:
     if may_come_up { RestartProgress::Moving } else { RestartProgress::Late }
 }
 
-/// Returns a report where somebody has removed the digest that a restart of this part wrote, and maybe its mark.
+/// Returns a report if somebody has removed the digest that a restart of this part wrote, and maybe its mark.
 fn undo_report(
     situation: &RestartSituation<'_>,
     workload: &Workload,
@@ -237,7 +237,7 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
     if situation.is_held && !open.is_empty() {
         return (NextRestart::Wait(UNDECIDED_MESSAGE.to_owned()), reports);
     }
-    // Well workloads come first, because they prove something; the others may recover meanwhile.
+    // Well workloads come first, because they prove something; the rest may recover meanwhile.
     let next = open.into_iter().min().map(|(_, index)| {
         let (workload, digest) = &situation.workloads[index];
         // Clocks of leaders differ, and a mark must not be older than the stage.

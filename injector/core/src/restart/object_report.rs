@@ -27,7 +27,7 @@ impl ObjectReport {
         Self { object: None, why: reason.explained(message) }
     }
 
-    /// Returns the key by which reports are sorted: in a fixed order they always give the same condition.
+    /// Returns the sort key of the report. In a fixed order, reports always give the same condition.
     pub(super) fn sort_key(&self) -> (&'static str, &str, Option<&str>) {
         (self.why.reason.as_str(), &self.why.message, self.object.as_deref())
     }
@@ -50,7 +50,7 @@ pub struct RestartReport {
     pub reports: Vec<ObjectReport>,
 }
 
-/// Writes the condition `Restarted`, and returns an Event where its message is new.
+/// Writes the condition `Restarted`, and returns an Event if the message is new.
 pub fn write_restart_condition(
     status: &mut VersionedConfigStatus,
     report: &RestartReport,

@@ -16,7 +16,7 @@ use crate::rollout::{JOBS, Restarts, is_same_content, version_to_publish};
 /// The prefixes of the ids of workloads that restart their pods by a rolling update.
 const ROLLING_WORKLOADS: [&str; 3] = ["Deployment/", "StatefulSet/", "DaemonSet/"];
 
-/// The reasons of reports about restarts that nothing waits for, but that may succeed all the same.
+/// The reasons of reports about restarts that may still succeed although nothing waits for them.
 const NOT_WAITED_FOR: [Reason; 2] = [Reason::Unwell, Reason::TemplateChanged];
 
 /// Returns whether a rolling update restarts this pod.
@@ -24,8 +24,8 @@ pub fn has_rolling_update(pod: &PodState) -> bool {
     ROLLING_WORKLOADS.iter().any(|kind| pod.workload_name().starts_with(kind))
 }
 
-/// Counts, by workload, the pods that are or were Ready and do not run the version that they should. On the way back,
-/// pods that were never Ready count, too. Bare pods and pods of Jobs, which nothing restarts, do not count: they are
+/// Counts, by workload, the pods that are or were Ready and do not run the version they should. On the way back, pods
+/// that were never Ready count, too. Bare pods and pods of Jobs, which nothing restarts, do not count: they are
 /// reported, and hold nothing up.
 pub fn count_pods_behind(
     pods: &[Arc<PodState>],
@@ -90,7 +90,7 @@ pub struct PodsBehind<'a> {
     pub version: &'a str,
     /// Whether pods return from another version.
     pub is_return: bool,
-    /// The time at which the stage began, or a workload's restart last progressed.
+    /// The time when the stage began, or a workload's restart last progressed.
     pub since: Timestamp,
     /// The deadline of the restarts, in seconds.
     pub deadline_seconds: u32,
@@ -102,14 +102,14 @@ pub struct PodsBehind<'a> {
     pub now: Timestamp,
 }
 
-/// Decides whether the rollout waits, is held, or goes on. On the way back nothing is held, and `reports` gets another
-/// report instead.
+/// Decides whether the rollout waits, is held, or continues. On the way back nothing is held, and `reports` gets
+/// another report instead.
 pub fn judge_pods_behind(behind: &PodsBehind<'_>, reports: &mut Vec<ObjectReport>) -> Restarts {
     let PodsBehind { version, is_return, .. } = *behind;
     for (id, count) in behind.counts {
         let report = reports.iter().find(|report| report.object.as_ref() == Some(id));
         let is_known = ROLLING_WORKLOADS.iter().any(|kind| id.starts_with(kind)) || behind.groups.contains(id);
-        // A workload that was not well before may progress all the same. On the way back only restarted workloads can.
+        // A workload that was not well before may still progress. On the way back only restarted workloads can.
         let may_progress = !is_return || behind.restarted.contains(id) || behind.groups.contains(id);
         let waits = is_known && may_progress && report.is_none_or(|report| NOT_WAITED_FOR.contains(&report.why.reason));
         if waits && !has_elapsed(behind.since, behind.deadline_seconds, behind.now) {

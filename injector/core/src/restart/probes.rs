@@ -15,7 +15,7 @@ pub(super) fn long_running_containers(spec: &PodSpec) -> Vec<&Container> {
 }
 
 /// Returns whether a container that reads one of these configs has no readiness probe. If no container is known to read
-/// one, whether no container has a probe.
+/// one, returns whether no container has a probe.
 pub(super) fn is_unprobed(spec: &PodSpec, containers: &[&Container], configs: &BTreeSet<&String>) -> bool {
     let reads = |container: &&&Container| {
         let mounts = |volume: &Volume| container.volume_mounts.iter().flatten().any(|mount| mount.name == volume.name);

@@ -34,7 +34,7 @@ pub struct RestartAttempts {
     workloads: HashMap<String, WorkloadAttempts>,
     /// The controllers without rolling updates, by their id ([`PodGroup::id`](super::PodGroup)).
     groups: HashMap<String, GroupAttempts>,
-    /// The time at which refusals were last forgotten.
+    /// The time when refusals were last forgotten.
     forgotten_at: Option<Timestamp>,
 }
 
@@ -50,12 +50,12 @@ struct WorkloadAttempts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchedRestart {
     mark: RestartMark,
-    /// The time at which it last progressed, or was first seen.
+    /// The time when the restart last progressed, or was first seen.
     pub(super) progressed_at: Timestamp,
     /// The best progress since then. A workload that falls back and recovers has made none, so the wait ends.
     best: Progress,
-    /// The time since which the workload is up; if it is unprobed, since which all pods are available and no container
-    /// was started again.
+    /// The time since when the workload is up. If it is unprobed, the time since when all pods are available and no
+    /// container was started again.
     up_since: Option<Timestamp>,
     /// The restarts of containers when the restart was first seen, and when it was last seen.
     restarts: Option<(PodRestarts, PodRestarts)>,
@@ -66,14 +66,14 @@ pub(super) struct WatchedRestart {
 /// The progress of a restart; each pair is compared by its first number, and then by its second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
-    /// The most that was done.
+    /// The maximum that was done.
     done: (i32, i32),
-    /// The least that was left.
+    /// The minimum that was left.
     left: (i32, i32),
 }
 
 impl WatchedRestart {
-    /// Returns how often containers were started again in each of at least two pods; in the only pod where the workload
+    /// Returns how often containers were started again in each of at least two pods, or in the only pod if the workload
     /// has just one.
     pub(super) fn restarts(&self, has_one_pod: bool) -> i32 {
         let count = |restarts: PodRestarts| if has_one_pod { restarts.max } else { restarts.second };
@@ -177,7 +177,7 @@ impl RestartAttempts {
         self.workloads.get(&workload.uid)?.watched.as_ref().filter(|watched| watched.mark == *mark)
     }
 
-    /// Returns whether the workload has come up after its last restart, whatever happens later.
+    /// Returns whether the workload has come up after its last restart, even if it fails later.
     pub fn has_settled(&self, workload: &Workload) -> bool {
         let watched = workload.mark().and_then(|mark| self.watched_restart(workload, mark));
         watched.is_some_and(|watched| watched.settled)

@@ -33,8 +33,8 @@ pub enum WorkloadKind {
 pub enum WorkloadProgress {
     /// All pods have the present template and are available.
     Complete,
-    /// Its controller says that all pods came up with the present template. Not all are available now, for whatever
-    /// reason.
+    /// The workload's controller says that all pods came up with the present template, although some are not available
+    /// now.
     Ended,
     /// Some pods do not have the present template yet, or are not available.
     Moving,
@@ -45,7 +45,7 @@ pub enum WorkloadProgress {
 /// The numbers of a workload's pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaCounts {
-    /// The number of pods that the workload should have, or has where that is more.
+    /// The number of pods that the workload should have, or the number that it has, if larger.
     pub total: i32,
     /// The number of pods with the present template.
     pub updated: i32,
@@ -70,13 +70,14 @@ impl ReplicaCounts {
         (self.updated >= self.total).then_some(self.available)
     }
 
-    /// Returns what is done of the rollout: first by new pods, then by pods that are up. The result grows when the
-    /// workload is scaled up.
+    /// Returns the finished part of the rollout: the number of new pods, then a measure of pods that are up. The result
+    /// grows when the workload is scaled up.
     pub(super) fn done(self) -> (i32, i32) {
         (self.updated, self.up())
     }
 
-    /// Returns what is left of the rollout. The result shrinks when the workload is scaled down.
+    /// Returns the remaining part of the rollout, in the same measures. The result shrinks when the workload is scaled
+    /// down.
     pub(super) fn left(self) -> (i32, i32) {
         (self.total.saturating_sub(self.updated), self.total.saturating_mul(2).saturating_sub(self.up()))
     }
@@ -134,7 +135,7 @@ pub struct Workload {
     pub name: String,
     /// The uid of the workload: another object may get the same name.
     pub uid: String,
-    /// The configs for which its pods must be restarted.
+    /// The configs that require restarts of the workload's pods.
     pub uses: ConfigUses,
     /// Whether the pods have an agent that takes versions without a restart: their reports say nothing about variables.
     pub has_agent: bool,
@@ -158,7 +159,7 @@ pub struct Workload {
     pub containers: BTreeSet<String>,
     /// The restarts of containers of an unprobed workload that is being restarted, if they were counted.
     pub restarts: Option<PodRestarts>,
-    /// The fingerprint of the template, in which annotations that only restart pods do not count.
+    /// The fingerprint of the template, which ignores annotations that only restart pods.
     pub template: String,
     /// Whether the workload's controller reports a rollout that takes too long.
     pub has_deadline: bool,
@@ -170,7 +171,7 @@ impl Workload {
         format!("{:?}/{}", self.kind, self.name)
     }
 
-    /// Returns the mark of the last restart by Nudge, if the pods are to have its digest.
+    /// Returns the mark of the last restart by Nudge, if the pods should have its digest.
     pub fn mark(&self) -> Option<&RestartMark> {
         self.last_mark.as_ref().filter(|mark| self.digest.as_ref() == Some(&mark.digest))
     }
@@ -180,8 +181,8 @@ impl Workload {
         self.progress == WorkloadProgress::Complete || (self.progress == WorkloadProgress::Ended && !self.is_unprobed)
     }
 
-    /// Returns the progress of the rollout since this restart. Where not all pods were available before, the same
-    /// number is enough.
+    /// Returns the progress of the rollout since this restart. If some pods were not available before, the same number
+    /// is enough.
     pub(super) fn progress_since(&self, mark: &RestartMark) -> WorkloadProgress {
         let Some(before) = mark.before.available().filter(|_| !self.is_well()) else { return self.progress };
         let all_new = self.replicas.and_then(ReplicaCounts::available_if_updated).is_some();
@@ -192,7 +193,7 @@ impl Workload {
         }
     }
 
-    /// Returns whether no fewer pods are available than `before`, whatever their template.
+    /// Returns whether no fewer pods are available than `before`, regardless of their template.
     pub(super) fn has_available(&self, before: i32) -> bool {
         self.replicas.is_some_and(|counts| counts.available >= before.min(counts.total))
     }
@@ -232,8 +233,7 @@ impl Workload {
         })
     }
 
-    /// Returns how long the workload must stay up where nothing but the start of its containers makes its pods
-    /// available.
+    /// Returns how long the workload must stay up if nothing but the start of its containers makes its pods available.
     pub(super) fn settle_seconds(&self, seconds: u32) -> u32 {
         if self.is_unprobed && self.min_ready_seconds < seconds { seconds } else { 0 }
     }
@@ -253,8 +253,8 @@ impl Workload {
         let progressing = status.conditions.iter().flatten().find(|condition| condition.type_ == "Progressing");
         let reason = progressing.and_then(|condition| condition.reason.as_deref());
         let available = status.available_replicas.unwrap_or(0);
-        // The controller leaves the reason of the template before, when it finds that the ReplicaSet exists already.
-        // Then it reports neither when the ReplicaSet comes up, nor that it takes too long.
+        // If the ReplicaSet exists already, the controller leaves the reason of the previous template. Then it reports
+        // neither that the ReplicaSet comes up, nor that it takes too long.
         let updated_at =
             progressing.and_then(|condition| condition.last_update_time.as_ref()).map(|time| time.0.as_second());
         let stale = workload.mark().is_some_and(|mark| updated_at.is_none_or(|at| at < mark.at.as_second()));
@@ -338,13 +338,13 @@ impl Workload {
     }
 }
 
-/// The annotations of a template that only restart its pods: Nudge's own, that of a command of earlier versions, and
-/// that of `kubectl rollout restart`.
+/// The annotations of a template that only restart its pods: Nudge's own, one of a command of earlier versions, and one
+/// of `kubectl rollout restart`.
 const RESTART_ANNOTATIONS: [&str; 3] =
     [DIGEST_ANNOTATION, "nudge.dev/restarted-at", "kubectl.kubernetes.io/restartedAt"];
 
-/// Returns the fingerprint of a template, in which [`RESTART_ANNOTATIONS`] do not count. The API server keeps a
-/// template as it was stored, so only a change of the template changes the fingerprint.
+/// Returns the fingerprint of a template, which ignores [`RESTART_ANNOTATIONS`]. The API server keeps a template as it
+/// was stored, so only a change of the template changes the fingerprint.
 fn fingerprint(template: &PodTemplateSpec) -> String {
     let mut template = template.clone();
     if let Some(meta) = &mut template.metadata {

@@ -1,8 +1,8 @@
-//! The version that a pod is to run: a function of the config's status and the pod's identity. Every replica computes
-//! the same, and no list of pods is stored.
+//! The version that a pod should run: a function of the config's status and the pod's identity. Every replica computes
+//! the same version, and no list of pods is stored.
 //!
-//! Steps move most pods. Pods whose processes take another version by a restart alone are to run what workloads are
-//! restarted with: the current version until the end of the bake. Only a new pod brings it to them.
+//! Steps move most pods. Pods whose processes take another version only by a restart should run the version that
+//! workloads are restarted with: the current version until the end of the bake. Only a new pod brings another version.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::injection::is_updated_by_rollout;
 use crate::owners::workload_id;
 use crate::pods::PodState;
 
-/// Returns the version that the pod is to run.
+/// Returns the version that the pod should run.
 pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &PodState) -> Option<&'a str> {
     if pod.is_by_restart() {
         version_to_publish(status)
@@ -47,7 +47,7 @@ pub(super) fn version_of_place<'a>(status: &'a VersionedConfigStatus, place: Pla
     status.target_version.as_deref().filter(|_| moved).or(status.current_version.as_deref())
 }
 
-/// Returns the version that the published ConfigMap is to hold: the current version, and from the end of the bake on
+/// Returns the version that the published ConfigMap should hold: the current version, and from the end of the bake on
 /// the target.
 pub fn version_to_publish(status: &VersionedConfigStatus) -> Option<&str> {
     match (status.rollout.stage, &status.target_version) {
@@ -57,8 +57,8 @@ pub fn version_to_publish(status: &VersionedConfigStatus) -> Option<&str> {
 }
 
 /// Returns the version that the hub will assign to a pod that is being admitted. The pod's uid is not always known by
-/// then. Without a uid, the pod gets the target only where all pods of its workload have it, since the current version
-/// is the proven one.
+/// then. Without a uid, the pod gets the target only if all pods of its workload have it, since the current version is
+/// the proven one.
 pub fn version_for_new_pod<'a>(
     status: &'a VersionedConfigStatus,
     identity: Identity,

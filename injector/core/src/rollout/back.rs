@@ -124,12 +124,12 @@ pub(super) fn advance(back: Return, evidence: &mut Evidence, observation: &Obser
     }
 }
 
-/// Returns what the way back still waits for: pods, the published ConfigMap, workloads that were restarted. It does not
-/// wait for a workload that did not become ready with the good version either; the condition `Restarted` names that
-/// workload. `since` is when this leader saw the return first.
+/// Returns the wait on the way back: for pods, the published ConfigMap, or workloads that were restarted. The return
+/// does not wait for a workload that did not become ready with the good version either; the condition `Restarted` names
+/// that workload. `since` is when this leader saw the return first.
 fn return_wait(back: &Return, since: SteadyTime, observation: &Observation<'_>) -> Option<Effects> {
     let current = &back.base.current;
-    // Pods that are overdue are left behind, as are those that can't be reached.
+    // Overdue pods are left behind, and so are pods that can't be reached.
     let deadline = observation.spec.progress_deadline_seconds;
     let overdue = observation.now.until_within(after(back.progressed_at.0, deadline), since + seconds(deadline));
     let away = observation.pods.iter().filter(|pod| is_away(back, pod)).count();
@@ -144,7 +144,7 @@ fn return_wait(back: &Return, since: SteadyTime, observation: &Observation<'_>) 
                 return Some(effects);
             }
         }
-        // Only workloads that were restarted need it, and they are left behind as pods are.
+        // Only restarted workloads need the publication, and overdue workloads are left behind like pods.
         (Some(failure), Some(overdue)) if back.workloads_restarted_at.is_some() => {
             let message = format!("version {current} is not published again yet: {}", failure.why.message);
             return Some(Effects::wait(Reason::NotPublished, message, Some(overdue)));

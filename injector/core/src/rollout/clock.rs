@@ -49,15 +49,15 @@ pub(super) fn after(time: Timestamp, seconds: u32) -> Timestamp {
 }
 
 impl Now<'_> {
-    /// Returns how long it is until `time`; `None` where that time has come.
+    /// Returns how long it is until `time`; `None` if that time has come.
     pub(crate) fn until(&self, time: Timestamp) -> Option<Millis> {
         let left = time.duration_since(self.time.0).as_millis();
         let left = Millis::try_from(left).unwrap_or(Millis::MAX);
         (left > 0).then_some(left)
     }
 
-    /// Returns when `time` comes by the steady clock, and at the latest `end`: the leader that stored the time may have
-    /// had a clock that was ahead. `None` where that time has come.
+    /// Returns when `time` comes by the steady clock, but at the latest `end`: the clock of the leader that stored the
+    /// time may have been ahead. Returns `None` if that time has come.
     pub(super) fn until_within(&self, time: Timestamp, end: SteadyTime) -> Option<SteadyTime> {
         self.until(time).map(|left| end.min(self.steady + left)).filter(|end| *end > self.steady)
     }

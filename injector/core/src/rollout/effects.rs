@@ -1,4 +1,4 @@
-//! What a transition asks of the controller, beside the next state.
+//! The requests of a transition to the controller, in addition to the next state.
 
 use nudge_api::{EvidenceStatus, Explanation, Reason, RolloutAnalysisSpec, WithheldStatus};
 
@@ -14,19 +14,19 @@ pub type Transition = (Rollout, Effects);
 pub struct Effects {
     /// The Event to write.
     pub event: Option<EventRecord>,
-    /// How the rollout continues.
+    /// The continuation of the rollout.
     pub continuation: Continuation,
     /// The numbers of pods that were harmed soon after the version became current.
     pub suspect: Option<String>,
-    /// What was known for and against the target at this transition, where one was judged.
+    /// The evidence for and against the target at this transition, if a target was judged.
     pub numbers: Option<EvidenceStatus>,
-    /// The pods whose numbers are to be asked for.
+    /// The pods whose numbers should be asked for.
     pub question: Option<RolloutAnalysisSpec>,
-    /// When to reconcile again although nothing is observed to change.
+    /// The time to reconcile again even if no change is observed.
     pub reconcile_at: Option<SteadyTime>,
 }
 
-/// How a rollout continues after a transition.
+/// The continuation of a rollout after a transition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Continuation {
     /// Nothing is waited for.
@@ -40,15 +40,15 @@ pub enum Continuation {
     Inconclusive(Explanation),
     /// The rollout is held until somebody acts.
     Held {
-        /// What must be done, or must happen.
+        /// The act or the event that the rollout needs.
         why: Explanation,
-        /// What keeps the version from going on although nothing is wrong with it.
+        /// The reason that keeps the version from continuing although nothing is wrong with it.
         withheld: Option<WithheldStatus>,
     },
 }
 
 impl Continuation {
-    /// Returns what the rollout waits for.
+    /// Returns the explanation of the wait, if the rollout waits.
     pub fn explanation(&self) -> Option<&Explanation> {
         match self {
             Self::AtRest | Self::AtOnce => None,

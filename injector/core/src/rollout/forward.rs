@@ -19,7 +19,7 @@ use super::{Continuation, Effects, Now, Observation, Restarts, Subject};
 use crate::analysis::{Judgement, Verdict as Measure, VersionNames};
 use crate::event_record::EventRecord;
 
-/// The time after a version became current in which harm is still looked for.
+/// The time that harm is still looked for after a version became current.
 const SUSPECT_WINDOW: Millis = 900_000;
 /// The maximum time until the pods that judged are replaced: they end first, which takes 30 s by default.
 const REPLACEMENT_TIMEOUT: Millis = 60_000;
@@ -35,7 +35,7 @@ pub(super) fn advance(transfer: Transfer, evidence: &mut Evidence, observation: 
         return (Rollout::Forward(transfer), effects);
     }
     if let Some(effects) = observation.waiting_for.map(wait_for_config) {
-        // Pods are not observed meanwhile: afterwards they prove the target anew.
+        // Pods are not observed meanwhile: afterwards they must prove the target again.
         evidence.reset_after_gap();
         return (Rollout::Forward(transfer), effects);
     }
@@ -93,7 +93,7 @@ fn judge_and_advance(
     };
     // Harm is observed without the hub, and has its deadline.
     if let Some(effects) = observation.hub_away_effects(tally.unreported() > 0).filter(|_| !harmed && !is_restarting) {
-        // What the move waits for can't be observed: the time does not count.
+        // The awaited change can't be observed: the time does not count.
         evidence.note_quiet(now.steady);
         let again = judgement.map(|judgement| now.steady + judgement.recheck_after);
         let effects = effects.reconcile_by(again).reconcile_by(evidence.ripens(watch_seconds, now.steady));
@@ -120,14 +120,14 @@ fn judge_and_advance(
     (rollout, effects.reconcile_by(evidence.ripens(watch_seconds, now.steady)))
 }
 
-/// What the pods show about the target at one observation.
+/// The assessment of the target by one observation of the pods.
 struct Assessment {
     tally: Tally,
     /// The judgement of the answers to `spec.rollout.analysis`, if these matter now.
     judgement: Option<Judgement>,
 }
 
-/// Observes the pods. Returns the move with what the status says of them, and what they show.
+/// Observes the pods. Returns the move with its evidence for the status, and the assessment of the pods.
 fn assess_pods(
     mut transfer: Transfer,
     evidence: &mut Evidence,
@@ -155,7 +155,7 @@ fn assess_pods(
     (transfer, Assessment { tally, judgement })
 }
 
-/// Returns what the move waits for from its pods.
+/// Returns the wait for the pods of the move.
 fn unproven_wait(
     transfer: &Transfer,
     tally: &Tally,
@@ -265,8 +265,8 @@ impl<'a> LastStep<'a> {
 }
 
 /// Returns how many steps of the spec went out. The last step is found by its name, because steps before it may have
-/// been added or removed since. Where that step itself was removed, the result passes over no step that pods have not
-/// reached. Nothing goes on where two steps have the same name.
+/// been added or removed since. If that step was itself removed, only steps that pods have reached count. While two
+/// steps have the same name, the rollout does not continue.
 fn count_steps_taken(transfer: &Transfer, observation: &Observation<'_>) -> usize {
     let steps = &observation.spec.steps;
     let count = usize::try_from(transfer.step).unwrap_or(usize::MAX);
@@ -300,7 +300,7 @@ fn is_in_part(transfer: &Transfer, out: usize, observation: &Observation<'_>) ->
         .any(|pod| pod.is_in_place() && pod.is_ready() && whole.is_assigned(pod) && !has.is_assigned(pod))
 }
 
-/// Returns what the last step is still watched for, or nothing where no pod can be watched.
+/// Returns the wait while the last step is still watched, or nothing if no pod can be watched.
 fn watch_wait(
     transfer: &Transfer,
     last: &LastStep<'_>,
@@ -335,7 +335,7 @@ fn watch_wait(
     Some(Effects::wait(Reason::Progressing, message, Some(end)))
 }
 
-/// Holds the move where no pod can say anything about the target, although some run, or did a moment ago.
+/// Holds the move if no pod can say anything about the target, although some run, or did a moment ago.
 fn no_judge_wait(
     transfer: &Transfer,
     tally: &Tally,
@@ -433,8 +433,7 @@ fn bake(
     (Rollout::Forward(transfer.with_stage(Stage::Restarting, now)), Continuation::AtOnce.into())
 }
 
-/// Publishes the target where the spec asks for it, and waits for restarts of workloads that take the target by a
-/// restart.
+/// Publishes the target if the spec asks for it, and waits for restarts of workloads that take the target by a restart.
 fn restart(transfer: Transfer, evidence: &mut Evidence, observation: &Observation<'_>) -> Transition {
     let now = observation.now;
     let failure = observation.publish_failure(&transfer.target);

@@ -6,7 +6,7 @@ use super::clock::{Millis, SteadyTime};
 
 /// The maximum time between the notification of a pod and harm that needs no comparison with other pods.
 const IMMEDIATE_HARM: Millis = 5_000;
-/// The maximum delay with which a notification is observed.
+/// The maximum delay before a notification is observed.
 const MAX_OBSERVATION_DELAY: Millis = 5_000;
 /// The time added to the period of a probe: until then, other pods that were harmed in the same moment are observed to
 /// be.
@@ -14,7 +14,7 @@ const PROBE_MARGIN: Millis = 3_000;
 /// The maximum time after harm until which it is compared with harm to other pods.
 const MAX_COMPARISON_TIME: Millis = 60_000;
 
-/// How a pod was harmed.
+/// The way a pod was harmed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum HarmKind {
     /// The pod's containers became unready.
@@ -32,14 +32,14 @@ pub(super) struct Harm {
     pub(super) uid: String,
     pub(super) node: Option<String>,
     pub(super) kind: HarmKind,
-    /// The time at which the harm began.
+    /// The time when the harm began.
     pub(super) at: SteadyTime,
-    /// The time from the report of the pod that it has the target until the harm; `None` where this leader did not
-    /// observe the report.
+    /// The time from the report of the pod that it has the target until the harm; `None` if this leader did not observe
+    /// the report.
     pub(super) after_notification: Option<Millis>,
     /// Whether the target was assigned to the pod.
     pub(super) assigned: bool,
-    /// The share of pods with the target among all that could be harmed then.
+    /// The share of pods with the target among all pods that could be harmed at that time.
     pub(super) share: f64,
     /// Whether the harm is excused, because the version did not cause it.
     pub(super) excused: bool,
@@ -59,7 +59,7 @@ impl HarmKind {
         }
     }
 
-    /// Returns whether the harm may be excused, which a report may not: it says what it is about.
+    /// Returns whether the harm may be excused. A report may not, because it names its cause.
     pub(super) fn is_excusable(&self) -> bool {
         !matches!(self, Self::Reported(_))
     }

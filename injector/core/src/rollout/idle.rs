@@ -1,4 +1,4 @@
-//! The state in which nothing moves: how a move begins, and what keeps it from beginning.
+//! The state while nothing moves: the beginning of a move, and the reasons that prevent it.
 
 use nudge_api::Reason;
 
@@ -12,8 +12,8 @@ use super::{Effects, Observation};
 use crate::analysis::VersionNames;
 use crate::event_record::EventRecord;
 
-/// Makes the first version of a config current at once, unless it must be approved. Where pods run a version already,
-/// the config existed before and was created again, and this version is not its first.
+/// Makes the first version of a config current at once, unless it must be approved. If pods already run a version, the
+/// config existed before and was created again, so this version is not its first.
 pub(super) fn make_first_current(revision: u64, observation: &Observation<'_>) -> Transition {
     let runs = observation.pods.iter().any(|pod| pod.runs.is_some());
     let waits = observation.withheld.is_some_and(|withheld| runs || withheld.holds_first());
@@ -27,16 +27,16 @@ pub(super) fn make_first_current(revision: u64, observation: &Observation<'_>) -
     (Rollout::Current(Idle { base, failure: None }), Effects::event(event))
 }
 
-/// Stays in the state in which all pods run the requested version.
+/// Stays idle, because all pods run the requested version.
 pub(super) fn rest(idle: Idle, evidence: &mut Evidence, observation: &Observation<'_>) -> Transition {
-    // The spec may still name the version that failed, to which pods can't be moved at the moment.
+    // The spec may still name the failed version, although pods can't be moved to it at the moment.
     let failure = idle.failure.filter(|failure| observation.spec_version == Some(&failure.version));
     let idle = Idle { failure, ..idle };
     let effects = watch_current(&idle.base, evidence, observation);
     (Rollout::Current(idle), effects)
 }
 
-/// Observes the pods for harm: by a version that became current a short time ago, and else to count how often pods are
+/// Observes the pods for harm by a version that became current a short time ago, or else to count how often pods are
 /// harmed.
 fn watch_current(base: &Base, evidence: &mut Evidence, observation: &Observation<'_>) -> Effects {
     let now = observation.now;

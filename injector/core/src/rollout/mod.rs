@@ -1,4 +1,4 @@
-//! Which pod runs which version, and how pods are moved from one to another.
+//! The versions that pods run, and the moves of pods from one version to another.
 //!
 //! [`Rollout`] is the state machine: [`Rollout::from_status`] reads it, [`next`] makes one transition,
 //! [`Rollout::into_status`] writes it. Every replica of the hub computes a pod's version from the stored status alone

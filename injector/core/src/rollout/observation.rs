@@ -1,4 +1,4 @@
-//! The facts that a transition of the rollout is decided by, beside its state and the evidence.
+//! The facts that decide a transition of the rollout, in addition to its state and the evidence.
 
 use std::collections::HashMap;
 
@@ -29,32 +29,34 @@ pub enum Restarts {
     Held(String),
 }
 
-/// The last attempt to bring a version to all that is published.
+/// The last attempt to write a version into all published objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishAttempt {
     /// The version.
     pub version: String,
-    /// The failure of a call. What Nudge does not write by a rule, or may not write, is not a failure.
+    /// The failure of a call. An object that Nudge may not write, or does not write because of a rule, is not a
+    /// failure.
     pub failure: Option<PublishFailure>,
 }
 
 /// The failure of an attempt to publish a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishFailure {
-    /// When the attempt failed.
+    /// The time when the attempt failed.
     pub at: SteadyTime,
-    /// Why it failed.
+    /// The reason why it failed.
     pub why: Explanation,
 }
 
 impl PublishAttempt {
-    /// An attempt without a failure.
+    /// Returns an attempt without a failure.
     pub fn settled(version: &str) -> Self {
         Self { version: version.to_owned(), failure: None }
     }
 }
 
-/// When pods of a node that have no version on trial last became unready or restarted, if they did.
+/// The times when pods of a node last became unready or restarted, if they did. Only pods without a version on trial
+/// count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
     /// The times of each pod of the config's namespace.
@@ -64,9 +66,9 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Returns whether as many other pods fell at about this time as of the `assigned` pods with the target there, of
-    /// which `harmed` were harmed. Another namespace counts as one pod: what one tenant does to all of its pods excuses
-    /// nothing in the namespace of another.
+    /// Returns whether at about this time the node's other pods fell in at least the same proportion as its pods with
+    /// the target: `harmed` of `assigned`. Another namespace counts as one pod, so that a tenant who harms all of its
+    /// own pods excuses nothing in the namespace of another.
     pub(super) fn is_node_at_fault(&self, at: SteadyTime, within: Millis, harmed: u32, assigned: u32) -> bool {
         let fell =
             |times: &[Option<SteadyTime>]| times.iter().flatten().filter(|&&time| (time - at).abs() <= within).count();
@@ -86,7 +88,7 @@ impl Neighbours {
 pub struct Observation<'a> {
     /// The time of the observation.
     pub now: Now<'a>,
-    /// How pods are moved.
+    /// The rules for moving pods.
     pub spec: &'a RolloutSpec,
     /// The generation of the spec.
     pub generation: i64,
@@ -94,37 +96,37 @@ pub struct Observation<'a> {
     pub spec_version: Option<&'a str>,
     /// The digest of the content of the requested version.
     pub digest: &'a str,
-    /// The version that the config is to have; pods can be moved to it.
+    /// The version that the config should have; pods can be moved to it.
     pub requested: &'a str,
-    /// Why the requested version is to be assigned to all pods at once, if it is.
+    /// The reason to assign the requested version to all pods at once, if there is one.
     pub override_reason: Option<&'a str>,
-    /// The users who asked for the versions, where they are known.
+    /// The users who requested the versions, if known.
     pub requesters: &'a Requesters,
     /// The pods that steps move.
     pub pods: &'a [Subject],
-    /// The times at which other pods fell, by the nodes of pods that are not ready.
+    /// The times when other pods fell, by the nodes of pods that are not ready.
     pub neighbours: &'a HashMap<String, Neighbours>,
     /// The harm to pods of the config without a new version.
     pub background: Option<&'a BackgroundStatus>,
-    /// Another config that shares pods with this one and is being moved.
+    /// The other config that shares pods with this one and is being moved, if there is one.
     pub waiting_for: Option<&'a str>,
-    /// What keeps the requested version from going on although nothing is wrong with it.
+    /// The reason that keeps the requested version from continuing although nothing is wrong with it.
     pub withheld: Option<&'a Withheld>,
-    /// The approvals of the requested version, where it needed them and has them.
+    /// The approvals of the requested version, if it needed approvals and has them.
     pub approvals: &'a [ReleaseApproval],
     /// The measurements of the version.
     pub measured: Option<&'a RolloutAnalysisStatus>,
     /// Whether any object is kept at the current version.
     pub publishes: bool,
-    /// The last attempt to publish a version. Without such an object it was noted all the same.
+    /// The last attempt to publish a version. It is noted even if there is no object to publish.
     pub published: Option<&'a PublishAttempt>,
-    /// Since when workloads may have been restarted with the current version, if that is known.
+    /// The time since when workloads may have been restarted with the current version, if known.
     pub current_since: Option<&'a Time>,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
-    /// The time for which reports of pods wait in the line of a hub replica.
+    /// The time that reports of pods wait in the line of a hub replica.
     pub report_wait: Millis,
-    /// Why the reports of pods reach no hub, if that is so.
+    /// The reason why the reports of pods reach no hub, if they do not.
     pub hub_away: Option<HubAway>,
 }
 
@@ -135,26 +137,26 @@ impl Observation<'_> {
         user.map_or_else(String::new, |user| format!(", requested by {user}"))
     }
 
-    /// Returns what holds the requested version, unless it is to go out at once.
+    /// Returns the hold on the requested version, unless an override sends it out at once.
     pub(super) fn withheld_effects(&self) -> Option<Effects> {
         self.withheld.filter(|_| self.override_reason.is_none()).map(Withheld::effects)
     }
 
-    /// Returns what holds the version while the hub is away, however it is assigned. The deadline does not end that.
-    /// Without pods to move nobody needs the hub, and reports in its line do not concern a version of which no pod owes
-    /// a report.
+    /// Returns the hold on the version while the hub is away, however the version is assigned. The deadline does not
+    /// end this hold. Without pods to move, nobody needs the hub. If no pod owes a report of the version, reports in
+    /// the hub's line do not matter.
     pub(super) fn hub_away_effects(&self, owed: bool) -> Option<Effects> {
         let matters = |away: &HubAway| !self.pods.is_empty() && (owed || *away == HubAway::NotRenewing);
         let Explanation { reason, message } = self.hub_away.filter(matters)?.explanation();
         Some(Effects::hold(reason, message))
     }
 
-    /// Returns the wait until the version is published: workloads are looked for only then, also where there is nothing
-    /// to publish.
+    /// Returns the wait until the version is published. Workloads are looked for only then, even if there is nothing to
+    /// publish.
     pub(super) fn publish_wait(&self, version: &str) -> Option<Effects> {
         if let Some(PublishFailure { why, .. }) = self.publish_failure(version) {
             let message = format!("version {version} is not published yet: {}", why.message);
-            // Another attempt can't help where the API server refuses the object.
+            // Another attempt can't help if the API server refuses the object.
             return Some(match why.reason {
                 Reason::Refused => Effects::hold(Reason::NotPublished, message),
                 _ => Effects::wait(Reason::NotPublished, message, None),
@@ -174,8 +176,8 @@ impl Observation<'_> {
         self.published.filter(|attempt| attempt.version == version)?.failure.as_ref()
     }
 
-    /// Returns the time that a pod has to acknowledge. The time in which its report may wait in the hub's own line is
-    /// not silence of the pod.
+    /// Returns the time that a pod has to acknowledge. The time that its report may wait in the hub's own line does not
+    /// count as silence of the pod.
     pub(super) fn ack_timeout(&self) -> Millis {
         seconds(self.spec.ack_timeout_seconds) + self.report_wait.clamp(0, MAX_LINE_WAIT)
     }

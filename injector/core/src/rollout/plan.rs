@@ -4,7 +4,7 @@ use nudge_api::{Pods, RolloutSpec, Step};
 
 use super::{Subject, Thresholds};
 
-/// Returns the number of the step, from 1, in which each of the pods is assigned the target if the move begins now.
+/// Returns for each pod the number of the step, from 1, that assigns it the target if the move begins now.
 pub fn planned_steps(spec: &RolloutSpec, pods: &[Subject]) -> Vec<usize> {
     let whole = Step::of(Pods::Share("100%".to_owned()));
     let mut planned = vec![0; pods.len()];

@@ -1,10 +1,10 @@
 //! The probability that at least a given number of pods are harmed by chance alone.
 
-/// The maximum number of harms for which the distribution is computed exactly. For more harms a bound is taken, which
-/// is never too small.
+/// The maximum number of harms whose distribution is computed exactly. For more harms, a bound that is never too small
+/// is used.
 const MAX_EXACT_HARMS: usize = 256;
 
-/// Returns P(X ≥ `count`) where X has a Poisson distribution with this mean.
+/// Returns P(X ≥ `count`) for X with a Poisson distribution of this mean.
 pub(super) fn poisson_tail(mean: f64, count: u32) -> f64 {
     if count == 0 {
         return 1.0;
@@ -37,9 +37,9 @@ pub(super) fn poisson_tail(mean: f64, count: u32) -> f64 {
     sum.min(1.0)
 }
 
-/// Returns P(X ≥ `count`) where X is how many of independent events happen, each with its own probability (Poisson
-/// binomial distribution). For many events the result is the bound of Chernoff: exp(count − mean − count × ln(count /
-/// mean)).
+/// Returns P(X ≥ `count`), where X is the number of independent events that happen, each with its own probability
+/// (Poisson binomial distribution). For many events the result is the bound of Chernoff: exp(count − mean − count ×
+/// ln(count / mean)).
 pub(super) fn poisson_binomial_tail(probabilities: &[f64], count: u32) -> f64 {
     let at_least = usize::try_from(count).unwrap_or(usize::MAX);
     if at_least == 0 {
@@ -53,7 +53,7 @@ pub(super) fn poisson_binomial_tail(probabilities: &[f64], count: u32) -> f64 {
         let count = f64::from(count);
         return if count <= mean { 1.0 } else { (count - mean - count * (count / mean).ln()).exp() };
     }
-    // tail[n]: the probability that n of the events so far happen; the last place has all that are at_least.
+    // tail[n] is the probability that n of the events so far happen; the last entry is for at_least or more events.
     let mut tail = vec![0.0; at_least + 1];
     tail[0] = 1.0;
     for &probability in probabilities {

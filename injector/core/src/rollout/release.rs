@@ -1,7 +1,7 @@
-//! The record of releases: what each transition of the rollout adds to `status.releases`.
+//! The record of releases: each transition of the rollout may add to `status.releases`.
 //!
-//! A release is open as long as the rollout is about it, so the record follows from the state before a transition and
-//! after it, and a leader that takes over goes on with what is stored.
+//! A release is open while the rollout is about it. So the record follows from the states before and after a
+//! transition, and a new leader continues the stored record.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Reason, Release, ReleaseOutcome, ReleaseOverride, ReleaseStep, RolloutFailure, clipped};
@@ -76,11 +76,11 @@ pub fn record_release(
     releases
 }
 
-/// The maximum of bytes of releases in a status.
+/// The maximum size in bytes of the releases in a status.
 pub const MAX_RELEASES_BYTES: usize = 16 * 1024;
 
 /// Returns the releases that fit into this many bytes of JSON: older ones lose their details first, then the oldest are
-/// forgotten. The newest stays, without its details where it is too large alone.
+/// forgotten. The newest release always stays, but without its details if it is too large alone.
 pub fn fit_releases(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
     let bytes = |release: &Release| serde_json::to_string(release).map_or(usize::MAX / 64, |text| text.len() + 1);
     let mut total: usize = releases.iter().map(bytes).sum();
@@ -103,7 +103,7 @@ pub fn fit_releases(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
     releases
 }
 
-/// Takes away what is long.
+/// Removes the long fields.
 fn strip(release: &mut Release) {
     release.steps.clear();
     release.approvals.clear();
@@ -177,8 +177,8 @@ fn new_release(
     release
 }
 
-/// Returns who asked, unless there was a newer request before: then an older one was written back. A time in the future
-/// is that of a clock that was wrong.
+/// Returns the user who asked, unless there was a newer request before: then an older request was written back. A time
+/// in the future comes from a wrong clock.
 fn requester<'a, 'b>(
     requester: Option<&'a Requester>,
     before: impl Iterator<Item = &'b Time>,
@@ -188,7 +188,7 @@ fn requester<'a, 'b>(
     requester.filter(|requester| newest.is_none_or(|newest| newest <= requester.at.0))
 }
 
-/// Notes the numbers by which the target was judged, at a failure and at the end.
+/// Notes the numbers that judged the target, at a failure and at the end.
 fn note_judgement(open: &mut Release, transfer: &Transfer, after: &Rollout, effects: &Effects) {
     let goes_on = matches!(after, Rollout::Forward(next) if next.stopped_by == transfer.stopped_by);
     // A move that was held keeps the numbers that it was held by.

@@ -57,8 +57,8 @@ pub(super) fn analysis_statuses(
     }
 }
 
-/// Returns why the numbers hold the move, or nothing where they are good. The progress deadline does not end that: that
-/// numbers can't be measured is not a fault of the version.
+/// Returns why the numbers hold the move, or nothing if they are good. The progress deadline does not end the hold: the
+/// version is not to blame if numbers can't be measured.
 pub(super) fn analysis_wait(
     judgement: Option<&Judgement>,
     tally: &Tally,
@@ -82,7 +82,7 @@ pub(super) fn analysis_wait(
     }
 }
 
-/// Returns the pods whose numbers are to be asked for.
+/// Returns the pods whose numbers should be asked for.
 pub(super) fn question(
     rollout: &Rollout,
     evidence: &mut Evidence,
@@ -103,7 +103,7 @@ pub(super) fn question(
     let alike: Vec<&Subject> =
         others.iter().copied().filter(|pod| workloads.contains(&pod.workload.as_deref())).collect();
     let control = if alike.is_empty() { others } else { alike };
-    // The order differs from that in which pods are moved, or the sample would be the first step alone.
+    // The order differs from the order of moving, or the sample would be the first step alone.
     let names = |pods: &[&Subject]| sample_pods(pods.iter().map(|pod| (pod.number.reverse_bits(), pod.name.as_str())));
     Some(RolloutAnalysisSpec {
         target_version: Some(transfer.target.clone()),

@@ -2,8 +2,8 @@
 
 use nudge_api::VersionedConfigStatus;
 
-/// Returns whether a process that started with one of these versions has what it would have with the other. Versions
-/// with a Secret part never seem equal, because their seals differ.
+/// Returns whether a process gets the same content from both of these versions. Versions with a Secret part never seem
+/// equal, because their seals differ.
 pub fn is_same_content(status: &VersionedConfigStatus, one: &str, other: &str) -> bool {
     let digests = |version: &str| {
         let parts = &status.version(version)?.parts;

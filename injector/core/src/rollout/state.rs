@@ -1,4 +1,4 @@
-//! The state of a rollout. Each variant holds what is true in that state, and nothing else.
+//! The state of a rollout. Each variant holds only the facts of that state.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::{EvidenceStatus, RolloutFailure, Watch};
@@ -47,11 +47,11 @@ pub struct Base {
     pub current: String,
     /// The version that was current before.
     pub previous: Option<String>,
-    /// The revision, which grows with every change of what any pod is assigned.
+    /// The revision, which grows whenever the version assigned to any pod changes.
     pub revision: u64,
 }
 
-/// A state in which nothing moves.
+/// The state while nothing moves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Idle {
     /// The current version.
@@ -67,23 +67,23 @@ pub struct Transfer {
     pub base: Base,
     /// The version that pods are moved to.
     pub target: String,
-    /// How far the move is.
+    /// The stage of the move.
     pub stage: Stage,
-    /// When the move began.
+    /// The time when the move began.
     pub began_at: Time,
-    /// When the target was last assigned to pods, or the stage began.
+    /// The time when the target was last assigned to pods, or the stage began.
     pub progressed_at: MicroTime,
-    /// The thresholds, which say to which pods the target is assigned.
+    /// The thresholds that decide the assignment of the target to pods.
     pub thresholds: Thresholds,
     /// The number of steps that went out.
     pub step: u32,
     /// The name of the last step.
     pub step_name: Option<String>,
-    /// When the last step went out; `None` while the target is assigned to no pod.
+    /// The time when the last step went out; `None` while the target is assigned to no pod.
     pub stepped_at: Option<Time>,
-    /// How long a step is watched.
+    /// The time that a step is watched.
     pub watch: Option<Watch>,
-    /// What was last known for and against the target.
+    /// The last evidence for and against the target.
     pub evidence: Option<EvidenceStatus>,
     /// The failure of the target that stops the move (`onFailure: Hold`).
     pub stopped_by: Option<RolloutFailure>,
@@ -114,7 +114,7 @@ impl Transfer {
     }
 }
 
-/// How far a move is.
+/// The stage of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The target is assigned to pods step by step.
@@ -132,17 +132,17 @@ pub struct Return {
     pub base: Base,
     /// The version that they leave.
     pub target: String,
-    /// Why they return.
+    /// The reason why the pods return.
     pub cause: Cause,
-    /// When the move, or the return to the previous version, began.
+    /// The time when the move, or the return to the previous version, began.
     pub began_at: Time,
-    /// When the return last made progress.
+    /// The time when the return last made progress.
     pub progressed_at: MicroTime,
-    /// When workloads were first restarted with the target; absent if they were not.
+    /// The time when workloads were first restarted with the target; `None` if they were not.
     pub workloads_restarted_at: Option<Time>,
 }
 
-/// Why pods return.
+/// The reason why pods return.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cause {
     /// The target is not requested any more. It may have failed before.
@@ -165,7 +165,7 @@ impl Rollout {
         }
     }
 
-    /// Returns the state in which pods can't be moved to the requested version.
+    /// Returns the state for a requested version that pods can't be moved to.
     #[must_use]
     pub fn waiting(self) -> Self {
         match self {
@@ -177,14 +177,14 @@ impl Rollout {
 }
 
 impl Base {
-    /// Returns this base with the next revision, where any pod is assigned another version.
+    /// Returns this base with the next revision, if any pod is assigned another version.
     pub(super) fn reassigned(self, now: &Time) -> Self {
         Self { revision: next_revision(self.revision, now), ..self }
     }
 }
 
-/// Returns the revision after this one. Revisions start from the time, so that they grow even where the status was
-/// lost: an agent never takes a lower revision.
+/// Returns the revision after this one. Revisions start from the time, so that they grow even if the status was lost:
+/// an agent never takes a lower revision.
 pub(super) fn next_revision(revision: u64, now: &Time) -> u64 {
     let millis = u64::try_from(now.0.as_millisecond()).unwrap_or(0);
     millis.max(revision + 1)

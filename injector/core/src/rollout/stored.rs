@@ -8,8 +8,8 @@ use super::state::{Base, Cause, Idle, Return, Stage, Transfer};
 use super::thresholds::Thresholds;
 
 impl Rollout {
-    /// Reads the rollout of a status, which somebody may have edited: a field that its state does not have is ignored,
-    /// and a time that is missing is `now`.
+    /// Reads the rollout of a status. Somebody may have edited the status: a field that does not belong to its state is
+    /// ignored, and a missing time is `now`.
     pub fn from_status(status: &VersionedConfigStatus, now: &Time) -> Self {
         let revision = status.internal.revision;
         let Some(current) = status.current_version.clone() else { return Self::Initial { revision } };
@@ -150,7 +150,7 @@ fn stored_return(back: Return, internal: &mut InternalStatus) -> RolloutStatus {
     }
 }
 
-/// Returns the base of a rollout that assigns the target to no pod: a pod that the status assigns it to gets another
+/// Returns the base of a rollout that assigns the target to no pod. A pod with the target in the status gets another
 /// version from now on.
 fn without_thresholds(base: Base, stored: &InternalStatus) -> Base {
     let any = stored.threshold > 0 || !stored.workloads.is_empty() || !stored.selectors.is_empty();

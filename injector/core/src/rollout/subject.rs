@@ -9,18 +9,18 @@ use ring::digest::{SHA256, digest};
 use crate::identity::Identity;
 use crate::pods::{PodPhase, PodState, Removal, ReportState};
 
-/// The time after a restart in which a pod may still be in a loop of restarts, in seconds: the kubelet waits for up to
-/// five minutes between two restarts.
+/// The time in seconds after a restart while a pod may still be in a loop of restarts: the kubelet waits for up to five
+/// minutes between two restarts.
 const CRASH_LOOP_WINDOW_SECONDS: i64 = 600;
 
 /// The workload that stands for all Jobs of a namespace: their pods may end before anything is observed of them.
 pub const JOBS: &str = "Job";
 
-/// Reasons for which an agent does not serve the version that is assigned to it.
+/// The reasons why an agent does not serve its assigned version.
 const REFUSAL_REASONS: [Reason; 4] = [Reason::TooLarge, Reason::CheckRefused, Reason::CantApply, Reason::Failed];
 
-/// Returns the pod's position in the order in which pods are moved: the first 32 bits of SHA-256(identity of the config
-/// ‖ pod uid), where the identity is written like a uid.
+/// Returns the pod's position in the order of moving: the first 32 bits of SHA-256(identity of the config ‖ pod uid).
+/// The identity is written like a uid.
 pub fn pod_number(identity: Identity, pod_uid: &str) -> u32 {
     let hash = digest(&SHA256, [&identity.uuid(), pod_uid].concat().as_bytes());
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
@@ -31,7 +31,7 @@ pub fn pod_number(identity: Identity, pod_uid: &str) -> u32 {
 pub struct Subject {
     /// The pod.
     pub pod: Arc<PodState>,
-    /// The pod's position in the order in which pods are moved.
+    /// The pod's position in the order of moving.
     pub number: u32,
     /// Whether the pod's node is Ready, as far as that is known.
     pub node_ready: bool,
@@ -72,7 +72,7 @@ impl Subject {
         })
     }
 
-    /// Returns whether the pod can do what is assigned to it: it runs, and its node and its agent are there.
+    /// Returns whether the pod can take its assigned version: the pod runs, and its node and its agent are there.
     pub(super) fn is_reachable(&self) -> bool {
         let serves = self.phase == PodPhase::Running && !self.is_ending() && self.removal == Removal::None;
         serves && self.node_ready && self.in_contact
@@ -98,8 +98,8 @@ impl Subject {
         self.acknowledged && self.runs.as_deref() == Some(version)
     }
 
-    /// Returns what the pod reported against `version`, which is assigned to it. A report may be about the version
-    /// before; a refusal is about this one although the pod still runs the one before.
+    /// Returns the pod's report against `version`, its assigned version. A report may be about the previous version;
+    /// but a refusal is about `version`, even while the pod still runs the previous one.
     pub(super) fn report_against(&self, version: &str) -> Option<&Explanation> {
         let about = |reason: Reason| self.runs.as_deref() == Some(version) || REFUSAL_REASONS.contains(&reason);
         self.failure.as_ref().filter(|failure| about(failure.reason))

@@ -1,4 +1,5 @@
-//! The pods of a config as its rollout sees them, kept from one pass to the next: a pass costs what has changed.
+//! The pods of a config as its rollout sees them, kept from one pass to the next, so that a pass costs only as much as
+//! has changed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub struct Subjects {
 }
 
 impl Subjects {
-    /// Returns the pods of the config, some of whose nodes are not Ready.
+    /// Returns the pods of the config. `nodes_away` are the nodes that are not Ready.
     pub fn of(pods: &[Arc<PodState>], config: &str, identity: Identity, nodes_away: &BTreeSet<String>) -> Self {
         let mut subjects = Self::default();
         subjects.update(pods, config, identity, nodes_away);
@@ -98,7 +99,7 @@ mod tests {
     }
 
     proptest! {
-        /// However pods come, change and go, what is kept is what is made of them anew.
+        /// However pods come, change and go, the kept subjects equal subjects that are built from scratch.
         #[test]
         fn what_is_kept_is_what_is_made_anew(
             passes in proptest::collection::vec(

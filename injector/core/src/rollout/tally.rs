@@ -8,17 +8,17 @@ use super::{Now, Observation, Subject, Thresholds};
 /// The number of pods with the target in each state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Pods that count and can be waited for.
+    /// The number of pods that count and can be waited for.
     pub(super) judges: usize,
-    /// Judges that run the target and are Ready.
+    /// The number of judges that run the target and are Ready.
     pub(super) proven: usize,
-    /// Judges that run the target, and are not Ready.
+    /// The number of judges that run the target and are not Ready.
     pub(super) fallen: usize,
-    /// Judges that did not acknowledge the target in time.
+    /// The number of judges that did not acknowledge the target in time.
     pub(super) silent: usize,
     /// The name of the first silent pod.
     pub(super) first_silent: Option<String>,
-    /// Pods that can't be waited for.
+    /// The number of pods that can't be waited for.
     pub(super) not_waited_for: u32,
 }
 

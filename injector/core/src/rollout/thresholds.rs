@@ -1,7 +1,7 @@
 //! The thresholds of a move: the target is assigned to the pods whose number is below a threshold.
 //!
-//! One threshold decides for the config. Workloads with many pods have their own, so that a step has its share of each
-//! of them. Pods that a selector matches have the target also where they are below its threshold.
+//! One threshold decides for the config. Workloads with many pods have their own threshold, so that a step has its
+//! share of each of them. Pods that a selector matches also have the target if they are below the selector's threshold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +12,19 @@ use super::Subject;
 /// The threshold that every pod is below.
 pub const ALL: u64 = 1 << 32;
 
-/// The minimum of pods for which a workload has its own threshold.
+/// The minimum number of pods that gives a workload its own threshold.
 const LARGE_WORKLOAD_PODS: usize = 20;
 /// A step moves at most a quarter of the pods that restart in place at the same time, as a Deployment does by default.
 const IN_PLACE_DIVISOR: usize = 4;
-/// The maximum of large workloads.
+/// The maximum number of large workloads.
 const MAX_LARGE_WORKLOADS: usize = 100;
-/// The maximum of thresholds that are kept, with those of workloads that have shrunk or are gone; the latter are
-/// forgotten first.
+/// The maximum number of kept thresholds, including those of workloads that have shrunk or are gone. The thresholds of
+/// such workloads are forgotten first.
 pub(super) const MAX_WORKLOAD_THRESHOLDS: usize = 2 * MAX_LARGE_WORKLOADS;
-/// The maximum of bytes of their thresholds in the status. Fewer workloads have a threshold where names are long.
+/// The maximum size in bytes of the thresholds of large workloads in the status. If names are long, fewer workloads
+/// have a threshold.
 const MAX_LARGE_WORKLOADS_BYTES: usize = 6 * 1024;
-/// Bytes of a threshold beside the name.
+/// The size in bytes of a threshold without the name.
 const THRESHOLD_OVERHEAD_BYTES: usize = 40;
 
 /// The thresholds of a move.
@@ -62,7 +63,7 @@ pub(super) fn selects(selector: &StepSelector, pod: &Subject) -> bool {
     matches(selector, &pod.labels)
 }
 
-/// Returns whether the count is all pods, and all that are created later.
+/// Returns whether the count means all pods, including all that are created later.
 fn is_whole(count: &Pods) -> bool {
     matches!(count, Pods::Share(share) if share == "100%")
 }
@@ -80,7 +81,7 @@ fn below(threshold: u64, selectors: &[SelectorThreshold], pod: Place<'_>) -> boo
 }
 
 impl Thresholds {
-    /// Returns thresholds that assign the target to all pods, and to all that are created later.
+    /// Returns thresholds that assign the target to all pods, including all that are created later.
     pub(super) fn all() -> Self {
         Self { config: ALL, ..Self::default() }
     }
@@ -105,7 +106,7 @@ impl Thresholds {
         below(entry.map_or(self.config, |entry| entry.threshold), &self.selectors, pod.place())
     }
 
-    /// Returns the thresholds at which `count` pods have the target: of the pods that the selector matches, or of the
+    /// Returns the thresholds that give `count` pods the target, of the pods that the selector matches or of the
     /// config. No threshold sinks.
     pub(crate) fn raise(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
         match selector {
@@ -135,8 +136,8 @@ impl Thresholds {
         self.with_selector(selector, threshold)
     }
 
-    /// Returns the thresholds with at least this one for the selector. The selector of a step before it was edited
-    /// keeps its threshold, and pods that no selector matches get nothing by it.
+    /// Returns the thresholds with at least this one for the selector. If a step was edited, its old selector keeps its
+    /// threshold. Pods that no selector matches do not get the target from it.
     fn with_selector(&self, selector: &StepSelector, threshold: u64) -> Self {
         let mut next = self.clone();
         match next.selectors.iter().position(|other| other.selector == *selector) {
@@ -149,7 +150,7 @@ impl Thresholds {
         next
     }
 
-    /// Returns the threshold at which `wanted` of these pods have the target; new pods above it do not get it.
+    /// Returns the threshold that gives `wanted` of these pods the target. New pods above the threshold do not get it.
     fn threshold_for(&self, pods: &[&Subject], wanted: usize) -> u64 {
         let assigned = pods.iter().filter(|pod| self.is_assigned(pod)).count();
         let mut open: Vec<u32> = pods.iter().filter(|pod| !self.is_assigned(pod)).map(|pod| pod.number).collect();
@@ -206,9 +207,9 @@ impl Thresholds {
         next
     }
 
-    /// Returns the thresholds with one more pod that `judges`, of the pods that the selector matches. Pods that come
-    /// before it in the order can't judge, and get the target with it. The pod is chosen for which the fewest of these
-    /// are Ready.
+    /// Returns the thresholds that give one more pod that `judges` the target, of the pods that the selector matches.
+    /// Pods before it in the order can't judge, and get the target with it. The choice falls on the pod with the fewest
+    /// Ready ones before it.
     pub(super) fn with_judge(
         &self,
         pods: &[Subject],
@@ -251,8 +252,8 @@ impl Thresholds {
     }
 }
 
-/// Returns the workloads that have their own threshold. Workloads with pods that have one already keep it, or their
-/// pods would go back; others get one while there is room.
+/// Returns the workloads that have their own threshold. A workload with pods keeps the threshold that it has, or its
+/// pods would go back. Others get a threshold while there is room.
 fn large_workloads<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>, known: &[WorkloadThreshold]) -> BTreeSet<&'a str> {
     let mut large: Vec<(usize, &str)> = groups
         .iter()

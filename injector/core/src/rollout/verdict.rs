@@ -1,11 +1,11 @@
-//! The verdict whether the target is bad, by the numbers.
+//! The verdict of the numbers on the target.
 //!
 //! Harm to pods with the target is weighed twice. Against chance: the probability that at least k pods are harmed
-//! without any cause is below 0.001 × 2⁻ᵏ. That they were watched for E pod-seconds and k of them were harmed is a
-//! Poisson process; since the probabilities of all k add up to 0.001, a look after each harm errs in one rollout of a
-//! thousand. Against the environment: where pods without the target were harmed too, the probability that at least this
-//! many of the harmed pods have the target by chance is below 0.001. Each harm counts with the share of pods that had
-//! the target then (the log-rank test; Mantel 1966), and how many of them have it has a Poisson binomial distribution.
+//! without any cause is below 0.001 × 2⁻ᵏ. Harm to k pods during E watched pod-seconds is a Poisson process. Since the
+//! probabilities of all k add up to 0.001, a look after each harm errs in one rollout of a thousand. Against the
+//! environment: if pods without the target were harmed too, the probability that at least this many of the harmed pods
+//! have the target by chance is below 0.001. Each harm counts with the share of pods that had the target at that time
+//! (the log-rank test; Mantel 1966). The number of harmed pods with the target has a Poisson binomial distribution.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,9 +22,9 @@ use crate::analysis::VersionNames;
 const MAX_ERROR_RATE: f64 = 0.001;
 /// The seconds of a week.
 const WEEK_SECONDS: u64 = 604_800;
-/// The minimum rate at which pods are harmed by chance: one a pod and week.
+/// The minimum rate of harm by chance: one harm per pod and week.
 const MIN_HARM_RATE: f64 = 1.0 / 604_800.0;
-/// The minimum probability of harm by chance at which the rollout is not held.
+/// The minimum probability of harm by chance that does not hold the rollout.
 const MIN_EXPECTED_PROBABILITY: f64 = 0.05;
 
 /// The verdict of the numbers.
@@ -32,19 +32,19 @@ const MIN_EXPECTED_PROBABILITY: f64 = 0.05;
 pub(super) enum Verdict {
     /// The numbers say nothing against the target.
     Clear,
-    /// The numbers are not enough to go back, and too much to go on.
+    /// The numbers are too weak to go back, and too strong to continue.
     Inconclusive {
         message: String,
-        /// When the numbers may say more although nothing changes.
+        /// The time when the numbers may say more even if nothing changes.
         reconcile_at: Option<SteadyTime>,
-        /// Whether this much harm is to be expected by chance: the healthy pods are watched meanwhile.
+        /// Whether this much harm is expected by chance: the healthy pods are watched meanwhile.
         expected: bool,
     },
     /// The target is bad.
     Bad(Explanation),
 }
 
-/// Returns how often a pod is harmed by chance, in a second.
+/// Returns the rate of harm by chance, per pod and second.
 fn harm_rate(observation: &Observation<'_>) -> f64 {
     // Less than a pod and week is not enough for a rate: a bad first hour would excuse every version.
     #[allow(clippy::cast_precision_loss)] // numbers of harm and of pod-seconds in two weeks
@@ -58,7 +58,7 @@ pub(super) fn error_share(epoch: u32) -> f64 {
     if epoch <= 1 { 0.9 * MAX_ERROR_RATE } else { 0.1 * MAX_ERROR_RATE / f64::from(epoch) / f64::from(epoch - 1) }
 }
 
-/// Reaches the verdict. `watch_seconds` is the time for which a step is watched.
+/// Reaches the verdict. `watch_seconds` is the time that a step is watched.
 pub(super) fn reach_verdict(
     evidence: &Evidence,
     observation: &Observation<'_>,
@@ -85,8 +85,8 @@ pub(super) fn reach_verdict(
         true => harm.comparison_time(),
         false => harm.at + patience,
     };
-    // Without others to compare with, a pod that was unready and is well again is not evidence. A pod that restarted
-    // is.
+    // Without other pods to compare with, a pod that was unready and is well again is not evidence, but a pod that
+    // restarted is.
     let stays = |harm: &Harm| compares || harm.kind != HarmKind::Unready || !evidence.is_well(&harm.uid);
     // Harm before this time may have begun before the last step.
     let sudden = if compares { None } else { sudden_harm_end(evidence, watch_seconds) };
@@ -134,7 +134,7 @@ fn harm_probability(evidence: &Evidence, observation: &Observation<'_>, harmed: 
     poisson_tail(expected_harms(evidence, observation), harmed)
 }
 
-/// Returns whether `harmed` pods are too many where `expected` are expected, in this part of the evidence.
+/// Returns whether `harmed` pods are too many if `expected` are expected, in this part of the evidence.
 pub(super) fn too_many_by_chance(expected: f64, harmed: u32, epoch: u32) -> bool {
     poisson_tail(expected, harmed) < error_share(epoch) * 0.5_f64.powi(harmed.min(1000).cast_signed())
 }
@@ -156,7 +156,7 @@ fn is_too_many(evidence: &Evidence, observation: &Observation<'_>, numbers: &Evi
     }
 }
 
-/// Returns whether the harm has nothing to do with that of pods without the target: more of the harmed pods have the
+/// Returns whether the harm is unrelated to the harm of pods without the target: more of the harmed pods have the
 /// target than by chance, or enough of them were harmed long after.
 fn rule_out_environment(
     evidence: &Evidence,
@@ -168,7 +168,7 @@ fn rule_out_environment(
     if too_many(due.iter().filter(|harm| harm.at > last + patience).count()) {
         return true;
     }
-    // Where all had the target, a harm says nothing about the others.
+    // If all pods had the target, a harm says nothing about pods without it.
     let compared = |harm: &Harm| harm.share < 1.0;
     let shares: Vec<f64> = evidence.harms().filter(|harm| compared(harm)).map(|harm| harm.share).collect();
     let count = due.iter().filter(|harm| compared(harm)).count();

@@ -1,4 +1,4 @@
-//! The time for which a step is watched: until the probes of its pods have noticed if they got worse.
+//! The time that a step is watched: until the probes of its pods would have noticed that they got worse.
 
 use std::cmp::Ordering;
 
@@ -7,10 +7,10 @@ use nudge_api::Watch;
 use super::Subject;
 use crate::pods::SlowestProbe;
 
-/// The maximum time for which a step is watched because of a probe, in seconds. The first step has no such limit.
+/// The maximum time in seconds that a step is watched because of a probe. The first step has no such limit.
 const MAX_WATCH_SECONDS: u32 = 300;
 
-/// Returns the time for which a step with these pods is watched, and the reason for it.
+/// Returns the time that a step with these pods is watched, and the reason for it.
 pub(super) fn step_watch<'a>(
     pods: impl Iterator<Item = &'a Subject>,
     is_first_step: bool,

@@ -1,4 +1,4 @@
-//! The version of the newest content, and the time at which that has settled.
+//! The version of the newest content, and the time when that content has settled.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const MAX_DEBOUNCES: u32 = 10;
 pub struct DebouncedVersion {
     /// The name of the version that the content is, or will be.
     pub version: String,
-    /// The time at which the content was first seen.
+    /// The time when the content was first seen.
     pub changed: Timestamp,
     /// The time since which content changes: when the first content after a settled one was seen.
     pub since: Timestamp,
@@ -35,7 +35,7 @@ impl DebouncedVersion {
         (self.version, self.changed) = (version, now);
     }
 
-    /// Returns the time at which the content may become a version.
+    /// Returns the time when the content may become a version.
     pub fn settles_at(&self, debounce: Duration) -> Timestamp {
         after(self.changed, debounce).min(after(self.since, debounce.saturating_mul(MAX_DEBOUNCES)))
     }
@@ -64,7 +64,7 @@ mod tests {
         newest.observe("b".into(), debounce, at(1500));
         newest.observe("b".into(), debounce, at(3000));
         assert_eq!(newest.settles_at(debounce), at(3500));
-        // The next change begins anew.
+        // The next change begins a new wait.
         newest.observe("c".into(), debounce, at(100_000));
         assert_eq!((newest.since, newest.settles_at(debounce)), (at(100_000), at(102_000)));
     }

@@ -32,11 +32,11 @@ enum SourceOutcome {
     Acts(Act),
     /// The source has nothing to do.
     Done(Explanation),
-    /// The source can't go on.
+    /// The source can't continue.
     Blocked(Explanation),
 }
 
-/// Decides what a source does next.
+/// Decides the next act of a source.
 pub fn decide(observed: &SourceSnapshot<'_>) -> Decision {
     let SourceSnapshot { source, upstream, now, .. } = *observed;
     let before = source.status.clone().unwrap_or_default();
@@ -75,7 +75,7 @@ pub fn decide(observed: &SourceSnapshot<'_>) -> Decision {
     Decision { status, act, recheck_at }
 }
 
-/// Returns the outcome of the decision: the first of these that applies.
+/// Returns the outcome of the decision: the first one that applies.
 fn find_outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> SourceOutcome {
     let SourceSnapshot { source, upstream, config, now, .. } = *observed;
     let name = source.config();
@@ -175,8 +175,8 @@ fn is_sealed(observed: &SourceSnapshot<'_>, version: &str) -> bool {
     sealed.is_some_and(|sealed| sealed.state != VersionState::Broken)
 }
 
-/// Returns the refusal of the content by the config's rules: before it became a version, by admission, or at sealing. A
-/// sealed version is not judged again.
+/// Returns the refusal of the content by the config's rules: before the content became a version, by admission, or at
+/// sealing. A sealed version is not judged again.
 fn rule_refusal(observed: &SourceSnapshot<'_>, version: &str) -> Option<Explanation> {
     if is_sealed(observed, version) {
         return None;

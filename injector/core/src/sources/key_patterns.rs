@@ -8,7 +8,7 @@ pub fn selects_key(spec: &ConfigSourceSpec, key: &str) -> bool {
     matches_any(&spec.include) && !matches_any(&spec.exclude)
 }
 
-/// Returns whether the text matches the pattern, in which `*` stands for any characters.
+/// Returns whether the text matches the pattern. `*` stands for any characters.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };

@@ -41,7 +41,7 @@ pub fn explain_unreadable(kind: PartKind, name: &str, source: &str, account: &st
     ))
 }
 
-/// Explains why a version is not asked for where the config publishes a Secret: this needs the right to update that
+/// Explains why a version is not requested if the config publishes a Secret: this needs the right to update that
 /// Secret.
 pub fn explain_unpublishable(why: &Explanation, config: &str, account: &str) -> Explanation {
     why.reason.explained(format!(

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use nudge_api::ConfigSource;
 
-/// The maximum of `spec.debounceSeconds`.
+/// The maximum value of `spec.debounceSeconds`.
 const MAX_DEBOUNCE: Duration = Duration::from_hours(1);
-/// The minimum of `spec.periodSeconds`.
+/// The minimum value of `spec.periodSeconds`.
 const MIN_POLL_PERIOD: Duration = Duration::from_secs(10);
-/// The maximum of `spec.minPeriodSeconds` and `spec.periodSeconds`.
+/// The maximum value of `spec.minPeriodSeconds` and `spec.periodSeconds`.
 const MAX_PERIOD: Duration = Duration::from_hours(24);
-/// The maximum of `spec.secretRetentionSeconds`.
+/// The maximum value of `spec.secretRetentionSeconds`.
 const MAX_RETENTION: Duration = Duration::from_hours(365 * 24);
 
-/// Returns the time for which the data must stay unchanged.
+/// Returns the time that the data must stay unchanged.
 pub fn debounce(source: &ConfigSource) -> Duration {
     seconds(source.spec.debounce_seconds, MAX_DEBOUNCE)
 }
@@ -28,7 +28,7 @@ pub(super) fn min_period(source: &ConfigSource) -> Duration {
     seconds(source.spec.min_period_seconds, MAX_PERIOD)
 }
 
-/// Returns the time for which older Secret versions stay after the Secret is gone.
+/// Returns the time that older Secret versions stay after the Secret is gone.
 pub(super) fn secret_retention(source: &ConfigSource) -> Duration {
     seconds(source.spec.secret_retention_seconds, MAX_RETENTION)
 }

@@ -21,7 +21,7 @@ pub(super) fn note_gone(status: &mut ConfigSourceStatus, upstream: &Upstream<'_>
     }
 }
 
-/// Returns the act that changes the note about old versions, if one is due, and the time at which the next one may be.
+/// Returns the act that changes the note about old versions, if one is due, and the time when the next one may be due.
 pub(super) fn decide_retention(
     observed: &SourceSnapshot<'_>,
     status: &ConfigSourceStatus,

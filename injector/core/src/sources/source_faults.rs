@@ -12,7 +12,7 @@ use crate::faults::invalid;
 use crate::outbound::Address;
 use crate::remote::{GitUrl, Pick, Reference, Revision, check_path};
 
-/// Returns all faults of a source of this name, which is empty where the API server will generate it.
+/// Returns all faults of a source of this name. The name is empty if the API server will generate it.
 pub fn source_faults(name: &str, spec: &ConfigSourceSpec) -> Vec<Explanation> {
     let config = spec.config_name.as_deref().unwrap_or(name);
     let name_fault =

@@ -59,6 +59,6 @@ pub struct Decision {
     pub status: ConfigSourceStatus,
     /// The act to carry out.
     pub act: Option<Act>,
-    /// The time at which the source must be decided about again even if nothing changes.
+    /// The time when the source must be decided about again even if nothing changes.
     pub recheck_at: Option<Timestamp>,
 }

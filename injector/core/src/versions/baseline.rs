@@ -52,8 +52,8 @@ pub fn first_version(plain: ConfigMap, config: &str, name: &str) -> ConfigMap {
     version
 }
 
-/// Returns names for the object, to be tried in this order: where something else has the first, the second is made of
-/// the content's digest.
+/// Returns names for the object, to be tried in this order. The second name contains the content's digest, in case
+/// something else has the first.
 pub fn first_names(plain: &ConfigMap, config: &str) -> [String; 2] {
     let name = format!("{config}-{FIRST_VERSION}");
     let digest = part_digest(&contents_of(plain.data.clone(), plain.binary_data.clone()), None);

@@ -1,9 +1,9 @@
 //! The config that a part was created for, as admission saw it: a [note](crate::signed_notes) about the part's place,
-//! with the identity of the config that was there then.
+//! with the identity of the config that existed then.
 //!
-//! A leader that finds the part without a config knows by it that the config is gone, and was not to come only later.
-//! Because of it the controller deletes the part, so the note must be as old as the part: one that was restored from a
-//! backup has none that counts.
+//! If a leader finds the part but no config, the note shows that the config is gone, not still to come. Then the
+//! controller deletes the part. So the note must be as old as the part: a part that was restored from a backup has no
+//! note that counts.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
@@ -14,8 +14,7 @@ use crate::derived_keys::NoteKey;
 use crate::identity::Identity;
 use crate::signed_notes::{self, Clock};
 
-/// Returns the note that the part is created now for the config with this identity. `None` where the part has no name
-/// yet.
+/// Returns the note that the part is created now for the config with this identity. `None` if the part has no name yet.
 pub fn made_for(
     key: &NoteKey,
     (kind, namespace): (PartKind, &str),

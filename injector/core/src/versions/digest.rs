@@ -3,8 +3,8 @@
 //! Digests have 192 bits: enough that nobody finds two contents with the same one, and short enough for the status of a
 //! config with many versions.
 //!
-//! A bare hash of a Secret would let a short value be guessed, so there is also an HMAC under a key of the injector's.
-//! It stays in memory: the status holds a [seal](super::seal) in its place.
+//! A bare hash of a Secret would let a short value be guessed, so there is also an HMAC under a key of the injector.
+//! The HMAC stays in memory: the status holds a [seal](super::seal) in its place.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ pub const PLAIN: &str = "sha256:";
 /// The beginning of a digest under the injector's key.
 pub(super) const KEYED: &str = "hmac-sha256:";
 
-/// Bytes of digests and seals.
+/// The size in bytes of digests and seals.
 pub(super) const DIGEST_BYTES: usize = 24;
 
-/// Keys and values of one part; wiped on drop.
+/// The keys and values of one part, which are wiped on drop.
 pub type Contents = BTreeMap<String, Zeroizing<Vec<u8>>>;
 
 /// Returns the contents of a ConfigMap or Secret: text and bytes in one map. The API allows no key in both.

@@ -1,4 +1,4 @@
-//! The room of a config's versions in its status: how much they take, which of them get a place, and which give way.
+//! The room for a config's versions in its status: the room they take, the versions that fit, and those that give way.
 
 use nudge_api::{Consent, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus};
 use serde::Serialize;
@@ -11,7 +11,8 @@ pub const MAX_VERSIONS: usize = 50;
 pub const MAX_RETIRED_VERSIONS: usize = 50;
 /// The maximum size in bytes of sealed and deleted versions together, as the status holds them.
 pub(super) const MAX_BYTES: usize = 24 * 1024;
-/// Maximum of bytes of one version. What is asked for, current, previous, target and published always fits: 6 versions.
+/// The maximum size in bytes of one version. The requested, current, previous, target and published versions always
+/// fit: 6 versions.
 pub(super) const MAX_VERSION_BYTES: usize = 4 * 1024;
 
 /// A number of versions, and their bytes in the status.
@@ -24,9 +25,9 @@ struct Room {
 impl Room {
     /// The room of all versions together.
     const WHOLE: Self = Self { versions: MAX_VERSIONS, bytes: MAX_BYTES };
-    /// The room of one version, which is kept free for the next one that is asked for.
+    /// The room of one version, which is kept free for the next requested one.
     const ONE: Self = Self { versions: 1, bytes: MAX_VERSION_BYTES };
-    /// The room of versions that were made by users who may not activate them, so that these keep out no others.
+    /// The room of versions whose makers may not activate them. It is limited, so that they do not keep out others.
     const UNMARKED: Self = Self { versions: MAX_VERSIONS / 2, bytes: MAX_BYTES / 2 };
 
     fn and(self, other: Self) -> Self {
@@ -38,24 +39,25 @@ impl Room {
     }
 }
 
-/// Returns the bytes of a version in the status, with a comma.
+/// Returns the size in bytes of a version in the status, with a comma.
 fn bytes(version: &impl Serialize) -> usize {
     serde_json::to_string(version).map_or(usize::MAX / 64, |text| text.len() + 1)
 }
 
-/// Returns the bytes of a sealed version in the longest form that it can get.
+/// Returns the maximum size in bytes of a sealed version in the status.
 fn sealed_bytes(sealed: &VersionStatus) -> usize {
     bytes(&VersionStatus { state: VersionState::Available, consent: Some(Consent::NeededAnew), ..sealed.clone() })
 }
 
-/// Returns whether a tenth of the room or less is left, or one more version may find none beside what is kept free.
+/// Returns whether at most a tenth of the maximum number of versions is left, or another version may not fit beside the
+/// room that is kept free.
 pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
     let taken = Room { versions: status.versions.len(), bytes: status.versions.iter().map(sealed_bytes).sum() };
     10 * taken.versions >= 9 * MAX_VERSIONS || !taken.and(Room::ONE).and(Room::ONE).is_within(Room::WHOLE)
 }
 
-/// Returns the version that the config is to have: what `spec.version` names, or the current one, or the first that
-/// needs no consent.
+/// Returns the version that the config should have: the one in `spec.version`, or else the current one, or else the
+/// first that needs no consent.
 pub(crate) fn wish<'a>(
     named: Option<&'a str>,
     current: Option<&'a str>,
@@ -65,24 +67,24 @@ pub(crate) fn wish<'a>(
     named.or(current).or_else(first)
 }
 
-/// Returns what the status remembers of a version that was sealed; `None` for one of a source, whose name is the digest
-/// of its content.
+/// Returns the record that the status keeps of a version that was sealed. Returns `None` for a version of a source,
+/// because its name is the digest of its content.
 pub(super) fn record(sealed: &VersionStatus) -> Option<RetiredVersion> {
     let version = sealed.version.clone();
     let digests = sealed.parts.iter().map(|part| part.digest.clone()).collect();
     (!is_of_source(&version)).then_some(RetiredVersion { version, digests })
 }
 
-/// A version by its place in the status.
+/// A version that takes room in the status.
 #[derive(Clone, Debug)]
 pub(super) struct Occupant {
     pub(super) version: String,
     bytes: usize,
-    /// Bytes of what is remembered of it once it is not sealed any more.
+    /// The size in bytes of the version's record once it is not sealed any more.
     record: usize,
-    /// Whether nobody who may activate it has made it.
+    /// Whether the version was not made by a user who may activate it.
     unmarked: bool,
-    /// Whether it is asked for or in use.
+    /// Whether the version is requested or in use.
     needed: bool,
 }
 
@@ -98,7 +100,7 @@ impl Occupant {
     }
 }
 
-/// The sealed versions of a config by their places, the oldest first.
+/// The sealed versions of a config that take room in its status, the oldest first.
 pub(super) struct Occupancy {
     occupants: Vec<Occupant>,
 }
@@ -113,14 +115,14 @@ impl Occupancy {
         self.occupants.push(occupant);
     }
 
-    /// Notes that the version is asked for.
+    /// Notes that the version is requested.
     pub(super) fn need(&mut self, version: &str) {
         for occupant in self.occupants.iter_mut().filter(|occupant| occupant.version == version) {
             occupant.needed = true;
         }
     }
 
-    /// Returns what all take, and what the unmarked ones take.
+    /// Returns the room that all versions take, and the room that the unmarked ones take.
     fn taken(&self) -> (Room, Room) {
         let add = |(all, unmarked): (Room, Room), occupant: &Occupant| {
             let place = Room { versions: 1, bytes: occupant.bytes };
@@ -129,15 +131,15 @@ impl Occupancy {
         self.occupants.iter().fold(Default::default(), add)
     }
 
-    /// Returns the place in the list of the first that gives way where room is needed: of the unmarked ones, or of all.
+    /// Returns the index of the first version to give way: an unmarked one, or else any, unless `only_unmarked`.
     fn first_to_go(&self, only_unmarked: bool) -> Option<usize> {
         let first =
             |unmarked| self.occupants.iter().position(|occupant| !occupant.needed && occupant.unmarked == unmarked);
         first(true).or_else(|| first(false).filter(|_| !only_unmarked))
     }
 
-    /// Takes out those that have to give way, so that all others and what is remembered of those fit, and returns them.
-    /// Each would be refused if it was to be sealed again.
+    /// Removes versions until the others and the records of the removed ones fit. Returns the removed versions. Each of
+    /// them would be refused if it were sealed again.
     pub(super) fn displace(&mut self) -> Vec<Occupant> {
         let (mut displaced, before) = (Vec::<Occupant>::new(), self.occupants.clone());
         loop {
@@ -155,13 +157,14 @@ impl Occupancy {
             }
             is_refused
         });
-        // Those that stay have the places that they had.
+        // Versions that stay keep their order.
         let place = |version: &str| before.iter().position(|occupant| occupant.version == version);
         self.occupants.sort_by_key(|occupant| place(&occupant.version));
         displaced
     }
 
-    /// Returns why the version can't be sealed beside these. One that is needed can be, since others give way.
+    /// Returns why the version can't be sealed in addition to these. A needed version always fits, since others give
+    /// way.
     pub(super) fn refusal(&self, new: &Occupant) -> Option<String> {
         let Occupant { version, bytes, .. } = new;
         if *bytes > MAX_VERSION_BYTES {
@@ -198,7 +201,7 @@ impl Occupancy {
         ))
     }
 
-    /// Forgets the oldest of the deleted versions, where versions and these take too much.
+    /// Forgets the oldest of the deleted versions if all versions together take too much room.
     pub(super) fn bound_retired(&self, retired: &mut Vec<RetiredVersion>) {
         let (mut count, mut sum) = (0, self.taken().0.bytes);
         let kept = retired.iter().rev().take_while(|retired| {

@@ -1,6 +1,6 @@
-//! The versions that the history limit deletes: only those that `kubectl nudge` and sources created, and none that may
-//! still be needed. Secret versions of a source whose Secret is gone for long go without a limit, and so do those that
-//! were never sealed.
+//! The versions that the history limit deletes: only those created by `kubectl nudge` and sources, and none that may
+//! still be needed. Two kinds of versions are deleted regardless of the limit: Secret versions of a source whose Secret
+//! has long been gone, and versions that were never sealed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::source_name::is_of_source;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
 
-/// The age difference from which the older of two versions of a source counts as one that nobody will seal: far
-/// longer than a version takes from its first object to its seal.
+/// The minimum age difference between two versions of a source that shows that nobody will seal the older one. A
+/// version takes far less time from its first object to its seal.
 const MIN_SUPERSEDED_SECONDS: i64 = 600;
 
 /// Returns the versions to delete, oldest first, with their objects. `last` is the last version of a source whose
-/// Secret is gone for long. `named` are the objects that workloads' templates name.
+/// Secret has long been gone. `named` are the objects that workloads' templates name.
 pub fn to_prune(
     config: &VersionedConfig,
     parts: &[Arc<PartMeta>],
@@ -37,15 +37,15 @@ pub fn to_prune(
             running.contains(version.version.as_str()) || version.parts.iter().any(is_mounted)
         };
         free.retain(|sealed| !is_used(sealed));
-        // One that gave way was sealed once.
+        // A version that gave way was sealed once.
         refused.retain(|version| !is_used(version));
     }
     let surplus = refused.into_iter().chain(surplus(config, parts, last, &free));
     surplus.map(|sealed| (sealed.version.clone(), sealed.parts.clone())).collect()
 }
 
-/// Returns the versions of which newer ones of the same maker fill the limit. Versions of sources have a limit of their
-/// own.
+/// Returns the versions beyond the limit, because newer ones of the same maker fill it. Versions of sources have a
+/// limit of their own.
 fn surplus<'a>(
     config: &VersionedConfig,
     parts: &[Arc<PartMeta>],
@@ -70,13 +70,14 @@ fn surplus<'a>(
     surplus
 }
 
-/// Returns whether there may be something to prune, whatever the pods use.
+/// Returns whether there may be something to prune, regardless of the versions that pods use.
 pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>], last: Option<&str>) -> bool {
     !surplus(config, parts, last, &may_prune(config, parts, last)).is_empty() || !never_sealed(config, parts).is_empty()
 }
 
-/// Versions of sources that are not sealed, and will not be: because they break a rule, but for the newest of these,
-/// which is not made again while it is known; and because newer ones stand while nobody can judge them.
+/// Returns the versions of sources that will never be sealed: because they break a rule, or because newer versions
+/// exist while nobody can judge them. The newest version that breaks a rule stays, because the source does not make it
+/// again while it is known.
 fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<VersionStatus> {
     let invalid = config.status.iter().flat_map(|status| &status.invalid);
     let mut names: Vec<&str> =
@@ -106,8 +107,8 @@ fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<Versio
     names.into_iter().map(version).filter(|refused| !refused.parts.is_empty()).collect()
 }
 
-/// Versions of sources that are neither sealed nor refused, where a newer one like them was made long after them,
-/// oldest first.
+/// Returns the versions of sources that are neither sealed nor refused although another such version was made long
+/// after them, oldest first.
 fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&'a str> {
     let Some(status) = &config.status else { return Vec::new() };
     let mut made: BTreeMap<&str, i64> = BTreeMap::new();
@@ -125,7 +126,7 @@ fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&
     old.into_iter().map(|(_, version)| version).collect()
 }
 
-/// Returns the versions that may be deleted where nobody uses them, oldest first.
+/// Returns the versions that may be deleted if nobody uses them, oldest first.
 fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>], last: Option<&str>) -> Vec<&'a VersionStatus> {
     let Some(status) = &config.status else { return Vec::new() };
     let least = parts.iter().filter_map(|part| part.keep).chain([config.spec.history_limit]).min().unwrap_or_default();
@@ -136,7 +137,7 @@ fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>], last: Opt
         parts.iter().map(|object| ((object.kind, object.name.as_str()), &**object)).collect();
     let is_free = |sealed: &&VersionStatus| {
         let version = &sealed.version;
-        // Of one that was deleted in part, what is left counts.
+        // If a version was deleted in part, its remaining objects count.
         let mut left = sealed
             .parts
             .iter()

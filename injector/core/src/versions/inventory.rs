@@ -1,5 +1,5 @@
-//! The versions of a config together: what became complete is sealed, what is sealed stays so while there is room, what
-//! is gone is retired, and objects that do not belong to a version are named.
+//! The inventory of a config's versions. Complete versions are sealed, sealed ones stay while there is room, and
+//! deleted ones are retired. Objects that do not belong to a version are named.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -39,22 +39,22 @@ pub struct Inventory {
     pub sealed: Vec<VersionStatus>,
     /// The versions that are not sealed, with their seal checks.
     pub others: BTreeMap<String, SealCheck>,
-    /// Digests of versions that were deleted or gave way.
+    /// The digests of versions that were deleted or gave way.
     pub retired: Vec<RetiredVersion>,
-    /// Names of versions that were sealed just now.
+    /// The names of versions that were sealed just now.
     pub new: Vec<String>,
-    /// Messages about objects that do not belong where their labels say.
+    /// The messages about objects that do not belong to the versions in their labels.
     pub conflicts: Vec<String>,
     /// The objects that must be read before more can be said.
     pub unread: Vec<(PartKind, String)>,
-    /// Complete versions that must be judged before they are sealed, in the order in which they would be.
+    /// The complete versions that must be judged before they are sealed, in the order of sealing.
     pub unjudged: Vec<Unjudged>,
-    /// Versions that break a rule of spec.validation, as the status keeps them.
+    /// The versions that break a rule of spec.validation, as the status keeps them.
     pub invalid: Vec<InvalidVersion>,
 }
 
-/// Surveys `parts`, the objects with the config's label. Nothing is concluded from the absence of an object of a kind
-/// that is `unseen`. `named` is what `spec.version` names.
+/// Takes the inventory of `parts`, the objects with the config's label. The absence of an object proves nothing if its
+/// kind is `unseen`. `named` is the version in `spec.version`.
 #[allow(clippy::too_many_arguments)] // all that is known of one config
 pub fn take_inventory(
     status: &VersionedConfigStatus,
@@ -98,7 +98,7 @@ pub fn take_inventory(
     inventory.give_way(&displaced);
     no_room.extend(displaced);
     no_room.extend(sealing.seal_all(&others, false, &mut inventory, &mut occupancy));
-    // This follows from what is sealed in the end, so that the next pass says the same.
+    // This follows from the versions that are sealed in the end, so that the next pass says the same.
     if let Some(version) = wish(named, current, &inventory.sealed) {
         occupancy.need(version);
     }
@@ -138,7 +138,7 @@ struct Sealing<'a> {
 }
 
 impl Sealing<'_> {
-    /// Seals the candidates that are complete and right. Returns those for which there is no room.
+    /// Seals the candidates that are complete and valid. Returns the ones that find no room.
     fn seal_all(
         &self,
         candidates: &[Candidate<'_>],
@@ -170,7 +170,7 @@ impl Sealing<'_> {
         no_room
     }
 
-    /// Returns the version as it would be sealed, or what keeps it from that.
+    /// Returns the version as it would be sealed, or the reason why it can't be.
     fn sealed(
         &self,
         candidate: &Candidate<'_>,
@@ -197,8 +197,8 @@ impl Sealing<'_> {
         retired.is_some() && self.status.current_version.as_deref() == Some(version)
     }
 
-    /// Returns what makes a version current whose creator may not do that. To name such a version is consent where its
-    /// content was known before.
+    /// Returns the consent that a version needs if its creator may not make it current. Naming such a version is
+    /// consent if its content was known before.
     fn consent(&self, version: &str, retired: Option<&RetiredVersion>) -> Consent {
         let was_named = self.status.desired_version.as_deref() == Some(version);
         if self.named == Some(version) && (was_named || retired.is_none()) {
@@ -337,7 +337,7 @@ impl Inventory {
             ));
         }
         for object in objects.iter().filter(|object| !own.contains(&(object.kind, object.name.clone()))) {
-            // A single-object version that is put back under another name is judged anew below, once the old one is
+            // A single-object version that is put back under another name is judged again below, once the old one is
             // retired.
             if missing < count {
                 let name = object_name(object.kind, &object.name);

@@ -1,9 +1,9 @@
-//! The mark of a part whose maker may update the ConfigMap of the config's name: only such a part becomes current
-//! without anybody setting `spec.version` to it.
+//! The mark of a part whose maker may update the ConfigMap of the config's name: only the version of such a part
+//! becomes current without anybody setting `spec.version` to it.
 //!
-//! The webhook makes it, and the controller believes no other: a [note](crate::signed_notes) about all that the part
-//! is. On another part, with other content, it is worth nothing. Its time says nothing: versions become current with a
-//! clock that is off, too.
+//! The webhook makes the mark, and the controller believes no other: it is a [note](crate::signed_notes) about the
+//! whole part. On another part, or with other content, the mark is worth nothing. Its time is ignored, so that versions
+//! become current even if a clock is wrong.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::digest::part_digest;
 use crate::derived_keys::NoteKey;
 use crate::signed_notes::{self, Clock};
 
-/// Returns the mark of a part that is created now. `None` where its name is not known yet, because the API server is to
+/// Returns the mark of a part that is created now. `None` if its name is not known yet, because the API server is to
 /// generate it.
 pub fn mark<V: AsRef<[u8]>>(
     key: &NoteKey,
@@ -44,7 +44,7 @@ pub fn is_marked<V: AsRef<[u8]>>(
     })
 }
 
-/// Returns the text of all that the part is.
+/// Returns the texts that together identify the whole part.
 pub(super) fn subject<V: AsRef<[u8]>>(
     kind: PartKind,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! Versions: their parts, when they are complete, what may not change, and which are deleted.
+//! Versions: their parts, their completeness and seals, and the versions to delete.
 
 mod baseline;
 #[cfg(test)]

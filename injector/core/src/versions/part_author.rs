@@ -1,9 +1,9 @@
-//! Who created a part of a version, as admission saw it: a [note](crate::signed_notes) about all that the part is, and
-//! about who set the spec of the source that made it, where it says so.
+//! The creator of a part of a version, as admission saw it: a [note](crate::signed_notes) about the whole part. If the
+//! part names the user who set the spec of its source, the note is also about that user.
 //!
-//! The webhook writes it and removes what users wrote there. On another part, or with other content, it is worth
-//! nothing. A part whose webhook was away has none, or one that somebody else has got for it before: it must be as old
-//! as the part.
+//! The webhook writes the note, and removes text that users wrote in its place. On another part, or with other content,
+//! the note is worth nothing. A part that was created while the webhook was away has no note, or one that somebody else
+//! obtained for it earlier. So a note must be as old as its part.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,7 @@ use crate::signed_notes::{self, Clock};
 /// The maximum length of a user's name. A name that is longer, or can't be shown in one line, counts as unknown.
 pub const AUTHOR_BYTES: usize = 512;
 
-/// Returns the annotation that says that this user creates the part now. `None` where the part's name, or the user,
-/// can't be said.
+/// Returns the annotation for a part that this user creates now; `None` if it can't name the part or the user.
 pub fn made_by<V: AsRef<[u8]>>(
     key: &NoteKey,
     (kind, namespace): (PartKind, &str),
@@ -49,7 +48,7 @@ pub fn author<V: AsRef<[u8]>>(
     signed_notes::read(&key.0, labels::MADE_BY, &with_setter(&subject, part), annotation, clock).map(|note| note.value)
 }
 
-/// Returns all that the part is, and who set the spec of its source, which is another text where nobody is named.
+/// Returns the subject with the user who set the spec of the part's source. It is another text if no user is named.
 fn with_setter<'a>(subject: &'a [String], part: &'a ObjectMeta) -> Vec<&'a str> {
     let setter = part.annotations.as_ref().and_then(|annotations| annotations.get(labels::SET_BY));
     subject.iter().chain(setter).map(String::as_str).collect()

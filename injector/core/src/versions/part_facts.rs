@@ -24,9 +24,9 @@ pub struct PartFacts {
     pub immutable: bool,
     /// Whether the object's creator may update the ConfigMap of the config's name.
     pub marked: bool,
-    /// The object's creator, where that is known.
+    /// The object's creator, if known.
     pub author: Option<String>,
-    /// The user who set the spec of the source that made the object, where that is known.
+    /// The user who set the spec of the object's source, if known.
     pub setter: Option<String>,
     /// The bare digest; absent for a Secret.
     pub plain: Option<String>,
@@ -69,8 +69,8 @@ impl PartFacts {
         Self::new(PartKind::Secret, &object.metadata, object.immutable, &content, keys)
     }
 
-    /// Returns what the status holds of the object as part `number` of the version: the bare digest of a ConfigMap, the
-    /// seal of a Secret.
+    /// Returns the digest that the status holds for the object as part `number` of the version: the bare digest of a
+    /// ConfigMap, the seal of a Secret.
     pub(super) fn digest(&self, seals: &Seals, version: &str, number: usize) -> String {
         self.plain.clone().unwrap_or_else(|| seals.seal(version, number, &self.keyed))
     }

@@ -33,10 +33,10 @@ pub enum PartLabelsError {
         /// How many parts the version has.
         count: usize,
     },
-    /// The part's number is not one of those that the version has.
+    /// The version has no part of this number.
     #[error("label nudge.dev/part must be a number from 1 to {count}, not {text:?}")]
     Number {
-        /// The label's value, cut where it is long.
+        /// The label's value, cut if it is long.
         text: String,
         /// How many parts the version has.
         count: usize,
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// What admission does with an object of these, and what sealing does.
+    /// Returns the verdicts of admission and of sealing on an object with this number and this count of parts.
     fn judged(number: Option<&str>, parts: Option<&str>) -> [Result<(), String>; 2] {
         let admitted = PartLabels::parse(&object(number, parts)).map(drop).map_err(|error| error.to_string());
         let [number, parts] = [number, parts].map(|text| text.map(str::to_owned));

@@ -17,11 +17,11 @@ pub struct Verdict {
     pub content: String,
     /// The digest of the rules.
     pub rules: String,
-    /// The rules that the content breaks, without values; `None` where it breaks none.
+    /// The rules that the content breaks, without values; `None` if it breaks none.
     pub message: Option<String>,
 }
 
-/// Verdicts by the names of versions.
+/// The verdicts by the names of versions.
 pub type Verdicts = BTreeMap<String, Verdict>;
 
 /// The rules of a config.
@@ -36,12 +36,12 @@ pub enum RulesState<'a> {
     Ready(&'a str),
 }
 
-/// The rules and verdicts by which versions are judged.
+/// The rules and verdicts that judge versions.
 #[derive(Clone, Copy, Debug)]
 pub struct Judging<'a> {
     /// The rules.
     pub rules: RulesState<'a>,
-    /// The verdicts so far, beside those in the status.
+    /// The verdicts so far, in addition to the ones in the status.
     pub verdicts: &'a Verdicts,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Judgement {
     pub(super) unjudged: Option<Unjudged>,
 }
 
-/// Returns what keeps a complete version from being sealed: the rules, or that it is not judged by them yet.
+/// Returns the judgement that keeps a complete version from being sealed: it breaks a rule, or is not judged yet.
 pub(super) fn judge(
     version: &str,
     parts: &[PartStatus],
@@ -99,7 +99,7 @@ pub(super) fn judge(
             None => None,
         },
     };
-    // The record of the version stays until the version is judged anew.
+    // The record of the version stays until the version is judged again.
     let invalid = status.invalid.iter().find(|record| record.version == version).cloned();
     let objects = parts.iter().map(|part| (part.kind, part.name.clone())).collect();
     let unjudged = Some(Unjudged { version: version.to_owned(), objects, content });

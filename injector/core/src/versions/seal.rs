@@ -1,9 +1,9 @@
 //! The seals of a config, which its status holds in place of the contents of Secret parts.
 //!
 //! A seal is an HMAC under a key of this one config, over the version, the part's number and the content. Equal
-//! contents in two configs, two versions or two parts have seals that have nothing in common, so without the key a seal
-//! says nothing about a content. The key follows from the content key by HKDF (RFC 5869) with the namespace, the name
-//! and the identity of the config, so a copied identity gives no other config the same key.
+//! contents in two configs, versions or parts have unrelated seals, so without the key a seal says nothing about a
+//! content. The key is derived from the content key by HKDF (RFC 5869) with the namespace, the name and the identity of
+//! the config, so a copied identity gives no other config the same key.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ impl Seals {
         &self.content_key
     }
 
-    /// Returns the key of notices about this config by holders of the content key. No seal has a message like the one
-    /// that this key is derived by, which has a zero byte.
+    /// Returns the key behind notices about this config by holders of the content key. A notice's own key is derived
+    /// from a message without a zero byte. The message of a seal has zero bytes, so no seal is such a key.
     pub(super) fn notice_key(&self) -> &hmac::Key {
         &self.own
     }
@@ -56,7 +56,7 @@ impl Seals {
         hmac::sign(&self.own, message).as_ref().to_vec()
     }
 
-    /// Returns whether this is the content of which the status holds `digest` as part `number` of the version.
+    /// Returns whether `digest`, from the status, is that of this content as part `number` of the version.
     pub fn is_sealed<V: AsRef<[u8]>>(
         &self,
         digest: &str,
@@ -148,7 +148,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// No two places have the same message, whatever a version is called.
+        /// No two places have the same message, even with unusual version names.
         #[test]
         fn no_other_place_has_the_same_seal(one in "[A-Za-z0-9.-]{1,4}", other in "[A-Za-z0-9.-]{1,4}", a in 1_usize..17, b in 1_usize..17) {
             let shop = seals();

@@ -1,4 +1,4 @@
-//! The check whether a version is complete: its parts as they are labelled, and their contents where those are needed.
+//! The check whether a version is complete, by the labels of its parts and, if needed, their contents.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -2,11 +2,12 @@
 
 /// The type of a Secret whose type is not set.
 pub(crate) const OPAQUE: &str = "Opaque";
-/// Types that stand for an identity or for a release of another tool: such a Secret decides more than what pods read.
+/// The types that stand for an identity or for a release of another tool. A Secret of such a type does more than
+/// configure pods.
 const NOT_ALLOWED: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
 const NOT_ALLOWED_PREFIX: &str = "helm.sh/";
 
-/// Returns whether a Secret of this type is configuration, of which a version can be made, and which may be published.
+/// Returns whether a Secret of this type is configuration, which may become a version and be published.
 pub fn is_configuration(secret_type: &str) -> bool {
     !NOT_ALLOWED.contains(&secret_type) && !secret_type.starts_with(NOT_ALLOWED_PREFIX)
 }

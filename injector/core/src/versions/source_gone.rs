@@ -18,7 +18,7 @@ impl Seals {
         signed_notes::sign(self.notice_key(), labels::SOURCE_GONE, &[&generation(config)], last, now)
     }
 
-    /// Returns the last version, where the annotation of the config is such a notice.
+    /// Returns the last version, if the annotation of the config is such a notice.
     pub fn last_of_source<'a>(&self, config: &'a VersionedConfig) -> Option<&'a str> {
         let notice = config.metadata.annotations.as_ref()?.get(labels::SOURCE_GONE)?;
         signed_notes::read(self.notice_key(), labels::SOURCE_GONE, &[&generation(config)], notice, Clock::Any)?;

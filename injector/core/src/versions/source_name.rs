@@ -11,8 +11,8 @@ use super::seal::Seals;
 
 /// The beginning of the names of versions that a source makes. No other version can be sealed under such a name.
 pub const SOURCE_PREFIX: &str = "src-";
-/// Bytes of a digest in a name: enough that nobody finds two contents with one name, whatever content is made for that.
-/// A name has 63 characters at most, so no more than 29 have room beside the prefixes.
+/// The size in bytes of a digest in a name: large enough that nobody can construct two contents with the same name. A
+/// name has at most 63 characters, so at most 29 bytes fit after the prefixes.
 const NAME_BYTES: usize = 20;
 
 /// Returns whether a source makes versions of this name.
@@ -40,12 +40,12 @@ impl Seals {
         self.named(parts.into_iter().map(digests).collect())
     }
 
-    /// Returns the name by what is known of the parts of a version.
+    /// Returns the name from the known facts about the parts of a version.
     pub(super) fn source_version_of<'a>(&self, parts: impl IntoIterator<Item = (PartKind, &'a PartFacts)>) -> String {
         self.named(parts.into_iter().map(|(kind, facts)| (kind, facts.plain.clone(), facts.keyed.clone())).collect())
     }
 
-    /// Returns the name, which is keyed if there is a Secret among the parts, so that it says nothing about a value.
+    /// Returns the name. It is keyed if a Secret is among the parts, so that it says nothing about a value.
     fn named(&self, parts: Vec<(PartKind, Option<String>, String)>) -> String {
         let name = if parts.iter().all(|(_, plain, _)| plain.is_some()) {
             digest_of_parts(parts.into_iter().map(|(kind, plain, _)| (kind, plain.unwrap_or_default())))

@@ -14,7 +14,7 @@ use crate::injection::settings::InjectionSettings;
 use crate::injection::start_gate::Gate;
 use crate::injection::targets::{NOBODY_UID, RunAsUser, Targets};
 
-/// The facts from which the agent's container follows.
+/// The facts that determine the agent's container.
 pub(in crate::injection) struct AgentContainer<'a> {
     pub(in crate::injection) configs: &'a [ConfigName],
     pub(in crate::injection) request: &'a PodRequest,
@@ -32,7 +32,6 @@ pub(in crate::injection) struct AgentContainer<'a> {
     pub(in crate::injection) host_network: bool,
 }
 
-/// Returns the port on which the agent listens.
 pub(in crate::injection) fn port(request: &PodRequest, settings: &InjectionSettings) -> u16 {
     request.port.or(settings.agent_defaults.port).unwrap_or(DEFAULT_PORT)
 }

@@ -1,5 +1,5 @@
-//! The labels that a pod is created with, as an annotation: selectors of steps are compared with them, whatever becomes
-//! of the labels.
+//! The labels that a pod is created with, as an annotation. Selectors of steps are compared with these labels even if
+//! the pod's labels change later.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::patch_builder::PatchBuilder;
 /// labels gets no annotation, and its present labels count.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// Returns the labels as JSON, without the one that injection adds.
+/// Returns the labels as JSON, without the label that injection adds.
 fn annotation_text(labels: &Value) -> Option<String> {
     let labels = labels.as_object().into_iter().flatten().filter(|(key, _)| *key != AGENT);
     let labels: BTreeMap<&String, &str> = labels.filter_map(|(key, value)| Some((key, value.as_str()?))).collect();

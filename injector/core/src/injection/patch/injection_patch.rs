@@ -19,10 +19,10 @@ use crate::injection::user_pod::{
 /// The agent's version, the value of the pod's label.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The plan of an injection: what the injected pod has.
+/// The plan of an injection: the properties of the injected pod.
 pub(in crate::injection) struct InjectionPlan<'a> {
     pub(in crate::injection) agent: Value,
-    /// The list in which the agent comes first.
+    /// The list that begins with the agent.
     pub(in crate::injection) list: &'static str,
     pub(in crate::injection) volumes: &'a [Value],
     /// The volumes that mounts of the containers with patches move to.
@@ -144,8 +144,7 @@ fn has_obsolete(present: &Value, required: &Value) -> bool {
         || capabilities(present) != capabilities(required)
 }
 
-/// Sets the volumes of a container's mounts: those that the agent keeps, or the pod's own again where the mounts do not
-/// move any more.
+/// Sets the volumes of a container's mounts: the agent's volumes, or the pod's own again if the mounts no longer move.
 fn move_mounts(
     builder: &mut PatchBuilder,
     list: &'static str,
@@ -196,7 +195,7 @@ fn update_container(
         for index in variables.iter().rev() {
             builder.remove(pointer!["spec", list, at, "env", *index])?;
         }
-        // They come first, so that the user's own variables can refer to them.
+        // The added variables come first, so that the user's own variables can refer to them.
         for variable in required.variables.iter().rev() {
             builder.create_list(pointer!["spec", list, at, "env"])?;
             builder.add(pointer!["spec", list, at, "env", 0], variable.clone())?;

@@ -63,7 +63,7 @@ impl PatchBuilder {
         self.create(path, json!({}))
     }
 
-    /// Sets an annotation of the pod, or removes it where there is no `text`.
+    /// Sets an annotation of the pod, or removes it if there is no `text`.
     pub(super) fn set_annotation(&mut self, name: &str, text: Option<String>) -> Result<(), PatchError> {
         let present = self.object["metadata"]["annotations"].get(name);
         match text {

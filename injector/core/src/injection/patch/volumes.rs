@@ -28,7 +28,6 @@ const FILE_MODE: u32 = 0o444;
 #[derive(Clone, Debug, Default)]
 pub(in crate::injection) struct Volumes {
     pub(in crate::injection) list: Vec<Value>,
-    /// The agent's mounts.
     pub(in crate::injection) mounts: Vec<Value>,
     /// Whether parts of versions are mounted.
     pub(in crate::injection) has_bootstrap: bool,

@@ -2,17 +2,16 @@
 
 use nudge_protocol::{labels, pod};
 
-/// The annotation or label by which a pod opts in: `"true"`.
+/// The annotation or label with the value `"true"` that opts a pod in.
 pub use nudge_protocol::labels::INJECT;
 
-/// The annotation for the configs that the pod gets, separated by commas; where two have the same key the later one
-/// wins.
+/// The annotation for the configs that the pod gets, separated by commas; if two have the same key, the later one wins.
 pub const CONFIGS: &str = "nudge.dev/configs";
 /// The annotation for how containers take another version; with a dot and a name, for how that container does.
 pub const NOTIFY: &str = "nudge.dev/notify";
 /// The annotation for the URL of a container's webhook, which ends with a dot and the container's name.
 pub const WEBHOOK: &str = "nudge.dev/webhook";
-/// The annotation for the URL at which a container says whether it takes a version, which ends with a dot and the
+/// The annotation for the URL where a container says whether it takes a version. Its name ends with a dot and the
 /// container's name.
 pub const CHECK: &str = "nudge.dev/check";
 /// The annotation for the keys that become a container's variables, separated by commas, which ends with a dot and the
@@ -20,9 +19,9 @@ pub const CHECK: &str = "nudge.dev/check";
 pub const VARIABLES: &str = "nudge.dev/env";
 /// The annotation for the addresses outside of the pod that webhooks and checks may have.
 pub const WEBHOOK_ALLOW: &str = "nudge.dev/webhook-allow";
-/// The annotation for the path at which the values are mounted as files.
+/// The annotation for the path where the values are mounted as files.
 pub const MOUNT_PATH: &str = "nudge.dev/mount-path";
-/// The annotation for what counts as an acknowledgement.
+/// The annotation that says which event counts as an acknowledgement.
 pub const ACK: &str = "nudge.dev/ack";
 /// The annotation for the containers that get variables and mounts.
 pub const CONTAINERS: &str = "nudge.dev/containers";
@@ -34,7 +33,7 @@ pub const AGENT_RUN_AS_USER: &str = "nudge.dev/agent-run-as-user";
 pub const AGENT_CPU: &str = "nudge.dev/agent-cpu";
 /// The annotation for the agent's memory request and limit.
 pub const AGENT_MEMORY: &str = "nudge.dev/agent-memory";
-/// The annotation for the time for which the start of the pod waits for the first dictionary.
+/// The annotation for the time that the start of the pod waits for the first dictionary.
 pub const AGENT_START_TIMEOUT: &str = "nudge.dev/agent-start-timeout";
 /// The annotation of a pod without agent: with `never`, no version is a reason to restart its workload. A pod with an
 /// agent is refused for it.

@@ -1,4 +1,4 @@
-//! The requests of a pod by its annotations: whether it opts in, which configs it gets, and what the agent does for it.
+//! The requests in a pod's annotations: whether the pod opts in, which configs it gets, and how the agent serves it.
 
 pub mod annotations;
 mod opt_in;

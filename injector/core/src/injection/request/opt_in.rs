@@ -1,4 +1,4 @@
-//! The rule by which a pod opts in, which injection, restarts and repair use.
+//! The rule for opting in a pod, shared by injection, restarts and repair.
 
 use std::collections::BTreeMap;
 

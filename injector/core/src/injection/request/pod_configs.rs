@@ -1,4 +1,4 @@
-//! The configs of a pod: those that it names, or else those of the ConfigMaps and Secrets that its containers
+//! The configs of a pod: the ones it names, or else the configs of the ConfigMaps and Secrets that its containers
 //! reference.
 
 use nudge_api::PartKind;
@@ -73,7 +73,7 @@ fn named_configs(
     (named.to_vec(), warnings.collect())
 }
 
-/// Returns the instruction by which a ConfigMap becomes a config.
+/// Returns the instruction for making a ConfigMap a config.
 fn baseline_instruction(name: &str) -> String {
     format!("set its label {BASELINE}: \"true\" or run kubectl nudge baseline {name}")
 }
@@ -90,7 +90,8 @@ fn referenced_configs(
         let name = &reference.name;
         facts.config_maps.contains_key(name) || facts.configs.keys().any(|config| config.as_str() == name)
     };
-    // The configs of a pod are fixed when it is created, so one that is created later would never be among them.
+    // The configs of a pod are fixed when the pod is created, so a config that is created later would never be among
+    // them.
     if let Some(missing) = referenced.iter().find(|reference| reference.required && !exists(reference)) {
         return Err(Refusal::Pod(format!(
             "its containers use ConfigMap {}, which does not exist; create it first, or name the pod's configs with annotation {CONFIGS}",

@@ -29,8 +29,8 @@ pub struct PodRequest {
     pub(in crate::injection) mounted_secrets: Vec<String>,
     pub(in crate::injection) notify: Option<Notify>,
     pub(in crate::injection) notify_of: BTreeMap<String, Notify>,
-    /// The annotation by which only a rolling update brings another version, if there is one; then no container is
-    /// notified.
+    /// The annotation that demands a rolling update for each change of the version, if there is one. Then no container
+    /// is notified.
     pub(in crate::injection) rollout: Option<String>,
     pub(in crate::injection) webhooks: BTreeMap<String, String>,
     pub(in crate::injection) checks: BTreeMap<String, String>,
@@ -51,8 +51,8 @@ pub struct PodRequest {
 }
 
 impl PodRequest {
-    /// Returns the configs to look up: those that the annotation names, or else those that may be of the ConfigMaps
-    /// that the containers reference.
+    /// Returns the configs to look up: the ones named by the annotation, or else one for each ConfigMap that the
+    /// containers reference, if its name can be a config's.
     pub fn configs(&self) -> Vec<ConfigName> {
         match &self.named {
             Some(named) => named.clone(),
@@ -60,8 +60,8 @@ impl PodRequest {
         }
     }
 
-    /// Returns the configs that may be of the Secrets that the containers mount: those that have the Secret of their
-    /// name.
+    /// Returns a config for each Secret that the containers mount, if its name can be a config's: only configs with the
+    /// Secret of their name count.
     pub fn configs_of_secrets(&self) -> Vec<ConfigName> {
         self.mounted_secrets.iter().filter_map(|name| ConfigName::new(name).ok()).collect()
     }
@@ -90,7 +90,7 @@ impl PodRequest {
         }
     }
 
-    /// Returns the annotation by which the containers are restarted in place, if there is one.
+    /// Returns the annotation that restarts the containers in place, if there is one.
     fn in_place_annotation(&self) -> Option<String> {
         let way = format!(": {}", Notify::InPlace);
         if self.notify == Some(Notify::InPlace) {
@@ -144,14 +144,14 @@ impl PodRequest {
         Ok(())
     }
 
-    /// Returns the names of the ConfigMaps to look up: those that the containers reference, where no annotation names
+    /// Returns the names of the ConfigMaps to look up: the ones that the containers reference, if no annotation names
     /// the configs.
     pub fn config_maps(&self) -> &[String] {
         &self.references
     }
 }
 
-/// Reads the requests of a pod; `None` where it does not opt in.
+/// Reads the requests of a pod; `None` if it does not opt in.
 pub fn read(pod: &Value) -> Result<Option<PodRequest>, Refusal> {
     if !is_opted_in(pod)? {
         return Ok(None);
@@ -203,7 +203,7 @@ impl Reader<'_> {
         Ok(request)
     }
 
-    /// Returns the value of an annotation, where it is set.
+    /// Returns the value of an annotation, if it is set.
     fn get<T>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, Refusal> {
         let Some(text) = self.user.annotations.get(name) else { return Ok(None) };
         read(text).map(Some).map_err(|allowed| Refusal::value(name, text, allowed))

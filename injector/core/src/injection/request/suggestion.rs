@@ -28,8 +28,8 @@ const WORDS: [(&str, &str); 10] = [
     ("user", AGENT_RUN_AS_USER),
 ];
 
-/// Returns the most similar annotation of a pod with an agent, unless that differs too much, and with the container's
-/// name where it takes one.
+/// Returns the most similar annotation of a pod with an agent, unless even that differs too much. If the annotation
+/// takes a container's name, the result has the name.
 pub(super) fn suggestion(key: &str) -> Option<String> {
     let name = key.strip_prefix(PREFIX).filter(|name| name.len() <= MAX_BYTES)?;
     let (base, container) = name.split_once('.').map_or((name, None), |(base, end)| (base, Some(end)));

@@ -1,7 +1,8 @@
-//! The labels and annotations of a pod that have Nudge's prefix and that this version does not know.
+//! The labels and annotations of a pod that have Nudge's prefix but are unknown to this version.
 //!
 //! A mistyped annotation would have no effect, and an annotation of another version would not have the effect that its
-//! author expects. So a pod with an agent is refused for them, unless the installation lets it pass with a warning.
+//! author expects. So a pod with an agent is refused because of them, unless the installation lets it pass with a
+//! warning.
 
 use nudge_protocol::labels::PREFIX;
 
@@ -13,7 +14,7 @@ use crate::injection::refusal::{Refusal, shorten};
 use crate::injection::settings::UnknownKeys;
 use crate::injection::user_pod::UserPod;
 
-/// This version, for messages.
+/// The version of Nudge, for messages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The maximum number of annotations that a refusal names.
 const MAX_NAMED_ANNOTATIONS: usize = 5;

@@ -1,5 +1,5 @@
-//! The ways in which a container takes another version, by `notify`: its agent notifies it, or a rolling update of the
-//! workload brings the version.
+//! The ways for a container to take another version, as `notify` says: its agent notifies the container, or a rolling
+//! update of the workload brings the version.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_protocol::Notify;
@@ -9,7 +9,7 @@ use super::annotations::{NOTIFY, of_container};
 /// The value for pods that take another version only by a rolling update of their workload.
 pub(super) const ROLLOUT: &str = "rollout";
 
-/// The way in which a container takes another version.
+/// The way for a container to take another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UpdateWay {
     /// The agent brings the version: by a signal or a webhook, by a restart in place, or not at all.
@@ -27,7 +27,7 @@ pub(super) fn parse_way(text: &str) -> Result<UpdateWay, String> {
 }
 
 /// Returns whether pods with this metadata take another version only by a rolling update of the workload: one container
-/// that asks for it decides for its whole pod.
+/// that asks for this decides for its whole pod.
 pub fn is_updated_by_rollout(meta: &ObjectMeta) -> bool {
     let asks = |name: &str| name == NOTIFY || of_container(name, NOTIFY).is_some();
     meta.annotations.iter().flatten().any(|(name, value)| value == ROLLOUT && asks(name))

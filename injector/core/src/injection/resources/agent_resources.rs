@@ -18,13 +18,13 @@ const DEFAULT_CPU: Quantity = Quantity::millis(5);
 /// of a handshake.
 const GUARANTEED_CPU: Quantity = Quantity::millis(50);
 const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
-/// The memory that is added for values as files: they are in memory, twice during an update. More is added where these
-/// have more room.
+/// The memory that is added for values as files: they are in memory, twice during an update. If the files have more
+/// room, more memory is added.
 const MEMORY_FOR_FILES: Quantity = Quantity::mebi(8);
 /// The memory that is added for a dictionary that containers are asked about while another one may arrive.
 const MEMORY_FOR_CANDIDATE: Quantity = Quantity::mebi(4);
 
-/// Returns the agent's resources, `None` where it has none of its own, and warnings.
+/// Returns the agent's resources, `None` if it has none of its own, and warnings.
 pub(in crate::injection) fn agent_resources(
     user: &UserPod,
     request: &PodRequest,

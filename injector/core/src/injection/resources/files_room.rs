@@ -11,23 +11,23 @@ use crate::injection::request::PodRequest;
 const FILE_KIB: u64 = 5;
 /// The minimum room, which a pod has while its configs have no version yet.
 pub(in crate::injection) const MIN_FILES_ROOM: Quantity = Quantity::mebi(16);
-/// The factor by which a later version may be larger.
+/// The maximum growth factor of later versions.
 const GROWTH_FACTOR: u64 = 2;
 
-/// Returns the room for the files of these configs, in whole mebibytes; `None` where the pod asks for no files.
+/// Returns the room for the files of these configs, in whole mebibytes; `None` if the pod asks for no files.
 pub(in crate::injection) fn files_room(
     request: &PodRequest,
     configs: &[ConfigName],
     facts: &Facts,
 ) -> Option<Quantity> {
     request.mount_path.as_ref()?;
-    // The files that are served, those that replace them, and those that containers are asked about.
+    // One copy is served, one replaces it, and containers are asked about a third one.
     let copies = if request.checks.is_empty() { 2 } else { 3 };
     Some(room_of(configs.iter().filter_map(|name| facts.configs.get(name)), copies).max(MIN_FILES_ROOM))
 }
 
-/// Returns the room for this number of copies of the files of these configs, and of versions twice as large, in whole
-/// mebibytes.
+/// Returns the room in whole mebibytes for this number of copies of the files of these configs, even if later versions
+/// are twice as large.
 pub(in crate::injection) fn room_of<'a>(configs: impl Iterator<Item = &'a ResolvedConfig>, copies: u64) -> Quantity {
     let (keys, bytes) = configs.fold((0_u64, 0_u64), |(keys, bytes), config| {
         (keys.saturating_add(config.keys.into()), bytes.saturating_add(config.bytes))

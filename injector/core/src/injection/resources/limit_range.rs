@@ -1,4 +1,5 @@
-//! The LimitRanges of the pod's namespace: the agent's resources fit into them, or the pod is refused with what to set.
+//! The LimitRanges of the pod's namespace: the agent's resources fit into them, or the pod is refused with a message
+//! about the resources to set.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,8 @@ impl Bounds {
         bounds
     }
 
-    /// Returns the user's own value, which must fit, or the default, which is raised to the minimum and never lowered.
+    /// Returns the user's own value, or else the default, raised to the minimum. Refuses a value that does not fit;
+    /// none is lowered.
     fn fit(
         &self,
         annotation: &str,
@@ -89,7 +91,7 @@ pub(super) fn fit(
     if default.cpu_limit.is_none() && !bounds.default_limit {
         return Ok(AgentResources { cpu, cpu_limit: None, memory });
     }
-    // Without a limit, the API server would set one, which may be far above the request or below it.
+    // Without a limit, the API server would set one that may be far above the request or below it.
     let max = bounds.max.unwrap_or(CPU_LIMIT.max(cpu));
     let limit = cpu.max(CPU_LIMIT.min(max)).max(bounds.min.unwrap_or_default());
     if let Some(ratio) = bounds.ratio {
@@ -128,7 +130,7 @@ pub(super) fn check_pod(user: &UserPod, agent: AgentResources, ranges: &[LimitRa
     Ok(())
 }
 
-/// Returns the amount that the pod's containers may use at the same time: their limits, or requests where there is no
+/// Returns the amount that the pod's containers may use at the same time: their limits, or requests if there is no
 /// limit.
 fn pod_usage(user: &UserPod, resource: &str) -> Quantity {
     let (mut running, mut max) = (Quantity::ZERO, Quantity::ZERO);
@@ -136,7 +138,7 @@ fn pod_usage(user: &UserPod, resource: &str) -> Quantity {
         let resources = member.container.resources.as_ref();
         let amount = limit(resources, resource).or_else(|| request(resources, resource)).unwrap_or_default();
         match member.role {
-            // An init container runs beside the sidecars before it.
+            // An init container runs together with the sidecars before it.
             Role::Init => max = max.max(running.plus(amount)),
             Role::Sidecar | Role::Main => running = running.plus(amount),
         }

@@ -18,7 +18,7 @@ pub(in crate::injection) enum QosClass {
     BestEffort,
 }
 
-/// Returns a request or limit; `None` where it is absent, 0 or not a quantity (which the API server refuses).
+/// Returns a request or limit; `None` if it is absent, 0 or not a quantity (which the API server refuses).
 pub(super) fn amount(map: Option<&BTreeMap<String, Text>>, resource: &str) -> Option<Quantity> {
     map?.get(resource)?.0.parse().ok().filter(|amount| *amount > Quantity::ZERO)
 }
@@ -28,7 +28,7 @@ pub(super) fn limit(resources: Option<&ResourceRequirements>, resource: &str) ->
     amount(resources?.limits.as_ref(), resource)
 }
 
-/// Returns the request of a resource; the limit, where there is no request.
+/// Returns the request of a resource; the limit, if there is no request.
 pub(super) fn request(resources: Option<&ResourceRequirements>, resource: &str) -> Option<Quantity> {
     if resources?.requests.as_ref().is_some_and(|requests| requests.contains_key(resource)) {
         amount(resources?.requests.as_ref(), resource)
@@ -37,7 +37,7 @@ pub(super) fn request(resources: Option<&ResourceRequirements>, resource: &str) 
     }
 }
 
-/// Returns whether the pod has resources of its own, beside those of its containers.
+/// Returns whether the pod has resources of its own, in addition to its containers' resources.
 pub(super) fn has_pod_resources(spec: &PodSpec) -> bool {
     let pod = spec.resources.as_ref();
     QOS_RESOURCES.iter().any(|resource| request(pod, resource).is_some() || limit(pod, resource).is_some())

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::injection::quantity::Quantity;
 
-/// The limit where every container has one, which a quota may require.
+/// The limit of CPU if every container has one, as a quota may require.
 pub(super) const CPU_LIMIT: Quantity = Quantity::millis(100);
 
 /// Requests and limits of the agent's container.
@@ -12,7 +12,7 @@ pub(super) const CPU_LIMIT: Quantity = Quantity::millis(100);
 pub(in crate::injection) struct AgentResources {
     pub(super) cpu: Quantity,
     pub(super) cpu_limit: Option<Quantity>,
-    /// Request and limit.
+    /// The request and the limit of memory.
     pub(super) memory: Quantity,
 }
 

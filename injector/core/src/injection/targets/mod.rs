@@ -1,4 +1,4 @@
-//! The containers that use the agent, and those that it notifies of a change by a signal or a webhook.
+//! The containers that use the agent, and the ones that it notifies of a change by a signal or a webhook.
 
 mod run_as_user;
 mod runtime;
@@ -18,8 +18,8 @@ use super::user_pod::{Member, Role, UserPod};
 pub(super) struct Targets<'a> {
     /// The containers that get variables and mounts.
     pub(super) members: Vec<&'a Member>,
-    /// How each container is notified, by its name, so that the positions of other injectors' containers make no
-    /// difference.
+    /// The notification of each container, by the container's name, so that the positions of other injectors'
+    /// containers make no difference.
     pub(super) notified: BTreeMap<&'a str, Notify>,
 }
 
@@ -67,7 +67,8 @@ impl<'a> Targets<'a> {
         Ok(Self { members, notified })
     }
 
-    /// Returns warnings about what the signals may do to the containers, as far as the pod shows what these run.
+    /// Returns warnings about possible effects of the signals on the containers, as far as the pod shows which programs
+    /// the containers run.
     pub(super) fn warnings(&self) -> Vec<String> {
         let signal = |member: &Member| self.notified.get(member.name())?.signal();
         let warning = |member: &&Member| runtime::warning(&member.container, signal(member)?);
@@ -85,8 +86,8 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Refuses annotations that name another injector's container: it has what this pod's author does not have, such as the
-/// identity of a mesh.
+/// Refuses annotations that name another injector's container: such a container has rights that this pod's author
+/// lacks, such as the identity of a mesh.
 fn refuse_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Refusal> {
     let listed = request.containers.iter().flatten().map(|name| (CONTAINERS.to_owned(), name));
     let variables = request.variables.keys().map(|name| (format!("{VARIABLES}.{name}"), name));

@@ -1,4 +1,4 @@
-//! The agent's user and image: the least privileges with which it can signal the processes it must.
+//! The agent's user and image: the least privileges that let it signal the processes it must.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(in crate::injection) const NOBODY_UID: i64 = 65532;
 pub(in crate::injection) struct RunAsUser {
     /// Whether the image with the capability to signal any process is used.
     pub(in crate::injection) has_kill: bool,
-    /// The user that signals need; `None` where any user will do.
+    /// The user that signals need; `None` if any user will do.
     pub(in crate::injection) uid: Option<i64>,
     pub(in crate::injection) warnings: Vec<String>,
 }
@@ -37,16 +37,16 @@ impl RunAsUser {
     }
 }
 
-/// Returns the user of a container's processes, where the pod sets it.
+/// Returns the user of a container's processes, if the pod sets it.
 fn uid(user: &UserPod, name: &str) -> Option<i64> {
     reader_of(user, user.member(name)?).uid
 }
 
 /// The processes of a container, as readers of files.
 pub(in crate::injection) struct Reader {
-    /// Their user, where the pod sets it.
+    /// The user of the processes, if the pod sets it.
     pub(in crate::injection) uid: Option<i64>,
-    /// Whether they read files of every user.
+    /// Whether the processes read files of every user.
     pub(in crate::injection) reads_all: bool,
 }
 

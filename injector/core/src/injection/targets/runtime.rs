@@ -1,5 +1,5 @@
 //! The runtimes that catch a signal by themselves. For the agent they look as if the application caught the signal, so
-//! it sends the signal. A pod seldom shows its runtime: where it does, its author is warned.
+//! it sends the signal. A pod seldom shows its runtime; if it does, its author is warned.
 
 use k8s_openapi::api::core::v1::Container;
 use nudge_protocol::NotifySignal::{self, Hup, Usr1, Usr2};
@@ -9,7 +9,7 @@ use crate::injection::request::annotations::NOTIFY;
 /// The variables that only a JVM reads.
 const JVM_VARIABLES: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
-/// Returns a warning about what the signal may do to the container.
+/// Returns a warning about a possible effect of the signal on the container.
 pub(super) fn warning(container: &Container, signal: NotifySignal) -> Option<String> {
     let runtime = runtime_of(container)?;
     let advice = match (runtime, signal) {

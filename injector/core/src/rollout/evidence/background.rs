@@ -1,4 +1,4 @@
-//! How often pods are harmed without a new version.
+//! The frequency of harm to pods without a new version.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
@@ -11,7 +11,7 @@ const HOUR: Millis = 3_600_000;
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl Evidence {
-    /// Returns what the status says of harm without a new version, which is updated once in an hour.
+    /// Returns the status of harm without a new version, which is updated once an hour.
     pub(crate) fn background(&mut self, known: Option<BackgroundStatus>, now: Now<'_>) -> Option<BackgroundStatus> {
         let since = *self.background.since.get_or_insert(now.steady);
         if now.steady - since < HOUR || self.background.watched < 1000 {

@@ -9,17 +9,17 @@ use super::Evidence;
 use super::history::PodHistory;
 use crate::pods::Removal;
 
-/// The maximum time between harm and a restart of the pod's agent for which both count as caused by the node.
+/// The maximum time between harm and a restart of the pod's agent. Within it, both count as caused by the node.
 const AGENT_RESTART_WINDOW: Millis = 60_000;
-/// The maximum time between the beginning of harm to a pod and its removal for which the removal counts as the cause.
+/// The maximum time from the beginning of harm to the pod's removal. Within it, the removal counts as the cause.
 const REMOVAL_WINDOW: Millis = 10_000;
 /// The time that a pod must be healthy again, before its harm is compared with others, for the harm to be forgiven
 /// once.
 const RECOVERY_TIME: Millis = 2_500;
 
 impl Evidence {
-    /// Forgets that pods were unready for a moment, as all pods of a node are whose kubelet restarts: once for each
-    /// pod. Harm to other pods stays as long as there is harm to compare it with.
+    /// Forgets one short unreadiness of each pod. For example, all pods of a node are unready for a moment when its
+    /// kubelet restarts. Harm to other pods stays as long as there is harm to compare it with.
     pub(super) fn forgive(&mut self, now: SteadyTime) {
         self.forgive_pods(true, now);
         if self.harms().all(|harm| !harm.assigned) {

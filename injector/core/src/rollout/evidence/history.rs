@@ -6,10 +6,9 @@ use super::super::Subject;
 use super::super::clock::{Millis, SteadyTime, seconds};
 use crate::pods::{LastCommand, PodPhase, PodState};
 
-/// How soon before the assignment of the target a pod must have been unready for its next unreadiness not to be the
-/// target's fault.
+/// The maximum time from a pod's unreadiness to the assignment of the target that excuses the pod's next unreadiness.
 const FLAP_WINDOW: Millis = 60_000;
-/// Restarts of a new pod after which it counts as failing.
+/// The minimum number of restarts that makes a new pod count as failing.
 const MIN_FAILING_RESTARTS: i32 = 2;
 
 /// The history of one pod.
@@ -21,19 +20,19 @@ pub(super) struct PodHistory {
     pub(super) role: Role,
     /// The assignment of the target to the pod.
     pub(super) assignment: Option<Assignment>,
-    /// When the pod became healthy.
+    /// The time when the pod became healthy.
     pub(super) healthy_since: Option<SteadyTime>,
-    /// When the pod's containers became unready.
+    /// The time when the pod's containers became unready.
     pub(super) unready_since: Option<SteadyTime>,
-    /// When the pod was last unready without the target.
+    /// The time when the pod was last unready without the target.
     pub(super) last_unready_before: Option<SteadyTime>,
     /// Whether a short unreadiness of the pod was forgiven.
     pub(super) forgiven: bool,
-    /// When the pod's harm began, if it was excused.
+    /// The time when the pod's harm began, if it was excused.
     pub(super) excused_at: Option<SteadyTime>,
-    /// Until when the pod's containers may be unready, because the API ordered their restart.
+    /// The end of the time when the pod's containers may be unready, because the API ordered their restart.
     pub(super) starts_until: Option<SteadyTime>,
-    /// When the pod's agent was last observed to have restarted.
+    /// The time when the pod's agent was last observed to have restarted.
     pub(super) agent_restarted_at: Option<SteadyTime>,
     pub(super) birth: Option<Birth>,
 }
@@ -68,12 +67,12 @@ pub(super) enum Assignment {
 pub(super) struct Birth {
     /// Whether the target was assigned to the pod then.
     pub(super) on_target: bool,
-    /// When the pod must be Ready, since its containers run.
+    /// The time when the pod must be Ready, counted from when its containers began to run.
     pub(super) due: Option<SteadyTime>,
     pub(super) growth: Growth,
 }
 
-/// How far a new pod has come.
+/// The start of a new pod so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
     Starting,
@@ -97,7 +96,7 @@ impl Role {
         matches!(self, Self::Harmed { .. })
     }
 
-    /// Returns the role of a pod to which the target is assigned now.
+    /// Returns the role of a pod that is assigned the target now.
     pub(super) fn on_assignment(self, judges: bool) -> Self {
         match self {
             Self::Harmed { .. } => Self::Harmed { judges },
@@ -119,8 +118,7 @@ impl Assignment {
         }
     }
 
-    /// Returns when the pod said that it runs the target, or else got it; `None` where this leader did not observe
-    /// that.
+    /// Returns when the pod said that it runs the target, or else got it; `None` if this leader did not observe that.
     pub(super) fn notified_at(self) -> Option<SteadyTime> {
         match self {
             Self::Inherited { .. } => None,
@@ -130,15 +128,15 @@ impl Assignment {
 }
 
 impl PodHistory {
-    /// Returns the history of a pod that is observed for the first time. `first`: this leader observes all pods for the
-    /// first time.
+    /// Returns the history of a pod that is observed for the first time. `first` says that this leader observes all
+    /// pods for the first time.
     pub(super) fn new(pod: &Subject, healthy: bool, first: bool) -> Self {
         let is_new = !first || !pod.was_ready();
         let birth = Birth { on_target: false, due: None, growth: Growth::Starting };
         Self {
             pod: Arc::clone(&pod.pod),
             role: Role::of(healthy && first),
-            // Nobody knows with which version a pod began that is in a loop of restarts already.
+            // If a pod is already in a loop of restarts, nobody knows which version it began with.
             birth: (is_new && pod.restarts < MIN_FAILING_RESTARTS).then_some(birth),
             ..Self::default()
         }
@@ -151,8 +149,8 @@ impl PodHistory {
         Self { role, assignment: None, forgiven: false, excused_at: None, birth: None, ..self }
     }
 
-    /// Returns whether a container of the pod crashed since the last observation. Where the agent restarted too without
-    /// a command, the whole pod restarted, as after a reboot of its node.
+    /// Returns whether a container of the pod crashed since the last observation. If the agent also restarted without a
+    /// command, the whole pod restarted, as after a reboot of its node.
     pub(super) fn count_restarts(&mut self, pod: &Subject, now: SteadyTime) -> bool {
         let before = std::mem::replace(&mut self.pod, Arc::clone(&pod.pod));
         let ordered = pod.is_resizing() || pod.ordered_restarts > before.ordered_restarts;

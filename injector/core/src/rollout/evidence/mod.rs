@@ -1,8 +1,8 @@
-//! The evidence of one leader about a config's pods: since when each is healthy, which were harmed, and for how long
-//! they were watched.
+//! The evidence of one leader about a config's pods: when each became healthy, which were harmed, and how long they
+//! were watched.
 //!
-//! Evidence is kept in memory, and measured with a clock that never jumps. A new leader begins without any: what no
-//! leader observed is not evidence. Evidence about pods that are gone is dropped.
+//! Evidence is kept in memory, and measured with a clock that never jumps. A new leader begins without evidence:
+//! nothing counts that no leader observed. Evidence about pods that are gone is dropped.
 
 mod background;
 mod excuse;
@@ -19,15 +19,14 @@ use super::clock::{Millis, SteadyTime, seconds};
 use super::harm::Harm;
 use crate::analysis::RoundMemory;
 
-/// The time for which containers must be unready until that counts as harm.
+/// The time that containers must be unready before this counts as harm.
 pub(super) const UNREADY_TOLERANCE: Millis = 3_000;
-/// The time for which evidence is added up before the sums begin again.
+/// The time that evidence is added up before the sums begin again.
 const EPOCH: Millis = 900_000;
 
 /// The evidence of one leader.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// The number of observations.
     observations: u64,
     /// The time of the last observation; `None` before the first one and after a gap.
     observed_at: Option<SteadyTime>,
@@ -38,7 +37,7 @@ pub struct Evidence {
     at_risk: AtRisk,
     epoch: Epoch,
     background: Background,
-    /// When pods began to return, or when this leader first observed that they do.
+    /// The time when pods began to return, or when this leader first observed that they do.
     returning_since: Option<SteadyTime>,
     /// The evidence about the version on trial.
     pub(super) trial: Option<Trial>,
@@ -51,32 +50,32 @@ pub(super) struct Trial {
     target: String,
     /// The harms of this epoch.
     harms: Vec<Harm>,
-    /// Milliseconds for which healthy pods with the target were watched in this epoch, added up.
+    /// The total time in milliseconds that healthy pods with the target were watched in this epoch.
     exposure: u64,
     /// The number of new pods with the target that fail.
     failing: usize,
-    /// When the last step went out.
+    /// The time when the last step went out.
     pub(super) stepped_at: Option<SteadyTime>,
-    /// Since when all pods that are waited for have proven the target.
+    /// The time since when all pods that are waited for have proven the target.
     pub(super) proven_since: Option<SteadyTime>,
-    /// When answers of spec.rollout.analysis came.
+    /// The times when answers of spec.rollout.analysis came.
     pub(super) analysis: RoundMemory,
     /// The time until which harm is looked for after the version became current.
     suspected_until: Option<SteadyTime>,
     progress: Option<Progress>,
-    /// Since when the target can't be published.
+    /// The time since when the target can't be published.
     pub(super) unpublished_since: Option<SteadyTime>,
-    /// Since when nothing is waited for but time.
+    /// The time since when the move waits only for time to pass.
     quiet_since: Option<SteadyTime>,
     /// Whether the hub was away at the last observation.
     hub_away: bool,
-    /// Since when the hub is back, if it was away.
+    /// The time since when the hub is back, if it was away.
     hub_back_since: Option<SteadyTime>,
-    /// When a pod with the target last counted.
+    /// The time when a pod with the target last counted.
     pub(super) judged_at: Option<SteadyTime>,
 }
 
-/// The maximum of pods that had proven the target so far, and since when.
+/// The maximum number of pods that had proven the target so far, and the time since when.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     proven: usize,
@@ -93,7 +92,7 @@ pub(super) struct AtRisk {
 }
 
 impl AtRisk {
-    /// Returns the number of pods with the target, or of those without it.
+    /// Returns the number of pods with the target if `assigned`, or else without it.
     fn of(&mut self, assigned: bool) -> &mut u32 {
         if assigned { &mut self.assigned } else { &mut self.unassigned }
     }
@@ -110,7 +109,7 @@ struct Epoch {
 #[derive(Clone, Debug, Default)]
 struct Background {
     since: Option<SteadyTime>,
-    /// Milliseconds for which healthy pods were watched, added up.
+    /// The total time in milliseconds that healthy pods were watched.
     watched: u64,
     harmed: u64,
 }
@@ -143,8 +142,8 @@ impl Evidence {
         };
     }
 
-    /// Notes that nothing was observed for a while: pods must prove the target again, and what happened meanwhile is
-    /// not harm.
+    /// Notes that nothing was observed for a while: pods must prove the target again, and events in between are not
+    /// harm.
     pub fn reset_after_gap(&mut self) {
         self.blind_to_nodes();
         if let Some(trial) = &mut self.trial {
@@ -152,11 +151,11 @@ impl Evidence {
         }
     }
 
-    /// Notes that nodes could not be read, so that what they may have caused was not observed. Waits go on, up to their
+    /// Notes that nodes could not be read, so that harm they may have caused was not seen. Waits continue up to their
     /// deadline.
     pub fn blind_to_nodes(&mut self) {
         self.observed_at = None;
-        // The evidence begins anew, with what it may err.
+        // The epoch begins again with the same error budget.
         self.epoch.number = self.epoch.number.saturating_sub(u32::from(self.epoch.began.take().is_some()));
         self.at_risk = AtRisk::default();
         if let Some(trial) = &mut self.trial {
@@ -177,8 +176,8 @@ impl Evidence {
         }
     }
 
-    /// Notes that the target is assigned to these pods now. Healthy pods judge the target, whatever happens to them
-    /// before the next observation.
+    /// Notes that the target is assigned to these pods now. Healthy pods judge the target, even if they fall before the
+    /// next observation.
     pub(super) fn assign<'a>(&mut self, pods: impl Iterator<Item = &'a Subject>, now: SteadyTime, now_seconds: i64) {
         for pod in pods {
             if let Some(history) = self.pods.get_mut(pod.uid.as_str()) {
@@ -188,9 +187,8 @@ impl Evidence {
         }
     }
 
-    /// Begins the sums again after each 15 minutes, unless something that happened is not decided yet. Where nothing
-    /// was observed for longer, all that time was quiet, as if pods had been observed: what is found now is weighed
-    /// with what was watched since the last turn.
+    /// Begins the sums again every 15 minutes, unless a harm is still undecided. A longer time without observations
+    /// counts as quiet, as if pods had been observed: new harm is weighed against the time watched since the last turn.
     fn turn_epoch(&mut self, watch_seconds: u32, passed: u64, now: SteadyTime) {
         let is_undecided = |harm: &Harm| {
             let unwell = !self.is_well(&harm.uid);
@@ -219,7 +217,7 @@ impl Evidence {
         self.epoch.number.max(1)
     }
 
-    /// Returns the pod-seconds for which healthy pods with the target were watched in this epoch.
+    /// Returns the pod-seconds that healthy pods with the target were watched in this epoch.
     pub(super) fn exposure_seconds(&self) -> u64 {
         self.trial.as_ref().map_or(0, |trial| trial.exposure / 1000)
     }
@@ -234,8 +232,9 @@ impl Evidence {
         self.at_risk
     }
 
-    /// Returns two pairs of numbers, for pods that had the target before this step and for pods that got it then: how
-    /// many judge, and how many of these were harmed between both times.
+    /// Returns two pairs of numbers: the first for pods that had the target before this step, the second for pods that
+    /// got it then. Each pair has the number of pods that judge, and the number of them that were harmed between both
+    /// times.
     pub(super) fn by_age(&self, stepped: SteadyTime, until: SteadyTime) -> [(u32, u32); 2] {
         let harmed = |harm: &&Harm| harm.assigned && (stepped..until).contains(&harm.at);
         let harmed: HashSet<&str> = self.harms().filter(harmed).map(|harm| harm.uid.as_str()).collect();
@@ -264,22 +263,22 @@ impl Evidence {
         self.trial.as_mut().map_or(now, |trial| *trial.proven_since.get_or_insert(now))
     }
 
-    /// Notes that pods do not prove the target any more, unless that is to be expected.
+    /// Notes that pods do not prove the target any more, unless this is expected.
     pub(super) fn unprove_unless(&mut self, expected: bool) {
         if let Some(trial) = self.trial.as_mut().filter(|_| !expected) {
             trial.proven_since = None;
         }
     }
 
-    /// Notes that nothing is waited for but time.
+    /// Notes that the move waits only for time to pass.
     pub(super) fn note_quiet(&mut self, now: SteadyTime) {
         if let Some(trial) = &mut self.trial {
             trial.quiet_since.get_or_insert(now);
         }
     }
 
-    /// Returns when the move is overdue, unless it makes progress. Time in which the move was only watched does not
-    /// count; and once that time is as long as the move may wait, earlier waits do not count either.
+    /// Returns when the move is overdue, unless it makes progress. Time spent only watching the move does not count.
+    /// Once that time is as long as the move may wait, earlier waits do not count either.
     pub(super) fn deadline(&mut self, proven: usize, max_wait: Millis, now: SteadyTime) -> SteadyTime {
         let Some(trial) = &mut self.trial else { return now + max_wait };
         let before = trial.progress.unwrap_or(Progress { proven: 0, since: now });
@@ -289,7 +288,7 @@ impl Evidence {
         since + max_wait
     }
 
-    /// Notes whether the target can't be published. Returns since when that is so.
+    /// Notes whether publishing the target fails. Returns the time since when it does.
     pub(super) fn unpublished_since(&mut self, fails: bool, now: SteadyTime) -> Option<SteadyTime> {
         let trial = self.trial.as_mut()?;
         trial.unpublished_since = fails.then(|| trial.unpublished_since.unwrap_or(now));

@@ -22,7 +22,7 @@ pub(in crate::rollout) struct Newborns<'a> {
 }
 
 impl Evidence {
-    /// Returns new pods by workload and template, or none where no new pod with the target fails.
+    /// Returns new pods by workload and template, or none if no new pod with the target fails.
     pub(in crate::rollout) fn newborns<'a>(
         &self,
         pods: &'a [Subject],

@@ -1,4 +1,4 @@
-//! An observation of the pods, which finds what happened to each since the last one.
+//! An observation of the pods, which finds the events of each pod since the last observation.
 
 use std::collections::HashSet;
 
@@ -20,15 +20,15 @@ struct Pass<'a> {
     /// Whether the trial of the target begins.
     begins: bool,
     target: Option<&'a str>,
-    /// When the target was last assigned to more pods, in seconds since 1970.
+    /// The time when the target was last assigned to more pods, in seconds since 1970.
     stepped_at: i64,
-    /// For how long a pod must be healthy to count again.
+    /// The time that a pod must be healthy to count again.
     watch_time: Millis,
     now: SteadyTime,
     now_seconds: i64,
 }
 
-/// What happened to a pod since the last observation.
+/// The fate of a pod since the last observation.
 enum Fate {
     /// The pod does not count, was harmed before, or restarts by order.
     Unknown,
@@ -42,16 +42,16 @@ enum Fate {
 #[derive(Default)]
 struct Findings<'a> {
     harms: Vec<Harm>,
-    /// Pods that were harmed before, and crashed since the last observation.
+    /// The pods that were harmed before, and crashed since the last observation.
     crashed: HashSet<&'a str>,
     at_risk: AtRisk,
-    /// New pods with the target that fail.
+    /// The number of new pods with the target that fail.
     failing: usize,
 }
 
 impl Evidence {
-    /// Observes the pods. `watch_seconds` is the time for which a pod must be healthy to count again, and `stepped_at`
-    /// is when the target was last assigned to more pods, in seconds since 1970.
+    /// Observes the pods. `watch_seconds` is the time that a pod must be healthy to count again, and `stepped_at` is
+    /// when the target was last assigned to more pods, in seconds since 1970.
     pub(in crate::rollout) fn observe(
         &mut self,
         observation: &Observation<'_>,
@@ -89,7 +89,7 @@ impl Evidence {
         self.note_excuses();
     }
 
-    /// Adds the time since the last observation to what was watched.
+    /// Adds the time since the last observation to the watched time.
     fn add_time(&mut self, watch_seconds: u32, now: SteadyTime) {
         let passed = self.observed_at.replace(now).map_or(0, |before| u64::try_from(now - before).unwrap_or(0));
         if let Some(trial) = &mut self.trial {
@@ -130,8 +130,8 @@ impl Evidence {
         }
     }
 
-    /// Turns unreadiness that probes noticed too soon into crashes: what has crashed since did not become unready
-    /// because of what was before.
+    /// Turns unreadiness into a crash if it began before the pod was notified and the pod has crashed since: an earlier
+    /// cause does not explain the crash.
     fn turn_into_crashes(&mut self, crashed: &HashSet<&str>, now: SteadyTime) {
         let turns = |harm: &&mut Harm| harm.began_before_notification() && crashed.contains(harm.uid.as_str());
         for harm in self.trial.iter_mut().flat_map(|trial| &mut trial.harms).filter(turns) {
@@ -146,8 +146,8 @@ impl Evidence {
         }
     }
 
-    /// Records harm, one after the other: each with the share of pods with the target among those that were not harmed
-    /// then.
+    /// Records the harms in order. Each gets the share of pods with the target among the pods that were not harmed at
+    /// that time.
     fn record_harms(&mut self, mut harms: Vec<Harm>) {
         let mut left = self.at_risk;
         for harm in &harms {
@@ -210,13 +210,13 @@ impl PodHistory {
         }
     }
 
-    /// Notes since when the pod is healthy, and that it counts again. Returns whether it is healthy for as long as a
-    /// step is watched.
+    /// Notes since when the pod is healthy, and that it counts again. Returns whether it has been healthy for as long
+    /// as a step is watched.
     fn note_health(&mut self, pod: &Subject, crashed: bool, pass: &Pass<'_>) -> bool {
         let healthy = pod.is_ready() && pod.containers_ready && pod.is_reachable() && !crashed;
         self.healthy_since = if healthy { self.healthy_since.or(Some(pass.now)) } else { None };
         let long = self.healthy_since.is_some_and(|since| pass.now - since >= pass.watch_time);
-        // The pods that are healthy when a version comes on trial are what it is compared with.
+        // A version is compared with the pods that are healthy when its trial begins.
         let counts = (long || (pass.begins && pod.is_healthy(pass.now_seconds))) && !pod.is_of_job();
         self.role = match self.role {
             Role::Bystander if counts => Role::Judge,
@@ -227,7 +227,7 @@ impl PodHistory {
         long
     }
 
-    /// Returns what happened to the pod. A report says more than a crash, and a crash more than unreadiness.
+    /// Returns the fate of the pod. A report says more than a crash, and a crash more than unreadiness.
     fn fate(&self, pod: &Subject, assigned: bool, crashed: bool, pass: &Pass<'_>) -> Fate {
         if !self.role.judges() || self.role.is_harmed() {
             return Fate::Unknown;
