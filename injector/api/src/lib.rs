@@ -52,6 +52,4 @@ pub use step_selector::StepSelector;
 pub use text::Text;
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 pub use version_approval::{ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionApprovalStatus};
-pub use versioned_config::{
-    AgentlessPolicy, OnFailure, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec,
-};
+pub use versioned_config::{AgentlessPolicy, OnFailure, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec};

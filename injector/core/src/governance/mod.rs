@@ -11,10 +11,10 @@ mod digest;
 mod effective;
 #[cfg(test)]
 mod effective_tests;
+mod policies;
 mod weakened_guards;
 #[cfg(test)]
 mod weakened_guards_tests;
-mod policies;
 #[cfg(test)]
 mod window_tests;
 mod windows;
@@ -28,8 +28,8 @@ pub use decision_limit::{PastDecision, TooManyDecisions, check_decision_count};
 pub use digest::{sealed_digest, short_digest};
 use effective::whole_seconds;
 pub use effective::{Block, EffectiveRules, RuleOwner};
-pub use weakened_guards::{describe_override, guard_fields, weakened_guards};
 pub use policies::{MAX_POLICIES, Policies, PolicyReach, policy_faults, policy_status};
+pub use weakened_guards::{describe_override, guard_fields, weakened_guards};
 pub use windows::{Opening, WindowError, Windows, next_common_opening, window_faults};
 
 use nudge_api::Reason;

@@ -24,7 +24,7 @@ const SERVER: u32 = 29;
 /// Says what it reads, at its start and when it is notified.
 const APP: &str = r#"
     says() {
-        echo "has $(cat /etc/app/mode), $(cut -c1-5 /keys/pin), $(cat /etc/parts/conf.d/extra), $(cat /etc/part), \
+        echo "has $(cat /etc/app/mode), $(cut -d- -f1 /keys/pin), $(cat /etc/parts/conf.d/extra), $(cat /etc/part), \
 $(stat -Lc %a /keys/pin), $(readlink /etc/app/mode), $(ls -d /etc/app/cache)"
     }
     trap says HUP; trap 'exit 0' TERM; says
@@ -56,7 +56,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
 
     home.activate("mounted", "2").await?;
-    let second = line("two", "secon", "other");
+    let second = line("two", "second", "other");
     eventually(LONG_WAIT_TIMEOUT, "a pod reads version 2", async || {
         before.iter().find(|pod| has_said(&home, pod, &second)).map(drop)
     })
