@@ -50,7 +50,17 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let is_published = |status: &VersionedConfigStatus| status.published_secret_version.as_deref() == Some("1");
     wait_for_status(&home, "mounted", "the Secret is published", is_published).await?;
     home.apply(&list([deployment(&template(&home), i32::try_from(PODS)?)]))?;
-    let before = ready(&home, "mounted", PODS).await?;
+    // Each replica of admission learns by itself that it may read Secrets here.
+    let before = eventually(LONG_WAIT_TIMEOUT, "the mounts of all pods move", async || {
+        let pods = ready(&home, "mounted", PODS).await.ok()?;
+        if pods.iter().all(has_moved_mounts) {
+            return Some(pods);
+        }
+        home.kubectl(&["rollout", "restart", "deployment/mounted"]).ok()?;
+        home.kubectl(&["rollout", "status", "deployment/mounted", "--timeout=60s"]).ok()?;
+        None
+    })
+    .await?;
     for pod in &before {
         says(&home, pod, &line("one", "first", "more")).await?;
     }
@@ -74,7 +84,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let status = wait_for_status(&home, "mounted", "version 3 has failed", failed).await?;
     let message = status.rollout.failure.map(|failure| failure.message).unwrap_or_default();
     ensure!(message.contains("volume parts of this pod needs key extra of ConfigMap mounted"), "{message}");
-    home.wait_until_current("mounted", "2").await?;
+    ensure!(status.current_version.as_deref() == Some("2"), "{:?} is current", status.current_version);
     let after = ready(&home, "mounted", PODS).await?;
     let uids = |pods: &[Pod]| pods.iter().filter_map(Pod::uid).collect::<BTreeSet<_>>();
     ensure!(uids(&before) == uids(&after), "a pod is another one");
@@ -133,6 +143,12 @@ fn template(home: &ScenarioNamespace<'_>) -> Value {
         {"name": "cache", "emptyDir": {}},
     ]);
     template
+}
+
+fn has_moved_mounts(pod: &Pod) -> bool {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
+    !mounts.any(|mount| ["conf", "keys", "parts"].contains(&mount.name.as_str()))
 }
 
 fn has_said(home: &ScenarioNamespace<'_>, pod: &Pod, line: &str) -> bool {
