@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nudge_protocol::volumes::{KeptVolume, ObjectKind};
+use nudge_protocol::volumes::KeptVolume;
 use nudge_protocol::{ConfigName, reserved};
 
 use crate::content::{Dictionary, Entry, Value, VersionContent};
@@ -230,14 +230,10 @@ fn object_files<'a>(
                 }
                 None if source.optional => {}
                 None => {
-                    let kind = match source.kind {
-                        ObjectKind::ConfigMap => "ConfigMap",
-                        ObjectKind::Secret => "Secret",
-                    };
                     return Err(UnfitFiles::Missing {
                         volume: volume.volume.clone(),
                         key: item.key.to_string(),
-                        object: format!("{kind} {}", source.config),
+                        object: format!("{} {}", source.kind, source.config),
                     });
                 }
             }
@@ -255,7 +251,7 @@ mod tests {
     use std::fs;
 
     use nudge_protocol::block::Stored;
-    use nudge_protocol::volumes::{KeyFile, ObjectFiles};
+    use nudge_protocol::volumes::{KeyFile, ObjectFiles, ObjectKind};
     use nudge_protocol::{Key, VersionName};
 
     use super::*;

@@ -4,6 +4,8 @@
 //! The setting is a JSON list. Its fields follow `ConfigMapVolumeSource` and `SecretVolumeSource` of the Kubernetes
 //! API.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::names::{ConfigName, Key};
@@ -19,6 +21,12 @@ pub enum ObjectKind {
     ConfigMap,
     /// A Secret.
     Secret,
+}
+
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, out)
+    }
 }
 
 /// A volume that the agent keeps.

@@ -2,6 +2,7 @@
 //! versions there are.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
+use nudge_protocol::volumes::ObjectKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -249,6 +250,15 @@ pub enum PartKind {
     ConfigMap,
     /// A Secret.
     Secret,
+}
+
+impl From<PartKind> for ObjectKind {
+    fn from(kind: PartKind) -> Self {
+        match kind {
+            PartKind::ConfigMap => Self::ConfigMap,
+            PartKind::Secret => Self::Secret,
+        }
+    }
 }
 
 impl_as_str!(PartKind: ConfigMap Secret);

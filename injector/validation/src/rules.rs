@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nudge_api::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
+use nudge_api::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat, matches_pattern};
 use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
@@ -199,7 +199,7 @@ impl<'a> Check<'a> {
     ) -> Result<(), Exhausted> {
         let dictionary = self.dictionary;
         meter::charge(dictionary.len() as u64 / 8 + 1)?;
-        for (&key, &entry) in dictionary.iter().filter(|(key, _)| matches(pattern, key)) {
+        for (&key, &entry) in dictionary.iter().filter(|(key, _)| matches_pattern(pattern, key)) {
             let format = format.unwrap_or_else(|| format::format_of_key(key));
             self.parse(key, format, entry)?;
             let Some((parsed_format, Some(parsed))) = self.parsed.get(key) else { continue };
@@ -230,19 +230,6 @@ impl<'a> Check<'a> {
         self.parsed.insert(key, (format, parsed));
         Ok(())
     }
-}
-
-/// Returns whether a key matches a pattern. In the pattern, `*` stands for any characters.
-fn matches(pattern: &str, key: &str) -> bool {
-    let mut pieces = pattern.split('*');
-    let first = pieces.next().unwrap_or_default();
-    let Some(mut rest) = key.strip_prefix(first) else { return false };
-    let Some(last) = pieces.next_back() else { return rest.is_empty() };
-    for piece in pieces {
-        let Some(at) = rest.find(piece) else { return false };
-        rest = &rest[at + piece.len()..];
-    }
-    rest.ends_with(last)
 }
 
 #[cfg(test)]

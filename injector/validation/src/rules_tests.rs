@@ -63,24 +63,6 @@ fn a_version_is_judged_by_all_rules() {
 }
 
 #[test]
-fn keys_are_meant_format_of_key_or_by_pattern() {
-    for (pattern, key, holds) in [
-        ("a", "a", true),
-        ("a", "ab", false),
-        ("*", "", true),
-        ("*.json", "a.json", true),
-        ("*.json", "json", false),
-        ("a*b*c", "aXbYc", true),
-        ("a*b*c", "abc", true),
-        ("a*b*c", "acb", false),
-        ("ab*ba", "aba", false),
-        ("**", "x", true),
-    ] {
-        assert_eq!(matches(pattern, key), holds, "{pattern} {key}");
-    }
-}
-
-#[test]
 fn a_rule_that_can_not_be_used_is_named() {
     for (all, message) in [
         (json!([{"required": ["a"]}, {}]), "rule r2 is empty; give it key, required or rule"),

@@ -193,7 +193,8 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
 /// takes the mounted ones for all.
 fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let selects = config.spec.rollout.steps.iter().any(|step| step.selector.is_some());
-    let unresolved = ResolvedConfig { selects, objects: served_objects(config, secrets), ..ResolvedConfig::default() };
+    let objects = config.spec.objects.clone();
+    let unresolved = ResolvedConfig { selects, objects, serves_secrets: secrets, ..ResolvedConfig::default() };
     let Some(status) = &config.status else { return unresolved };
     let Some(version) = version_for_new_pod(status, Identity::of(config), pod) else { return unresolved };
     let sealed = status.version(version);
@@ -211,12 +212,6 @@ fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolve
         bytes: sealed.map_or(0, |sealed| sealed.bytes),
         ..unresolved
     }
-}
-
-/// Returns the kinds of the objects that belong to the config and that the hub may serve here.
-fn served_objects(config: &VersionedConfig, secrets: bool) -> Vec<PartKind> {
-    let kinds = config.spec.objects.iter().copied();
-    kinds.filter(|kind| secrets || *kind != PartKind::Secret).collect()
 }
 
 #[cfg(test)]
@@ -249,18 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_the_hub_may_not_serve_is_no_object_of_the_config() {
-        let mut config = shop(VersionedConfigStatus::default());
-        config.spec.objects = vec![PartKind::ConfigMap, PartKind::Secret];
-        let objects = |secrets| resolve(&config, &ObjectMeta::default(), secrets).objects;
-        assert_eq!(objects(false), [PartKind::ConfigMap]);
-        assert_eq!(objects(true), [PartKind::ConfigMap, PartKind::Secret]);
-    }
-
-    #[test]
     fn a_config_without_a_version_resolves() {
-        let resolved = resolve(&shop(VersionedConfigStatus::default()), &ObjectMeta::default(), true);
-        assert_eq!(resolved, ResolvedConfig::default());
+        for serves_secrets in [false, true] {
+            let resolved = resolve(&shop(VersionedConfigStatus::default()), &ObjectMeta::default(), serves_secrets);
+            assert_eq!(resolved, ResolvedConfig { serves_secrets, ..ResolvedConfig::default() });
+        }
     }
 
     #[test]

@@ -86,12 +86,14 @@ impl Index {
         let key = pod.key();
         let (pod, configs, is_new, harmed) = {
             let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
-            let same = state.pods.get(&key).filter(|entry| entry.state.uid == pod.uid);
-            let pod = Arc::new(if let Some(same) = same { pod.after(&same.state) } else { pod });
-            if let Some(entry) = state.pods.get(&key).filter(|entry| pod.is_same_but_for_version(&entry.state)) {
-                let entry = PodEntry { state: pod, ..entry.clone() };
+            let present = state.pods.get(&key);
+            let same_pod = present.filter(|entry| entry.state.uid == pod.uid);
+            let mut pod = if let Some(same_pod) = same_pod { pod.after(&same_pod.state) } else { pod };
+            if let Some(entry) = present.filter(|entry| pod.is_same_but_for_version(&entry.state)) {
+                let entry = PodEntry { state: Arc::new(pod), ..entry.clone() };
                 return state.keep_pod(key, entry);
             }
+            let pod = Arc::new(pod);
             let is_known = state.pods.contains_key(&key);
             if !state.has_room(WatchedKind::Pods, &key.namespace, &key.name, is_known) {
                 return;

@@ -71,10 +71,19 @@ pub struct ResolvedConfig {
     pub bytes: u64,
     /// The kinds of the objects of the config's own name that belong to it.
     pub objects: Vec<PartKind>,
+    /// Whether the hub may serve Secrets in the namespace.
+    pub serves_secrets: bool,
     /// Whether the pod's service account is not among the config's allowed service accounts.
     pub closed: bool,
     /// Whether a step of its rollout has a selector.
     pub selects: bool,
+}
+
+impl ResolvedConfig {
+    /// Returns whether the hub may serve keys of objects of this kind.
+    pub(super) fn serves(&self, kind: PartKind) -> bool {
+        self.serves_secrets || kind != PartKind::Secret
+    }
 }
 
 /// The facts that injection needs besides the pod.

@@ -31,6 +31,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 mod user_pod;
+mod volume_objects;
 
 pub use facts::{Facts, Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 pub use inject::{Injection, inject};

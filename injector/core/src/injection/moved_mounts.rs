@@ -67,6 +67,8 @@ pub(super) enum Unmovable {
     BarePod,
     /// The volume also has other content.
     Mixed,
+    /// The hub may not serve Secrets in the namespace.
+    SecretsNotServed,
     /// A key or path can't be a file of the agent's.
     BadItem,
     /// The containers that mount the volume could not read files that the agent writes.
@@ -81,6 +83,7 @@ impl fmt::Display for Unmovable {
             Self::NoNativeSidecars => "this cluster has no native sidecars (Kubernetes 1.29)",
             Self::BarePod => "no workload owns this pod",
             Self::Mixed => "the volume has more than objects of the pod's configs",
+            Self::SecretsNotServed => "Nudge may not read Secrets in this namespace",
             Self::BadItem => "one of its items has a key or path that Nudge does not take",
             Self::Unreadable => {
                 "not every container that mounts it could read the agent's files; set one runAsUser for them, or fsGroup"
@@ -111,9 +114,9 @@ impl MovedMounts {
             let Some(sources) = objects_of(volume, configs, facts) else { continue };
             let readable = sources
                 .and_then(|sources| moved.check(user, facts).map(|()| sources))
-                .and_then(|sources| with_readable_modes(sources, user, &readers, &mut moved.agent_user));
+                .and_then(|sources| with_readable_modes(sources, user, &readers, moved.agent_user));
             match readable {
-                Ok(sources) => {
+                Ok((sources, agent_user)) => {
                     let number = moved.volumes.len() + 1;
                     let names: BTreeSet<&ConfigName> = sources.iter().map(|source| &source.config).collect();
                     let resolved: Vec<&ResolvedConfig> = names
@@ -134,6 +137,8 @@ impl MovedMounts {
                     if moved.setting().len() > MAX_SETTING_BYTES {
                         moved.volumes.pop();
                         moved.unmoved.push((volume.name.clone(), Unmovable::TooMany));
+                    } else {
+                        moved.agent_user = agent_user;
                     }
                 }
                 Err(cause) => moved.unmoved.push((volume.name.clone(), cause)),
@@ -180,7 +185,13 @@ fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<
         |name: &str, kind: PartKind| configs.iter().find(|config| config.as_str() == name && owns(config, kind, facts));
     let source =
         |name: &str, kind: PartKind, optional: Option<bool>, mode: Option<i32>, items: Option<&Vec<KeyToPath>>| {
-            Some(object_files(find(name, kind)?, kind, optional, mode, items))
+            let config = find(name, kind)?;
+            let is_served = facts.configs.get(config).is_none_or(|resolved| resolved.serves(kind));
+            Some(if is_served {
+                object_files(config, kind, optional, mode, items)
+            } else {
+                Err(Unmovable::SecretsNotServed)
+            })
         };
     if let Some(map) = &volume.config_map {
         return source(&map.name, PartKind::ConfigMap, map.optional, map.default_mode, map.items.as_ref())
@@ -234,10 +245,7 @@ fn object_files(
     let items: Option<Vec<KeyFile>> = items.into_iter().flatten().map(item).collect();
     Ok(ObjectFiles {
         config: config.clone(),
-        kind: match kind {
-            PartKind::ConfigMap => ObjectKind::ConfigMap,
-            PartKind::Secret => ObjectKind::Secret,
-        },
+        kind: kind.into(),
         optional: optional == Some(true),
         mode: mode.map_or(DEFAULT_MODE, bits),
         items: items.ok_or(Unmovable::BadItem)?,
@@ -245,13 +253,14 @@ fn object_files(
 }
 
 /// Sets modes that let every reader read the files. If not everybody may read them, nobody else gets access: then the
-/// agent must run as the one user that reads them, or the pod must have an `fsGroup`.
+/// agent must run as the one user that reads them, or the pod must have an `fsGroup`. `agent_user` is the user that it
+/// must run as for another reason. Returns the user that it must run as then.
 fn with_readable_modes(
     mut sources: Vec<ObjectFiles>,
     user: &UserPod,
     readers: &[&Member],
-    agent_user: &mut Option<i64>,
-) -> Result<Vec<ObjectFiles>, Unmovable> {
+    mut agent_user: Option<i64>,
+) -> Result<(Vec<ObjectFiles>, Option<i64>), Unmovable> {
     let group = user.spec.security_context.as_ref().and_then(|context| context.fs_group);
     let is_public = |source: &ObjectFiles| {
         let mut modes = source.items.iter().map(|item| item.mode.unwrap_or(source.mode)).chain([source.mode]);
@@ -273,7 +282,7 @@ fn with_readable_modes(
         match Vec::from_iter(users)[..] {
             [] => unchanged,
             [Some(uid)] if uid != 0 && agent_user.is_none_or(|agent| agent == uid) => {
-                *agent_user = Some(uid);
+                agent_user = Some(uid);
                 |mode| (mode & OWNER_BITS) | OWNER_READ_BIT
             }
             _ if group.is_some() => with_group,
@@ -286,7 +295,7 @@ fn with_readable_modes(
             *mode = adapt(*mode);
         }
     }
-    Ok(sources)
+    Ok((sources, agent_user))
 }
 
 /// Returns the folders of a volume where the readers mount other volumes. The kubelet creates such folders in its

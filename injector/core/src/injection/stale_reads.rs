@@ -11,8 +11,9 @@ use super::request::PodRequest;
 use super::request::annotations::MOUNT_PATH;
 use super::targets::Targets;
 use super::user_pod::UserPod;
+use super::volume_objects::objects;
 
-/// Returns a warning for each container that is notified of a config and reads its published ConfigMap: the ConfigMap
+/// Returns a warning for each container that is notified of a config and reads its published object: the object
 /// changes when the version is proven, and the container sees the change even later. There is no warning if the
 /// container also reads the config in another way.
 pub(super) fn warnings(
@@ -49,9 +50,10 @@ fn describe_read(user: &UserPod, container: &Container, name: &str, moved: &Move
     let find_volume = |name: &str| user.spec.volumes.iter().flatten().find(|volume| volume.name == name);
     let has_secret = |volume: &str| {
         moved.unmoved.iter().any(|(name, _)| name == volume)
-            && find_volume(volume).is_some_and(|volume| holds_secret(volume, name))
+            && find_volume(volume).is_some_and(|volume| holds(volume, PartKind::Secret, name))
     };
-    let has_config_map = |volume: &str| find_volume(volume).is_some_and(|volume| holds_config_map(volume, name));
+    let has_config_map =
+        |volume: &str| find_volume(volume).is_some_and(|volume| holds(volume, PartKind::ConfigMap, name));
     let is_part = |mount: &VolumeMount| {
         [&mount.sub_path, &mount.sub_path_expr].into_iter().flatten().any(|part| !part.is_empty())
     };
@@ -80,16 +82,7 @@ fn has_variables(container: &Container, name: &str) -> bool {
         })
 }
 
-/// Returns whether a volume has the Secret of this name.
-fn holds_secret(volume: &Volume, name: &str) -> bool {
-    let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
-    volume.secret.as_ref().is_some_and(|secret| secret.secret_name.as_deref() == Some(name))
-        || projected.into_iter().any(|source| source.secret.as_ref().is_some_and(|secret| secret.name == name))
-}
-
-/// Returns whether a volume has the ConfigMap of this name.
-fn holds_config_map(volume: &Volume, name: &str) -> bool {
-    let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
-    volume.config_map.as_ref().is_some_and(|map| map.name == name)
-        || projected.into_iter().any(|source| source.config_map.as_ref().is_some_and(|map| map.name == name))
+/// Returns whether a volume has the object of this kind and name.
+fn holds(volume: &Volume, kind: PartKind, name: &str) -> bool {
+    objects(volume).any(|object| object.kind == kind && object.name == name)
 }

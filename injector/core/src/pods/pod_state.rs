@@ -144,8 +144,12 @@ impl PodState {
 
     /// Returns whether only the resource version differs from `other`. It also changes with fields that are not read
     /// here.
-    pub fn is_same_but_for_version(&self, other: &Self) -> bool {
-        *self == Self { resource_version: self.resource_version.clone(), ..other.clone() }
+    pub fn is_same_but_for_version(&mut self, other: &Self) -> bool {
+        // A copy of the whole pod for each of its events would cost more than this exchange.
+        let resource_version = std::mem::replace(&mut self.resource_version, other.resource_version.clone());
+        let is_same = self == other;
+        self.resource_version = resource_version;
+        is_same
     }
 
     /// Returns the workload as statuses name it: empty for a bare pod.

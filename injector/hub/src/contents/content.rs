@@ -12,7 +12,6 @@ use nudge_protocol::block::{self, BlockError, Stored};
 use nudge_protocol::bounded_text::clip;
 use nudge_protocol::hex::hex;
 use nudge_protocol::hub::{HubProblem, HubReason};
-use nudge_protocol::volumes::ObjectKind;
 use ring::digest::{SHA256, digest};
 use zeroize::Zeroizing;
 
@@ -47,10 +46,7 @@ pub(super) fn assemble(
         if part.uid != sealed.uid || !seals.is_sealed(&sealed.digest, version, number, &part.contents) {
             return Err(changed_problem(version, sealed, "is not what was sealed"));
         }
-        let kind = match sealed.kind {
-            PartKind::ConfigMap => ObjectKind::ConfigMap,
-            PartKind::Secret => ObjectKind::Secret,
-        };
+        let kind = sealed.kind.into();
         for (name, value) in part.contents {
             let name =
                 Key::new(&name).map_err(|error| problem(HubReason::Changed, format!("version {version}: {error}")))?;

@@ -2,6 +2,7 @@
 
 use nudge_core::versions::part_digest;
 use nudge_protocol::limits::MAX_VALUE_BYTES;
+use nudge_protocol::volumes::ObjectKind;
 
 use super::*;
 use crate::contents::fixtures::{UID, content_key, part, seals};

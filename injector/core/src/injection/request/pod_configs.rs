@@ -120,8 +120,10 @@ fn referenced_configs(
     let mut configs: Vec<ConfigName> = configs.filter(is_config).collect();
     let secrets = mounted_secrets(user, request.containers.as_deref(), foreign);
     let secrets = secrets.iter().filter_map(|name| ConfigName::new(name).ok());
-    let is_of_config =
-        |name: &ConfigName| facts.configs.get(name).is_some_and(|config| config.objects.contains(&PartKind::Secret));
+    let is_of_config = |name: &ConfigName| {
+        let config = facts.configs.get(name);
+        config.is_some_and(|config| config.serves_secrets && config.objects.contains(&PartKind::Secret))
+    };
     for name in secrets.filter(is_of_config) {
         if !configs.contains(&name) {
             configs.push(name);

@@ -1,11 +1,13 @@
 //! The ConfigMaps and Secrets that the containers of a pod reference.
 
-use k8s_openapi::api::core::v1::{Container, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::{Container, Volume};
+use nudge_api::PartKind;
 use nudge_protocol::ConfigName;
 
 use super::annotations::CONFIGS;
 use crate::injection::refusal::Refusal;
 use crate::injection::user_pod::{Member, UserPod};
+use crate::injection::volume_objects::objects;
 
 /// The ConfigMaps of the cluster and of service meshes in every namespace, which are never an application's
 /// configuration.
@@ -42,13 +44,11 @@ pub(super) fn references(user: &UserPod, named: Option<&[String]>, foreign: &[St
 /// Returns the Secrets of volumes that the same containers mount, each once, in order.
 pub(super) fn mounted_secrets(user: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<String> {
     let mut names = Vec::new();
-    for volume in referencing_members(user, named, foreign).flat_map(|member| mounted_volumes(user, &member.container))
-    {
-        let projected = projections(volume).filter_map(|source| Some(source.secret.as_ref()?.name.clone()));
-        let secret = volume.secret.as_ref().and_then(|secret| secret.secret_name.clone());
-        for name in secret.into_iter().chain(projected) {
-            if ConfigName::new(&name).is_ok() && !names.contains(&name) {
-                names.push(name);
+    let members = referencing_members(user, named, foreign);
+    for volume in members.flat_map(|member| mounted_volumes(user, &member.container)) {
+        for object in objects(volume).filter(|object| object.kind == PartKind::Secret) {
+            if ConfigName::new(object.name).is_ok() && !names.iter().any(|name| name == object.name) {
+                names.push(object.name.to_owned());
             }
         }
     }
@@ -74,10 +74,6 @@ fn mounted_volumes<'a>(user: &'a UserPod, container: &'a Container) -> impl Iter
     mounts.filter_map(|mount| user.spec.volumes.iter().flatten().find(|volume| volume.name == mount.name))
 }
 
-fn projections(volume: &Volume) -> impl Iterator<Item = &VolumeProjection> {
-    volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten())
-}
-
 /// Returns the names that one container references, and whether it requires them.
 fn of_container<'a>(user: &'a UserPod, container: &'a Container) -> impl Iterator<Item = (&'a str, bool)> {
     let required = |optional: Option<bool>| optional != Some(true);
@@ -89,12 +85,9 @@ fn of_container<'a>(user: &'a UserPod, container: &'a Container) -> impl Iterato
         let key = variable.value_from.as_ref()?.config_map_key_ref.as_ref()?;
         Some((key.name.as_str(), required(key.optional)))
     });
-    let mounted = mounted_volumes(user, container).flat_map(move |volume| {
-        let alone = volume.config_map.iter().map(|map| (&map.name, map.optional));
-        let projected = projections(volume).filter_map(|source| source.config_map.as_ref());
-        let config_maps = alone.chain(projected.map(|map| (&map.name, map.optional)));
-        config_maps.map(move |(name, optional)| (name.as_str(), required(optional)))
-    });
+    let mounted = mounted_volumes(user, container).flat_map(objects);
+    let mounted = mounted.filter(|object| object.kind == PartKind::ConfigMap);
+    let mounted = mounted.map(move |object| (object.name, required(object.optional)));
     whole.chain(single).chain(mounted)
 }
 

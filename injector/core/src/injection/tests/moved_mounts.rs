@@ -10,6 +10,7 @@ fn facts_of_web() -> Facts {
     let web = ResolvedConfig {
         version: Some("1.0.0".to_owned()),
         objects: vec![PartKind::ConfigMap, PartKind::Secret],
+        serves_secrets: true,
         keys: 10,
         bytes: 1000,
         ..ResolvedConfig::default()
@@ -173,6 +174,7 @@ fn what_can_not_move_stays_and_a_container_that_is_notified_is_warned_of_why() {
     let plain = |volume: Value| pod_of(&json!([volume]), &json!([mount("conf", "/etc/web")]));
     let mixed = json!({"name": "conf", "projected": {"sources": [{"configMap": {"name": "web"}}, {"configMap": {"name": "other"}}]}});
     let bad = json!({"name": "conf", "configMap": {"name": "web", "items": [{"key": "nudge.x", "path": "x"}]}});
+    let outside = json!({"name": "conf", "configMap": {"name": "web", "items": [{"key": "x", "path": "../x"}]}});
     let mut bare = plain(config_map());
     bare["metadata"]["ownerReferences"] = json!([]);
     let mut old = facts_of_web();
@@ -182,6 +184,7 @@ fn what_can_not_move_stays_and_a_container_that_is_notified_is_warned_of_why() {
     for (pod, facts, why) in [
         (plain(mixed), facts_of_web(), "(the volume has more than objects of the pod's configs)"),
         (plain(bad), facts_of_web(), "(one of its items has a key or path that Nudge does not take)"),
+        (plain(outside), facts_of_web(), "(one of its items has a key or path that Nudge does not take)"),
         (bare, facts_of_web(), "(no workload owns this pod)"),
         (plain(config_map()), old, "(this cluster has no native sidecars (Kubernetes 1.29))"),
         (
@@ -247,4 +250,41 @@ fn a_container_is_warned_of_a_secret_whose_mount_stays() {
     let (_, warnings) = try_with(&pod, &facts_of_web()).unwrap();
     let expected = "reads its Secret at /keys, whose files the kubelet changes up to a minute after the rollout (not every container";
     assert!(warnings.join("\n").contains(expected), "{warnings:?}");
+}
+
+#[test]
+fn a_secret_that_the_hub_may_not_serve_stays_with_a_warning_and_names_no_config() {
+    let mut facts = facts_of_web();
+    facts.configs.get_mut(&ConfigName::new("web").unwrap()).unwrap().serves_secrets = false;
+    let mut pod = pod_of(&json!([secret()]), &json!([mount("keys", "/keys")]));
+    pod["metadata"]["annotations"]["nudge.dev/notify"] = json!("webhook");
+    let (injected, warnings) = try_with(&pod, &facts).unwrap();
+    assert_eq!(mounts_of(&injected), [mount("keys", "/keys")]);
+    assert!(warnings.join("\n").contains("(Nudge may not read Secrets in this namespace)"), "{warnings:?}");
+    pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
+    assert!(try_with(&pod, &facts).unwrap_err().contains("no container of this pod uses a ConfigMap that exists"));
+}
+
+#[test]
+fn the_room_of_volumes_is_added_to_the_agents_memory() {
+    let mut pod = pod_of(&json!([config_map(), secret()]), &json!([mount("conf", "/c"), mount("keys", "/k")]));
+    pod["spec"]["securityContext"] = json!({"runAsUser": 9});
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
+    let memory =
+        |facts: &Facts| moved(&pod, facts)["spec"]["initContainers"][0]["resources"]["limits"]["memory"].clone();
+    assert_eq!(memory(&facts_of_web()), "40Mi");
+    let mut unresolved = facts_of_web();
+    unresolved.configs.get_mut(&ConfigName::new("web").unwrap()).unwrap().version = None;
+    assert_eq!(memory(&unresolved), "64Mi");
+}
+
+#[test]
+fn a_volume_that_does_not_move_decides_nothing_about_the_agents_user() {
+    let items: Vec<Value> =
+        (0..3000).map(|at| json!({"key": format!("key-{at}"), "path": format!("folder/path-{at}")})).collect();
+    let large = json!({"name": "large", "secret": {"secretName": "web", "items": items}});
+    let mut pod = pod_of(&json!([large]), &json!([mount("large", "/l")]));
+    pod["spec"]["securityContext"] = json!({"runAsUser": 9});
+    let injected = moved(&pod, &facts_of_web());
+    assert_eq!(injected["spec"]["initContainers"][0]["securityContext"]["runAsUser"], 65532);
 }

@@ -1,0 +1,28 @@
+//! The ConfigMaps and Secrets that a volume has, also those that it projects.
+
+use k8s_openapi::api::core::v1::Volume;
+use nudge_api::PartKind;
+
+/// An object that a volume has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VolumeObject<'a> {
+    pub(super) kind: PartKind,
+    pub(super) name: &'a str,
+    pub(super) optional: Option<bool>,
+}
+
+/// Returns the objects of a volume, in their order.
+pub(super) fn objects(volume: &Volume) -> impl Iterator<Item = VolumeObject<'_>> {
+    let config_map = |name, optional| VolumeObject { kind: PartKind::ConfigMap, name, optional };
+    let secret = |name, optional| VolumeObject { kind: PartKind::Secret, name, optional };
+    let alone = volume.config_map.iter().map(move |map| config_map(map.name.as_str(), map.optional));
+    let alone_secret =
+        volume.secret.iter().filter_map(move |source| Some(secret(source.secret_name.as_deref()?, source.optional)));
+    let projections = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+    let projected = projections.filter_map(move |source| match (&source.config_map, &source.secret) {
+        (Some(map), _) => Some(config_map(map.name.as_str(), map.optional)),
+        (None, Some(source)) => Some(secret(source.name.as_str(), source.optional)),
+        (None, None) => None,
+    });
+    alone.chain(alone_secret).chain(projected)
+}
