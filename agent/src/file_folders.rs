@@ -114,7 +114,7 @@ impl FileFolders {
         self.0.iter().map(|folder| folder.path.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the room for other files beside the present ones.
+    /// Returns the room that is left for further files.
     pub fn rooms(&self) -> Rooms {
         Rooms(self.0.iter().map(|folder| files::room(&folder.path)).collect())
     }

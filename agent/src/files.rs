@@ -73,9 +73,9 @@ fn visible_name(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 
-/// Writes the files into `folder`, beside a folder for each mount point there, and makes them visible together. As with
-/// the kubelet, such a folder hides files of its name. Returns messages about old files that can't be removed; the new
-/// files are in place nevertheless.
+/// Writes the files into `folder`, creates a folder there for each mount point, and makes the files visible together.
+/// As with the kubelet, such a folder hides files of its name. Returns messages about old files that can't be removed;
+/// the new files are in place nevertheless.
 pub fn project(folder: &Path, files: &[File], mountpoints: &[String]) -> Result<Vec<String>, ProjectError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
     for path in mountpoints.iter().map(|mountpoint| folder.join(mountpoint)) {
@@ -146,8 +146,8 @@ pub fn room(folder: &Path) -> Option<Room> {
     Room::in_folder(folder, is_old)
 }
 
-/// The files of a dictionary that is not served yet, in a folder of their own beside the others. They are removed on
-/// drop.
+/// The files of a dictionary that is not served yet, in a folder of their own, next to the folders of served files.
+/// They are removed on drop.
 #[derive(Debug)]
 pub struct CandidateFiles {
     path: PathBuf,

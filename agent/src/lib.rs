@@ -12,7 +12,7 @@
 //! - [`notify`]: notifies containers by signal or webhook. `notify/targets.rs` decides which processes get a signal.
 //! - [`check`]: asks containers whether they take a version, before it is served.
 //! - [`restart`]: restarts all containers of the pod in place, with variables from files.
-//! - [`proc`]: other processes: what `/proc` says about them, signals to them, and the command under `exec`.
+//! - [`proc`]: other processes: their entries in `/proc`, signals to them, and the command under `exec`.
 //! - [`status`]: the status of the agent's own work, for `/status` and the reports.
 //! - [`tasks`]: the long tasks in one supervised set.
 //!

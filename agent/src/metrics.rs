@@ -115,7 +115,7 @@ impl Metrics {
         &self.families.connections
     }
 
-    /// Counts a dictionary that is served after another one.
+    /// Counts a dictionary that replaces a served dictionary.
     pub fn count_switch(&self) {
         self.families.switches.inc();
     }

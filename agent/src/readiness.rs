@@ -38,7 +38,7 @@ impl NotReady {
         }
     }
 
-    /// Returns the reason, if there is one.
+    /// Returns the reason, if the agent is not ready.
     pub fn reason(&self) -> Option<String> {
         fs::read_to_string(&self.path).ok()
     }

@@ -47,11 +47,11 @@ struct Facts {
     files: Option<FilesStatus>,
     /// The configs whose files are not those that are served.
     unwritten: Vec<ConfigName>,
-    /// The faults of the addresses where the endpoint can't listen.
+    /// The faults of the addresses that the endpoint can't listen on.
     listen_faults: BTreeMap<SocketAddr, Fault>,
 }
 
-/// The status, which all parts of the agent share. Every method is short and never waits for another one.
+/// The status, which all parts of the agent share. Every method is short and never waits for another method.
 #[derive(Clone, Debug)]
 pub struct StatusPage {
     source: &'static str,
@@ -99,8 +99,8 @@ impl StatusPage {
         facts.contact = Some(contact);
     }
 
-    /// Sets what was read from the source. `problems` has the configs that it can't provide; `confirmed` is set if it
-    /// was read without fault.
+    /// Sets the result of a read of the source. `problems` has the configs that the source can't provide; `confirmed`
+    /// is set if the source was read without fault.
     pub fn set_source(
         &self,
         since: &BTreeMap<ConfigName, OffsetDateTime>,
@@ -124,8 +124,8 @@ impl StatusPage {
         self.facts().problems.clone()
     }
 
-    /// Marks the containers that are about to be notified of the dictionary with `etag`: by signal, or by webhook if
-    /// they have one.
+    /// Marks the containers that will now be notified of the dictionary with `etag`: all with a
+    /// signal, and the containers in `with_webhooks`.
     pub fn begin_notifying(&self, etag: &str, with_webhooks: &[ContainerName]) {
         self.change(|facts| {
             for row in &mut facts.containers {
@@ -203,7 +203,7 @@ impl StatusPage {
         });
     }
 
-    /// Returns the fault of one of the addresses where the endpoint can't listen.
+    /// Returns the fault of one of the addresses that the endpoint can't listen on.
     pub fn listen_fault(&self) -> Option<Fault> {
         self.facts().listen_faults.values().next().cloned()
     }
@@ -222,7 +222,7 @@ impl StatusPage {
     }
 
     /// Records that a request got the dictionary with `etag`. The request counts for the container that it names.
-    /// Without a name it counts for the only notified container, if there is just one.
+    /// Without a name the request counts only if exactly one container is notified.
     pub fn record_fetch(&self, container: Option<&str>, etag: &str) {
         let mut facts = self.facts();
         let is_notified = |row: &&mut Row| row.container.notify != Notify::None;

@@ -20,7 +20,7 @@ impl Backoff {
     }
 
     /// Returns the wait after the `failures`-th failure, or `None` if the next attempt would begin later than `limit`
-    /// after the first one. `elapsed` is the time since the first attempt.
+    /// after the first attempt. `elapsed` is the time since the first attempt.
     pub fn wait_within(self, limit: Duration, failures: u32, elapsed: Duration) -> Option<Duration> {
         Some(self.wait(failures)).filter(|wait| elapsed + *wait <= limit)
     }

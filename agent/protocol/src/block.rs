@@ -20,7 +20,7 @@ pub enum BlockError {
     /// The block ends too early, or continues after its end.
     #[error("the block is cut off or too long at byte {at}")]
     Length {
-        /// The position where the block ends or should end.
+        /// The position of the block's end, or of its expected end.
         at: usize,
     },
     /// The keys are not in ascending order, each once.

@@ -19,7 +19,7 @@ pub fn one_line(text: &str, max_bytes: usize) -> String {
 /// Returns whether a terminal would not show the character, or would act on it. This covers controls (escape sequences
 /// begin with one), line and paragraph separators, marks that change the direction of the text around them, and all
 /// characters that Unicode ignores by default, such as fillers, joiners, variation selectors and tags. U+2800 counts,
-/// too: it looks like a space without being one.
+/// too: it looks like a space but is none.
 pub fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(

@@ -9,15 +9,15 @@ use crate::named_enum;
 pub struct ErrorBody {
     /// The reason, in `PascalCase`. It stays the same between releases, such as `Unauthorized`.
     pub error: String,
-    /// The fault, and what to do. The message never holds a value or a token.
+    /// The fault and its remedy. The message never holds a value or a token.
     pub message: String,
 }
 
 named_enum! {
-    /// The error codes of the hub's API: what stands in [`ErrorBody::error`].
+    /// The error codes of the hub's API: the values of [`ErrorBody::error`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum HubErrorCode {
-        /// The body is not what the path takes.
+        /// The body does not have the format of the path's requests.
         BadRequest,
         /// The token is not accepted, or its pod is gone.
         Unauthorized,

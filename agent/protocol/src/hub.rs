@@ -1,4 +1,4 @@
-//! The hub's wire format: what agents send to `/v1/poll` and `/v1/report`, and what they get.
+//! The hub's wire format: the requests to `/v1/poll` and `/v1/report`, and their replies.
 //!
 //! A poll's reply begins with a [`PollHead`] as JSON. The [blocks](crate::block) of the configs with a
 //! [`PollConfig::length`] follow in the head's order. Before the head and before each block stands its length: four
@@ -14,7 +14,7 @@ use crate::status::Outcome;
 pub const POLL_PATH: &str = "/v1/poll";
 /// The path of [`ReportRequest`]. Its reply is 204 without a body.
 pub const REPORT_PATH: &str = "/v1/report";
-/// The line with which an agent ends a held poll of its connection, because it has a report. The line is empty: a
+/// The line that ends a held poll. An agent sends it on the poll's connection if it has a report. The line is empty: a
 /// server ignores an empty line before a request (RFC 9112, 2.2).
 pub const INTERRUPT: &[u8; 2] = b"\r\n";
 /// The media type of a poll's reply.
@@ -30,7 +30,8 @@ pub const WAIT_GRACE_SECONDS: u32 = 10;
 /// The number of seconds that a hub holds a poll, before it answers 503, if it knows less than the agent.
 pub const BEHIND_SECONDS: u32 = 5;
 
-/// The body of `POST /v1/poll`: what the agent has. The hub knows what the pod uses from its specification.
+/// The body of `POST /v1/poll`: the agent's copies of configs. The hub learns the configs that the pod uses from the
+/// pod's specification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PollRequest {
@@ -104,7 +105,7 @@ pub struct PollConfig {
     /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<u32>,
-    /// The reason why the hub can't give the config, or its assigned version. What the agent has of it stays.
+    /// The reason why the hub can't give the config, or its assigned version. The agent keeps its copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<HubProblem>,
     /// The time that the pod's containers have for their acknowledgement, in seconds; absent if the hub does not
@@ -125,7 +126,7 @@ pub struct HubProblem {
 /// The kinds of [`HubProblem`]. A newer hub's kinds that this release does not know read as [`Self::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum HubReason {
-    /// The hub is about to fetch the config.
+    /// The hub will fetch the config soon.
     Resolving,
     /// The config does not exist, or has no current version yet.
     NotFound,
@@ -170,7 +171,8 @@ impl Default for HubSettings {
     }
 }
 
-/// The body of `POST /v1/report`: what the pod runs and how its containers took it. Never a value or a key.
+/// The body of `POST /v1/report`: the versions that the pod runs, and how its containers took them. The body never
+/// holds a value or a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportRequest {

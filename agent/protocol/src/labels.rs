@@ -27,7 +27,7 @@ pub const PRUNE: &str = "nudge.dev/prune";
 pub const AGENT: &str = "nudge.dev/agent";
 /// Label or annotation of a pod that opts in: `"true"`.
 pub const INJECT: &str = "nudge.dev/inject";
-/// Annotation of an injected pod: what injection warned of, a line for each.
+/// Annotation of an injected pod: the warnings of the injection, one a line.
 pub const WARNINGS: &str = "nudge.dev/warnings";
 /// Annotation of a pod: the labels that it was created with, as JSON. Injection writes it if a step of a rollout has
 /// a selector.
@@ -63,7 +63,7 @@ pub const SOURCE_GONE: &str = "nudge.dev/source-gone";
 /// Annotation of a Secret with credentials: the hosts that they may be sent to, such as
 /// `prometheus.monitoring.svc:9090`, separated by commas or spaces.
 pub const ALLOWED_HOSTS: &str = "nudge.dev/allowed-hosts";
-/// Annotation of a part of a version: where its content came from, in JSON.
+/// Annotation of a part of a version: the origin of its content, in JSON.
 pub const ORIGIN: &str = "nudge.dev/origin";
 /// Prefix of all of Nudge's labels and annotations.
 pub const PREFIX: &str = "nudge.dev/";

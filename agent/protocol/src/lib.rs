@@ -1,4 +1,4 @@
-//! What Nudge's agent and control plane, and applications that talk to the agent, must agree on: names and wire types.
+//! The names and wire types that Nudge's agent, its control plane, and applications share.
 //!
 //! Everything here is plain data. Unknown fields of JSON objects are ignored on reading, so that an agent of any age
 //! works with a newer control plane.

@@ -1,6 +1,6 @@
-//! Bounds that both sides keep, so that neither sends what the other refuses.
+//! Bounds that both sides keep, so that neither side sends a message that the other side refuses.
 
-/// The maximum size of one key's value, in bytes: what fits in one `ConfigMap` or `Secret`.
+/// The maximum size of one key's value, in bytes. Such a value fits in one `ConfigMap` or `Secret`.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 /// The maximum size of a dictionary as JSON, in bytes. The agent's `serve/limits.rs` derives its memory limit from it.
 pub const MAX_DICTIONARY_BYTES: usize = 3 * 1024 * 1024;
@@ -19,5 +19,5 @@ pub const MAX_CHECKS: usize = 16;
 pub const MAX_LISTED_KEYS: usize = 256;
 /// The maximum number of keys of one pod that become variables of containers.
 pub const MAX_VARIABLES: usize = 256;
-/// The maximum size of the file with a container's variables, in bytes: less than what a kubelet reads.
+/// The maximum size of the file with a container's variables, in bytes. The kubelet's own limit is higher.
 pub const MAX_VARIABLES_BYTES: usize = 60_000;

@@ -1,4 +1,4 @@
-//! The names that users give: checked once where they enter, then carried as types.
+//! The names that users give: checked once on entry, then carried as types.
 
 use std::fmt;
 use std::str::FromStr;

@@ -11,7 +11,7 @@ use crate::named_enum;
 pub struct NotificationStatus {
     /// The outcome so far.
     pub outcome: Outcome,
-    /// The cause and what to do, if there is a cause.
+    /// The cause and its remedy, if there is a cause.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The `ETag` of the dictionary that the notification is for.

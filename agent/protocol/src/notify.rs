@@ -1,4 +1,4 @@
-//! How a container is notified of a change, and what counts as its acknowledgement.
+//! How a container is notified of a change, and how it acknowledges the change.
 
 use std::fmt;
 use std::str::FromStr;
@@ -73,7 +73,7 @@ impl Notify {
     /// The texts that users may write.
     pub const ALLOWED: &'static str = "SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place, none";
 
-    /// Returns the signal, if the container is notified by one.
+    /// Returns the signal, if the container is notified by signal.
     pub fn signal(self) -> Option<NotifySignal> {
         match self {
             Self::Signal(signal) => Some(signal),

@@ -20,8 +20,8 @@ pub const HUB_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The end of the name of a mounted part that is a Secret.
 pub const SECRET_SUFFIX: &str = ".secret";
 
-/// Environment variables of the agent's container. A pod's environment can't be changed, so neither can what it may
-/// read.
+/// Environment variables of the agent's container. A pod's environment can't be changed, so the agent can't be given
+/// other configs later.
 pub mod env {
     /// The pod's configs in the order of merging, with commas: `shop,shop-keys`.
     pub const CONFIGS: &str = "NUDGE_CONFIGS";

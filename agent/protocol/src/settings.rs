@@ -26,7 +26,7 @@ where
     Ok((name, value.trim().parse().map_err(|error: V::Err| error.to_string())?))
 }
 
-/// Writes what [`parse_pair`] reads, for one item of a list.
+/// Writes one item of a list in the format of [`parse_pair`].
 pub fn write_pair(name: impl Display, value: impl Display) -> String {
     format!("{name}={value}")
 }

@@ -1,4 +1,4 @@
-//! The reply to `GET /status`: what the pod runs and how its containers took it.
+//! The reply to `GET /status`: the versions that the pod runs, and how its containers took them.
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -54,7 +54,7 @@ pub struct ContactStatus {
     /// The reason of the last failure, for programs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The message of the last failure: the fault, and what to do.
+    /// The message of the last failure: the fault and its remedy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Whether polls are repeated at an interval and not held, because held ones were cut.
@@ -99,7 +99,7 @@ pub struct UnservedConfig {
 pub struct Problem {
     /// The reason.
     pub reason: ProblemReason,
-    /// The fault, and what to do.
+    /// The fault and its remedy.
     pub message: String,
     /// The time when the problem began.
     #[serde(with = "time::serde::rfc3339")]
@@ -126,7 +126,7 @@ named_enum! {
         TooLarge,
         /// The operating system refused to read the version.
         Unreadable,
-        /// The hub is about to fetch the version.
+        /// The hub will fetch the version soon.
         Resolving,
         /// The hub knows no such config, or it has no current version yet.
         NotFound,

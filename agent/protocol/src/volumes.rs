@@ -1,5 +1,5 @@
-//! The volumes that the agent keeps in place of volumes of ConfigMaps and Secrets: what the injector writes into the
-//! agent's settings, and the agent reads.
+//! The volumes that the agent keeps in place of volumes of ConfigMaps and Secrets. The injector writes them into the
+//! agent's settings.
 //!
 //! The setting is a JSON list. Its fields follow `ConfigMapVolumeSource` and `SecretVolumeSource` of the Kubernetes
 //! API.
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{ConfigName, Key};
 
-/// The maximum of volumes that the agent keeps for one pod.
+/// The maximum number of volumes that the agent keeps for one pod.
 pub const MAX_VOLUMES: usize = 32;
 
 /// The kind of the objects that a version's keys are in.
@@ -35,7 +35,7 @@ impl fmt::Display for ObjectKind {
 pub struct KeptVolume {
     /// The name of the pod's volume whose place it takes.
     pub volume: String,
-    /// The absolute path at which the agent has the volume mounted.
+    /// The absolute path of the volume in the agent's container.
     pub folder: String,
     /// The objects whose keys are its files. If two have a file of the same path, the later one wins.
     pub sources: Vec<ObjectFiles>,
@@ -80,7 +80,7 @@ pub struct KeyFile {
 ///
 /// # Errors
 ///
-/// A message that says what is wrong with the text.
+/// A message that names the fault of the text.
 pub fn read(text: &str) -> Result<Vec<KeptVolume>, String> {
     let volumes: Vec<KeptVolume> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if volumes.len() > MAX_VOLUMES {

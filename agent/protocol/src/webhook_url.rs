@@ -132,7 +132,7 @@ pub struct TargetPolicy {
 }
 
 impl TargetPolicy {
-    /// Creates a policy that allows loopback, the pod's own addresses, and the given others.
+    /// Creates a policy that allows loopback, the pod's own addresses, and the addresses of `allowed`.
     pub fn new(pod_addresses: Vec<IpAddr>, allowed: Vec<SocketAddr>) -> Self {
         Self { pod_addresses, allowed }
     }

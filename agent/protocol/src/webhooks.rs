@@ -21,7 +21,7 @@ pub struct WebhookRequest {
 pub struct WebhookView {
     /// The ID for `DELETE /hooks/{id}`.
     pub id: String,
-    /// The URL to which events are posted.
+    /// The URL that receives the events.
     pub url: String,
     /// The container that deliveries count for, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Returns what comes back for a byte; `None` if the connection ends.
+    /// Returns the byte that comes back; `None` if the connection ends.
     async fn echo(stream: &mut TcpStream, byte: u8) -> Option<u8> {
         let _ = stream.write_all(&[byte]).await;
         timeout(TIMEOUT, stream.read_u8()).await.unwrap().ok()

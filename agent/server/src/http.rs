@@ -23,8 +23,8 @@ pub struct HttpLimits {
     pub head: Duration,
     /// The maximum size of a request's head, in bytes.
     pub head_bytes: usize,
-    /// The maximum buffer for what a client sends and for a reply's head, in bytes. Bodies of replies are not copied
-    /// into it.
+    /// The maximum size of the buffer for a client's request and of the buffer for a reply's head, in bytes. Bodies of
+    /// replies are not copied into it.
     pub buffer_bytes: usize,
 }
 

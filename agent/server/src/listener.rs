@@ -19,7 +19,7 @@ pub struct SocketOptions {
     pub send_buffer: Option<usize>,
     /// The size of the receive buffer, in bytes.
     pub receive_buffer: Option<usize>,
-    /// The silence after which the kernel asks whether the peer is still there.
+    /// The silence before the kernel probes whether the peer is still there.
     pub keepalive: Option<Duration>,
 }
 

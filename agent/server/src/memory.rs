@@ -1,6 +1,6 @@
 //! Keeps the process small: few allocation arenas, and freed memory returned to the operating system after bursts.
 //!
-//! glibc keeps what was freed in the middle of its heap. After 250 connections have come and gone that is megabytes.
+//! glibc keeps memory that was freed in the middle of its heap: megabytes after 250 connections have come and gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

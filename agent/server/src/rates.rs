@@ -10,7 +10,7 @@ use nudge_protocol::mutex::lock;
 /// The shortest time between two searches of a full table for keys that have not been used for long.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The rate at which a key may take units.
+/// The rate of units that a key may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     /// The number of units that a key may take in each second in the long run.

@@ -36,7 +36,7 @@ impl<K: Eq + Hash> Queues<K> {
         self.queue(taker).acquire_many_owned(units.min(self.share)).await.ok()
     }
 
-    /// Takes what [`Self::take`] waits for, if it is available now.
+    /// Takes the units without waiting, if they are available now.
     pub fn try_take(&self, taker: K, units: u32) -> Option<OwnedSemaphorePermit> {
         self.queue(taker).try_acquire_many_owned(units.min(self.share)).ok()
     }
@@ -64,8 +64,8 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Creates a resource of `total` units. `largest` is what one taker may need at once: a peer's share is at least
-    /// that.
+    /// Creates a resource of `total` units. `largest` is the maximum number of units that one taker may need at once: a
+    /// peer's share is at least as large.
     pub fn new(total: usize, largest: usize) -> Self {
         let total = total.max(largest);
         let share = u32::try_from(total.div_ceil(4).max(largest)).unwrap_or(u32::MAX);

@@ -1,7 +1,7 @@
 //! The slots of a listener's connections, with a share for each peer.
 //!
-//! While slots are free, any peer gets one. When all are taken, a new connection gets the slot of another one, which is
-//! cut:
+//! While slots are free, any peer gets one. When all are taken, a new connection gets the slot of another connection,
+//! which is cut:
 //!
 //! 1. one of the peer with the most connections, if that peer still has more than the newcomer then;
 //! 2. an inactive one of that peer, if it has more now;
@@ -29,7 +29,7 @@ use tokio::time::sleep;
 
 use crate::metrics::ConnectionMetrics;
 
-/// The age from which a handshake counts as slow.
+/// The minimum age of a slow handshake.
 pub const SLOW_HANDSHAKE_AGE: Duration = Duration::from_secs(1);
 /// The time between two checks of a connection that waits for a slot.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -352,7 +352,7 @@ impl Slots {
         self.table().entries.values().filter(|entry| entry.state.phase == Phase::Busy).count()
     }
 
-    /// Returns whether `slot` is one of these.
+    /// Returns whether the set contains `slot`.
     pub fn contains(&self, slot: &Slot) -> bool {
         Arc::ptr_eq(&self.0, &slot.0.slots.0)
     }

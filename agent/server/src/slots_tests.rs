@@ -1,4 +1,4 @@
-//! Tests of which connection gives way to which.
+//! Tests of the connection that gives way to a new connection.
 
 use futures::FutureExt as _;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn the_peer_with_the_most_gives_way_first_with_what_is_idle_longest() {
     let other = slots.take(address(3), second(4)).unwrap();
     assert_eq!([&few, &many[0], &many[1], &many[2]].map(is_cut), [false, false, true, false]);
     assert_eq!(slots.0.metrics.open.get(), 4);
-    // It has two left, and the newcomer would have two.
+    // The peer has two slots left, and the newcomer would have two.
     let also_busy = many[2].begin_request();
     let third = slots.take(address(3), second(5)).unwrap();
     assert!(is_cut(&other) && ![&few, &many[0], &many[2], &third].map(is_cut).contains(&true));
@@ -132,7 +132,7 @@ fn a_neighbour_with_many_connections_makes_room_for_one_with_few() {
         std::mem::forget(slot.begin_request());
     }
     assert!(slots.take(address(3), now + SLOW_HANDSHAKE_AGE).is_none());
-    // One of another peer goes where the peer with the most has nothing that can be cut.
+    // A connection of another peer is cut if the peer with the most connections has none that can be cut.
     probe.mark_established();
     let new = slots.take(address(3), Instant::now() + SLOW_HANDSHAKE_AGE);
     assert!(is_cut(&probe) && new.is_some());

@@ -19,7 +19,7 @@ use crate::shares::Shares;
 use crate::slots::Slot;
 use crate::stall::StallGuard;
 
-/// The number of bytes that TLS usually encrypts ahead of what a client reads.
+/// The usual number of bytes that TLS encrypts before the client reads them.
 pub const AHEAD_BYTES: usize = 64 * 1024;
 /// The time that a handshake keeps its turn while it waits for the client.
 const HANDSHAKE_TURN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -74,8 +74,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Does the handshake once the client has begun it. `ahead` bounds how much TLS encrypts ahead of what the client
-    /// reads, in bytes.
+    /// Does the handshake once the client has begun it. `ahead` is the maximum number of bytes that TLS encrypts before
+    /// the client reads them.
     pub async fn accept(&self, stream: TcpStream, slot: &Slot, ahead: usize) -> Result<TlsStream, ConnectionError> {
         // On the heap, which is free again after the handshake.
         let stream = Box::pin(self.handshake(stream, slot, ahead)).await.map_err(ConnectionError::Handshake)?;

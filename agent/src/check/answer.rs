@@ -1,4 +1,4 @@
-//! Decides what the answer to a question means. Pure.
+//! Decides whether an answer accepts the candidate. Does no I/O.
 
 use hyper::StatusCode;
 

@@ -35,7 +35,7 @@ const ATTEMPT_BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), lo
 pub struct Check {
     /// The name of the container.
     pub container: ContainerName,
-    /// The URL where the container answers.
+    /// The URL of the container's check.
     pub target: WebhookTarget,
 }
 
@@ -74,7 +74,7 @@ struct Shared {
     checks: Vec<Check>,
     /// The secret that signs the questions.
     secret: Zeroizing<Vec<u8>>,
-    /// The folder for files, if there is one.
+    /// The folder for the candidate's files, if the container reads files.
     folder: Option<PathBuf>,
     /// The candidate that the endpoint gives to the containers.
     candidate: watch::Sender<Option<Arc<Candidate>>>,

@@ -1,5 +1,5 @@
 //! Decides how a container's reason for refusing a candidate is shown. The text is not trusted: it is shown as one
-//! bounded line without hidden characters, and not at all if it holds a value. Pure.
+//! bounded line without hidden characters, and not at all if it holds a value. Does no I/O.
 //!
 //! A text holds a value if it has the value itself, as it is or as in JSON, or a scalar of a longer one, such as a
 //! password in YAML. The whole text is searched before it is cut.
@@ -13,13 +13,14 @@ use crate::content::Dictionary;
 pub(super) const MAX_READ_BYTES: usize = 4096;
 /// The maximum size of a text that is shown, in bytes.
 const MAX_SHOWN_BYTES: usize = 512;
-/// The size from which a value counts even within a word. A shorter value counts only as a whole word: 8075 does not
-/// hold the number 5.
+/// The minimum size of a value that counts even within a word. A shorter value counts only as a whole word: 8075 does
+/// not hold the number 5.
 const MIN_PART_BYTES: usize = 8;
-/// The size from which a scalar of a longer value counts. A shorter scalar is not a secret, and many texts contain it.
+/// The minimum size of a scalar that counts by itself within a longer value. A shorter scalar is not a secret, and many
+/// texts contain it.
 const MIN_SCALAR_BYTES: usize = 6;
 
-/// Returns what is shown of a text; `None` is a text that was not read whole.
+/// Returns the part of a text that may be shown. `None` is a text that was not read whole.
 pub fn displayable_reason(text: Option<&[u8]>, dictionaries: &[&Dictionary]) -> String {
     let Some(raw) = text else {
         return format!("(its text is left out: it has more than {MAX_READ_BYTES} bytes, or is incomplete)");

@@ -108,8 +108,8 @@ impl Access {
         Self::from_env(variable)
     }
 
-    /// Reads the access from the variables of this process; in the agent's own container, which has none of them, from
-    /// the files that the agent writes for the others.
+    /// Reads the access from the variables of this process; in the agent's own container, which lacks these variables,
+    /// from the files that the agent writes for the other containers.
     pub(super) fn from_process() -> Result<Self, ClientError> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         match variable(pod::env::SHARE_DIR) {

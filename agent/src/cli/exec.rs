@@ -149,7 +149,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
     loop {
         tokio::select! {
             code = child.wait(&mut signals) => return Ok(code),
-            // The end is logged. The agent goes on with the other tasks, since the command must not lose its parent.
+            // The end is logged. The agent continues with the other tasks, since the command must not lose its parent.
             _ = tasks.wait_for_end() => {}
         }
     }

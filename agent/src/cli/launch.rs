@@ -11,7 +11,7 @@ use super::LogFormat;
 use super::output::print_error;
 use crate::proc::EXIT_AGENT;
 
-/// The maximum time for which the runtime waits at its end for a thread that still reads or writes a file.
+/// How long the runtime waits at its end for a thread that still reads or writes a file.
 const FILES_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The reasons why a command fails, with its exit code.
@@ -54,7 +54,7 @@ pub(super) fn launch(
     }
 }
 
-/// Logs where a panic was, but not its message, which might hold a value.
+/// Logs the position of a panic, but not its message, which might hold a value.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string).unwrap_or_default();

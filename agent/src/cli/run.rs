@@ -35,7 +35,7 @@ struct Volumes(Vec<KeptVolume>);
 
 /// The name of the task that follows the hub.
 const HUB_TASK: &str = "hub";
-/// The maximum time for which the agent waits at its end for replies that it is sending.
+/// How long the agent waits at its end for replies that it is sending.
 const REPLIES_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(700);
 /// The time between two checks whether they are sent.
 const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -237,9 +237,9 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         _ = interrupt.recv() => (0, "signal"),
         () = wait_for_restart(restart) => (pod::RESTART_EXIT_CODE, "restart of all containers commanded"),
         () = wait_until_all_ended(containers), if args.end_with_containers => (0, "all other containers of this pod have ended"),
-        // The kubelet starts the agent again, which then serves the last good contents. Where the agent ends with the
-        // other containers, nothing may start it again, and its failure would be that of a Job: there the other tasks
-        // go on, as long as the hub is polled.
+        // The kubelet starts the agent again, which then serves the last good contents. But if the agent ends with the
+        // other containers, nothing may start it again, and its failure would fail the Job. In that case the other
+        // tasks continue, as long as the hub is polled.
         () = wait_for_end(&mut tasks, args.end_with_containers) => (EXIT_AGENT, "a task ended"),
     };
     send_replies(&connections).await;

@@ -1,4 +1,4 @@
-//! `nudge-agent status`: shows what the pod runs.
+//! `nudge-agent status`: shows the versions that the pod runs.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! Configuration as plain data: the content of versions, merged into the one flat dictionary that a pod sees.
 //!
-//! Nothing here does I/O. A [`VersionContent`] is what a source read; [`Dictionary`] is what the endpoint serves.
+//! Nothing here does I/O. A source reads a [`VersionContent`]; the endpoint serves a [`Dictionary`].
 
 mod changed_keys;
 mod dictionary;

@@ -2,7 +2,7 @@
 //!
 //! Clients read their trust anchor once, so the authority stays the same for the pod's life. A serving certificate is
 //! made at every start, for the pod's addresses. Both follow RFC 5280 closely (key usages, key identifiers), because
-//! OpenSSL's strict mode, the default in Python 3.13, refuses others.
+//! OpenSSL's strict mode, the default in Python 3.13, refuses other certificates.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

@@ -42,7 +42,7 @@ impl Share {
         self.folder.join("ca.crt")
     }
 
-    /// Returns the path of the file with variables. That file is written last: if it exists, so do the others.
+    /// Returns the path of the file with variables. That file is written last: if it exists, so do the other files.
     pub fn env_file(&self) -> PathBuf {
         self.folder.join("env")
     }
@@ -52,7 +52,7 @@ impl Share {
         let token = identity.token.expose();
         self.write_parts(&self.token_file(), &[token])?;
         self.write_parts(&self.certificate_file(), &[identity.authority.certificate_pem()])?;
-        // The format of `fileKeyRef` requires single quotes, and neither value can contain one.
+        // The format of `fileKeyRef` requires single quotes, and neither value can contain a single quote.
         let parts = [env::TOKEN, "='", token, "'\n", env::ENDPOINT, "='", endpoint, "'\n"];
         self.write_parts(&self.env_file(), &parts)
     }

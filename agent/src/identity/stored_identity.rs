@@ -68,7 +68,7 @@ impl Identity {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io(folder))?;
         let (token_path, key_path) = (folder.join(TOKEN_FILE), folder.join(KEY_FILE));
         let certificate_path = folder.join(CERTIFICATE_FILE);
-        // The token is written last: if it exists, so do the others.
+        // The token is written last: if it exists, so do the other files.
         let token = match fs::read_to_string(&token_path) {
             Ok(text) => Zeroizing::new(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,11 +1,12 @@
 //! Notifies the containers that another dictionary is served: by signals and by webhooks.
 //!
 //! Every subscriber has one task, which knows the newest dictionary only. Changes are not queued: each subscriber ends
-//! with the newest dictionary, none is notified out of order, and a slow one delays no other.
+//! with the newest dictionary, no subscriber is notified out of order, and a slow subscriber delays no other
+//! subscriber.
 //!
 //! `scope` finds the processes of a container, `targets` decides which of them get the signal, and `signals` when it is
 //! sent and repeated. `webhooks` has the subscriptions, and `webhook_post` posts one event, or asks a container.
-//! `notification_record` is what a restarted agent knows about the notifications before.
+//! `notification_record` remembers the notifications of an agent that is restarted.
 
 mod notification_record;
 mod notification_status;

@@ -13,12 +13,12 @@ use crate::proc::ProcessTable as _;
 /// The pod's containers as the hub reports them.
 pub type Containers = Arc<BTreeMap<ContainerName, PodContainer>>;
 
-/// The scope in which the agent looks for the processes of a container.
+/// The set of processes that the agent searches for a container's processes.
 #[derive(Clone, Debug)]
 pub enum Scope {
     /// All descendants of this process.
     Descendants,
-    /// This process and its descendants.
+    /// The process with this PID and its descendants.
     Tree(i32),
     /// The processes of the container with this name, as soon as its ID is known.
     Container {
@@ -74,7 +74,7 @@ impl Scope {
     }
 }
 
-/// Returns the processes whose parent is not among them. Pure.
+/// Returns the processes whose parent is not among them. Does no I/O.
 fn topmost(members: &[(i32, i32)]) -> Vec<i32> {
     let is_member = |pid: i32| members.iter().any(|(member, _)| *member == pid);
     members.iter().filter(|(_, parent)| !is_member(*parent)).map(|(pid, _)| *pid).collect()

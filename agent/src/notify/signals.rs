@@ -20,7 +20,7 @@ const HANDLER_GRACE_PERIOD: Duration = Duration::from_secs(10);
 const EAGER_BACKOFF: Backoff = Backoff { first: Duration::from_millis(2), longest: Duration::from_millis(250) };
 /// The waits after [`HANDLER_GRACE_PERIOD`]: an application that installs its handler late still gets the last change.
 const PATIENT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
-/// The time after the first attempt from which there are no retries.
+/// How long after the first attempt a retry may still begin.
 const GIVE_UP_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The wait for a container that the hub has not reported yet; its start ends the wait.
@@ -134,7 +134,7 @@ impl Attempts {
     }
 }
 
-/// Returns the outcome of an attempt, with its message. Pure.
+/// Returns the outcome of an attempt, with its message. Does no I/O.
 fn judge(
     signal: NotifySignal,
     selection: &Selection,
@@ -161,7 +161,7 @@ fn judge(
     }
 }
 
-/// Returns the outcome until the next attempt, and the wait until that attempt, if any. Pure.
+/// Returns the outcome until the next attempt, and the wait until that attempt, if any. Does no I/O.
 fn plan_retry(outcome: Outcome, failures: u32, elapsed: Duration) -> (Outcome, Option<Duration>) {
     if outcome == Outcome::Delivered {
         return (outcome, None);

@@ -22,7 +22,7 @@ pub(super) struct Selection {
     pub(super) examined: usize,
     /// Whether at least one of them ignores the signal.
     pub(super) ignored: bool,
-    /// Whether at least one of them would pass the signal on to others.
+    /// Whether at least one target would pass the signal on to other processes.
     pub(super) passes_on: bool,
 }
 

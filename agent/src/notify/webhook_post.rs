@@ -51,7 +51,7 @@ pub struct Event<'a> {
     pub kind: &'static str,
     /// The time of the event.
     pub at: OffsetDateTime,
-    /// The dictionary that the event is about.
+    /// The dictionary that the event announces.
     pub dictionary: &'a Dictionary,
     /// The version under which a container reads that dictionary when it is asked.
     pub candidate: Option<&'a VersionName>,

@@ -1,4 +1,4 @@
-//! The webhooks of the pod: the subscriptions, what each was notified of, and the task that notifies it.
+//! The webhooks of the pod: the subscriptions, the last notification of each, and the task that sends it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,7 +22,7 @@ use crate::status::StatusPage;
 
 /// The waits between attempts to deliver one change.
 const DELIVERY_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
-/// The time after the first attempt from which there are no retries.
+/// How long after the first attempt a retry may still begin.
 const GIVE_UP_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// The reason why a webhook is refused.
@@ -68,7 +68,8 @@ struct Shared {
 pub struct Webhooks(Arc<Shared>);
 
 impl Webhooks {
-    /// Creates the list without webhooks. `ready` shows what subscribers are notified of; `secret` signs the events.
+    /// Creates the list without webhooks. `ready` brings the dictionaries that subscribers are notified of; `secret`
+    /// signs the events.
     pub fn new(
         limit: usize,
         secret: Zeroizing<Vec<u8>>,
@@ -235,7 +236,7 @@ impl Webhooks {
             Outcome::Failed => {
                 tracing::warn!(webhook = id, host, error = notified.message, "subscriber not notified; given up");
             }
-            // Only the first failure is logged; the status has the others.
+            // Only the first failure is logged; the status has the later failures.
             _ if attempt == 1 => {
                 tracing::warn!(webhook = id, host, error = notified.message, "subscriber not notified; retrying");
             }

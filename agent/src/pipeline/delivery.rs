@@ -95,7 +95,7 @@ impl Delivery {
         }
     }
 
-    /// Serves what `store` has taken in. `confirmed` is the time when the source was read without fault, if it was.
+    /// Serves the contents that `store` has accepted. `confirmed` is the time of a read of the source without fault.
     pub fn serve(&mut self, store: &Store, applied: Applied, confirmed: Option<Instant>) {
         let Applied { dictionary, raised, cleared } = applied;
         self.outlets.status.set_source(store.since(), store.problems(), confirmed);

@@ -12,12 +12,11 @@ use super::{Delivery, Outlets};
 use crate::source::dir::{Change, DirSource, SETTLE_TIME, Scan, Watcher};
 use crate::source::{Applied, Store};
 
-/// The time after the first write at which the files are read even if writing continues.
+/// How long after the first write the files are read even if writing continues.
 const MAX_SETTLE_TIME: Duration = Duration::from_secs(1);
-/// The time after which a folder is scanned again if it was faulty or being written.
+/// The delay before a folder that was faulty or being written is scanned again.
 const RESCAN_DELAY: Duration = Duration::from_millis(100);
-/// The time after which a folder that stays faulty is scanned again: missing files may come back where nothing can be
-/// watched.
+/// The interval of scans of a folder that stays faulty: missing files may come back in a folder that can't be watched.
 const FAULTY_RESCAN_DELAY: Duration = Duration::from_secs(1);
 /// The longest time that a scan may take on the endpoint's thread.
 const MAX_INLINE_SCAN_TIME: Duration = Duration::from_millis(2);
@@ -159,7 +158,7 @@ impl DirPipeline {
         } else {
             match tokio::task::spawn_blocking(scan).await {
                 Ok(scanned) => scanned,
-                // The runtime is about to end, and this task with it.
+                // The runtime will end soon, and this task with it.
                 Err(_) => std::future::pending().await,
             }
         };
@@ -211,7 +210,7 @@ impl NextScan {
         self.writes.map_or(self.planned, |writes| writes.settled.min(self.planned))
     }
 
-    /// Brings the scan forward after a change that was noticed at `now`. Pure.
+    /// Brings the scan forward after a change that was noticed at `now`. Does no I/O.
     fn hurry(&mut self, change: Change, now: Deadline) {
         match change {
             Change::Current => self.planned = now,

@@ -64,7 +64,7 @@ pub struct InPlace {
     containers: Vec<ContainerName>,
     variables: Variables,
     file: CommandFile,
-    /// The start of this agent. A command ends the agent, so what passes after a command is measured from here.
+    /// The start of this agent. A command ends the agent, so the time after a command is measured from here.
     started: Instant,
     /// The last command, which an agent before this one has given.
     last: Option<Command>,
@@ -126,8 +126,8 @@ impl InPlace {
         self.variables.check(dictionary).map_err(|fault| cant_apply_fault(&fault))
     }
 
-    /// Decides what comes next. `held_back` is the content that the containers should be restarted with; `None` if they
-    /// run what is served.
+    /// Decides the next step. `held_back` is the content that the containers should be restarted with; `None` if they
+    /// run the served content.
     pub(super) fn next_step(&mut self, held_back: Option<String>, containers: &Containers) -> RestartStep {
         let now = Instant::now();
         self.retry.due = None;
@@ -146,7 +146,7 @@ impl InPlace {
             CommandDecision::GiveUp if self.progress == Progress::Done => {
                 return RestartStep::Lost(lost_fault(self.times()));
             }
-            // What is served stays; the status shows that the containers do not run it.
+            // The served content stays; the status shows that the containers do not run the new content.
             CommandDecision::GiveUp => self.progress = Progress::GaveUp,
         }
         RestartStep::Wait

@@ -82,7 +82,7 @@ pub struct IntakeParts {
 /// The occasion for taking contents in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Occasion {
-    /// A reply of the hub, which confirms what the pod has.
+    /// A reply of the hub, which confirms the pod's versions.
     Reply,
     /// An event in the pod.
     Event,
@@ -244,7 +244,7 @@ impl Intake {
         }
         self.end_question();
         let Ok(dictionary) = self.store.preview(&contents) else {
-            // The store says what is wrong with the contents.
+            // The store reports the faults of the contents.
             let readings = self.local_versions.release();
             return self.take_in(readings, Occasion::Event).await;
         };
@@ -464,7 +464,7 @@ impl Intake {
         }
     }
 
-    /// Notifies the subscribers, then logs and stores what has changed.
+    /// Notifies the subscribers, then logs and stores the changes.
     async fn pass_on(&mut self, changed: bool) {
         self.delivery.deliver().await;
         // Subscribers are notified before anything else happens.

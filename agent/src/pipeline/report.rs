@@ -1,4 +1,4 @@
-//! Reports to the hub what the pod runs and how its containers took it.
+//! Reports to the hub the versions that the pod runs, and how its containers took them.
 //!
 //! A report follows each change, and each new connection, since that may lead to another replica. It goes over the
 //! connection of the polls. A pending outcome is reported only after a while: most outcomes are known in a moment.
@@ -46,7 +46,7 @@ impl Contact {
     }
 }
 
-/// The time of the next report. Pure.
+/// The time of the next report. Does no I/O.
 #[derive(Clone, Copy, Debug)]
 enum Cadence {
     /// At once: no report was sent yet.
@@ -76,7 +76,8 @@ impl Cadence {
     }
 }
 
-/// Returns the timestamp of a report that goes out now: later than the last one, also when the clock is set back. Pure.
+/// Returns the timestamp of a report that goes out now: later than the last one, also when the clock is set back. Does
+/// no I/O.
 fn timestamp_after(last: i64, now: OffsetDateTime) -> i64 {
     now.unix_timestamp().max(last.saturating_add(1))
 }
@@ -89,7 +90,7 @@ struct AcknowledgedDictionary {
 
 impl AcknowledgedDictionary {
     /// Returns whether the subscribers already have this config, though they have not acknowledged the dictionary with
-    /// `etag`: the config was the same in the dictionary that they acknowledged before. Pure.
+    /// `etag`: the config was the same in the dictionary that they acknowledged before. Does no I/O.
     fn has(&self, config: &ConfigView, etag: &str) -> bool {
         self.etag != etag && self.configs.contains(config)
     }
@@ -364,7 +365,7 @@ mod tests {
             AcknowledgedDictionary { etag: "old".to_owned(), configs: vec![view("shop", "1"), view("keys", "1")] };
         assert!(before.has(&view("shop", "1"), "new"));
         assert!(!before.has(&view("keys", "2"), "new") && !before.has(&view("menu", "1"), "new"));
-        // A container that has begun anew has to take all of it.
+        // A container that has restarted has to take the whole dictionary.
         assert!(!before.has(&view("shop", "1"), "old"));
     }
 

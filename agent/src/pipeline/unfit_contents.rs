@@ -1,4 +1,4 @@
-//! Finds the contents that a pod can't take. Pure.
+//! Finds the contents that a pod can't take. Does no I/O.
 
 use std::sync::Arc;
 

@@ -158,7 +158,7 @@ impl Child {
                         tracing::warn!(%signal, "signal not passed on: only the agent sends the signal that notifies of changes");
                     } else {
                         tracing::debug!(%signal, "signal passed on");
-                        // This fails only when the child has ended; SIGCHLD says so.
+                        // The signal fails only if the child has ended; SIGCHLD reports that.
                         let _ = kill(self.pid, signal);
                     }
                 }
@@ -232,7 +232,7 @@ impl Child {
     }
 
     fn send_continue(&self) {
-        // This fails only when the child has ended; SIGCHLD says so.
+        // The signal fails only if the child has ended; SIGCHLD reports that.
         let _ = kill(Pid::from_raw(-self.pid.as_raw()), Signal::SIGCONT);
     }
 }

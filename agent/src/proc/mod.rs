@@ -1,4 +1,4 @@
-//! Other processes: what `/proc` says about them, a signal that never hits the wrong one, and the command under `exec`.
+//! Other processes: their entries in `/proc`, a signal that never hits the wrong process, and the command under `exec`.
 
 mod exec_child;
 mod port_holder;

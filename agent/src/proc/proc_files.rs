@@ -40,8 +40,8 @@ fn has_bit(mask: u64, signal: i32) -> bool {
     u32::try_from(signal - 1).is_ok_and(|shift| mask.checked_shr(shift).unwrap_or(0) & 1 == 1)
 }
 
-/// The beginning of the name of runc's process that is about to execute a container's program, such as `runc:[2:INIT]`.
-/// The signal handlers of that process are not the program's.
+/// The beginning of the name of runc's process before it executes a container's program, such as `runc:[2:INIT]`. The
+/// signal handlers of that process are not the program's.
 const RUNTIME_PREFIX: &str = "runc:[";
 
 /// Reads `/proc/<pid>/status`. A process's name can hold anything but a newline, which the kernel escapes. So only the

@@ -77,7 +77,7 @@ pub fn send(process: Process, signal: NotifySignal) -> Result<SendOutcome, SendE
 }
 
 /// Returns whether the error shows that there are no pidfds: the kernel has none (before Linux 5.3), or a seccomp
-/// profile refuses them. All other errors concern the process alone, and kill(2) could reach another one.
+/// profile refuses them. All other errors concern the process alone, and kill(2) could reach another process.
 fn lacks_pidfds(error: Errno) -> bool {
     matches!(error, Errno::NOSYS | Errno::PERM)
 }

@@ -1,4 +1,5 @@
-//! Decides when a restart of all containers is commanded, when it is commanded again, and whether it was done. Pure.
+//! Decides when a restart of all containers is commanded, when it is commanded again, and whether it was done. Does no
+//! I/O.
 //!
 //! A restart shows in the container IDs that the hub reports: each container that takes its configuration by a restart
 //! has another ID than at the command. If an agent finds, after its own start, that the restart was not done, it does

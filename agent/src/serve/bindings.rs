@@ -1,4 +1,4 @@
-//! The addresses where the endpoint listens. An address that is taken is tried again until it is free.
+//! The endpoint's listening addresses. An address that is in use is tried again until it is free.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -50,7 +50,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
-/// The addresses where the endpoint listens, and those where it can't listen yet.
+/// The addresses that the endpoint listens on, and the addresses that it can't listen on yet.
 #[derive(Debug)]
 pub struct Bindings {
     first: SocketAddr,
@@ -94,7 +94,7 @@ impl Bindings {
         (self.open, self.faults)
     }
 
-    /// Shows the addresses where the endpoint can't listen.
+    /// Shows the addresses that the endpoint can't listen on.
     pub fn show_faults(&self, status: &StatusPage) {
         for (address, fault) in &self.faults {
             status.set_listen_fault(*address, Some(fault.clone()));

@@ -23,7 +23,7 @@ use super::{Limits, Origin, OwnAddresses};
 use crate::metrics::Metrics;
 use crate::status::StatusPage;
 
-/// The size of the buffer for what a client sends and for a reply's head, in bytes.
+/// The size of the buffer for a client's request and of the buffer for a reply's head, in bytes.
 const HTTP_BUFFER_BYTES: usize = 16 * 1024;
 /// The delay between a connection's end and the return of freed memory.
 const TRIM_DELAY: Duration = Duration::from_millis(500);
@@ -32,7 +32,7 @@ const TRIM_DELAY: Duration = Duration::from_millis(500);
 pub struct Endpoint {
     /// The addresses for the endpoint to listen at.
     pub bindings: Bindings,
-    /// The status, which shows the addresses where the endpoint can't listen.
+    /// The status, which shows the addresses that the endpoint can't listen on.
     pub status: StatusPage,
     /// The certificate and the settings of TLS.
     pub tls: Arc<ServerConfig>,

@@ -8,7 +8,8 @@ use nudge_protocol::limits::MAX_WEBHOOKS;
 /// The bounds of the endpoint. Tests set smaller ones.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The maximum number of connections from the pod itself. The one that is idle longest gives way to a new one.
+    /// The maximum number of connections from the pod itself. The connection that is idle longest gives way to a new
+    /// connection.
     pub connections: usize,
     /// The maximum number of connections from elsewhere, which get health and metrics only.
     pub foreign_connections: usize,
@@ -28,7 +29,7 @@ pub struct Limits {
     pub body: Duration,
     /// The maximum time that a client may leave all of the bytes sent to it unread.
     pub stall: Duration,
-    /// The number of bytes that TLS encrypts ahead of what a client reads.
+    /// The number of bytes that TLS encrypts before the client reads them.
     pub ahead_bytes: usize,
     /// The number of bytes that TLS encrypts ahead while there are many connections.
     pub ahead_bytes_crowded: usize,
@@ -76,21 +77,20 @@ mod tests {
     #[test]
     fn all_bounds_together_stay_under_the_memory_limit() {
         let limits = Limits::default();
-        // The values and the JSON of what is served, the same of what is about to be, and a smaller one that slow
-        // readers still get.
+        // The values and the JSON of the served dictionary, the same of the next dictionary, and a smaller dictionary
+        // that slow readers still get.
         let dictionaries = 4 * MAX_DICTIONARY_BYTES + 2 * 1024 * 1024 + MAX_ENV_BYTES;
-        // The file of what was last good: memory volumes count too. Once the new one is written beside it, the old
-        // dictionary has gone.
+        // The file of the last good contents: memory volumes count too. Once the new file is written next to it, the
+        // old dictionary has gone.
         let last_good = MAX_DICTIONARY_BYTES;
-        // A poll and a report, each with the buffer for what the hub sends.
+        // A poll and a report, each with the buffer for the hub's reply.
         let hub = 2 * (CONNECTION + 64 * 1024);
         let connections = limits.connections + limits.foreign_connections;
         let ahead =
             limits.uncrowded * limits.ahead_bytes + (connections - limits.uncrowded) * limits.ahead_bytes_crowded;
         let all = BASE + dictionaries + last_good + hub + connections * CONNECTION + ahead;
         assert!(all <= 32 * 1024 * 1024, "{all} bytes");
-        // What containers are asked about is what is about to be served. The content of another one may arrive
-        // meanwhile.
+        // Containers are asked about the next dictionary. The content of a further dictionary may arrive meanwhile.
         let asking = all + MAX_DICTIONARY_BYTES;
         assert!(asking <= 36 * 1024 * 1024, "{asking} bytes with checks, for which injection adds 4 MiB");
     }

@@ -1,8 +1,8 @@
 //! The endpoint: HTTPS for the pod's own containers.
 //!
-//! A connection passes `endpoint` (TLS), `connections` (slots) and `router` (what is requested) before `handler`
+//! A connection passes `endpoint` (TLS), `connections` (slots) and `router` (the kind of request) before `handler`
 //! answers. Nothing on this path waits for another client or for the notification of containers. `bindings` has the
-//! addresses where the endpoint listens.
+//! endpoint's listening addresses.
 
 mod bindings;
 mod connections;

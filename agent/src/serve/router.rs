@@ -1,4 +1,4 @@
-//! Decides what a request asks for, from its method, path and query. Pure.
+//! Parses a request's method, path and query. Does no I/O.
 
 use std::time::Duration;
 

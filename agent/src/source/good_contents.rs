@@ -61,7 +61,7 @@ impl Store {
         }
     }
 
-    /// Returns the dictionary, once there is one.
+    /// Returns the dictionary; `None` until the first contents are good.
     pub fn dictionary(&self) -> Option<&Arc<Dictionary>> {
         self.dictionary.as_ref()
     }
@@ -121,8 +121,8 @@ impl Store {
         self.ordered_with(&by_config(contents))
     }
 
-    /// Adopts all candidates if the dictionary with them is within its bounds, otherwise those that fit one by one.
-    /// Returns the refused ones.
+    /// Adopts all candidates if the dictionary with them is within its bounds, otherwise one by one each candidate that
+    /// fits. Returns the refused candidates.
     fn adopt(
         &mut self,
         candidates: &[(ConfigName, Arc<VersionContent>)],

@@ -20,7 +20,7 @@ pub use good_contents::{Applied, Store};
 pub struct Fault {
     /// The reason.
     pub reason: ProblemReason,
-    /// The fault, and what to do.
+    /// The fault and its remedy.
     pub message: String,
 }
 

@@ -1,5 +1,5 @@
-//! The hub and one webhook with stand-ins for the API server, in a process of their own, so that their memory and time
-//! are their own. `bench hub` starts it, and says by lines on stdin what to do.
+//! The hub and one webhook with stand-ins for the API server, in their own process, so that their memory and CPU time
+//! can be measured. `bench hub` starts it and sends it commands, one a line, on stdin.
 
 #![allow(clippy::print_stdout, reason = "it answers on stdout")]
 
@@ -99,7 +99,7 @@ fn main() -> Result<()> {
         while let Some(line) = lines.next_line().await? {
             match line.split(' ').collect::<Vec<_>>()[..] {
                 ["activate", version, bytes] => {
-                    // Other content each time: an agent is not sent what it has.
+                    // The content differs each time: an agent is never sent content that it already has.
                     let value = format!("{version:x>0$}", bytes.parse::<usize>()?).into_bytes();
                     stand_in.activate_as(version.parse()?, &stand_in.stored.add(version, &[&[("value", value)]]));
                 }

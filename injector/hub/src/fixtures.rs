@@ -41,7 +41,7 @@ impl Reviewer for Nobody {
     }
 }
 
-/// The conditions that were written, and to which pods.
+/// The conditions that were written, by pod.
 #[derive(Default)]
 pub(crate) struct Written(Mutex<Vec<(PodKey, Report)>>);
 
@@ -58,10 +58,10 @@ impl ConditionWriter for Written {
     }
 }
 
-/// What etcd has.
+/// The state of etcd.
 #[derive(Clone, Default)]
 pub(crate) enum Stores {
-    /// What the index has.
+    /// The state of the index.
     #[default]
     Known,
     This(Box<VersionedConfig>),
@@ -122,7 +122,7 @@ pub(crate) fn caller_of(pod: &PodState) -> Caller {
     Caller { namespace, name, uid, service_account, account_uid: "s".to_owned() }
 }
 
-/// A hub, what it reads, and what it has written.
+/// A hub, its sources, and its writes.
 pub(crate) struct Fixture {
     pub(crate) index: Arc<Index>,
     pub(crate) stored: Arc<StoredParts>,
@@ -209,7 +209,7 @@ pub(crate) fn head_of(reply: Reply) -> PollHead {
     serde_json::from_slice(&bytes[body + 4..body + 4 + length]).unwrap()
 }
 
-/// What an agent sends that has taken in `head`.
+/// Returns the request of an agent that has processed `head`.
 pub(crate) fn after(head: &PollHead) -> PollRequest {
     let held = |config: &nudge_protocol::hub::PollConfig| HeldConfig {
         name: config.name.clone(),

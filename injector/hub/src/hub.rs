@@ -165,7 +165,7 @@ impl Hub {
         self.conditions.reports.get(pod, uid)
     }
 
-    /// Removes regularly what is not needed any more.
+    /// Removes expired entries regularly.
     pub(crate) async fn maintain(self: Arc<Self>) {
         let Polling { index, confirmations, contents, .. } = &self.polling;
         loop {

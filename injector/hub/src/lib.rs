@@ -2,10 +2,10 @@
 //!
 //! - `server`: the connections of agents, and which module answers a request.
 //! - `hub`: the other modules, put together.
-//! - `polling`: whether a poll is answered, and with what.
+//! - `polling`: whether a poll is answered, and its answer.
 //! - `reporting`: how a report becomes the condition of its pod, and how that is written.
 //! - `callers`: whether a request is let in, and the audit trail.
-//! - `contents`: what a pod should have of its configs.
+//! - `contents`: the configs and the content that a pod should have.
 //!
 //! Each module uses only those below it in this list.
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nudge_protocol::hub::{BEHIND_SECONDS, HubSettings};
 use nudge_server::rates::Rate;
 
-/// The period in which one report of a pod is taken, the newest one.
+/// The interval of a pod's reports. Of the reports in one interval, only the newest is accepted.
 pub(crate) const REPORT_PERIOD: Duration = Duration::from_secs(2);
 
 /// The limits and timeouts of the hub. Tests set smaller ones.
@@ -28,12 +28,11 @@ pub struct Settings {
     pub body_timeout: Duration,
     /// The maximum time between two requests.
     pub idle_timeout: Duration,
-    /// The maximum duration of writing a small reply, and the maximum time in which a client reads nothing of any
-    /// reply.
+    /// The maximum duration of writing a small reply, and the maximum pause in a client's reading of any reply.
     pub write_timeout: Duration,
-    /// The minimum speed at which a client must read a large reply.
+    /// The minimum speed of a client's reading of a large reply.
     pub min_bytes_per_second: usize,
-    /// The age at which a connection is closed, give or take 20 %.
+    /// The maximum age of a connection, give or take 20 %.
     pub max_connection_age: Duration,
     /// The maximum number of held polls of one pod; one more ends the oldest.
     pub max_polls_per_pod: usize,
@@ -46,9 +45,9 @@ pub struct Settings {
     pub review_rate: Rate,
     /// The maximum duration of one review.
     pub review_timeout: Duration,
-    /// The time for which a refusal of a token is remembered.
+    /// How long a refusal of a token is remembered.
     pub max_refusal_age: Duration,
-    /// The maximum time for which an accepted token is remembered.
+    /// The maximum time that an accepted token is remembered.
     pub max_token_age: Duration,
     /// The maximum number of tokens that are remembered.
     pub max_tokens: usize,
@@ -56,7 +55,7 @@ pub struct Settings {
     pub max_waiting_requests: u32,
     /// The time that a poll is held when this replica knows less than the agent.
     pub behind_timeout: Duration,
-    /// The silence of a watch after which this replica may not know the newest state.
+    /// The maximum silence of a watch. After a longer silence, this replica counts as stale.
     pub max_watch_silence: Duration,
     /// The time that a poll is held while content is fetched. After it, the answer is `Resolving`.
     pub resolve_timeout: Duration,
@@ -66,7 +65,7 @@ pub struct Settings {
     pub max_fetches: usize,
     /// The time that content is kept while it is assigned to no pod.
     pub max_unused_age: Duration,
-    /// The time without a first report after which a pod counts as without contact.
+    /// The maximum time until a pod's first report. After that, the pod counts as without contact.
     pub contact_timeout: Duration,
     /// The period over which agents are sent away on shutdown.
     pub drain_period: Duration,

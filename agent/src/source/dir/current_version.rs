@@ -7,7 +7,7 @@ use nudge_protocol::{NameError, VersionName};
 /// The maximum size of a `current` file, in bytes. A version's name has at most 63 characters.
 pub(super) const MAX_CURRENT_BYTES: u64 = 256;
 
-/// The folder for git-sync's checkouts, beside its link to the newest one.
+/// The folder for git-sync's checkouts, next to its link to the newest checkout.
 const CHECKOUTS: &str = ".worktrees";
 
 /// The version that is current.
@@ -20,7 +20,7 @@ pub struct CurrentVersion {
 }
 
 impl CurrentVersion {
-    /// Returns the version whose folder lies beside `current`.
+    /// Returns the version whose folder lies next to `current`.
     fn beside(version: VersionName) -> Self {
         Self { folder: PathBuf::from(version.as_str()), version }
     }
@@ -37,7 +37,7 @@ pub enum CurrentError {
     /// `current` names no valid version.
     #[error("{0}")]
     Name(#[from] NameError),
-    /// The link leads neither to a folder beside it nor to a checkout of git-sync's.
+    /// The link leads neither to a folder next to it nor to a checkout of git-sync's.
     #[error(
         "the link points to {target:?}; it must point to a version's folder beside it, or to one in {CHECKOUTS} there"
     )]
@@ -63,7 +63,7 @@ pub fn parse_current_file(content: &[u8]) -> Result<CurrentVersion, CurrentError
 }
 
 /// Reads the version's name from the target of a `current` link in `folder`: `1.0.1`, `./1.0.1`, `.worktrees/9a3f0c`,
-/// or the absolute path of one of these.
+/// or the absolute path of such a folder.
 pub fn parse_current_link(target: &Path, folder: &Path) -> Result<CurrentVersion, CurrentError> {
     let refuse = || CurrentError::Link { target: target.to_string_lossy().into_owned() };
     let relative = if target.is_absolute() { target.strip_prefix(folder).map_err(|_| refuse())? } else { target };

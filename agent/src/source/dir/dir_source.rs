@@ -145,7 +145,7 @@ pub const SETTLE_TIME: Duration = Duration::from_millis(50);
 /// tick.
 const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(1);
 
-/// A folder with configs. The source remembers what it has read, so that a scan without changes costs little.
+/// A folder with configs. The source remembers the files that it has read, so that a scan without changes costs little.
 #[derive(Debug)]
 pub struct DirSource {
     path: PathBuf,

@@ -2,7 +2,7 @@
 //!
 //! `<dir>/<config>/<version>/<key>` is a file for each value. `<dir>/<config>/current` names the current version: a
 //! symbolic link to the version's folder, or a file that holds its name. The link may also point to a checkout of
-//! git-sync's beside it, `.worktrees/<version>`.
+//! git-sync's next to it, `.worktrees/<version>`.
 
 mod current_version;
 mod dir_source;

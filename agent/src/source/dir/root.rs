@@ -62,7 +62,7 @@ impl Root {
         &self.path
     }
 
-    /// Opens a file for reading. Never blocks: a FIFO opens at once, and its type shows that it is one.
+    /// Opens a file for reading. Never blocks: a FIFO opens at once, and the file's type shows that it is a FIFO.
     pub fn open_file(&self, path: &Path) -> Result<File, OpenError> {
         Ok(File::from(self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?))
     }

@@ -51,7 +51,7 @@ impl Watcher {
         watched.retain(|(folder, watch)| {
             let stays = folders.contains(folder);
             if !stays {
-                // This fails when the kernel has dropped the watch already, with the folder.
+                // The removal fails if the kernel has dropped the watch already, with the folder.
                 let _ = watches.remove(watch.clone());
             }
             stays
@@ -103,7 +103,7 @@ impl Watcher {
     }
 }
 
-/// Returns the kind of a change of `name` in `folder`; `None` if the change does not matter. Pure.
+/// Returns the kind of a change of `name` in `folder`; `None` if the change does not matter. Does no I/O.
 fn classify(folder: Option<&Path>, name: Option<&Path>, events: EventMask) -> Option<Change> {
     if events.contains(EventMask::Q_OVERFLOW) {
         return Some(Change::Current);

@@ -34,21 +34,21 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum size of an error's body that the agent reads, in bytes.
 const MAX_ERROR_BYTES: usize = 4 * 1024;
-/// The maximum size of the buffer for what the hub sends, in bytes.
+/// The maximum size of the buffer for the hub's replies, in bytes.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
-/// The silence after which the kernel sends keepalive probes, so that the agent needs no timer of its own.
+/// The silence before the kernel sends keepalive probes. So the agent needs no timer of its own.
 const KEEPALIVE_IDLE_TIME: Duration = Duration::from_secs(30);
 /// The time between two probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// The number of unanswered probes after which the connection counts as broken.
+/// The number of unanswered probes that break the connection.
 const KEEPALIVE_PROBES: u32 = 3;
-/// The time for which sent data may stay unacknowledged, in milliseconds.
+/// How long sent data may stay unacknowledged, in milliseconds.
 const USER_TIMEOUT_MILLIS: u32 = 60_000;
 
 /// The answer to a poll.
 #[derive(Debug)]
 pub enum Answer {
-    /// The agent already has what the hub assigns.
+    /// The agent already has the assigned versions.
     Unchanged,
     /// The versions that the pod is assigned.
     Changed(Box<Reply>),
@@ -197,7 +197,7 @@ impl HubClient {
         Ok(Connection { sender, driver: driver.abort_handle() })
     }
 
-    /// Opens a TCP connection to one of the hub's addresses, beginning with a random one.
+    /// Opens a TCP connection to one of the hub's addresses, beginning with a random address.
     async fn connect_tcp(&self) -> Result<TcpStream, Failure> {
         let at = self.url.authority.as_str();
         let unreachable = |error: io::Error| {

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use super::failure::{Failure, FailureKind};
 
-/// The age after which the token is read again. The kubelet renews it long before it expires.
+/// The maximum age of the token before it is read again. The kubelet renews the token long before it expires.
 const MAX_TOKEN_AGE: Duration = Duration::from_mins(1);
 /// The maximum number of TLS sessions that are kept for resumption: there is one hub.
 const MAX_SESSIONS: usize = 2;

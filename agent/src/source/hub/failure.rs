@@ -40,7 +40,7 @@ named_enum! {
 pub struct Failure {
     /// The kind.
     pub kind: FailureKind,
-    /// The fault, and what to do. The message never holds a token or a value.
+    /// The fault and its remedy. The message never holds a token or a value.
     pub message: String,
     /// The wait that the hub asks for.
     pub retry_after: Option<Duration>,

@@ -1,5 +1,5 @@
-//! Keeps the versions that this pod has. Decides which contents of a reply are taken in, and which the agent reports in
-//! a poll. Pure.
+//! Keeps the versions that this pod has. Decides which contents of a reply are accepted, and which versions the agent
+//! reports in a poll. Does no I/O.
 //!
 //! All contents of one reply become one change. A revision never goes back within one uid; another uid replaces
 //! everything. Content that can't be taken in leaves the good content as it is, with a problem that gives the reason.
@@ -126,7 +126,7 @@ impl LocalVersions {
         &self.order
     }
 
-    /// Returns the next poll, which says what the agent holds.
+    /// Returns the next poll, which lists the agent's copies.
     pub fn request(&self, wait_seconds: u32) -> PollRequest {
         let held = |config: &ConfigName| {
             let state = self.configs.get(config)?;
@@ -370,7 +370,7 @@ impl LocalVersions {
 }
 
 impl ConfigState {
-    /// Returns the version that is held back, or the good one.
+    /// Returns the version that is held back, or else the good version.
     fn assigned(&self) -> Option<&LocalVersion> {
         self.held_back.as_ref().or(self.good.as_ref())
     }

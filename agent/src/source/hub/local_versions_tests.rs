@@ -1,4 +1,4 @@
-//! Tests of what is taken in, held back and claimed.
+//! Tests of the contents that are accepted, held back and claimed.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -85,7 +85,7 @@ fn another_replica_with_an_older_revision_changes_nothing() {
     let fault = take(&mut local_versions, &mut store, vec![assign("a", "u", 2, "0", &block(4, 0))]);
     assert!(fault.unwrap().contains("older than 3"));
     assert_eq!(held(&local_versions, 0), ("u".to_owned(), 3, Some("1".to_owned())));
-    // A config that is gone has no uid; what was known of it counts when it is seen again.
+    // A deleted config has no uid; its earlier state counts if it is seen again.
     let gone = HubProblem { reason: HubReason::NotFound, message: String::new() };
     let (mut config, _) = assign("a", "", 0, "1", &block(4, 1));
     (config.problem, config.version) = (Some(gone), None);
@@ -234,12 +234,12 @@ fn what_is_refused_is_claimed_until_the_hub_assigns_something_else() {
     assert_eq!((problem(&store), held(&local_versions, 0).2.unwrap()), (None, "1".to_owned()));
     hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 5, "2", &two)]);
     assert_eq!(held_back_names(&local_versions), ["a=2"], "it is asked about again");
-    // What the hub can't give is not asked about.
+    // Containers are not asked about contents that the hub can't give.
     let (mut gone, _) = assign("a", "u", 6, "2", &two);
     gone.problem = Some(HubProblem { reason: HubReason::NotAllowed, message: String::new() });
     hold_back(&mut local_versions, &mut store, vec![(gone, ReceivedBlock::None)]);
     assert_eq!((held_back_names(&local_versions).len(), served(&store).unwrap()), (0, "1".to_owned()));
-    // Another version directly after one that was refused: what was said of that one is not about this one.
+    // Another version directly after a refused version: the reasons for the refusal do not apply to the new version.
     hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 7, "2", &two)]);
     let readings = local_versions.refuse(&fault(ProblemReason::CheckRefused));
     settle(&mut local_versions, &mut store, readings);

@@ -1,8 +1,8 @@
-//! The `hub` source: what the control plane assigns, the last good contents, and the versions mounted at the pod's
-//! start.
+//! The `hub` source: the versions that the control plane assigns, the last good contents, and the versions mounted at
+//! the pod's start.
 //!
-//! Decisions are pure: [`PollRetry`] says when to poll, [`ReplyReader`] reads the reply, [`LocalVersions`] decides what
-//! is taken in. [`HubClient`] and the files are thin shells around them.
+//! Decisions do no I/O: [`PollRetry`] decides when to poll, [`ReplyReader`] reads the reply, [`LocalVersions`] decides
+//! which contents are accepted. [`HubClient`] and the files are thin shells around these types.
 
 mod client;
 mod credentials;

@@ -1,8 +1,8 @@
 //! The versions that the kubelet has mounted into the agent: `<dir>/<config>/<version>/<part>/<key>`, where `<part>` of
 //! a Secret ends with [`SECRET_SUFFIX`].
 //!
-//! They were current when the pod was admitted, so the pod starts even while the control plane is down. Parts are
-//! mounted as optional volumes: the folder of a missing part is empty, and its version is not used.
+//! Mounted versions were current when the pod was admitted, so the pod starts even while the control plane is down.
+//! Parts are mounted as optional volumes: the folder of a missing part is empty, and its version is not used.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,8 +1,8 @@
 //! Decides when the hub is polled next, and whether that poll is held. Pure: time and chance are arguments.
 //!
-//! After a reply, the next poll follows at once, or after a moment in which the reply's changes are reported. After a
-//! failure each agent waits a random part of a window that doubles with every failure, so that agents do not poll in
-//! step.
+//! After a reply, the next poll follows at once, or after a short delay if the reply's changes must be reported first.
+//! After a failure each agent waits a random part of a window that doubles with every failure, so that agents do not
+//! poll in step.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use tokio::time::Instant;
 
 use super::failure::{Failure, FailureKind};
 
-/// The time after which a broken held poll counts as cut by a proxy. A poll that breaks sooner shows that the hub has
+/// The minimum age of a held poll that counts as cut by a proxy when it breaks. If a younger poll breaks, the hub has
 /// gone.
 const MIN_HELD_TIME: Duration = Duration::from_secs(5);
-/// The time after which an answer without changes shows that the poll was held.
+/// The minimum time until an answer without changes that shows that the poll was held.
 const MIN_UNCHANGED_TIME: Duration = Duration::from_millis(500);
-/// The number of held polls in a row that were cut after which polls are not held any more.
+/// The number of held polls that may be cut in a row. After that, polls are no longer held.
 const MAX_CUTS: u32 = 3;
 /// The time that the next poll leaves to the report of a reply's changes, which goes over the same connection.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
-/// The time after which a held poll is tried again.
+/// The interval between attempts to hold polls again.
 const HOLD_RETRY_INTERVAL: Duration = Duration::from_mins(10);
 /// The longest wait that a hub can ask for by `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
@@ -49,7 +49,7 @@ pub struct NextPoll {
 pub enum PollEnd<'a> {
     /// With a reply that has changed something.
     Changed,
-    /// With a reply that has changed nothing: the hub does not recognize what the agent says it holds.
+    /// With a reply that has changed nothing: the hub does not recognize the copies that the agent claims.
     Repeated,
     /// With the answer that nothing differs.
     Unchanged,

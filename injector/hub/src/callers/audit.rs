@@ -89,7 +89,7 @@ impl Audit {
         );
     }
 
-    /// Logs that a request is refused for its token. What the token says of itself is only claimed.
+    /// Logs that a request is refused for its token. The claims of the token are not verified.
     pub(crate) fn log_refusal(&self, address: IpAddr, claims: Option<(&Claims, &str)>, reason: &str) {
         let Some(left_out) = self.refusals.lock().may_write(address.into(), Instant::now()) else { return };
         tracing::info!(
@@ -118,9 +118,9 @@ enum Overflow {
 /// The last line of a key.
 #[derive(Debug)]
 struct AuditLine {
-    /// The time from which the next line of the key may be written.
+    /// The earliest time of the key's next line.
     next: Instant,
-    /// The number of lines that were left out since the last one.
+    /// The number of lines left out since the last written line.
     left_out: u64,
 }
 
@@ -140,7 +140,7 @@ impl<K: Eq + Hash> AuditLines<K> {
         Mutex::new(Self { by_key: HashMap::new(), max, overflow, left_out: 0, pruned_at: None })
     }
 
-    /// Returns how many lines were left out before this one; `None` if it is left out, too.
+    /// Returns the number of lines left out before this line; `None` if this line is left out, too.
     fn may_write(&mut self, key: K, now: Instant) -> Option<u64> {
         if let Some(line) = self.by_key.get_mut(&key).filter(|line| line.next > now) {
             line.left_out += 1;

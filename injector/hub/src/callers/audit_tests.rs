@@ -1,4 +1,4 @@
-//! What the audit trail has of a pod.
+//! The lines of the audit trail about a pod.
 
 use nudge_tests::log::lines;
 

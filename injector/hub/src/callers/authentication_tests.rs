@@ -10,8 +10,8 @@ fn caller(uid: &str, account_uid: &str) -> Caller {
     Caller { account_uid: account_uid.to_owned(), ..caller_of(&pod(uid, &[])) }
 }
 
-/// What a request gets of a pod, or a service account, that the index does not have, or no more, and after how many
-/// seconds.
+/// Returns the answer to a request of a pod or a service account that the index does not have (any more), and the
+/// seconds until the answer.
 async fn answer_to(uid: &str, account_uid: &str) -> (Refusal, u64) {
     let fixture = Fixture::new();
     let started = Instant::now();

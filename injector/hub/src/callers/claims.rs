@@ -1,5 +1,5 @@
 //! The claims of a token. The signature is not checked here. So claims may be a reason to refuse a token without a
-//! review by the API server, but never a reason to accept one. Pure.
+//! review by the API server, but never a reason to accept it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ use super::token_hash::TokenHash;
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 /// The maximum bytes of a name or id: no name of Kubernetes is longer.
 const MAX_NAME_BYTES: usize = 253;
-/// The period after a token's end in which the API server still accepts it, since clocks differ.
+/// The period after a token's expiry during which the API server still accepts it, since clocks differ.
 const EXPIRY_GRACE_PERIOD: Duration = Duration::from_mins(1);
 
 /// The claims of a token.
@@ -43,7 +43,7 @@ pub(super) enum ClaimsError {
 }
 
 impl ClaimsError {
-    /// Returns the message, with what to do.
+    /// Returns the message, including the remedy.
     pub(super) fn message(self) -> &'static str {
         match self {
             Self::Length => send_mounted_token!("the token is empty or too long"),

@@ -1,5 +1,5 @@
-//! The callers of the hub: the pod behind each token, the number of polls held for it, and the audit trail of what it
-//! gets.
+//! The callers of the hub: the pod behind each token, the number of polls held for it, and the audit trail of its
+//! requests.
 
 mod audit;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use nudge_protocol::pod::TOKEN_AUDIENCE;
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
-/// Adds to a message what the client must do.
+/// Adds the remedy for the client to a message.
 macro_rules! send_mounted_token {
     ($fault:literal) => {
         concat!($fault, "; send the one that is mounted into the agent's container")
@@ -36,7 +36,7 @@ pub struct Caller {
 /// The reason why a token names no pod.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReviewError {
-    /// The API server does not accept the token, or it is not bound to a pod. The message says what to do.
+    /// The API server does not accept the token, or it is not bound to a pod. The message names the remedy.
     #[error("{0}")]
     Refused(&'static str),
     /// One address, or one namespace, needs too many reviews.

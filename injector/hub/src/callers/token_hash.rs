@@ -1,4 +1,4 @@
-//! Hashes of tokens, for where a token itself must not be kept.
+//! Hashes of tokens, for maps and logs that must not hold the tokens themselves.
 
 use ring::digest::{SHA256, digest};
 

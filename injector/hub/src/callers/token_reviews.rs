@@ -62,8 +62,8 @@ struct TokenOutcomes {
     warned_at: Option<Instant>,
 }
 
-/// The slots for reviews. One address gets a quarter of them, one namespace a half. So an address that claims to belong
-/// to a namespace leaves half of the namespace's share to others.
+/// The slots for reviews. An address gets a quarter of them at most, a namespace half of them. So an address that
+/// claims to belong to a namespace leaves half of the namespace's slots to other addresses.
 struct ReviewSlots {
     addresses: Queues<Peer>,
     namespaces: Queues<String>,

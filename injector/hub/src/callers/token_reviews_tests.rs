@@ -1,4 +1,4 @@
-//! How many reviews are made of which tokens, and for how long their outcomes are kept.
+//! The number of reviews per token, and how long their outcomes are kept.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};

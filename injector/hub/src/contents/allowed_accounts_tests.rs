@@ -17,7 +17,7 @@ async fn a_pod_of_another_service_account_gets_nothing_but_the_reason() {
     assert_eq!((&config.version, config.sha256.as_str(), config.length), (&None, "", None));
     assert_eq!(fixture.stored.reads.load(Ordering::SeqCst), 0, "its content is not even read");
 
-    // It is held until it is admitted, and then served.
+    // The poll is held until the account is admitted, and then answered.
     let (hub, request) = (Arc::clone(&fixture.hub), after(&head));
     let poll = async move { hub.polling.poll(&session("u"), request, &mut ConnectionPolls::default()).await };
     tokio::pin!(poll);
@@ -28,7 +28,7 @@ async fn a_pod_of_another_service_account_gets_nothing_but_the_reason() {
     let head = fixture.head(PollRequest::default()).await;
     assert!(head.configs[0].length.is_some());
 
-    // What it asks for is withheld as soon as it is not admitted any more.
+    // The config is withheld as soon as the account is no longer admitted.
     fixture.admit("shop", &[]);
     let head = fixture.head(PollRequest { configs: Vec::new(), ..after(&head) }).await;
     assert!(head.configs[0].length.is_none() && head.configs[0].version.is_none());

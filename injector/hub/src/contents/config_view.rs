@@ -84,7 +84,7 @@ impl<'a> AgentCopy<'a> {
     }
 }
 
-/// Returns what the pod should have, whose agent has the given copies.
+/// Returns the configs that a pod should have, given the copies that its agent has.
 pub(crate) fn config_views<'a>(
     index: &Index,
     store: &Arc<ContentStore>,
@@ -97,7 +97,7 @@ pub(crate) fn config_views<'a>(
     for name in &pod.configs {
         let key = ConfigKey::new(&*pod.namespace, name.clone());
         let view = match index.config_since(&key) {
-            // Without its status the config counts as missing, so that agents keep what they have.
+            // Without its status the config counts as missing, so that agents keep their copies.
             Some((config, _)) if is_importing(&config) && !has_current(&config) => {
                 let message =
                     format!("kubectl nudge import has not given config {name} its versions yet; wait until it ends");
@@ -144,9 +144,9 @@ fn missing_view(index: &Index, key: &ConfigKey) -> ConfigView {
     ConfigView::new(name, unavailable(HubReason::NotFound, message))
 }
 
-/// Returns the config for the agent of a pod that takes versions only by restarts: with the version that the pod's
+/// Returns the config for the agent of a pod that changes versions only by restarts: with the version that the pod's
 /// processes started with. The content is not sent, since the agent has it. `None` if the agent has no version yet, or
-/// has the assigned one.
+/// has the assigned version.
 fn view_until_restart(
     pod: &PodState,
     name: &ConfigName,

@@ -1,5 +1,5 @@
 //! Makes the content of a version for pods: checks its parts against the seals, merges them, and encodes them once.
-//! Pure.
+//! Does no I/O.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What is served of stored parts.
+//! The content that is served from stored parts.
 
 use nudge_core::versions::part_digest;
 use nudge_protocol::limits::MAX_VALUE_BYTES;

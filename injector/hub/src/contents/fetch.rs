@@ -1,4 +1,4 @@
-//! One attempt to read the parts of a version, and what each failure means for the pods that wait.
+//! One attempt to read the parts of a version, and the consequence of each failure for the pods that wait.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a poll brings of versions that are not there, late, or secret.
+//! Answers to polls for versions that are missing, late, or secret.
 
 use crate::contents::fixtures::LATE;
 use crate::fixtures::*;

@@ -1,4 +1,4 @@
-//! Spreads a return of many pods over time: healthy pods are notified of it later. Pure.
+//! Spreads the return of many pods to an earlier version over time: healthy pods are notified later. Does no I/O.
 
 use std::time::Duration;
 

@@ -80,7 +80,7 @@ pub(crate) struct ContentStore {
     slots: Semaphore,
     settings: Arc<Settings>,
     metrics: Metrics,
-    /// The runtime that fetches contents; a caller may run on another one.
+    /// The runtime that fetches contents; callers may run on another runtime.
     runtime: Handle,
     entries: Mutex<ContentEntries>,
 }

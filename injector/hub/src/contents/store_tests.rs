@@ -1,4 +1,4 @@
-//! What the store reads, keeps and drops.
+//! The contents that the store reads, keeps and drops.
 
 use std::sync::atomic::Ordering;
 
@@ -50,7 +50,7 @@ fn contents_are_fetched_by_the_runtime_of_the_hub_whoever_looks() {
         };
         landed
     });
-    // It would not get further with the other one.
+    // The task would not get further with the other sender.
     drop(other);
     own.block_on(landed.changed()).unwrap();
 }

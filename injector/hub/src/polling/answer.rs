@@ -1,4 +1,5 @@
-//! Decides whether and how a poll is answered, from what the pod should have and what its agent has. Pure.
+//! Decides whether and how a poll is answered: compares the configs that the pod should have with the agent's copies.
+//! Does no I/O.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::contents::ConfigView;
 /// The decision about a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PollDecision {
-    /// The agent has what its pod is to run.
+    /// The agent has the versions that its pod should run.
     Hold,
     /// Something of the pod's own differs.
     Answer,
@@ -24,12 +25,12 @@ pub(super) enum PollDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
     Fresh,
-    /// A watch is silent, so this replica may know less than others.
+    /// A watch is silent, so this replica may be behind other replicas.
     Stale,
 }
 
-/// Compares what the pod should have with what its agent has. A stale replica never replaces a container by another
-/// one.
+/// Compares the configs that the pod should have with the agent's copies. A stale replica never replaces one container
+/// with another.
 pub(super) fn decide(
     views: &[ConfigView],
     request: &PollRequest,
@@ -77,7 +78,7 @@ fn compare(view: &ConfigView, entry: Option<&HeldConfig>) -> PollDecision {
     let Some(entry) = entry else { return PollDecision::Answer };
     let reason = view.content.as_ref().err().map(|problem| problem.reason);
     if view.uid.is_empty() && entry.problem == reason {
-        // The agent decides what to do with its copy of a config that is gone; it only has to know the reason.
+        // The agent decides about its copy of a deleted config; it only has to know the reason.
         return PollDecision::Hold;
     }
     if entry.uid != view.uid {
@@ -196,7 +197,7 @@ mod tests {
         }
     }
 
-    /// What an agent holds that has taken in what `view` says.
+    /// Returns the copy of an agent that has processed `view`.
     fn held(view: &ConfigView) -> HeldConfig {
         HeldConfig {
             name: view.name.clone(),

@@ -2,9 +2,9 @@
 //! connection; all polls that wait for it share one read.
 //!
 //! An agent that comes from another replica may not have learned of the newest revision there, because nothing changed
-//! for its pod. This replica may know less, and take an older version for a new one. Its watch does not show that:
-//! bookmarks only say how far the API server's own cache is. A read without a resourceVersion does show it, because
-//! that read goes to etcd.
+//! for its pod. This replica may be behind, and take an older version for a new version. Its watch does not show that:
+//! bookmarks only show how current the API server's own cache is. A read without a resourceVersion does show it,
+//! because the API server reads from etcd.
 
 use std::collections::HashMap;
 use std::error::Error;

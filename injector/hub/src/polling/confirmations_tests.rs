@@ -1,4 +1,4 @@
-//! Replicas that know less than etcd, and agents that come to them from others.
+//! Replicas that are behind etcd, and agents that come to them from other replicas.
 
 use tokio::time::advance;
 
@@ -8,16 +8,16 @@ fn shop() -> ConfigKey {
     ConfigKey::parse("ns", "shop").unwrap()
 }
 
-/// The watch of this replica shows that pods run version 2 at revision 2, which was bad: etcd has version 1 again, at
-/// revision 3. Another replica, which knew, passed nothing of it on: it was never assigned version 2. This is what it
-/// polls with.
+/// The watch of this replica shows version 2 at revision 2. That version was bad: etcd has version 1 again, at revision
+/// 3. Another replica knew of both, but sent the agent nothing, since the pod was never assigned version 2. Returns the
+/// agent's poll of this replica.
 async fn misses_a_return() -> (Fixture, PollRequest, VersionedConfig) {
     let mut fixture = Fixture::with_one();
     let held = after(&fixture.head(PollRequest::default()).await);
     let (two, one) = (fixture.stored.add("2", b"y"), fixture.stored.add("1", b"x"));
     fixture.put("shop", 2, Some(&two));
     let now = fixture.made("shop", 3, Some(&one));
-    // What was confirmed before the agent came says nothing.
+    // A confirmation from before the agent came proves nothing.
     advance(Duration::from_secs(1)).await;
     (fixture, held, now)
 }
@@ -27,7 +27,8 @@ async fn an_agent_that_comes_from_another_replica_is_not_given_what_was_taken_ba
     let (fixture, held, now) = misses_a_return().await;
     fixture.etcd.stores(Stores::This(Box::new(now)));
     let poll = fixture.poll(held);
-    // The read has brought what the watch has not, so the poll is held, and learns the revision at its end.
+    // The read has brought the change that the watch missed. So the poll is held, and its end brings the agent
+    // the revision.
     let (reply, result) = poll.await;
     assert_eq!((reply.status, result), (StatusCode::OK, PollResult::Unchanged));
     let config = &head_of(reply).configs[0];

@@ -27,7 +27,7 @@ pub(crate) struct ConnectionPolls {
 }
 
 impl ConnectionPolls {
-    /// Returns the time before which a reply may not be sent, if it is a repetition.
+    /// Returns the earliest time of a reply, if the reply is a repetition.
     pub(super) fn not_before(&self, fingerprint: u64) -> Option<Instant> {
         let last = self.last_reply.as_ref().filter(|last| last.fingerprint == fingerprint)?;
         let delay = Duration::from_secs(1) * 2_u32.saturating_pow(last.repeats.min(10));

@@ -49,7 +49,7 @@ struct HeldPoll<'a> {
     started: Instant,
     /// The time when the agent gets the answer that nothing has changed.
     deadline: Instant,
-    /// The time until which an answer waits for its confirmation, while there is one.
+    /// The deadline of the answer's confirmation, while an answer waits.
     confirm_deadline: Option<Instant>,
     /// The time of the change that is to be answered.
     changed_at: Option<Instant>,
@@ -108,7 +108,7 @@ impl Polling {
                 Err(end) => return end,
             };
             tokio::select! {
-                // This fails when the pod is gone, which the next evaluation finds out.
+                // The wait fails when the pod is gone. The next evaluation finds that out.
                 _ = changes.changed() => poll.changed_at = Some(Instant::now()),
                 () = self.confirmations.wait_until_confirmed(&unconfirmed, session.from.since), if !unconfirmed.is_empty() => {}
                 () = wait_for_fetch(fetching), if !fetching.is_empty() => {}
@@ -120,7 +120,7 @@ impl Polling {
         }
     }
 
-    /// Decides whether the poll ends now: returns what it waits for, or its end.
+    /// Decides whether the poll ends now: returns the reason to wait, or its end.
     fn evaluate(&self, poll: &mut HeldPoll<'_>, polls: &mut ConnectionPolls) -> Result<Wait, PollEnd> {
         let HeldPoll { session, started, deadline, .. } = *poll;
         let pod = self.authentication.pod(&session.caller).map_err(refusal_end)?.state;
@@ -141,14 +141,14 @@ impl Polling {
             if now >= deadline {
                 return Err(self.end_unchanged(&pod, &views, request, PollResult::Unchanged));
             }
-            // Another replica may know more than a stale one. If none does, the agent has polled once in vain.
+            // Another replica may be more current than a stale replica. If none is, the agent has polled once in vain.
             if freshness == Freshness::Stale && now >= started + self.settings.max_watch_silence {
                 return Err(behind_end("this replica of the hub has heard nothing from the API server"));
             }
             let stale_check = now + self.settings.max_watch_silence;
             return wait(next_check.map_or(deadline, |time| time.min(deadline)).min(stale_check));
         }
-        // This replica may have missed what another one answered the agent before this connection.
+        // This replica may have missed a change that another replica has already sent to the agent.
         let keys = differing_views(&views, request).map(|view| ConfigKey::new(&*pod.namespace, view.name.clone()));
         let unconfirmed: Vec<ConfigKey> =
             keys.filter(|key| !self.confirmations.is_confirmed(key, session.from.since)).collect();
@@ -254,7 +254,7 @@ impl Polling {
     }
 }
 
-/// Waits until one of the fetches ends or is given up. There must be at least one.
+/// Waits until a fetch ends or is given up. There must be at least one fetch.
 async fn wait_for_fetch(mut fetching: Vec<watch::Receiver<()>>) {
     drop(select_all(fetching.iter_mut().map(|end| Box::pin(end.changed()))).await);
 }

@@ -47,7 +47,7 @@ async fn a_replica_behind_the_agent_says_so_after_five_seconds_and_never_what_it
     let (reply, result) = fixture.poll(ahead.clone()).await;
     assert_eq!((reply.status, result), (StatusCode::SERVICE_UNAVAILABLE, PollResult::Behind));
     assert_eq!(started.elapsed().as_secs(), 5);
-    // It catches up meanwhile.
+    // The replica catches up meanwhile.
     let hub = Arc::clone(&fixture.hub);
     let poll = async move { hub.polling.poll(&session("u"), ahead, &mut ConnectionPolls::default()).await };
     tokio::pin!(poll);
@@ -116,7 +116,7 @@ async fn a_pod_that_takes_versions_by_restarts_keeps_what_it_was_born_with() {
     let two = fixture.stored.add("2", b"y");
     fixture.put("shop", 2, Some(&two));
     let version = |head: &PollHead| head.configs[0].version.as_ref().unwrap().to_string();
-    // By what was mounted, too, which no hub has sent.
+    // The mounted copy counts, too, although no hub has sent it.
     let mut mounted = born.clone();
     (mounted.configs[0].uid, mounted.configs[0].revision) = (String::new(), 0);
     for request in [born.clone(), mounted] {
@@ -155,7 +155,7 @@ async fn a_return_is_spread_by_the_clock_of_this_replica() {
     let started = Instant::now();
     let mut poll = Box::pin(fixture.poll(held.clone()));
     assert!(poll.as_mut().now_or_never().is_none(), "it waits for its turn");
-    // Counts of pods, which change meanwhile, begin nothing anew.
+    // Changed counts of pods restart nothing.
     tokio::time::advance(Duration::from_millis(500)).await;
     config.metadata.resource_version = Some((fixture.writes + 1).to_string());
     config.status.as_mut().unwrap().pods.total = 7;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 const INITIAL_LIMIT: f64 = 8.0;
 /// The maximum limit of one replica.
 pub(super) const MAX_LIMIT: usize = 64;
-/// The factor by which the limit shrinks.
+/// The factor that shrinks the limit.
 const SHRINK_FACTOR: f64 = 0.7;
 /// The multiple of the quickest answer's latency above which an answer is slow.
 const SLOW_FACTOR: u32 = 4;
@@ -61,7 +61,7 @@ impl Default for Concurrency {
 }
 
 impl Concurrency {
-    /// Returns the limit, which is at least one.
+    /// Returns the limit: at least 1.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 1 and 64")]
     pub(super) fn limit(&self) -> usize {
         self.limit as usize
@@ -127,9 +127,9 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// A server that does so many writes a second, each in 4 ms at least; those that wait for their turn wait in its
-    /// queue. It refuses what comes while `most` run. Returns how many it has done in a second after the first three,
-    /// and the limits meanwhile.
+    /// Simulates a server with a rate of `per_second` writes, each of which takes at least 4 ms; further writes wait in
+    /// its queue. The server refuses a write while `most` writes run. Returns the writes of one second (after three
+    /// seconds), and the least and the greatest limit during that second.
     fn run(per_second: u64, most: usize) -> (u64, usize, usize) {
         let (start, mut now) = (Instant::now(), Instant::now());
         let mut concurrency = Concurrency::default();
@@ -175,7 +175,7 @@ mod tests {
         assert!(done > 950 && least >= 30 && greatest <= 52, "{done} {least} {greatest}");
         let (done, _, greatest) = run(100, 1000);
         assert!(done > 95 && greatest <= 6, "{done} {greatest}");
-        // One that refuses what comes while 10 run.
+        // A server that refuses further writes while 10 run.
         let (done, least, greatest) = run(20_000, 10);
         assert!(done > 500 && least >= 5 && greatest <= 11, "{done} {least} {greatest}");
     }
@@ -199,7 +199,7 @@ mod tests {
         let rest = |concurrency: &Concurrency, now: Instant| concurrency.paused_until().map(|rests| rests - now);
         concurrency.record_refusal(start, start + millis(10));
         for number in 0..10 {
-            // They were in flight.
+            // These writes were in flight.
             concurrency.record_answer(start + millis(number), 10, start + millis(12 + number));
             concurrency.record_refusal(start + millis(number), start + millis(12 + number));
         }

@@ -1,4 +1,4 @@
-//! The pod condition `nudge.dev/ConfigCurrent`, from what is assigned to a pod and what its agent has reported.
+//! The pod condition `nudge.dev/ConfigCurrent`, derived from the pod's assigned versions and its agent's report.
 
 use std::slice;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::contents::ConfigView;
 /// The maximum bytes of a message.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// The priority with which a condition is written.
+/// The priority of a condition's write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Priority {
     /// The condition is written before others, because the pod does not show the failure yet.
@@ -159,7 +159,7 @@ fn reported_reason(reason: &str) -> Reason {
     if is_word { Reason::named(reason) } else { Reason::Failed }
 }
 
-/// Explains which container has not acknowledged what is served.
+/// Explains which container has not acknowledged the served versions.
 fn container_problem(pod: &PodState, report: &ReportRequest) -> Option<Explanation> {
     if report.acknowledged {
         return None;
@@ -310,7 +310,7 @@ mod tests {
                 let problem = HubProblem { reason: hub, message: "the hub's".to_owned() };
                 ConfigView { content: Err(Arc::new(problem)), ..view("keys", 1, if served { "7" } else { "" }) }
             };
-            // The agent passes on what the hub has said.
+            // The agent passes on the hub's reason.
             let passed_on = || {
                 let reason = format!("{hub:?}");
                 let problem = Some(ReportedProblem { reason, message: "the hub's".to_owned() });
@@ -357,7 +357,7 @@ mod tests {
         let both = report(vec![keys(), fails(config("shop", 3, "1"), "CheckRefused")]);
         let message = "keys=7,shop=1 (CheckRefused); config keys: no; config shop: no";
         assert_eq!(judged(&views, &both), expect(false, "TooLarge", message));
-        // What a container did concerns all configs, but those that it has as they are.
+        // A container's failure concerns all configs except those that it already has unchanged.
         let mut deaf = with(Outcome::NoHandler, report(vec![config("keys", 1, "8"), config("shop", 3, "2")]));
         assert_eq!(judged(&views, &deaf), expect(false, "NoHandler", "keys=8,shop=2; subscriber app: why"));
         deaf.configs[1].acknowledged = true;

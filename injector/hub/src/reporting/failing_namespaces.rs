@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// The delays between the writes of one namespace.
 const NAMESPACE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(30) };
-/// The time without another failure after which the failures of a namespace are forgotten.
+/// The maximum time between two failures of a namespace that belong to the same outage.
 const MAX_OUTAGE_AGE: Duration = Duration::from_mins(2);
 
 /// Failures in a row of one namespace.
@@ -36,7 +36,7 @@ pub(super) struct NamespacePause {
 pub(super) struct FailingNamespaces(HashMap<String, Outage>);
 
 impl FailingNamespaces {
-    /// Returns the pause of a namespace, if it has one.
+    /// Returns the pause of a namespace, if its writes are paused.
     pub(super) fn pause(&self, namespace: &str, now: Instant) -> Option<NamespacePause> {
         let outage = self.0.get(namespace).filter(|outage| now < outage.paused_until)?;
         let next_check = outage.paused_until.min(now + NAMESPACE_BACKOFF.wait(outage.failures));
@@ -51,7 +51,7 @@ impl FailingNamespaces {
         }
     }
 
-    /// Records the failure of a write that began at `began`. Returns whether it is the first one.
+    /// Records the failure of a write that began at `began`. Returns whether it is the namespace's first failure.
     pub(super) fn record_failure(&mut self, namespace: &str, began: Instant, now: Instant) -> bool {
         self.0.retain(|_, outage| now < outage.last_failure + MAX_OUTAGE_AGE);
         let new = Outage { first_failure: now, last_failure: now, failures: 0, paused_until: now };

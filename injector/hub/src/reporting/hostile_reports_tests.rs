@@ -127,7 +127,7 @@ async fn escape_sequences_do_not_reach_the_condition() {
         (condition.reason(), condition.message().as_str()),
         (Reason::Failed, "shop=1; config shop:  ]0;owned  [2J  root ")
     );
-    // And the status and Events have it from there: what is read back is the same.
+    // The status and Events take the report from the condition: reading it back yields the same report.
     let read = Report::read(&k8s_openapi::api::core::v1::PodCondition {
         status: condition.status().to_owned(),
         reason: Some(condition.reason().to_string()),

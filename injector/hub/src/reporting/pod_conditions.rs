@@ -22,8 +22,8 @@ use crate::metrics::Metrics;
 use crate::reply::Refusal;
 use crate::settings::Settings;
 
-/// The delay of a condition that is likely to be followed by a better one. It is longer than the time until the pod's
-/// next report is taken.
+/// The delay of a condition that a better condition is likely to follow. It is longer than the interval of the pod's
+/// reports.
 const PASSING_DELAY: Duration = Duration::from_millis(2500);
 
 /// The parts of the hub that take reports, and plan the conditions of pods.

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::fixtures::*;
 
-/// A hub to which the agent has said that it runs version 1, and when the report came.
+/// Returns a hub whose agent has reported version 1, and the time of the report.
 async fn reported() -> (Fixture, i64) {
     let fixture = Fixture::with_one();
     let head = fixture.head(PollRequest::default()).await;
@@ -39,7 +39,7 @@ impl Fixture {
         self.index.put_pod(PodState { report, ..pod("u", &["shop"]) });
     }
 
-    /// What this replica writes in a while.
+    /// Returns the reasons that this replica writes in a while.
     async fn writes(&self) -> Vec<Reason> {
         let writing = self.hub.conditions.write_all();
         assert!(timeout(Duration::from_secs(20), writing).await.is_err());
@@ -66,7 +66,7 @@ async fn what_an_earlier_report_has_overwritten_is_written_again_and_a_later_one
     let (fixture, stamp) = reported().await;
     fixture.shows(ReportState::Acknowledged, stamp);
     assert!(fixture.writes().await.is_empty(), "it stands");
-    // Polls and reports may go to different replicas, so it is no matter where the agent is connected.
+    // Polls and reports may go to different replicas, so the agent's connection does not matter.
     for (other, written) in [(stamp - 100, true), (stamp + 100, false)] {
         fixture.shows(no_handler(), other);
         assert!(fixture.writes().await.is_empty(), "nothing has looked");

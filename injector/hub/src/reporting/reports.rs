@@ -26,7 +26,7 @@ const MAX_CLOCK_LEAD_SECONDS: i64 = 24 * 3600;
 pub struct PodReport {
     /// The uid of the pod.
     pub uid: PodUid,
-    /// The agent's last report, without what exceeds the limits.
+    /// The agent's last report, cut to the limits.
     pub report: ReportRequest,
     /// The time when the report came.
     pub at: SystemTime,
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// What a replica remembers of a report that came in that second, and after one of `last` second.
+    /// Returns what a replica remembers of a report that came in second `at`, after a report of second `last`.
     fn came(at: u64, before: Option<i64>, last: Option<u64>) -> Arc<PodReport> {
         let reports = Reports::default();
         for second in last.into_iter().chain([at]) {
@@ -255,7 +255,7 @@ mod tests {
         assert!(first.is_superseded(&state(Some(101))) && second.was_overwritten_by_earlier(&state(Some(100))));
         // The agent's clock was set back.
         assert_eq!(of(50, 100, Some(90)).stamp, 91);
-        // It says anything.
+        // An agent may claim any time.
         assert_eq!(of(i64::MAX, 100, None).stamp, 100 + MAX_CLOCK_LEAD_SECONDS);
         assert_eq!(of(i64::MIN, 100, None).stamp, 100);
     }

@@ -1,4 +1,4 @@
-//! Turns of names: every name gets one before any name gets a second. Pure.
+//! Turns of names: every name gets a turn before any name gets a second turn. Does no I/O.
 
 use std::collections::{HashMap, VecDeque};
 

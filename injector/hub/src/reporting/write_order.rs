@@ -1,5 +1,5 @@
-//! The order in which conditions are written. Conditions that show a failure come first. Namespaces take turns, and so
-//! do the configs of each namespace: a config with many due pods delays the others by one pod each. Pure.
+//! The order of the writes of conditions. Conditions that show a failure come first. Namespaces take turns, and so do
+//! the configs of each namespace: a config with many due pods delays each other config by one pod. Does no I/O.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant};
 
 use super::round_robin::RoundRobin;
 
-/// The maximum number of turns of failures in a row; then the others get one.
+/// The maximum number of turns of failures in a row; then another condition gets a turn.
 const MAX_FAILURE_TURNS: u32 = 7;
 
 /// A pod whose condition may have to be written.

@@ -1,4 +1,4 @@
-//! What is written when, and what failures of writes mean for others.
+//! The times of writes, and the effect of failed writes on other writes.
 
 use futures::future::BoxFuture;
 use nudge_core::hub_health::waiting_reports::Waits;
@@ -162,7 +162,7 @@ async fn a_refused_condition_is_tried_again_when_others_are_taken_or_a_failure_c
         let _ = timeout(Duration::from_millis(20), &mut writing).await;
     }
     assert!((1..=2).contains(&(refusing.of("b").0 - before)));
-    // What is written elsewhere says nothing; in the namespace it says that somebody has bound the role. Pod c is
+    // A write in another namespace proves nothing. A write in this namespace proves that the role is bound. Pod c is
     // refused all the same.
     *refusing.names.lock() = vec!["c"];
     let before = ["a", "b", "c"].map(|name| refusing.of(name).0);
@@ -249,7 +249,7 @@ async fn ever_more_are_written_at_once_and_each_pod_once_at_a_time() {
     assert_eq!(written.iter().filter(|name| *name == "000").count(), 2);
 }
 
-/// An API server that has time for four writes at once, each of which takes a second, and refuses the others.
+/// An API server that handles four writes at once, takes a second for each, and refuses further writes.
 #[derive(Default)]
 struct Busy {
     running: Mutex<usize>,

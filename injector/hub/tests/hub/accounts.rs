@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::cluster::{HubOnCluster, injected};
 use crate::front::{after, message, poll, read};
 
-/// The time after which the hub must deny an account, on a busy machine. A review is remembered for 10 minutes.
+/// How long a busy machine may take until the hub denies an account. A review is remembered for 10 minutes.
 const DENIAL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A poll that is held, since its agent has all there is.
@@ -69,7 +69,7 @@ async fn a_pod_whose_service_account_is_deleted_gets_nothing_more_and_others_sta
         ensure!(hub.status(&token).await? == StatusCode::OK, "{again}: a token of the new account");
     }
 
-    // The poll of the other pod was held all the time, and has what comes next.
+    // The poll of the other pod was held all the time, and gets the next change.
     ensure!(stays.reply().now_or_never().is_none(), "the poll of another pod has ended");
     let next = Patch::Merge(json!({"status": {"currentVersion": null, "internal": {"revision": 2}}}));
     space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &next).await?;

@@ -1,5 +1,4 @@
-//! The hub over real TLS, with stand-ins for the API server: what it answers, what it refuses, and every bound crossed
-//! once.
+//! The hub over real TLS, with stand-ins for the API server: its answers, its refusals, and every limit exceeded once.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -207,7 +206,7 @@ async fn an_address_with_many_makes_room_for_another_one() -> Result<()> {
     for _ in 0..12 {
         silent.push(served.connect_from(2).await?);
     }
-    // Each that the hub has taken or refused counts; it takes one after the other.
+    // Each connection that the hub has accepted or refused counts; the hub accepts them one after the other.
     eventually(TEST_TIMEOUT, "all have come", async || {
         served.stand_in.metrics().contains("hub_connections_refused_total 22\n").then_some(())
     })
@@ -358,7 +357,7 @@ async fn tokens_that_cannot_be_good_cost_no_review() -> Result<()> {
         }
     }
     assert_eq!(served.stand_in.reviews.counted().0, 0);
-    // One that says what fits is reviewed, and it is the review that counts: the signature is of another pod.
+    // A token with fitting claims is reviewed, and the review counts: the signature belongs to another pod.
     let mut agent = served.connect().await?;
     agent.send(poll(&token(1).replace(".1", ".2"), &PollRequest::default())?).await?;
     assert_eq!(agent.reply().await?.status, StatusCode::UNAUTHORIZED);
@@ -409,7 +408,7 @@ async fn two_thousand_connections_of_one_address_leave_the_agents_of_others_alon
 
 #[tokio::test]
 async fn slow_bodies_take_their_own_addresses_room_only() -> Result<()> {
-    // Room for four of the largest bodies, of one address for one.
+    // There is room for four of the largest bodies, but for only one per address.
     let settings =
         Settings { max_body_bytes: 4 * MAX_REQUEST_BYTES, body_timeout: TEST_TIMEOUT * 3, ..Settings::default() };
     let served = ServedHub::new(settings)?;
@@ -427,7 +426,7 @@ async fn slow_bodies_take_their_own_addresses_room_only() -> Result<()> {
     other.send(poll(&token(1), &PollRequest::default())?).await?;
     assert_eq!(timeout(TEST_TIMEOUT, other.reply()).await??.status, StatusCode::OK);
     assert!(agent.is_silent().await);
-    // Their own address waits.
+    // Requests of the same address wait.
     let mut own = served.secured(served.connect_from(2).await?).await?;
     own.send(poll(&token(2), &PollRequest::default())?).await?;
     assert!(timeout(Duration::from_millis(500), own.reply()).await.is_err());

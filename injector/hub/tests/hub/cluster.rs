@@ -1,4 +1,4 @@
-//! The hub with a real API server: tokens, rights, and where a Secret's values are and where not.
+//! The hub with a real API server: tokens, rights, and who can see a Secret's values.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn key() -> nudge_core::derived_keys::ContentKey {
     nudge_core::derived_keys::ContentKey::new(&[3; 32])
 }
 
-/// Lets the user `nudge` do cluster-wide what the hub needs, which is never to read Secrets.
+/// Grants the user `nudge` the cluster-wide rights of the hub. Reading Secrets is never among them.
 async fn rights(admin: &Client) -> Result<()> {
     let read = json!(["get", "list", "watch"]);
     let role = json!({"metadata": {"name": "nudge"}, "rules": [
@@ -75,7 +75,7 @@ async fn rights(admin: &Client) -> Result<()> {
     Ok(())
 }
 
-/// What the admin of a namespace binds.
+/// Binds the role, as the admin of a namespace does.
 async fn allow_secrets(space: &TestNamespace) -> Result<()> {
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}]);
     space.create_object::<Role>(json!({"metadata": {"name": "secrets"}, "rules": rules})).await?;
@@ -197,7 +197,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     let (open, open_pod) = hub.space("bound", true).await?;
     let (closed, closed_pod) = hub.space("unbound", false).await?;
 
-    // Where the admin has bound the role.
+    // In the namespace whose admin has bound the role.
     let token = open.token("app", pod::TOKEN_AUDIENCE, Some(&open_pod)).await?;
     let mut agent = hub.front.connect().await?;
     agent.send(poll(&token, &PollRequest::default())?).await?;
@@ -210,7 +210,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     let container = head.containers.first().context("a container")?;
     assert_eq!((container.name.as_str(), container.id.len()), ("app", 64));
 
-    // And where not: the rest is served all the same.
+    // In a namespace without the role, all other configs are served.
     let other = closed.token("app", pod::TOKEN_AUDIENCE, Some(&closed_pod)).await?;
     let mut agent = hub.front.connect().await?;
     agent.send(poll(&other, &PollRequest::default())?).await?;
@@ -221,7 +221,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     assert_eq!(problem.reason, HubReason::NotAllowed);
     assert!(problem.message.contains("ClusterRoles nudge-secrets and nudge-secrets-hub"), "{}", problem.message);
 
-    // A line for each says who got it, and none what.
+    // One line for each access names the reader, and no line shows the values.
     let text = log.text();
     let of = |namespace: &str| {
         let lines = text.lines().filter(|line| line.contains(" audit: ") && line.contains(namespace));
@@ -260,7 +260,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     // Tokens that are none of a pod that is there.
     assert_eq!(hub.status(&open.token("app", pod::TOKEN_AUDIENCE, None).await?).await?, StatusCode::UNAUTHORIZED);
     assert_eq!(hub.status(&open.token("app", "another", Some(&open_pod)).await?).await?, StatusCode::UNAUTHORIZED);
-    // A signature that is made here counts: what is refused is the time.
+    // The new signature is valid: the token is refused for its time alone.
     assert_eq!(hub.status(&cluster.sign_again(&token, |_| ())?).await?, StatusCode::OK);
     let expired = cluster.sign_again(&token, |claims| claims["exp"] = json!(1_000_000_000))?;
     assert_eq!(hub.status(&expired).await?, StatusCode::UNAUTHORIZED);

@@ -1,4 +1,4 @@
-//! A hub behind real TLS in this process, and what an agent says to it, byte for byte.
+//! A hub behind real TLS in this process, and the requests of an agent to it, byte for byte.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub(crate) fn read(reply: &Reply) -> Result<(PollHead, Vec<&[u8]>)> {
     Ok((serde_json::from_slice(pieces.remove(0))?, pieces))
 }
 
-/// What an agent sends that has taken in the head.
+/// Returns the request of an agent that has processed the head.
 pub(crate) fn after(head: &PollHead) -> PollRequest {
     let held = head.configs.iter().map(|config| HeldConfig {
         name: config.name.clone(),

@@ -1,4 +1,5 @@
-//! What a body takes, measured: what the server reserves for it and little more, however it is cut into pieces.
+//! The measured memory of a request body: little more than the server reserves for it, however the body is cut into
+//! pieces.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -14,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use crate::front::Front;
 use crate::stand_in::StandIn;
 
-/// Counts what each thread allocates: a test, its client and its hub are one thread.
+/// Counts the allocations of each thread: a test, its client and its hub share one thread.
 struct Counting;
 
 thread_local! {
@@ -47,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most that is allocated while a client sends `pieces` with a pause after each, beyond what was before.
+/// Returns the peak of the additional memory while a client sends `pieces` with a pause after each piece.
 async fn taken(head: &str, pieces: impl Iterator<Item = String>, pause: Option<Duration>) -> Result<isize> {
     let stand_in =
         StandIn::new(Settings { body_timeout: Duration::from_mins(2), ..Settings::default() }, 1, Duration::ZERO);

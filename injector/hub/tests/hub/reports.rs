@@ -48,7 +48,7 @@ async fn an_agent_ends_its_poll_reports_and_polls_again_over_one_connection() ->
     agent.send(poll(&token(0), &request)?).await?;
     is_held(&stand_in).await?;
     ensure!(stand_in.metrics().contains("hub_polls_total{result=\"interrupted\"} 1"));
-    // Also where the line comes together with the poll.
+    // The same if the line comes together with the poll.
     agent.send(INTERRUPT).await?;
     ensure!(agent.reply().await?.status == StatusCode::NO_CONTENT);
     agent.send(format!("{}\r\n", poll(&token(0), &request)?)).await?;

@@ -88,7 +88,7 @@ pub(crate) struct Stored(Mutex<HashMap<String, (PartStatus, Values)>>);
 type Values = HashMap<String, Vec<u8>>;
 
 impl Stored {
-    /// Stores a version, each part of which is keys and values.
+    /// Stores a version. Each part is a list of keys and values.
     pub(crate) fn add(&self, version: &str, parts: &[&[(&str, Vec<u8>)]]) -> VersionStatus {
         let mut stored = self.0.lock();
         let parts = parts.iter().enumerate().map(|(number, values)| {
@@ -124,7 +124,7 @@ impl PartSource for Stored {
     }
 }
 
-/// Has what the index has.
+/// A source of configs: the index.
 struct Same(Arc<Index>);
 
 impl ConfigSource for Same {
@@ -149,9 +149,9 @@ impl ConditionWriter for Forgotten {
 
 /// A hub over an index without a cluster.
 pub(crate) struct StandIn {
-    /// What it knows.
+    /// The index of the hub.
     pub(crate) index: Arc<Index>,
-    /// What is stored.
+    /// The stored parts.
     pub(crate) stored: Arc<Stored>,
     /// Who reviews tokens.
     pub(crate) reviews: Arc<Reviews>,

@@ -1,4 +1,5 @@
-//! What the events of a run say: how long each step took, who was left behind, and how long the way back took. Pure.
+//! What the events of a run say: how long each step took, who was left behind, and how long the way back took. Does no
+//! I/O.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How many pods have a version, over time: what the graph is drawn from. Pure.
+//! How many pods have a version, over time: what the graph is drawn from. Does no I/O.
 
 use std::time::Duration;
 
