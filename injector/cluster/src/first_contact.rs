@@ -33,7 +33,7 @@ const MAX_CAUSE_BYTES: usize = 800;
 /// The scope of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionScope {
-    /// The installation, by a question in its own namespace, where no other webhook of Nudge is asked.
+    /// The installation, by a question in its own namespace. No other webhook of Nudge is asked there.
     Installation,
     /// An enabled namespace, by a question in it: the API server also has to know that it is enabled.
     Namespace,

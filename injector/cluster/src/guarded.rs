@@ -17,11 +17,11 @@ use tokio::time::Instant;
 
 use crate::call::{CallError, call};
 
-/// The age at which the addresses are read again.
+/// The maximum age of the addresses before they are read again.
 const MAX_FRESH_AGE: Duration = Duration::from_secs(30);
-/// The maximum age at which addresses are still used if they can't be read again.
+/// The maximum age of addresses that are still used because they can't be read again.
 const MAX_USABLE_AGE: Duration = Duration::from_mins(5);
-/// The age at which nodes are read again; it is higher because there may be many.
+/// The maximum age of the nodes before they are read again. It is higher because there may be many nodes.
 const MAX_NODES_AGE: Duration = Duration::from_mins(1);
 /// The number of objects in one page of a list.
 const PAGE_SIZE: u32 = 200;
@@ -51,7 +51,7 @@ enum ReadCause {
     TooMany(String),
 }
 
-/// The reader of the guarded addresses, which keeps what it has read for a while.
+/// The reader of the guarded addresses, which caches them for a while.
 pub struct GuardedReader {
     client: Client,
     server: Option<SocketAddr>,
@@ -61,8 +61,8 @@ pub struct GuardedReader {
 }
 
 impl GuardedReader {
-    /// Returns a reader. `server` is this process's address for the API server. `lent` holds the ranges in which nodes
-    /// may be asked.
+    /// Returns a reader. `server` is this process's address for the API server. Nodes in the ranges `lent` may be
+    /// asked.
     pub fn new(client: Client, server: &str, lent: Vec<AddressRange>) -> Self {
         let authority = server.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let ip = || Some(SocketAddr::new(authority.trim_matches(['[', ']']).parse::<IpAddr>().ok()?, 443));
@@ -174,7 +174,7 @@ where
             None => return Ok(()),
         }
     }
-    // A part of the objects does not show what the others are.
+    // A part of the objects does not show the remaining objects.
     Err(ReadCause::TooMany(K::plural(&()).into_owned()))
 }
 
@@ -239,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    /// What an API server answers, by paths.
+    /// The answers of an API server, by path.
     type Answers = Arc<std::sync::Mutex<Value>>;
 
     /// Returns an API server with neither Services nor slices, where Endpoints stand behind its own Service.

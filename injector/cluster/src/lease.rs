@@ -1,6 +1,6 @@
-//! Leader election by a Lease, as client-go does it. The holder renews the Lease. Another replica takes it after a
-//! whole duration without renewal, measured by that replica's clock. Each replica may leave a note on the Lease for the
-//! others.
+//! Leader election by a Lease, as client-go does it. The holder renews the Lease. Another replica takes the Lease after
+//! a whole duration without renewal, measured by that replica's clock. Each replica may leave a note on the Lease for
+//! the other replicas.
 
 use std::time::Duration;
 
@@ -452,7 +452,7 @@ mod tests {
         tokio::time::sleep(Duration::from_mins(5)).await;
         assert!(!leads.has_changed().unwrap(), "it led all the time");
         assert_eq!(noted(&stored).len(), 3);
-        // It is gone without a word, and the others go on noting.
+        // The first replica disappears without release, and the other replicas continue to write notes.
         first.abort();
         let gone = Instant::now();
         let leads = next.iter_mut().map(|leads| Box::pin(leads.wait_for(|leads| *leads)));

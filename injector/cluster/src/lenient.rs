@@ -72,7 +72,7 @@ pub(crate) fn parse<T: DeserializeOwned>(raw: &RawValue) -> serde_json::Result<T
     serde_json::from_str(&serde_json::to_string(&object)?)
 }
 
-/// Returns why an object can't be parsed, without what the error may quote of its values.
+/// Returns why an object can't be parsed, without values that the error may quote.
 pub(crate) fn parse_fault(error: &serde_json::Error) -> String {
     format!("{:?} error in column {} of its JSON", error.classify(), error.column())
 }

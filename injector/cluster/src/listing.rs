@@ -24,7 +24,7 @@ where
     for_each_listed(listing, &api, |Lenient(object)| take(object)).await
 }
 
-/// Calls `take` with every object that the API lists. `what` is the operation, as a message has it.
+/// Calls `take` with every object that the API lists. `what` is the name of the operation in messages.
 pub async fn for_each_listed<K: Clone + DeserializeOwned + Debug>(
     what: impl Fn() -> String,
     api: &Api<K>,

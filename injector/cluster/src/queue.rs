@@ -35,7 +35,7 @@ type Heap = BinaryHeap<Reverse<(Instant, ConfigKey)>>;
 #[derive(Default)]
 struct Inner {
     due: HashMap<ConfigKey, Due>,
-    /// The keys that are due, urgent ones and others. The heaps may hold older entries, which do not count.
+    /// The urgent keys that are due. The heap may hold outdated entries, which do not count.
     urgent: Heap,
     others: Heap,
     /// The keys that are being worked on, each with whether it became due meanwhile.

@@ -83,7 +83,7 @@ impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
         })
     }
 
-    /// Begins the task of an object, in place of the last one. `begin` gets the number of panics in a row. After a
+    /// Begins the task of an object, in place of its previous task. `begin` gets the number of panics in a row. After a
     /// panic, `report` reports it to users, and ends when the task may begin again.
     pub fn start<T, R>(
         &mut self,
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!((waits.len(), *rests.lock()), (5, 5));
     }
 
-    /// Tasks that write down what they hear, and panic at `0`.
+    /// Tasks that log every value, and panic at `0`.
     #[derive(Default)]
     struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -204,7 +204,7 @@ mod tests {
             supervisor.start(key.to_owned(), uid, value, begin, rest);
         }
 
-        /// Returns what was written meanwhile, after this number of seconds.
+        /// Waits for the given number of seconds, and returns what was logged meanwhile.
         async fn after(&self, supervisor: &mut Supervisor<&'static str, u32>, seconds: u64) -> Vec<String> {
             tokio::select! {
                 never = supervisor.reap() => match never {},

@@ -52,7 +52,7 @@ impl Turns {
     /// Returns the share of a namespace.
     fn share_of(&self, namespace: &str) -> Arc<Semaphore> {
         let mut namespaces = self.namespaces.lock();
-        // A share without holders or waiters is as good as a new one.
+        // A share without holders or waiters equals a new share.
         namespaces.retain(|_, share| Arc::strong_count(share) > 1);
         let share = namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.share)));
         Arc::clone(share)

@@ -1,5 +1,5 @@
-//! The health of a watch: when the server last confirmed what is known of one kind, and whether something may have been
-//! missed since.
+//! The health of a watch: when the server last confirmed the known objects of one kind, and whether changes may have
+//! been missed since.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 
 /// The maximum length of an interruption that does not matter: proxies cut streams every now and then.
 const MAX_BRIEF_INTERRUPTION: Duration = Duration::from_secs(5);
-/// The number of failures in a row from which nothing waits for a list: an API server that is away for some seconds
-/// causes fewer.
+/// The number of failures in a row after which nothing waits for a list. An API server that is away for some seconds
+/// causes fewer failures.
 const MIN_HOPELESS_FAILURES: u32 = 10;
 /// The minimum time between two lists of a watch that namespaces share. Such a list is made when one of them has room
 /// for objects that were left out.
@@ -149,7 +149,7 @@ impl WatchHealth {
         self.state().last_blind(Instant::now())
     }
 
-    /// Asks the server to confirm what is known, also while the watch waits after a failure.
+    /// Asks the server to confirm the known objects, also while the watch waits after a failure.
     pub(crate) fn request_answer(&self) {
         self.shared.request.notify_one();
     }

@@ -1,4 +1,4 @@
-//! What is read of which namespace with a real API server, by somebody who has rights in some of them.
+//! The objects that are read from namespaces of a real API server, with rights in some of the namespaces.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ async fn cluster() -> Result<Option<&'static Cluster>> {
     Ok(Some(cluster))
 }
 
-/// Lets the user do cluster-wide what the role says.
+/// Grants the user the role cluster-wide.
 async fn bind_everywhere(cluster: &Cluster, role: &str, user: &str) -> Result<()> {
     let binding = json!({"metadata": {"name": format!("{role}-{user}")}, "subjects": [{"kind": "User", "name": user}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}});
@@ -62,7 +62,7 @@ async fn bind_everywhere(cluster: &Cluster, role: &str, user: &str) -> Result<()
     Ok(())
 }
 
-/// Lets the user do in the namespace what the role says.
+/// Grants the user the role in the namespace.
 async fn bind(space: &TestNamespace, role: &str, user: &str) -> Result<()> {
     let binding = json!({"metadata": {"name": role}, "subjects": [{"kind": "User", "name": user}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}});
@@ -100,7 +100,8 @@ async fn account(space: &TestNamespace) -> Result<String> {
     space.api::<ServiceAccount>().get("app").await?.metadata.uid.context("no uid")
 }
 
-/// What is known of a namespace: config, published ConfigMap, pod; and how many objects of versions.
+/// Returns which objects of a namespace are known (config, published ConfigMap, pod), and the number of objects of
+/// versions.
 fn known(index: &Index, space: &TestNamespace) -> ([bool; 3], usize) {
     let Ok(key) = ConfigKey::parse(&*space.name, "shop") else { return ([false; 3], 0) };
     let pod = index.pod(&PodKey::new(&*space.name, "web")).is_some();
@@ -137,7 +138,7 @@ impl Drop for Watching {
     }
 }
 
-/// What the user has asked for and in which namespace, with the answer.
+/// Returns the user's requests: resource, namespace, and answer.
 fn asked(cluster: &Cluster, user: &str) -> Result<Vec<(String, String, u64)>> {
     let mut all = Vec::new();
     for event in cluster.audit(user)? {
@@ -184,7 +185,7 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     let confirmed = index.confirm(Instant::now(), Duration::from_secs(20)).await;
     assert_eq!(confirmed, Ok(()), "what can't be read is not waited for");
 
-    // What is not enabled is not even asked for.
+    // A namespace that is not enabled is not even requested.
     assert_eq!(known(index, &later), ([false; 3], 0));
     assert!(asked(cluster, user)?.iter().all(|(_, namespace, _)| *namespace != later.name));
 
@@ -216,7 +217,7 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     bind(&unbound, "test-secrets", user).await?;
     knows(index, &unbound, 2).await?;
 
-    // Rights that are taken away: what is known stays, nothing may move, and Secrets are gone at once.
+    // The rights are taken away: the known state stays, nothing may move, and Secrets are gone at once.
     for role in ["test-reads", "test-secrets"] {
         unbound.api::<RoleBinding>().delete(role, &DeleteParams::default()).await?;
     }
@@ -263,14 +264,14 @@ async fn with_rights_for_the_cluster_nothing_is_kept_of_namespaces_that_are_not_
     let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, ReadScope::Cluster);
     let index = &watching.index;
     knows(index, &first, 2).await?;
-    // Also what changes is left out.
+    // Changed objects are left out, too.
     let patch = json!({"spec": {"historyLimit": 7}});
     let configs = second.api::<VersionedConfig>();
     configs.patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(known(index, &second), ([false; 3], 0));
     assert!(!index.configs().iter().any(|key| key.namespace == second.name));
-    // Enabled at run time: what was left out is listed.
+    // The namespace is enabled at run time: the objects that were left out are listed.
     enable(&second, true).await?;
     knows(index, &second, 2).await?;
     assert!(index.has_account(&second.name, "app", &account(&second).await?));
@@ -325,8 +326,8 @@ async fn a_namespace_with_more_objects_than_a_page_is_known_whole() -> Result<()
     Ok(())
 }
 
-/// What a user may do who may patch the object: the API server stores a year that no client can parse. Returns whether
-/// it did.
+/// Patches the object as a user with that right may: the API server stores a year that no client can parse. Returns
+/// whether it did.
 async fn attack<K>(space: &TestNamespace, name: &str) -> Result<bool>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,

@@ -32,7 +32,7 @@ impl From<Exit> for ExitCode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
-    /// The message: the object, its problem, and what to do.
+    /// The message: the object, its problem, and the remedy.
     pub(crate) message: String,
     /// The HTTP status that the API server answered with, or 0.
     pub(crate) status: u16,
@@ -67,7 +67,7 @@ impl Failure {
 
 fn refusal(what: &str, status: &Status) -> String {
     let message = status.message.trim_end_matches('.');
-    // These messages report a path that the API server does not serve, not a missing object.
+    // Messages with this text report a path that the API server does not serve, not a missing object.
     if status.code == 404 && message.contains("could not find the requested resource")
         || message.contains("page not found")
     {

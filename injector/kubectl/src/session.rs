@@ -138,7 +138,7 @@ impl Session {
     }
 }
 
-/// Returns whether the status is about an object, and not about a kind that the cluster does not know.
+/// Returns whether the status concerns an object, and not a kind that the cluster does not know.
 pub(crate) fn names_an_object(status: &Status) -> bool {
     status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }

@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// Nothing listens there.
 const DEAD: &str = "http://127.0.0.1:9";
-/// What the API server answers.
+/// The error that an answer of the API server causes.
 const REACHED: &str = "error: there is no config game in namespace shop";
 
 /// An API server that has a namespace and no config, and a proxy that leads to it, whatever the host.
@@ -30,7 +30,7 @@ struct Scene {
     server: SocketAddr,
     proxy: SocketAddr,
     authority: String,
-    /// What the proxy was asked for.
+    /// The requests to the proxy.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -76,7 +76,7 @@ impl Scene {
         file
     }
 
-    /// What the proxy was asked for until the API server was reached, or else what the command says.
+    /// Returns the requests to the proxy if the API server was reached, otherwise the command's output.
     fn reached(&self, kubeconfig: &Path, variables: &[(&str, String)]) -> Result<Vec<String>, String> {
         let mut all = BTreeMap::from([("KUBECONFIG", kubeconfig.display().to_string())]);
         all.extend(variables.iter().cloned());

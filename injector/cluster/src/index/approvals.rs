@@ -1,4 +1,4 @@
-//! The approvals of versions, as users have written them. They are checked where they are counted.
+//! The approvals of versions, as users have written them. They are checked when they are counted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

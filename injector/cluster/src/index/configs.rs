@@ -32,7 +32,7 @@ enum Origin {
 }
 
 impl Origin {
-    /// Returns whether a state takes the place of the known one.
+    /// Returns whether a state replaces the known state.
     fn replaces(self, known: Option<&VersionedConfig>, new: &VersionedConfig) -> bool {
         let Some(known) = known else { return self != Self::Write };
         let is_same = known.metadata.uid == new.metadata.uid;
@@ -83,7 +83,7 @@ impl Index {
         self.put_config_from(Origin::Watch, config);
     }
 
-    /// Adds a config from a list, even if its state is older than the known one.
+    /// Adds a config from a list, even if its state is older than the known state.
     pub fn replace_config(&self, config: VersionedConfig) {
         self.put_config_from(Origin::List, config);
     }
@@ -93,8 +93,9 @@ impl Index {
         self.put_config_from(Origin::Write, config);
     }
 
-    /// Adds the result of a consistent read. Returns whether the index now has all that the read showed. It has not if
-    /// it knows another object of this name, or a deleted one: only the watch knows their order.
+    /// Adds the result of a consistent read. Returns whether the index is now at least as new as the read. It is not if
+    /// the index knows another object of this name, or knows that the object was deleted: only the watch knows the
+    /// order of the objects.
     pub fn put_read_config(&self, key: &ConfigKey, read: Option<VersionedConfig>) -> bool {
         let Some(read) = read else { return self.config(key).is_none() };
         let (uid, version) = (read.metadata.uid.clone(), resource_version(&read));
@@ -180,7 +181,7 @@ impl Index {
         self.visible_parts(key).parts
     }
 
-    /// Returns the objects with labels of this config that Nudge may read, and what it does not show.
+    /// Returns the objects with labels of this config that Nudge may read, and the objects that it does not show.
     pub fn visible_parts(&self, key: &ConfigKey) -> VisibleParts {
         let Some(state) = self.lock_namespace(&key.namespace) else { return VisibleParts::default() };
         let secrets = state.secrets_allowed;

@@ -63,7 +63,7 @@ impl Index {
         // No pod is hidden by a Secret or an approval that can't be read.
         let own = state.watches.iter().filter(|(kind, _)| kind.is_needed()).map(|(_, health)| health);
         let blind = own.chain(&inner.healths).filter_map(WatchHealth::last_blind).max();
-        // What happened before the namespace was enabled was not seen either.
+        // Changes before the namespace was enabled were not seen either.
         blind.max(state.completed_at)
     }
 

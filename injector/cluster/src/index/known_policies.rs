@@ -87,7 +87,7 @@ impl KnownPolicies {
         }
     }
 
-    /// Returns the list, if there is one.
+    /// Returns the list, if policies were ever listed.
     pub(super) fn list(&self) -> Option<&PolicyList> {
         match &self.state {
             PolicyState::Listed(list) => Some(list),

@@ -48,7 +48,7 @@ impl LeftOutObjects {
     /// Forgets the objects that a list did not show.
     pub(super) fn retain(&mut self, kind: WatchedKind, was_listed: impl Fn(&str) -> bool) {
         if let Some(objects) = self.kinds.get_mut(&kind) {
-            // If there was room for every name, no object is without one.
+            // If there was room for every name, no object is unnamed.
             objects.has_unnamed &= objects.names.len() == MAX_NAMES;
             objects.names.retain(|name| was_listed(name));
             if objects.names.is_empty() && !objects.has_unnamed {
@@ -67,7 +67,7 @@ impl LeftOutObjects {
         self.kinds.get(&kind).is_some_and(|objects| objects.has_unnamed || objects.names.contains(name))
     }
 
-    /// Returns the number of known objects: at most [`MAX_NAMES`], and one more that stands for all others.
+    /// Returns the number of known objects: at most [`MAX_NAMES`], plus one that stands for all further objects.
     pub(super) fn count(&self, kind: WatchedKind) -> usize {
         self.kinds.get(&kind).map_or(0, |objects| objects.names.len() + usize::from(objects.has_unnamed))
     }

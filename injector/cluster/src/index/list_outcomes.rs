@@ -1,4 +1,5 @@
-//! The outcomes of lists: what they complete and remove, and how refusals by the API server affect namespaces.
+//! The outcomes of lists: the objects that they complete and remove, and the effect of the API server's refusals on
+//! namespaces.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -8,8 +9,8 @@ use nudge_core::keys::{ConfigKey, ObjectKey, PodKey};
 use super::{Index, WatchedKind};
 use crate::watch_health::WatchHealth;
 
-/// The number of refusals in a row that prove a missing right. A server that has just started refuses for a moment what
-/// it allows later.
+/// The number of refusals in a row that prove a missing right. A server that has just started may refuse a request that
+/// it allows a moment later.
 const MIN_LASTING_REFUSALS: u32 = 3;
 
 /// The scope of one watch.
@@ -22,7 +23,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Returns the namespace, if there is one.
+    /// Returns the namespace, if the scope has one.
     pub(crate) fn namespace(&self) -> Option<&str> {
         match self {
             Self::Cluster => None,
@@ -42,7 +43,7 @@ pub struct NamespaceCounts {
     pub complete: usize,
     /// The number of namespaces with a kind that was not listed yet.
     pub incomplete: usize,
-    /// The number of namespaces where Nudge lacks the right to read what it needs.
+    /// The number of namespaces where Nudge lacks a right to read.
     pub forbidden: usize,
 }
 
@@ -150,7 +151,7 @@ impl Index {
         }
     }
 
-    /// Makes the watches of the namespace ask the API server again for what it refuses to show.
+    /// Makes the watches of the namespace retry the kinds that the API server refuses to show.
     pub(crate) fn retry_forbidden(&self, namespace: &str) {
         let Some(state) = self.lock_namespace(namespace) else { return };
         state

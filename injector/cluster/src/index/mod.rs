@@ -1,8 +1,8 @@
 //! The injector's knowledge of the cluster: watches keep it up to date; the hub, the controllers and admission read it.
 //!
-//! It holds the enabled namespaces. For each of them it holds the `VersionedConfig`s, metadata of published ConfigMaps
-//! and of the objects of versions, the few fields of injected pods that matter, and the uids of service accounts. It
-//! holds nothing of other namespaces. The number of objects of each namespace is bounded.
+//! The index holds the enabled namespaces. Of each it keeps the `VersionedConfig`s, the metadata of published
+//! ConfigMaps and of the objects of versions, the few fields of injected pods that matter, and the uids of service
+//! accounts. It keeps nothing of other namespaces. The number of objects of each namespace is bounded.
 
 mod accounts;
 mod approvals;

@@ -29,7 +29,7 @@ pub(super) struct NamespaceState {
     pub(super) unlisted: BTreeSet<WatchedKind>,
     /// The time when the last kind was listed.
     pub(super) completed_at: Option<Instant>,
-    /// The watches, including those that the namespace shares with others.
+    /// The watches, including the watches that the namespace shares with other namespaces.
     pub(super) watches: Vec<(WatchedKind, WatchHealth)>,
     /// Whether the log says that Nudge has no rights here.
     pub(super) reported_forbidden: bool,
@@ -131,7 +131,7 @@ impl NamespaceState {
         allowed.map(|(_, health)| health)
     }
 
-    /// Returns the keys of all configs that exist, that pods use, or that users have decided about.
+    /// Returns the keys of all configs that exist, are used by pods, or have decisions of users.
     pub(super) fn config_keys(&self) -> impl Iterator<Item = &ConfigKey> {
         let approved = self.approvals.values().map(|(key, _)| key);
         let keys: BTreeSet<&ConfigKey> =

@@ -18,7 +18,7 @@ use crate::watch_health::WatchHealth;
 
 #[derive(Default)]
 pub(super) struct Inner {
-    /// The enabled namespaces. Nothing is kept of others.
+    /// The enabled namespaces. Nothing is kept of other namespaces.
     pub(super) namespaces: HashMap<String, NamespaceState>,
     /// The kinds to list in each namespace before it is complete.
     pub(super) expected: BTreeSet<WatchedKind>,

@@ -13,7 +13,7 @@ use super::namespaces::Inner;
 use super::{Index, IndexEvent};
 use crate::watch_health::WatchHealth;
 
-/// The number of failures in a row from which they are reported; fewer happen every day.
+/// The minimum number of failures in a row that are reported; fewer happen every day.
 const MIN_REPORTED_FAILURES: u32 = 3;
 /// The time between two questions to the API server while configs wait. The watch asks independently of them.
 const ASK_INTERVAL: Duration = Duration::from_secs(20);

@@ -312,7 +312,7 @@ mod tests {
         take(unparsed("a", true));
         take(unparsed("b", true));
         known(0, false);
-        // What is found when it is not listed does not count for the next list.
+        // An object that is found outside of a list does not count for the next list.
         take(unparsed("c", false));
         list(&mut take, [part("a")]);
         known(1, false);
@@ -329,7 +329,7 @@ mod tests {
         take(Change::Listing);
         take(Change::Found(object("b", &json!({}))));
         assert!(known("a") && known("b"));
-        // The next one begins anew: what the first has shown does not count.
+        // The next list starts from nothing: objects of the first list do not count.
         list(&mut take, [object("a", &json!({}))]);
         assert!(known("a") && !known("b"));
     }

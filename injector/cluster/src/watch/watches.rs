@@ -144,7 +144,7 @@ impl Watches {
     /// Keeps a set of watches for the cluster, if there is one, and one for each enabled namespace. A namespace's set
     /// begins when the namespace is enabled, and ends when it no longer is.
     async fn keep_all(&self, mut enabled: Receiver<Arc<BTreeSet<String>>>) {
-        // What is listed before the namespaces are known would not be kept.
+        // Objects that are listed before the namespaces are known would not be kept.
         if enabled.changed().await.is_err() {
             return;
         }
@@ -272,7 +272,8 @@ impl Watches {
         }
     }
 
-    /// Returns an API that parses objects one by one: one that this release can't parse must not hide the others.
+    /// Returns an API that parses objects one by one: an object that this release can't parse must not hide the other
+    /// objects.
     fn dynamic_api<K: Resource<DynamicType = ()>>(&self, scope: &Scope) -> Api<DynamicObject> {
         let resource = ApiResource::erase::<K>(&());
         match scope {
@@ -317,7 +318,7 @@ impl Watches {
         let (index, scope) = (Arc::clone(&self.index), scope.clone());
         let mut put_change = object_sink(Arc::clone(&index), scope.clone(), kind, put);
         let (enabled_at, current, sink_scope) = (index.enabled_since(&scope), Arc::clone(&index), scope.clone());
-        // A watch that is about to end must not write into a namespace that was enabled again.
+        // A watch that is being stopped must not write into a namespace that was enabled again.
         let sink = move |change| {
             if current.enabled_since(&sink_scope) == enabled_at {
                 put_change(change);

@@ -9,7 +9,7 @@ use nudge_protocol::labels;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// The version of the format. A reader refuses any other.
+/// The version of the format. A reader refuses any other version.
 pub(crate) const FORMAT: u32 = 1;
 /// The `apiVersion` of the documents that are not objects.
 pub(crate) const API: &str = "nudge.dev/v1alpha1";
@@ -50,7 +50,7 @@ pub(crate) struct Header {
     pub(crate) kind: String,
     /// The version of the format.
     pub(crate) format: u32,
-    /// The time at which the export was made.
+    /// The time of the export.
     pub(crate) exported_at: String,
     /// The uid of the cluster's namespace `kube-system`, if the user may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -248,7 +248,7 @@ mod tests {
         let with = |more: Value| parse(&[&[head()][..], &good, &[more]].concat());
         let mut elsewhere = added("ConfigMap", "aws-auth", &json!({}));
         elsewhere["metadata"]["namespace"] = "kube-system".into();
-        // Its config was never published, so nothing under its name is an object of it.
+        // The config was never published, so no object of its name belongs to it.
         for odd in [elsewhere, added("ConfigMap", "other", &labels), added("ConfigMap", "shop", &labels)] {
             let named = format!(
                 "ConfigMap {}/{}",
@@ -270,7 +270,7 @@ mod tests {
         assert!(refused.contains("Secret team/cloud-admin"), "{refused}");
     }
 
-    /// Returns a config that names the part of the other one.
+    /// Returns a config that names a part of the other config.
     fn naming(name: &str, kind: &str, digest: &str) -> Value {
         let mut odd = config(kind, digest);
         odd["metadata"]["name"] = name.into();

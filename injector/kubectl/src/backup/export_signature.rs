@@ -1,5 +1,5 @@
-//! The signature of an export, in a file beside it, made by the program ssh-keygen. The format is OpenSSH's: keys with
-//! a passphrase, in an agent or on hardware can sign, and others can check the signature without this program.
+//! The signature of an export, in a file next to it, made by the program ssh-keygen. The format is OpenSSH's: keys with
+//! a passphrase, in an agent or on hardware can sign, and anybody can check the signature without this program.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(crate) fn signature_path(file: &Path) -> PathBuf {
     name.into()
 }
 
-/// Signs the file, and writes the signature beside it. ssh-keygen may ask for a passphrase, on the terminal.
+/// Signs the file, and writes the signature next to it. ssh-keygen may ask for a passphrase, on the terminal.
 pub(crate) fn sign(file: &Path, key: &Path) -> Result<(), Failure> {
     let context = format!("signing the export with {}", key.display());
     let mut command = Command::new(PROGRAM);

@@ -24,7 +24,7 @@ pub(crate) struct Sealed<'a> {
 }
 
 impl Sealed<'_> {
-    /// Returns the place where the object belongs.
+    /// Returns the kind, namespace and name of the object.
     pub(crate) fn place(&self) -> Place {
         Place::new(self.part.kind.into(), &self.config.namespace, &self.part.name)
     }

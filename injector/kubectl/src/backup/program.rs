@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use super::stream::MAX_BYTES;
 use crate::failure::Failure;
 
-/// Runs a program with this input, and returns what it prints.
+/// Runs a program with this input, and returns its output.
 pub(crate) fn run(command: &mut Command, input: &[u8], context: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let failure = |error: &std::io::Error| Failure::new(format!("{context}: {error}"));
     let program = command.get_program().to_string_lossy().into_owned();

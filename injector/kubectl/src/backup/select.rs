@@ -1,5 +1,5 @@
 //! The selection of an export: configs, and their versions as they were sealed. Everything else is left out and named
-//! with the reason, so that objects that one tenant has broken do not prevent the export of the others.
+//! with the reason, so that objects that one tenant has broken do not prevent the export of other tenants' objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -191,7 +191,7 @@ mod tests {
         (Kind::Config, serde_json::from_value(object).unwrap())
     }
 
-    /// Returns the titles of the selected objects, as an import reads them, and what is missing.
+    /// Returns the titles of the selected objects, as an import reads them, and the titles of missing objects.
     fn exported(cluster: Cluster) -> (Vec<String>, Vec<String>) {
         let Selected { documents, missing, .. } = select(cluster);
         let head = json!({

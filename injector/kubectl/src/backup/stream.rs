@@ -24,7 +24,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Adds a document, which messages call `what`.
+    /// Adds a document. Messages call it `what`.
     pub(crate) fn add(&mut self, what: &str, value: &Value) -> Result<(), Failure> {
         let text = encode(value).map_err(|why| Failure::new(format!("{what}: {why}")))?;
         self.push(what, &text)

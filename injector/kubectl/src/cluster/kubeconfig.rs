@@ -64,7 +64,7 @@ fn failure(file: Option<&Path>, context: Option<&str>, fault: &Fault) -> Failure
     })
 }
 
-/// Returns the files in the order in which they are merged.
+/// Returns the files in the order of their merge.
 fn files(variable: Option<OsString>, home: Option<PathBuf>) -> Vec<PathBuf> {
     match variable.filter(|paths| !paths.is_empty()) {
         Some(paths) => std::env::split_paths(&paths).filter(|file| !file.as_os_str().is_empty()).collect(),

@@ -138,7 +138,7 @@ async fn decide(
     session.out.line(&format!("config {name}: version {version}{shown_digest} {past} by {me}{replaced}{suffix}"))
 }
 
-/// Fails if the version is not what the user has read.
+/// Fails if the version is not the one that the user has read.
 fn check_digest(config: &str, version: &VersionStatus, read_digest: Option<&Digest>) -> Result<(), Failure> {
     let Some(other) = read_digest.filter(|digest| !digest.is_of(version)) else { return Ok(()) };
     let (name, digest) = (&version.version, other.same_length_of(version));

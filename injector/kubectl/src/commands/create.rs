@@ -137,7 +137,7 @@ fn check_rules(rules: &NamedRules, parts: &[Part]) -> Result<(), Failure> {
         .map_err(|report| Failure::new(format!("the content breaks the rules of {}: {report}", rules.name)))
 }
 
-/// Prints what the command would create.
+/// Prints the objects that the command would create.
 pub(crate) async fn print_offline(out: &Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
     let new = read_version(command).await?;
     if let Some(path) = &command.rules {
@@ -219,7 +219,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     Ok(())
 }
 
-/// Refuses to create the first version if there is a ConfigMap of the same name, from which it should be made.
+/// Refuses to create the first version if there is a ConfigMap of the same name: the version should be made from it.
 async fn check_existing_map(session: &Session, config: &str) -> Result<(), Failure> {
     let map = session.api::<ConfigMap>().get_opt(config).await.map_err(doing(format!("reading ConfigMap {config}")))?;
     match map {

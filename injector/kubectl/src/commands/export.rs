@@ -163,7 +163,7 @@ async fn export_text(
     Ok((file.text(), header))
 }
 
-/// Adds the Secrets of versions to what will be encrypted.
+/// Adds the Secrets of versions to the documents that will be encrypted.
 async fn add_secrets(
     session: &Session,
     selected: &mut Selected,
@@ -293,7 +293,7 @@ async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMa
         let held_by = match configs.get_opt(&place.name).await {
             Ok(Some(config)) => version_holder(&config.metadata).map(str::to_owned),
             Ok(None) => continue,
-            // Users may write anything into managedFields, even what can't be parsed.
+            // Users may write anything into managedFields, even text that can't be parsed.
             Err(kube::Error::SerdeError(_)) => Some("somebody".to_owned()),
             Err(error) => return Err(Failure::of(&format!("reading {place}"), &error)),
         };
@@ -356,11 +356,11 @@ async fn cluster_id(session: &Session) -> Option<String> {
     namespaces.get_metadata_opt("kube-system").await.ok()??.metadata.uid
 }
 
-/// Replaces the file as a whole, readable by its owner alone, and the signature beside it.
+/// Replaces the file as a whole, readable by its owner alone, and the signature next to it.
 fn write(path: &Path, text: &str, key: Option<&Path>) -> Result<(), Failure> {
     let failure = |error: std::io::Error| Failure::new(format!("writing {}: {error}", path.display()));
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    // The file is written in a folder of its own, where the signature is the only other file.
+    // The file is written in a folder of its own. The signature is the only other file there.
     let home = tempfile::Builder::new().prefix(".nudge-export-").tempdir_in(folder).map_err(failure)?;
     let content = home.path().join("export");
     let mut file = tempfile::Builder::new().prefix("export").tempfile_in(home.path()).map_err(failure)?;

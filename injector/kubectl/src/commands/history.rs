@@ -75,7 +75,7 @@ fn message(release: &Release) -> String {
     why.into_iter().chain(at_once).chain(approved).collect::<Vec<_>>().join("; ")
 }
 
-/// Prints what changed with each release, under a line that names it.
+/// Prints the changes of each release, under a line that names the release.
 async fn print_diffs(session: &Session, config: &VersionedConfig, releases: &[Release]) -> Result<(), Failure> {
     for (at, release) in releases.iter().rev().enumerate() {
         let text = diff(session, config.status.as_ref(), release).await?;
@@ -94,7 +94,7 @@ fn heading(release: &Release) -> String {
     visible::line(&line).into_owned()
 }
 
-/// Returns what changed, or why it can't be shown.
+/// Returns the changes, or why they can't be shown.
 async fn diff(session: &Session, status: Option<&VersionedConfigStatus>, release: &Release) -> Result<String, Failure> {
     let Some(from) = &release.from_version else { return Ok(String::new()) };
     let mut sides = Vec::new();

@@ -130,7 +130,7 @@ fn row(source: &ConfigSource) -> Vec<String> {
     ]
 }
 
-/// Returns what somebody must do about the source, if anything.
+/// Returns the action that the source requires, if any.
 fn message(source: &ConfigSource) -> Option<String> {
     let status = source.status.as_ref()?;
     let stalled =

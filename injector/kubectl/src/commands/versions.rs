@@ -41,7 +41,7 @@ struct Row {
     keys: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
-    /// The digest of the content, which approvals are about.
+    /// The digest of the content. Approvals name it.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ struct Row {
     origin: Option<PartOrigin>,
 }
 
-/// Returns the origin of the version, from the first of its objects that has one.
+/// Returns the origin of the version, from its first object that has an origin.
 fn version_origin(version: &VersionStatus, stored: &[StoredPart]) -> Option<PartOrigin> {
     let is_part = |(kind, meta): &&StoredPart| {
         version.parts.iter().any(|part| {
@@ -61,7 +61,7 @@ fn version_origin(version: &VersionStatus, stored: &[StoredPart]) -> Option<Part
     stored.iter().filter(is_part).find_map(|(_, meta)| origin(meta))
 }
 
-/// Returns the sealed versions in the order in which they were sealed, then the others.
+/// Returns the sealed versions in the order of their seals, then the other versions.
 fn rows(config: &VersionedConfig, stored: &[StoredPart]) -> Vec<Row> {
     let sealed = config.status.iter().flat_map(|status| &status.versions);
     let mut rows: Vec<Row> = sealed

@@ -52,7 +52,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Returns the lines that name both versions, with the digests to which approvals refer. `None` stands for a current
+/// Returns the lines that name both versions, with their digests, which approvals name. `None` stands for a current
 /// version that does not exist yet.
 pub(crate) fn heads(old: Option<&VersionStatus>, new: Option<&VersionStatus>) -> String {
     let head = |sign: &str, version: Option<&VersionStatus>| match version {

@@ -23,7 +23,7 @@ pub(crate) struct View {
 /// The time between two updates of the bar.
 const TICK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The columns beside the bar, for brackets, numbers of pods, and the time.
+/// The columns around the bar, for brackets, numbers of pods, and the time.
 const MARGIN_COLUMNS: usize = 30;
 
 /// The display of the progress.

@@ -14,7 +14,7 @@ pub(crate) enum Need {
     Config(&'static str),
     /// The right to create a `VersionApproval`, and to delete another of the user's own.
     Decide,
-    /// The right to activate a version, which admission requires: to update what is published.
+    /// The right to activate a version. Admission requires the right to update the published ConfigMap.
     Activate,
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Need {
 pub(crate) enum Subject {
     Config,
     Version,
-    /// The content of a version that the page has shown, and no other.
+    /// Exactly the content of a version that the page has shown.
     ShownContent,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Act {
     /// The rights that a user needs to see the button. The API server decides whether the act is allowed.
     pub(crate) needs: &'static [Need],
     pub(crate) subject: Subject,
-    /// The question for the reason, if the act has one.
+    /// The question for the reason, if the act takes a reason.
     pub(crate) reason: Option<&'static str>,
     /// Whether the act has an effect on the config as it is.
     pub(crate) applies: fn(&VersionedConfig) -> bool,

@@ -14,7 +14,7 @@ const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" }
 pub(crate) struct RedirectFile(NamedTempFile);
 
 impl RedirectFile {
-    /// Writes the file, in the directory of the user's session if there is one.
+    /// Writes the file, in the directory of the user's session if that directory exists.
     fn new(address: &str) -> std::io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         // Created for this user alone (0600).

@@ -91,7 +91,7 @@ pub(super) async fn diff(page: &Page, request: Parsed<DiffRequest>) -> Answer {
     let config = shown_config(page, &namespace, &config)?;
     let page_session = session(page, &namespace);
     let (digests, changes) = changes(&page_session, &config, &old, &new).await?;
-    // The warnings name what the user may not read.
+    // The warnings name the objects that the user may not read.
     let warnings = page_session.out.kept_lines();
     Ok(reply(StatusCode::OK, &json!({"digests": digests, "changes": bound_texts(changes), "warnings": warnings})))
 }

@@ -33,7 +33,7 @@ pub(crate) struct Detail {
     approval: Option<ApprovalDetail>,
     /// Whether the hold in the spec is protected; absent without a hold.
     hold_protected: Option<bool>,
-    /// The time at which versions may continue, if they wait for a time.
+    /// The time when versions may continue, if they wait for a time.
     opens: Option<i64>,
     analyses: Vec<AnalysisDetail>,
     versions: Vec<VersionDetail>,
@@ -51,11 +51,11 @@ struct StepDetail {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
     pause_seconds: u32,
-    /// The time at which the step went out, in the present move.
+    /// The time when the step went out, in the present move.
     at: Option<i64>,
 }
 
-/// A period in which a subject is watched.
+/// The period during which a subject is watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Clock {
@@ -97,7 +97,7 @@ struct ReleaseDetail {
     requested_by: Option<String>,
     start_time: i64,
     end_time: Option<i64>,
-    /// The time at which each step began, and the number of pods that had the version then.
+    /// The time when each step began, and the number of pods that had the version then.
     steps: Vec<(i64, u32)>,
     /// The numbers of the verdict, in words.
     evidence: Option<String>,
@@ -206,7 +206,7 @@ fn steps(config: &VersionedConfig, release_steps: &[ReleaseStep], step: u32) -> 
     steps
 }
 
-/// Returns what is watched at the moment, and for how long at least.
+/// Returns the subject that is watched at the moment, and its minimum period.
 fn clock(config: &VersionedConfig) -> Option<Clock> {
     let status = config.status.as_ref()?;
     let since = status.rollout.step_time.as_ref().map(second);

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(names(), Some(vec!["a".to_owned(), "b".to_owned()]));
         feed.change(|state| state.configs.apply(Ok(Event::Delete(config("a")))));
         assert_eq!(names(), Some(vec!["b".to_owned()]));
-        // A list after a broken watch replaces what was known.
+        // A list after a broken watch replaces the known objects.
         feed.change(|state| state.configs.apply(Ok(Event::Init)));
         feed.change(|state| state.configs.apply(Ok(Event::InitApply(config("c")))));
         assert_eq!(names(), Some(vec!["b".to_owned()]));

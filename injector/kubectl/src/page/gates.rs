@@ -18,7 +18,7 @@ pub(crate) struct ApprovalDetail {
     pub(crate) given: Vec<ApprovalReport>,
 }
 
-/// A metric by which the target is judged.
+/// A metric that judges the target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AnalysisDetail {
@@ -27,7 +27,7 @@ pub(crate) struct AnalysisDetail {
     target: Option<String>,
     /// The result for the pods without the target.
     control: Option<String>,
-    /// The maximum of the result, in words.
+    /// The maximum result, in words.
     limit: String,
     verdict: String,
     at: Option<i64>,
@@ -44,7 +44,7 @@ pub(crate) fn approval<'a>(
     Some(ApprovalDetail { version, digest, required, given: ApprovalReport::list(config, approvals) })
 }
 
-/// Returns the metrics by which the target is judged, while there is one.
+/// Returns the metrics that judge the target; none without a target.
 pub(crate) fn analyses(config: &VersionedConfig) -> Vec<AnalysisDetail> {
     let Some(status) = config.status.as_ref().filter(|status| status.target_version.is_some()) else {
         return Vec::new();
@@ -61,7 +61,7 @@ pub(crate) fn analyses(config: &VersionedConfig) -> Vec<AnalysisDetail> {
     measured.map(detail).collect()
 }
 
-/// Returns the maximum of the result in words, as the spec has it now.
+/// Returns the maximum result in words, from the present spec.
 fn limit(config: &VersionedConfig, name: &str) -> String {
     let Some(analysis) = config.spec.rollout.analysis.iter().find(|analysis| analysis.name == name) else {
         return String::new();
@@ -70,7 +70,7 @@ fn limit(config: &VersionedConfig, name: &str) -> String {
     analysis.max.iter().cloned().chain(ratio).collect::<Vec<_>>().join(", or ")
 }
 
-/// Returns when versions may go on again, if they wait for a time.
+/// Returns when versions may continue, if they wait for a time.
 pub(crate) fn opening_time(rollout: &RolloutStatus) -> Option<i64> {
     Some(rollout.withheld.as_ref()?.until_time.as_ref()?.0.as_second())
 }

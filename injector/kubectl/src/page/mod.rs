@@ -1,8 +1,8 @@
-//! The page of `kubectl nudge ui`: a server on 127.0.0.1 with the rights of the user and no others.
+//! The page of `kubectl nudge ui`: a server on 127.0.0.1 that has exactly the rights of the user.
 //!
 //! - `server`, `foreign_request`, `one_time_link`, `reply`: connections, the checks of requests and their senders, and
 //!   the headers of answers
-//! - `routes`, `config_routes`: the endpoints, each of which does one thing
+//! - `routes`, `config_routes`: the endpoints; each does one thing
 //! - `feed`, `scope`, `contact`, `stream`: the state that the watches have seen, the check that the API server still
 //!   answers, and the stream to a window of the browser
 //! - `row`, `detail`, `gates`, `cell`, `creation`: the data about a config, its versions and its pods; `view` follows

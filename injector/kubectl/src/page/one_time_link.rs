@@ -9,7 +9,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-/// The time for which the token of the address is valid.
+/// How long the token of the address is valid.
 pub(crate) const EXCHANGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The size of a token: 256 bits.

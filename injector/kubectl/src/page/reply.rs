@@ -64,7 +64,7 @@ pub(super) fn to_json(value: &impl Serialize) -> Value {
             _ => {}
         }
     }
-    // This can't fail, because the keys of all maps are strings.
+    // The conversion can't fail, because the keys of all maps are strings.
     let mut value = serde_json::to_value(value).unwrap_or_default();
     drop_nulls(&mut value);
     value

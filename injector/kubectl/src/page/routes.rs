@@ -80,7 +80,7 @@ async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Refu
     let Ok(Ok(body)) = body else {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "the body is too long or broken off"));
     };
-    // Messages of the parser would repeat what was sent.
+    // Messages of the parser would repeat the request's text.
     serde_json::from_slice(&body.to_bytes())
         .map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the body is not what this path takes"))
 }

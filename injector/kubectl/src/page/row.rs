@@ -43,7 +43,7 @@ pub(crate) struct Row {
     pub(crate) total: u32,
     /// The number of pods that reported a failure.
     pub(crate) failed: u32,
-    /// The time at which the rollout began, or the status changed last; in seconds since 1970.
+    /// The time when the rollout began, or of the last change of the status; in seconds since 1970.
     pub(crate) since: Option<i64>,
     /// The reason why the config is not ready, or is suspect.
     pub(crate) reason: Option<String>,

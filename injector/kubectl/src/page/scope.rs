@@ -1,4 +1,4 @@
-//! The namespaces that the page shows: all if the user may list them, else one.
+//! The namespaces that the page shows: all if the user may list them, otherwise a single one.
 
 use kube::Api;
 use kube::api::ListParams;

@@ -107,7 +107,7 @@ mod tests {
     fn a_window_is_sent_what_has_changed_alone() {
         let feed = Feed::new();
         let mut view = ConfigView::new(("team".to_owned(), "shop".to_owned()));
-        // That there is no fault is what a window takes for granted.
+        // A window assumes that there is no fault.
         assert_eq!(view.next(&feed), None);
         feed.state().set_configs([(("team".to_owned(), "shop".to_owned()), config("1"))].into());
         let line = view.next(&feed).unwrap();

@@ -18,10 +18,10 @@ use crate::session::{Session, patching};
 /// The time that the control plane may take to seal a version whose objects exist, or to see a change of spec.
 pub(crate) const CONTROL_PLANE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The interval between two reads of what the control plane does.
+/// The interval between two reads of the control plane's progress.
 pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The time for which `spec.rollout.override` requests all pods at once. The API server accepts a day at most.
+/// How long `spec.rollout.override` requests all pods at once. The API server accepts a day at most.
 pub(crate) const OVERRIDE_SECONDS: i64 = 3600;
 
 /// Moves the config to a version; with a reason to override, all pods at once.

@@ -20,7 +20,7 @@ use crate::rollout::outcome::{Outcome, outcome};
 use crate::rollout::pods::Pods;
 use crate::session::Session;
 
-/// The time without a change after which a state that usually ends at once is shown.
+/// How long a state that usually ends at once may last before it is shown.
 const STALL_NOTICE_DELAY: Duration = Duration::from_secs(5);
 
 /// The flags `--wait` and `--timeout`.

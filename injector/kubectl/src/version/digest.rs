@@ -29,7 +29,7 @@ impl Digest {
         digits(version).starts_with(&self.0)
     }
 
-    /// Returns the digest of the version, as long as this one.
+    /// Returns the digest of the version, cut to the length of this digest.
     pub(crate) fn same_length_of(&self, version: &VersionStatus) -> String {
         digits(version).chars().take(self.0.len()).collect()
     }
@@ -55,7 +55,7 @@ mod tests {
 
     fn version(part: &str) -> VersionStatus {
         let part = json!({"kind": "ConfigMap", "name": "game-2", "uid": "u", "digest": part});
-        // What the status says of itself is not asked.
+        // The status's own claim does not count.
         let said = "0".repeat(32);
         let version =
             json!({"version": "2", "state": "Available", "digest": said, "parts": [part], "keys": 1, "bytes": 1});

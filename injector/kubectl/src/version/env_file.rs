@@ -1,6 +1,7 @@
 //! Files of `KEY=VALUE` lines, by the rules of `kubectl create configmap --from-env-file`.
 
-/// Parses the pairs of `text`. A key without `=` takes its value from `variable`, and is empty without one.
+/// Parses the pairs of `text`. A key without `=` takes its value from `variable`; the value is empty if there is no
+/// such variable.
 pub(crate) fn parse(text: &[u8], variable: impl Fn(&str) -> Option<String>) -> Result<Vec<(String, String)>, String> {
     let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
     let mut pairs = Vec::new();

@@ -75,7 +75,7 @@ fn parse_place(text: &str) -> Result<GitPlace, String> {
     Ok(GitPlace { url, revisions, path: path.trim_end_matches('/').to_owned() })
 }
 
-/// Adds the files of all repositories, and returns where they are from.
+/// Adds the files of all repositories, and returns their origins.
 pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<Origin>, Failure> {
     if flags.from_git.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! The content flags of `create` for artifacts and images in registries, and the credentials for these.
+//! The content flags of `create` for artifacts and images in registries, and the credentials for the registries.
 
 use std::env;
 use std::fs;
@@ -48,7 +48,7 @@ pub(crate) struct FromOci {
     registries: Registries,
 }
 
-/// The file in which docker and others keep credentials.
+/// The credentials file of docker and similar tools.
 struct DockerConfig {
     path: PathBuf,
     content: Zeroizing<Vec<u8>>,
@@ -86,7 +86,7 @@ pub(crate) fn registry() -> Registry {
     Registry::new(Reach::Anywhere, system_authorities())
 }
 
-/// Adds the files of the artifact, if one is named, and returns where they are from.
+/// Adds the files of the artifact, if the flags name an artifact, and returns their origin.
 pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<Option<Origin>, Failure> {
     let Some(text) = &from.artifact else { return Ok(None) };
     let failure = |error: String| format!("--from-oci {text}: {error}");

@@ -16,7 +16,7 @@ use crate::session::Session;
 /// The fields of a rule. Others are refused, because a misspelled field would check nothing.
 const FIELDS: [&str; 7] = ["format", "key", "message", "name", "required", "rule", "schema"];
 
-/// Rules, and where they come from.
+/// Rules, and their origin.
 #[derive(Debug)]
 pub(crate) struct NamedRules {
     pub(crate) rules: Rules,

@@ -104,7 +104,7 @@ pub(crate) fn no_current_version(config: &str) -> Failure {
     Failure::new(format!("config {config} has no current version yet; see kubectl nudge status {config}"))
 }
 
-/// Returns the sealed version of this name; `current` names the current one.
+/// Returns the sealed version of this name; the name `current` means the current version.
 pub(crate) fn sealed<'a>(config: &'a VersionedConfig, name: &str) -> Result<&'a VersionStatus, Failure> {
     let config_name = config.metadata.name.as_deref().unwrap_or_default();
     let status = config.status.as_ref();

@@ -31,7 +31,7 @@ fn one_that_is_removed_or_replaced_is_gone_and_its_pods_alone_are_woken() {
     for (number, end) in ends.into_iter().enumerate() {
         let (index, gone) = with_two();
         let woken = ["app", "other"].map(|name| index.pod(&PodKey::new("ns", name)).unwrap().subscribe());
-        // The same again, and what is not there: nothing happens.
+        // The same account again, and an account that does not exist: nothing happens.
         index.put_account("ns", "app", "a");
         index.remove_account("ns", "nobody");
         index.put_account("elsewhere", "app", "c");

@@ -1,4 +1,4 @@
-//! What users have decided: whom a change wakes.
+//! Decisions of users: the configs that a change wakes.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};

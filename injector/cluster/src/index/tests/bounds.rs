@@ -1,4 +1,4 @@
-//! What is kept of a namespace has bounds, which another namespace does not feel.
+//! The objects kept of a namespace are bounded. A full namespace affects no other namespace.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -83,7 +83,7 @@ fn what_users_write_into_the_metadata_of_a_config_is_not_kept() {
     index.put_config(config);
     let meta = index.config(&config_key("shop")).unwrap().metadata.clone();
     assert!(meta.annotations.is_none() && meta.labels.is_none() && meta.finalizers.is_none());
-    // What Nudge has noted there is, as long as it may be.
+    // Nudge's notes there are as long as possible.
     let mut config = super::config("u", "2");
     let long = "b".repeat(334);
     let notes = [(labels::REQUESTED_BY, &long[..333]), (labels::OVERRIDDEN_BY, &long), (labels::FORCE_DELETE, "true")];

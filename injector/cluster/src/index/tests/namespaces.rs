@@ -1,4 +1,4 @@
-//! What is known of each namespace on its own: when it is complete, doubted, or forbidden.
+//! The knowledge about each namespace: complete, doubted, or forbidden.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,7 +61,7 @@ fn a_namespace_without_rights_holds_only_its_own_and_is_reported_once() {
     list(&index, "b", &healths[1]);
     assert!(index.is_complete("b") && index.doubted_watch("b").is_none() && index.may_read_secrets("b"));
     assert_eq!(index.count_namespaces(), NamespaceCounts { complete: 2, incomplete: 0, forbidden: 0 });
-    // And taken away: what is known stays, and nothing moves.
+    // The rights are taken away: the known state stays, and nothing moves.
     assert_eq!(forbid(&index, "b", &healths[1]), 1);
     assert!(index.doubted_watch("b").is_some() && index.doubted_watch("a").is_none() && !index.may_read_secrets("b"));
 }

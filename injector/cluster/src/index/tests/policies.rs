@@ -1,4 +1,4 @@
-//! Policies: which hold for a namespace, and that nothing is taken for allowed where they are not known.
+//! Policies: which policies apply to a namespace. While they are unknown, nothing counts as allowed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -83,13 +83,13 @@ fn before_they_are_listed_and_while_that_is_in_doubt_they_are_not_known() {
     assert!(!index.has_doubted_policies() && known(&index).is_ok());
     health.doubt();
     assert!(index.has_doubted_policies() && known(&index).is_err());
-    // It lasts: this is worth saying, and no config waits for it in silence.
+    // The failure lasts: it is reported, and no config waits for it in silence.
     index.note_policy_failures(ReadFault::Other, 2);
     assert!(index.has_doubted_policies());
     index.note_policy_failures(ReadFault::Other, 3);
     assert!(!index.has_doubted_policies());
     assert!(known(&index).unwrap_err().contains("can't read RolloutPolicies at the moment"));
-    // The watch goes on where it was.
+    // The watch continues from its last position.
     health.confirm(Instant::now());
     assert_eq!(known(&index).as_deref(), Ok("one"));
     health.doubt();

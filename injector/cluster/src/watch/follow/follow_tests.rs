@@ -1,4 +1,4 @@
-//! Watches as a script says, and what is made of them.
+//! Watches that follow a script, and the changes that they yield.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -33,8 +33,8 @@ fn raw(object: &serde_json::Value) -> Box<RawValue> {
     serde_json::value::to_raw_value(object).unwrap()
 }
 
-/// Returns what is seen of changes: brackets around lists, the names of what they show, and those of what changes with
-/// a sign before.
+/// Renders a change as text: brackets around lists, the names of listed objects, and the names of changed objects after
+/// a sign.
 fn text(change: Change<Item>) -> String {
     match change {
         Change::Listing => "[".to_owned(),
@@ -123,7 +123,7 @@ impl Source for Paged {
     }
 }
 
-/// Follows in the background; returns what is seen.
+/// Follows in the background; returns the changes.
 fn followed<S: Source<Item = Item> + 'static>(
     source: S,
     health: &WatchHealth,
@@ -229,7 +229,7 @@ async fn an_object_that_is_too_large_for_a_page_ends_in_an_error_and_not_in_a_lo
     following.abort();
 }
 
-/// The API server answers with this code, or, where it is 0, with an empty list. Records when it was asked.
+/// An API server that answers with this code, or with an empty list if the code is 0. Records the times of requests.
 struct Forbidden {
     code: Arc<AtomicU16>,
     asked: mpsc::UnboundedSender<tokio::time::Instant>,
@@ -277,7 +277,7 @@ async fn where_a_right_is_missing_it_is_asked_for_every_ten_minutes() {
     assert!((8..=40).contains(&asked), "{asked}");
     let most = Duration::from_mins(10);
     assert!(longest > Duration::from_mins(2) && longest <= most && took <= most, "{longest:?} {took:?}");
-    // What may pass by itself is asked for more often.
+    // After failures that may pass by themselves, requests are more frequent.
     for code in [401, 404, 500] {
         let (_, longest, took) = refused_for_an_hour(code).await;
         let most = Duration::from_secs(31);

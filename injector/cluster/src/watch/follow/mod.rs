@@ -1,9 +1,9 @@
 //! Follows one kind of objects: lists and watches them, and begins again when the watch is lost.
 //!
-//! A list goes page by page, so that at most one page of whole objects is in memory. It goes object by object, so that
-//! an object that can't be parsed hides no other. `kube::runtime::watcher` is not used, because it keeps bookmarks to
-//! itself. A watch can die silently; this shows in the time since the server last confirmed it by an event, a bookmark,
-//! or an orderly end.
+//! A list is read page by page, so that at most one page of whole objects is in memory. Objects are parsed one by one,
+//! so that an object that can't be parsed hides no other object. `kube::runtime::watcher` is not used, because it keeps
+//! bookmarks to itself. A watch can die silently; this shows in the time since the server last confirmed it by an
+//! event, a bookmark, or an orderly end.
 
 mod error;
 mod paged_list;
@@ -32,7 +32,7 @@ const MAX_WATCH_OVERRUN: Duration = Duration::from_secs(5);
 /// The length of a watch that confirms the known state, in seconds. It brings the changes that were missed, and its end
 /// shows that these were all.
 const CONFIRMING_WATCH_SECONDS: u32 = 1;
-/// The share of the requested time after which the end of a watch is normal; an earlier end is a cut.
+/// The share of its requested time that a watch must last to end normally; an earlier end is a cut.
 const MIN_WATCH_SHARE: f64 = 0.9;
 /// The waits after failures: short at first, since a restarting server is back in seconds.
 const FAILURE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
@@ -49,7 +49,7 @@ pub enum Change<T> {
     Listing,
     /// An object is on the list.
     Found(T),
-    /// The list that began then is complete: what it does not hold is gone.
+    /// The list that began at this time is complete: objects that it does not hold are gone.
     Listed(Instant),
     /// An object is new or changed.
     Put(T),
@@ -164,7 +164,7 @@ fn backoff_after(error: &FollowError) -> Backoff {
 enum WatchEnd {
     /// The server has kept the watch for the requested time.
     InGoodOrder,
-    /// A caller needs what the server knows now.
+    /// A caller needs the server's current state.
     Requested,
 }
 

@@ -52,7 +52,7 @@ where
     }
 }
 
-/// A page whose objects are parsed one by one.
+/// A page. Its objects are parsed one by one.
 #[derive(Deserialize)]
 struct Page<'a> {
     #[serde(default)]

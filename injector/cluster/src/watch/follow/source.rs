@@ -1,5 +1,5 @@
-//! The sources of objects: whole ones, or their metadata only. Objects are not parsed here, since users may write what
-//! no type takes.
+//! The sources of objects: whole objects, or only their metadata. Objects are not parsed here, since users may write
+//! values that fit no type.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! The plan of an import: each object of the export beside what the cluster has, and the parts that can't be restored.
+//! The plan of an import: each object of the export with the cluster's object, and the parts that can't be restored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -175,7 +175,7 @@ pub(super) fn compare_object(
     })
 }
 
-/// Adds the kind by which the object was requested.
+/// Adds the requested kind to the object.
 fn with_kind(kind: Kind, mut value: Value) -> Value {
     let resource = kind.resource();
     value["apiVersion"] = resource.api_version.into();

@@ -1,8 +1,8 @@
 //! `kubectl nudge import`: gives a cluster the configs of an export, so that agents at work are notified of nothing.
 //!
 //! A config is created with the annotation `nudge.dev/importing`, and Nudge leaves it alone. Then its versions are
-//! created, its status is written, and the annotation is removed. Each step recognizes what an earlier import has done,
-//! so that an import that was interrupted can be repeated.
+//! created, its status is written, and the annotation is removed. Each step recognizes the work of an earlier import,
+//! so that an interrupted import can be repeated.
 
 mod content_key;
 mod import_plan;
@@ -89,7 +89,8 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
         return Ok(());
     }
     let restore = Restore { session, export: &export, plan: &plan, without_secrets: command.without_secrets };
-    // Policies come first, because versions go on with their config's status. Sources come last: they make versions.
+    // Policies come first, because versions continue as soon as their config's status is restored. Sources come last:
+    // they make versions.
     restore.create_all(Kind::Policy).await?;
     let (count, mut waiting, mut failed) = (export.configs.len(), 0, 0);
     for ((place, config), number) in export.configs.iter().zip(1..) {
@@ -99,7 +100,7 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
                 session.out.note(&format!("{progress}: {outcome}"));
                 waiting += usize::from(matches!(outcome, RestoreOutcome::WaitsForSecrets(_)));
             }
-            // The API server refuses something in this config; it may take the others.
+            // The API server refuses an object of this config; it may accept the other configs.
             Err(failure) if failure.status != 0 => {
                 session.out.warn(&format!("{progress}: {}", failure.message));
                 failed += 1;

@@ -83,7 +83,7 @@ impl Restore<'_> {
         let result = api(session, place.kind, namespace).create(&creating(DryRun::None), &Lenient(object)).await;
         match result {
             Ok(Lenient(created)) => Ok(created.metadata.uid),
-            // Somebody else was faster, and must have created what the export has.
+            // Somebody else was faster, and must have created the same object as in the export.
             Err(error) if is_conflict(&error) => {
                 let existing = get(session, place.kind, &place.namespace, &place.name).await?;
                 let uid = existing.as_ref().and_then(|existing| existing.metadata.uid.clone());

@@ -47,7 +47,7 @@ pub(crate) struct Report {
     held: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<StepReport>,
-    /// The time for which a step is watched.
+    /// The period during which a step is watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     watch: Option<Watch>,
     /// The evidence for and against the target.

@@ -114,7 +114,7 @@ impl Report {
         text
     }
 
-    /// Returns the warnings of injection, each once for a workload, or for a pod without one.
+    /// Returns the warnings of injection, each once per workload, or once per pod without a workload.
     fn warnings(&self) -> Vec<Vec<String>> {
         let mut warnings = BTreeSet::new();
         for pod in &self.pods {
