@@ -9,8 +9,8 @@ use nudge_server::slots::Peer;
 pub struct Caller {
     /// The address of the client.
     pub address: IpAddr,
-    /// Whether the caller has a certificate of the authority for clients. If so, what the review says of the user comes
-    /// from the API server.
+    /// Whether the caller has a certificate of the authority for clients. If so, the user's name and groups in the
+    /// review come from the API server.
     pub authenticated: bool,
 }
 

@@ -118,7 +118,7 @@ pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Opt
     review::parse(review.to_string().as_bytes(), caller()).unwrap()
 }
 
-/// Fixed answers, and what was asked.
+/// Fixed answers, and the questions that were asked.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // each is one answer
 pub(super) struct FakeLookups {
@@ -144,7 +144,7 @@ pub(super) struct FakeLookups {
     pub may_read: Vec<&'static str>,
     pub may_create_token: bool,
     pub secrets: bool,
-    /// What nobody looks at.
+    /// The kinds that no process attends to.
     pub unattended: Vec<AttendedKind>,
     /// Access reviews fail, and nothing else.
     pub reviews_fail: bool,

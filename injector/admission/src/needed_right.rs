@@ -1,4 +1,4 @@
-//! Rights that a change of an object needs, and the denial for a user who lacks one.
+//! Rights that a change of an object needs, and the denial for a user who lacks such a right.
 
 use std::borrow::Cow;
 

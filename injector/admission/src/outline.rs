@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 10_000;
 #[derive(Debug)]
 pub struct Outline {
     uid: String,
-    /// The namespace; empty if the request has none, or a text that can't be one.
+    /// The namespace; empty if the request has no namespace, or an invalid one.
     namespace: String,
     user: String,
     operation: OutlinedOperation,

@@ -6,7 +6,7 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation};
 use serde_json::{Value, json};
 
-/// Returns the operations after which the object has exactly these annotations: each with its text, or not at all.
+/// Returns the operations that set each annotation that has a text, and remove each annotation that has none.
 pub(crate) fn set_annotations<'a>(
     stored: Option<&BTreeMap<String, String>>,
     annotations: impl IntoIterator<Item = (&'a str, Option<String>)>,
@@ -14,8 +14,8 @@ pub(crate) fn set_annotations<'a>(
     set_entries("annotations", stored, annotations)
 }
 
-/// Returns the operations after which `field` of the metadata has exactly these entries: each with its text, or not at
-/// all.
+/// Returns the operations that set each entry of the metadata's `field` that has a text, and remove each entry that has
+/// none.
 pub(crate) fn set_entries<'a>(
     field: &str,
     stored: Option<&BTreeMap<String, String>>,

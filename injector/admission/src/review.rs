@@ -250,8 +250,8 @@ fn check_texts(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewEr
     Ok(())
 }
 
-/// Returns the number of bytes of a user's texts. The API server gets these texts, too, when it is asked what the user
-/// may do.
+/// Returns the number of bytes of a user's texts. A review of the user's rights sends these texts to the API server,
+/// too.
 fn user_bytes(user: &UserInfo) -> usize {
     let extra = user.extra.iter().flatten().flat_map(|(key, values)| values.iter().chain([key]));
     let groups = user.groups.iter().flatten();

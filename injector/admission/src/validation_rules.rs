@@ -15,7 +15,7 @@ use super::review::Request;
 use super::verdict::Denial;
 use super::version_object::VersionObject;
 
-/// Compiles rules and judges contents, one at a time: each may take a processor for a second.
+/// Compiles rules and checks contents against them, one at a time: each check may take a processor for a second.
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
     turns: Arc<Semaphore>,
@@ -82,7 +82,7 @@ impl Judge {
         })
     }
 
-    /// Checks a version that consists of this one object. What can't be checked now is left to sealing.
+    /// Checks a version that consists of this one object. Checks that are impossible now are left to sealing.
     pub(super) async fn check_version<L: Lookups>(
         &self,
         lookups: &L,
@@ -93,7 +93,7 @@ impl Judge {
         let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| object.label(label).unwrap_or_default());
         let Some(config) = lookups.index().config(namespace, config) else { return Ok(()) };
         let status = config.status.as_ref();
-        // What was sealed once is not judged again.
+        // A sealed version is not checked again.
         let was_sealed = status.is_some_and(|status| {
             status.version(version).is_some()
                 || status.internal.retired.iter().any(|retired| retired.version == version)

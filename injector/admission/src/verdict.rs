@@ -90,7 +90,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// Denies what the user may not do, or not now.
+    /// Denies a request that the user may not make, or not now.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: DenialReason::Forbidden }
     }
@@ -100,7 +100,7 @@ impl Denial {
         Self { message: message.into(), reason: DenialReason::TooManyRequests }
     }
 
-    /// Denies what Nudge can't check at this moment.
+    /// Denies a request that Nudge can't check at this moment.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: DenialReason::ServiceUnavailable }
     }
@@ -141,7 +141,7 @@ impl DenialReason {
         }
     }
 
-    /// Returns the number of seconds after which it makes sense to try again.
+    /// Returns the number of seconds until a retry makes sense.
     pub fn retry_after(self) -> Option<u32> {
         matches!(self, Self::TooManyRequests | Self::ServiceUnavailable).then_some(1)
     }

@@ -1,4 +1,4 @@
-//! Injected pods on a real API server: it takes them, and what it has stored needs nothing more.
+//! Injected pods on a real API server: it accepts them, and a second injection of the stored pods changes nothing.
 
 use std::time::Duration;
 
@@ -45,7 +45,8 @@ fn facts(features: Features) -> Result<Facts> {
     })
 }
 
-/// A pod that opts in with these annotations, and this specification besides what the test server needs.
+/// A pod that opts in with these annotations, and this specification in addition to the fields that the test server
+/// needs.
 fn pod(name: &str, annotations: &Value, spec: &Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1",
@@ -85,7 +86,8 @@ async fn create(space: &TestNamespace, pod: &Value, dry_run: bool) -> Result<Val
     serde_json::to_value(stored).map_err(kube::Error::SerdeError)
 }
 
-/// Injects and creates a pod, and sees that nothing is left to do and that its class is what it would have been.
+/// Injects and creates a pod. Checks that a second injection changes nothing, and that the pod's class is the same as
+/// without injection.
 async fn accepted(space: &TestNamespace, pod: &Value, facts: &Facts) -> Result<Value> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let plain = create(space, pod, true).await.with_context(|| format!("{name} without an agent"))?;
@@ -304,7 +306,7 @@ async fn limits_of_the_namespace_are_kept() -> Result<()> {
         ("guaranteed", amounts("100m", "100Mi")),
         ("burstable", json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "200m", "memory": "100Mi"}})),
         ("cpu-only", json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}})),
-        // What the server gives a pod without any, before it asks.
+        // The defaults that the server gives a pod without resources, before it asks.
         ("given", json!({"requests": {"cpu": "500m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}})),
     ] {
         let mut pod = sized(name, &resources);

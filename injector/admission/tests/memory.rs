@@ -1,7 +1,7 @@
-//! How much memory a review takes, measured: at most what the server reserves for it, which is at most four times its
+//! The measured memory of a review: at most as much as the server reserves for it, which is at most four times the
 //! largest body.
 
-// What is measured is the whole of the test.
+// The measurement covers the whole test.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,7 +20,7 @@ use nudge_core::injection::{
     AgentDefaults, Features, InjectionSettings, ReferencedConfigMap, ResolvedConfig, UnknownKeys,
 };
 
-/// Counts what is allocated.
+/// Counts allocations.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
@@ -167,7 +167,7 @@ fn measured(webhook: &dyn Webhook, body: &[u8]) -> (usize, &'static str) {
     (PEAK.load(Ordering::Relaxed) - before, outcome)
 }
 
-/// What may be long of a user.
+/// The fields of a user that may be long.
 const USERS: [(&str, &str, &str); 5] = [
     (r#""groups":["#, r#""""#, "]"),
     (r#""groups":["#, r#""\u0001""#, "]"),

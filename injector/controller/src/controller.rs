@@ -53,7 +53,7 @@ pub struct Controller {
     /// The turns of validations: one at a time, of one namespace after another, since each may take a processor for a
     /// second.
     pub(super) validation_turns: Turns,
-    /// The time from which the next write of mere numbers may be planned.
+    /// The earliest time of the next write of mere numbers.
     pub(super) number_writes_free_at: Mutex<Option<Instant>>,
     /// The time when versions of each namespace were last to be pruned.
     pub(super) pruned_at: Mutex<HashMap<String, Instant>>,

@@ -20,7 +20,7 @@ use super::metrics::RolloutMetrics;
 /// A value of a Secret, which the API server quotes.
 pub(super) const VALUE: &str = "hunter2";
 
-/// The way in which a call fails.
+/// The failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Code(u16),
@@ -56,7 +56,7 @@ impl Fault {
 /// A call: its method, and the end of its path.
 pub(super) type Call = (&'static str, &'static str);
 
-/// The requests to the API server, and the failing one.
+/// The requests to the API server, and the request that fails.
 #[derive(Default)]
 pub(super) struct FakeApiServer {
     pub(super) broken: Mutex<Option<(Fault, Call)>>,

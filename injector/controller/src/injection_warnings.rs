@@ -40,9 +40,9 @@ struct Warning {
 /// The times of a warning that was recorded.
 #[derive(Debug)]
 struct WarningRecord {
-    /// The second in which a pod last had the warning.
+    /// The second of the last pod with the warning.
     last_seen: i64,
-    /// The second in which the Event is retried, if its write failed.
+    /// The second of the Event's retry, if its write failed.
     retry: Option<i64>,
 }
 
@@ -160,7 +160,7 @@ mod tests {
         // Another pod of the workload with the same warning changes nothing.
         pods.push(pod("web-4", web, Some("a")));
         assert!(names(&mut recorded, &pods, 1003).is_empty());
-        // What was recorded is remembered for an hour after its last pod.
+        // A recorded warning is remembered for an hour after its last pod.
         assert!(names(&mut recorded, &pods[3..4], 1004).is_empty());
         assert!(names(&mut recorded, &pods[..1], 1005).is_empty());
         assert!(names(&mut recorded, &pods[3..4], 1005 + MAX_AGE_SECONDS).is_empty() && recorded.0.is_empty());

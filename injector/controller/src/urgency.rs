@@ -21,7 +21,7 @@ pub(super) fn is_brake(config: &VersionedConfig) -> bool {
         || (assigns_all && (may_begin(config) || has_steps_left))
 }
 
-/// Returns whether the config overtakes all others: its pods return, or a brake is to be carried out.
+/// Returns whether the config overtakes all others: its pods return, or a brake is due.
 pub(super) fn is_urgent(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(returns_pods) || is_brake(config)
 }

@@ -1,5 +1,5 @@
-//! Changes of a config that make a version wait for less: they need the right to override the config. A label marks the
-//! configs that have guards. So the API server always asks about the deletion of these configs, and about no other.
+//! Changes of a config that weaken its guards: they need the right to override the config. A label marks the configs
+//! that have guards. So the API server asks about the deletion of exactly these configs.
 
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
@@ -37,8 +37,8 @@ pub(crate) fn removed_guards<'a>(config: &VersionedConfig, name: &'a str) -> Opt
     (!guards.is_empty()).then(|| NeededRight::new(Right::Override(name), "delete it", because))
 }
 
-/// Returns the operations after which the config has the label exactly if it has guards. The schema is checked later,
-/// so they may be anything.
+/// Returns the operations that set the label of a config with guards, or remove the label of a config without guards.
+/// The schema is checked later, so the guards may be any JSON.
 pub(crate) fn mark_guarded(config: &DynamicObject) -> Vec<PatchOperation> {
     let rollout = &config.data["spec"]["rollout"];
     let is_empty = |field: &Value| field.is_null() || field.as_array().is_some_and(Vec::is_empty);

@@ -1,5 +1,5 @@
-//! Rules for `VersionedConfig`s: who may decide what the published ConfigMap holds and which versions are deleted, who
-//! may weaken guards, and when a config may be deleted. Also notes who asked for a version.
+//! Rules for `VersionedConfig`s: who may decide about the published content and the deletion of versions, who may
+//! weaken guards, and when a config may be deleted. Also notes who requested a version.
 
 mod changes;
 mod deletion;

@@ -1,5 +1,5 @@
-//! The rights that a change of a config needs because of what Nudge does next: it updates the published objects,
-//! deletes objects of its versions' kinds, and reads what the config makes it read.
+//! The rights that a change of a config needs because of Nudge's next acts: Nudge updates the published objects,
+//! deletes objects of its versions' kinds, and reads the objects that the config names.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use nudge_api::{Analysis, PartKind, VersionedConfig, VersionedConfigSpec};
 use crate::lookups::Right;
 use crate::needed_right::NeededRight;
 
-/// Returns the rights needed for a change that decides what the published objects hold. If a Secret is or was
-/// published, they include the right to update that Secret.
+/// Returns the rights needed for a change that decides about the content of the published objects. If a Secret is or
+/// was published, they include the right to update that Secret.
 pub(crate) fn publishing_rights<'a>(
     old: Option<&VersionedConfigSpec>,
     new: &VersionedConfigSpec,
@@ -23,7 +23,7 @@ pub(crate) fn publishing_rights<'a>(
     })
 }
 
-/// Returns the rights that a change needs after which Nudge deletes versions with parts of these kinds.
+/// Returns the rights that a change needs if it makes Nudge delete versions with parts of these kinds.
 pub(crate) fn deletion_rights(kinds: BTreeSet<PartKind>, action: &str) -> impl Iterator<Item = NeededRight<'_>> {
     kinds.into_iter().map(move |kind| NeededRight::new(Right::Delete(kind), action, "that deletes its versions"))
 }

@@ -47,7 +47,7 @@ fn retry(config: &DynamicObject) -> Option<Request<'_>> {
     config.data["spec"]["version"].as_str().map(Request::Retry)
 }
 
-/// Returns whether the user has given the annotation another value, which is what asks for another attempt.
+/// Returns whether the user has given the annotation another value, to request another attempt.
 fn is_retried(label: &str, old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
     label == RETRY && new.annotations().get(label) != old.and_then(|old| old.annotations().get(label))
 }
@@ -111,7 +111,7 @@ mod tests {
         // Something else, by somebody who sends no annotations, as GitOps tools do.
         let baked = written(Some(&one), &config(&json!({"version": "1", "rollout": {"bakeSeconds": 1}})), "bob", 2);
         assert_eq!((known(&baked), &baked["metadata"]), (names(Some("alice"), None), &one["metadata"]));
-        // kubectl edit sends what it read.
+        // kubectl edit sends the object as it read it.
         let mut edited = baked.clone();
         edited["spec"]["version"] = json!("2");
         let two = written(Some(&baked), &edited, "bob", 3);
@@ -170,7 +170,7 @@ mod tests {
         // An old note is a new request.
         let note = two["metadata"]["annotations"][RETRY].as_str().unwrap();
         assert_eq!(retried(&asked(&three, note, "dave", 4)), Some(("dave".to_owned(), 4)));
-        // It says nothing about another version.
+        // The note says nothing about another version.
         let mut other = three.clone();
         other["spec"]["version"] = "2".into();
         other["metadata"]["annotations"][RETRY] = three["metadata"]["annotations"][RETRY].clone();

@@ -23,7 +23,7 @@ pub(crate) fn waiting_version(
     let (version, status) = (config.spec.version.as_deref()?, status?);
     let is_overridden =
         config.spec.rollout.overridden.as_ref().is_some_and(|overridden| overridden.assigns(version, now));
-    // The first version, what runs, and the way back wait for nothing.
+    // The first version, the current version, and a return wait for no guard.
     let current = status.current_version.as_deref()?;
     if is_overridden || current == version || status.previous_version.as_deref() == Some(version) {
         return None;

@@ -17,9 +17,9 @@ use tokio::time::Instant;
 /// The bounds of the age of answers, and of their number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheSettings {
-    /// The age from which an answer is renewed when used.
+    /// The minimum age of an answer that is renewed when used.
     pub(super) renewal_age: Duration,
-    /// The age from which an answer is no longer used.
+    /// The maximum age of an answer that is used.
     pub(super) max_age: Duration,
     /// The maximum number of answers.
     pub(super) max_entries: usize,
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(recent.get(&1, || async { Err::<Option<u32>, _>("away") }).await, Err("away"));
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(Some(5)) }).await, Ok(Some(5)));
         tokio::time::advance(SETTINGS.renewal_age).await;
-        // What is gone meanwhile is given once more, then not.
+        // A deleted object is returned once more, then not.
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(Some(5)));
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(None));

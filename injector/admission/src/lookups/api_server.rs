@@ -23,10 +23,10 @@ pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
 /// The time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a
 /// version is not marked, and a user has to make it current.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
-/// The rate at which one address may make Nudge ask the API server about users and unknown namespaces, in each
-/// namespace. The API server is one such address. By default one client (client-go, Argo CD, Flux) sends it 50 requests
-/// a second in the long run, and each request needs one access review, seldom three. Other addresses can't use up this
-/// rate, because each has its own.
+/// The maximum rate of questions to the API server that one address may cause per namespace, about users and unknown
+/// namespaces. The API server is one such address. By default one client (client-go, Argo CD, Flux) sends it 50
+/// requests a second in the long run, and each request needs one access review, seldom three. Other addresses can't use
+/// up this rate, because each has its own.
 const QUERY_RATE: Rate = Rate { per_second: 50, burst: 200 };
 /// The rate of one address over all namespaces, twenty times that of one namespace. A user has half of it.
 const TOTAL_QUERY_RATE: Rate = Rate { per_second: 1000, burst: 4000 };
@@ -57,7 +57,7 @@ pub struct KubeLookups {
     reviews: Arc<TenantShares>,
 }
 
-/// The rates at which each address makes Nudge ask the API server: in a namespace, for a user, and in total.
+/// The rates of questions to the API server that each address causes: per namespace, per user, and in total.
 struct QueryRates {
     namespaces: Rates<(Peer, String)>,
     users: Rates<(Peer, String)>,
@@ -86,8 +86,8 @@ impl QueryRates {
 }
 
 impl KubeLookups {
-    /// Creates look-ups with `client`, which must be created on the runtime of the admission server, where its tasks
-    /// run. The rule decides about namespaces that the index does not know.
+    /// Creates look-ups with `client`, which must be created on the runtime of the admission server. The client's tasks
+    /// run there. The rule decides about namespaces that the index does not know.
     pub fn new(client: Client, index: Arc<dyn IndexLookups>, namespace_rule: NamespaceRule) -> Self {
         let query_rates = QueryRates::new(QUERY_RATE, TOTAL_QUERY_RATE);
         let reviews = Arc::new(TenantShares::new(MAX_REVIEWS, 1));
@@ -295,7 +295,7 @@ mod tests {
             names.filter(|(team, user)| rates.take(peer, &format!("user-{user}"), team, now).is_ok()).count()
         };
         assert_eq!((asked(1, 1, 1), asked(2, 100, 10)), (5, 20));
-        // What was refused in one namespace has taken nothing from the others.
+        // Refusals in one namespace have taken nothing from the other namespaces.
         assert_eq!((asked(1, 3, 3), asked(3, 2, 1)), (10, 10));
         assert_eq!((asked(4, 100, 1), asked(5, 100, 2)), (10, 20), "a user has half");
     }

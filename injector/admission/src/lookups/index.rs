@@ -61,7 +61,7 @@ impl IndexLookups for Index {
             return None;
         }
         let Ok(key) = ConfigKey::parse(namespace, config) else { return Some(0) };
-        // While pods are left out nobody knows what they use.
+        // While pods are left out, nobody knows which configs they use.
         self.users(&key)?;
         Some(self.subscribers(&key).iter().filter(|pod| pod.is_live()).count())
     }

@@ -179,7 +179,7 @@ impl Right<'_> {
             Self::PatchConfig(name) => ("patch", CONFIGS, *name),
         };
         let group = if resource == CONFIGS { "nudge.dev" } else { "" };
-        // Without a name the review is about all objects of the kind, which is stricter.
+        // Without a name the review covers all objects of the kind, which is stricter.
         (verb, group, resource, (!name.is_empty()).then_some(name))
     }
 }

@@ -33,8 +33,8 @@ const CONFIG_MAP_CACHE: CacheSettings =
     CacheSettings { renewal_age: Duration::from_secs(2), max_age: Duration::from_secs(10), max_entries: 2048 };
 /// The maximum number of concurrent reads of ConfigMaps. An address has a quarter, which its tenants share.
 const MAX_CONCURRENT_READS: usize = 32;
-/// The rate at which one address may make Nudge read ConfigMaps of one namespace. The API server is one such address.
-/// The pods of a workload share an answer, unless the ConfigMap does not exist.
+/// The maximum rate of reads of one namespace's ConfigMaps that one address may cause. The API server is one such
+/// address. The pods of a workload share an answer, unless the ConfigMap does not exist.
 const READ_RATE: Rate = Rate { per_second: 200, burst: 500 };
 /// The maximum number of addresses that are counted apart.
 const MAX_COUNTED_ADDRESSES: usize = 4096;

@@ -46,7 +46,7 @@ impl RefusalLog {
         }
     }
 
-    /// Takes a line for a refusal. Returns the number of lines left out since the last written one; `None` if this one
+    /// Takes a line for a refusal. Returns the number of lines left out since the last written one; `None` if this line
     /// is left out, too.
     pub(super) fn take_line(&self, address: IpAddr, subject: Subject<'_>, now: Instant) -> Option<u64> {
         let peer = Peer::from(address);

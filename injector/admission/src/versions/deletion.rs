@@ -28,7 +28,7 @@ fn is_sealed(object: &VersionObject, version: &str, config: &VersionedConfig) ->
     sealed.is_some_and(|sealed| sealed.parts.iter().any(is_object))
 }
 
-/// Returns why the version is needed, and what ends that.
+/// Returns why the version is needed, and how the user can end the need.
 fn find_role(version: &str, config: &VersionedConfig) -> Option<(&'static str, &'static str)> {
     const FIRST: &str = "make another version current first";
     const LATER: &str = "delete it when another version has become current, or delete its VersionedConfig";

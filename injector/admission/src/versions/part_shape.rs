@@ -10,7 +10,7 @@ use crate::version_object::VersionObject;
 /// The type of Secrets that the cluster itself fills in and changes.
 const SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
-/// Checks a part without regard to others.
+/// Checks a part without regard to the other parts.
 pub(crate) fn check_shape(object: &VersionObject) -> Result<PartLabels, Denial> {
     let part = PartLabels::parse(&object.metadata).map_err(|error| {
         let missing = matches!(error, PartLabelsError::NoVersion | PartLabelsError::NoNumber { .. });

@@ -26,7 +26,7 @@ pub struct ValidateAnalyses {
 }
 
 impl ValidateAnalyses {
-    /// Creates a webhook that refuses all users but these.
+    /// Creates a webhook that refuses all users except the writers.
     pub fn new(writers: AnalysisWriters) -> Self {
         Self { writers }
     }

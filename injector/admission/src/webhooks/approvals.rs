@@ -79,7 +79,7 @@ impl Webhook for MutateApprovals {
     }
 }
 
-/// Returns the operations after which the object has exactly this note of the approver's groups, or none.
+/// Returns the operations that set the note of the approver's groups, or remove it.
 fn set_note(object: &DynamicObject, note: Option<String>) -> Vec<PatchOperation> {
     set_annotations(object.metadata.annotations.as_ref(), [(APPROVER_GROUPS, note)])
 }
@@ -136,7 +136,7 @@ impl<L: Lookups> ValidateApprovals<L> {
                 request.user()
             ))));
         }
-        // A dry run stores nothing: kubectl nudge withdraws older decisions after one.
+        // A dry run stores nothing: kubectl nudge withdraws older decisions after a dry run.
         if !request.dry_run
             && let Err(full) = self.check_room(namespace, config, user)
         {
@@ -290,7 +290,7 @@ mod tests {
         let stored = mutated("CREATE", None, &approval(Some("bob"))).await;
         let denied = reviewed(may(), "CREATE", None, Some(&stored)).await.unwrap();
         assert!(denied.starts_with("VersionApproval one: spec.approver is \"bob\", and you are \"eve\";"), "{denied}");
-        // What came with it is replaced.
+        // A note that came with the request is replaced.
         let mut forged = approval(None);
         forged["metadata"]["annotations"] = json!({APPROVER_GROUPS: "x [\"system:masters\"]", "note": "b"});
         let stored = mutated("CREATE", None, &forged).await;
@@ -298,7 +298,7 @@ mod tests {
             (groups(&stored).unwrap(), &stored["metadata"]["annotations"]["note"]),
             (vec!["devs".to_owned()], &json!("b"))
         );
-        // What can't be kept would not count.
+        // A note that can't be stored would not count.
         assert!(
             reviewed(may(), "CREATE", None, Some(&approval(Some("eve"))))
                 .await

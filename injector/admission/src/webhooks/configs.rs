@@ -153,7 +153,7 @@ impl<L: Lookups> ValidateConfigs<L> {
         Ok(Verdict::warn(warnings))
     }
 
-    /// Returns the change that decides what Nudge publishes; `None` if there is none.
+    /// Returns the change that decides about the published content; `None` if there is no such change.
     async fn find_action(
         &self,
         namespace: &str,
@@ -178,8 +178,8 @@ impl<L: Lookups> ValidateConfigs<L> {
         let old: VersionedConfig = parse_object(request.required_old_object()?)?;
         let namespace = request.required_namespace()?;
         let name = old.metadata.name.as_deref().unwrap_or(&request.name);
-        // A client that knows the uid has read the config. No other learns from the answer whether it exists and what
-        // uses it.
+        // A client that knows the uid has read the config. No other client learns from the answer whether the config
+        // exists and who uses it.
         let uid = old.metadata.uid.as_ref().filter(|uid| !uid.is_empty());
         let stored = match self.lookups.config(namespace, name).await {
             Ok(Some(stored)) => stored,

@@ -50,7 +50,7 @@ async fn the_user_of_the_request_is_noted() {
     assert_eq!((known.user.as_str(), warnings.len()), ("eve", 0));
     let now = Timestamp::now().as_second();
     assert!((now - 60..=now).contains(&known.at.0.as_second()), "{known:?}");
-    // What is read is written back as it is.
+    // The object is written back as it was read.
     assert_eq!(reviewed("UPDATE", Some(&stored), Some(&stored)).await, Verdict::allow());
     assert_eq!(reviewed("DELETE", Some(&stored), None).await, Verdict::allow());
     let mut odd = request("VersionedConfig", "UPDATE", Some(&stored), Some(&stored));
@@ -379,7 +379,7 @@ async fn a_config_goes_only_with_what_the_user_may_delete() {
     // With its namespace it goes, and Nudge deletes nothing.
     let terminating = FakeLookups { terminating: true, ..may(&[]) };
     assert_eq!(reviewed(terminating, &deletion).await.0, Verdict::allow());
-    // What can't be found out is refused: Ignore would let it pass.
+    // A request that can't be decided is refused: `Ignore` would let it pass.
     let away = FakeLookups { reviews_fail: true, ..may(&[ConfigMap, Secret]) };
     let Verdict::Deny(denial) = reviewed(away, &deletion).await.0 else { panic!("it passed") };
     assert_eq!(denial.reason.status().0, 503);

@@ -64,7 +64,7 @@ impl<L: PodLookups> InjectPods<L> {
         }
     }
 
-    /// Makes all look-ups concurrently, and returns what they find.
+    /// Makes all look-ups concurrently, and returns their results.
     async fn gather_facts(
         &self,
         request: &Request,

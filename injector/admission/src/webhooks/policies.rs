@@ -1,5 +1,6 @@
 //! The webhook of `RolloutPolicy`s. It refuses policies that can't be used, and authorizes nobody. While it is away,
-//! the API server stores even those, so that a hold can be lifted then. The status of such a policy says what is wrong.
+//! the API server stores even such policies, so that a hold can be lifted then. The status of such a policy shows its
+//! faults.
 
 use futures::future::BoxFuture;
 use kube::core::admission::Operation;

@@ -101,7 +101,7 @@ fn lent_rights<'a>(from: SourcePlace<'a>, config: &'a str, publishes_secret: boo
     rights
 }
 
-/// Returns the rights to what the source reads in the cluster for its user.
+/// Returns the rights to the objects that the source reads in the cluster for its user.
 fn reading_rights(from: SourcePlace<'_>) -> impl Iterator<Item = Right<'_>> {
     let object = match from {
         SourcePlace::Object(kind, object) => Some(Right::Get(kind, object)),
@@ -239,7 +239,7 @@ mod tests {
                 }
             }
         }
-        // It reads sources and their configs, and writes what has become of a source.
+        // The account reads sources and their configs, and writes the status of sources.
         let own = [
             "list nudge.dev configsources",
             "watch nudge.dev configsources",

@@ -59,7 +59,7 @@ fn object(kind: &str, spec: &Value) -> Value {
     json!({"apiVersion": "nudge.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
 }
 
-/// What the kind's function says of the spec.
+/// Returns the faults of the spec, from the kind's function.
 fn faults(kind: &str, spec: &Value) -> Vec<Explanation> {
     let spec = spec.clone();
     match kind {

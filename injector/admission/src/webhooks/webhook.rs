@@ -29,7 +29,7 @@ pub trait Webhook: Send + Sync + 'static {
     /// Returns the path, such as `/validate/versions`; also its name in metrics and logs.
     fn path(&self) -> &'static str;
 
-    /// Returns what becomes of a deletion that could not be decided about.
+    /// Returns whether an undecided deletion is allowed or refused.
     fn undecided_deletions(&self) -> UndecidedDeletions {
         UndecidedDeletions::FailurePolicy
     }

@@ -65,7 +65,7 @@ async fn with_an_authority_for_clients_only_the_api_server_is_answered() -> Resu
     let refusal = message("versions.nudge.dev", Err::<(), _>(refused.await?));
     ensure!(refusal.contains("label nudge.dev/version is missing"), "{refusal}");
 
-    // What every client of the network could do, and every user of the cluster with a certificate.
+    // The attack of any client of the network, and of any user of the cluster with a certificate.
     let guess = forged::review("ConfigMap", "CREATE", &space.name, &part("guess")).to_string();
     let user = cluster.authority().client("system:admin", Some("system:masters"))?;
     for shown in [None, Some(&user)] {

@@ -1,4 +1,4 @@
-//! Rules 4, 5 and 7: who may decide what the published ConfigMap holds, and when a config may be deleted.
+//! Rules 4, 5 and 7: who may decide about the published ConfigMap, and when a config may be deleted.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -23,7 +23,7 @@ fn object(name: &str, version: &str) -> Value {
     })
 }
 
-/// Allows the group `devs` what the rules say.
+/// Grants the group `devs` the rules.
 pub(crate) async fn allow_devs(space: &TestNamespace, name: &str, rules: Value) -> Result<()> {
     space.create_object::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
     let binding = json!({
@@ -35,7 +35,7 @@ pub(crate) async fn allow_devs(space: &TestNamespace, name: &str, rules: Value) 
     Ok(())
 }
 
-/// The refusal of what jane may not.
+/// Returns the refusal of an act that jane lacks the right for.
 fn not_permitted(space: &TestNamespace, what: &str) -> String {
     format!(
         "VersionedConfig shop: user \"jane\" may not {what}, because that decides what ConfigMap shop holds; this needs the right to update \
@@ -74,7 +74,7 @@ async fn a_user_who_decides_what_the_config_map_holds_must_be_allowed_to_update_
     for (asked, [what, _]) in deleting_changes() {
         assert_eq!(message(GUARD, change(asked).await), not_permitted(&space, what));
     }
-    // What decides nothing.
+    // A change that decides nothing.
     change(json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}})).await?;
 
     let rules = json!([{
@@ -98,7 +98,7 @@ async fn a_user_who_decides_what_the_config_map_holds_must_be_allowed_to_update_
     Ok(())
 }
 
-/// Nudge deletes the versions of a config that is deleted, so a user can't delete by it what they may not.
+/// Nudge deletes the versions of a deleted config. So only a user who may delete the versions may delete the config.
 #[tokio::test]
 async fn a_config_goes_only_with_what_the_user_may_delete() -> Result<()> {
     let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };

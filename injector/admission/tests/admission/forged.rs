@@ -103,7 +103,7 @@ async fn no_answer_reveals_the_content_or_name_of_a_secret() -> Result<()> {
     let answer = attack.same("/validate/versions", &guesses).await?;
     ensure!(answer.contains("\"allowed\":true"), "{answer}");
     for guess in &guesses {
-        // The mark is over what is in the request, and says nothing of what is stored.
+        // The mark covers the content of the request, and says nothing about the stored content.
         let (status, answer) = attack.post("/mutate/versions", guess).await?;
         ensure!(status.contains("200") && !answer.contains("warnings"), "{answer}");
     }
@@ -127,7 +127,7 @@ async fn no_answer_reveals_the_content_or_name_of_a_secret() -> Result<()> {
         [gone("keys", json!(null)), gone("keys", json!("0")), gone("guess", json!(null)), gone("guess", json!("0"))];
     attack.same("/validate/configs", &configs).await?;
 
-    // A client that knows the uid has read the object, and learns only about that one.
+    // A client that knows the uid has read the object, and learns only about that object.
     let stored = space.api::<VersionedConfig>().get("keys").await?;
     let (_, answer) = attack.post("/validate/configs", &gone("keys", json!(stored.uid()))).await?;
     ensure!(answer.contains("because 3 pods use it") && !answer.contains("hidden-name"), "{answer}");
@@ -157,7 +157,7 @@ async fn what_is_not_enabled_is_as_if_it_were_not_there() -> Result<()> {
             let reviews = [&foreign.name, "kube-system", "nudge-system", absent]
                 .map(|namespace| review(kind, operation, namespace, object));
             let answer = attack.same(path, &reviews).await?;
-            // 404 or 500 would let it pass where the failure policy is Ignore.
+            // 404 or 500 would let it pass if the failure policy is Ignore.
             ensure!(answer.contains("\"allowed\":false") && answer.contains("403"), "{path} {operation}: {answer}");
             ensure!(answer.contains("because it is not enabled there"), "{answer}");
         }

@@ -46,12 +46,12 @@ pub(crate) struct GuardedCluster {
     pods: Pods,
     // Answers as long as the tests run.
     pub(crate) server: AdmissionServer,
-    /// What made the server's certificate.
+    /// The authority of the server's certificate.
     pub(crate) authority: Authority,
 }
 
 impl GuardedCluster {
-    /// The cluster that the tests of this process share; `None` where the test is to be skipped.
+    /// The cluster that the tests of this process share; `None` if the test is to be skipped.
     pub(crate) async fn shared() -> Result<Option<&'static Self>> {
         static SHARED: OnceCell<Option<GuardedCluster>> = OnceCell::const_new();
         let start = async || match Cluster::shared().await? {
@@ -138,7 +138,7 @@ async fn webhooks(kubeconfig: &str, pods: Pods, rate: Option<Rate>) -> Result<We
     Ok(guards(&lookups, Arc::new(key())))
 }
 
-/// What marks are made with.
+/// Returns the key of marks.
 pub(crate) fn key() -> nudge_core::derived_keys::NoteKey {
     nudge_core::derived_keys::NoteKey::new(b"key of the tests")
 }
@@ -271,7 +271,8 @@ pub(crate) fn message_of<T: Debug>(webhook: &str, result: Result<T>) -> String {
     message(webhook, result.map_err(|error| error.downcast().expect("an error of the API")))
 }
 
-/// Changes of a VersionedConfig that need the right to update the ConfigMap of its name, and what a refusal calls each.
+/// Returns changes of a VersionedConfig that need the right to update the ConfigMap of its name, each with its name in
+/// the refusal.
 pub(crate) fn decisive_changes() -> [(Value, &'static str); 4] {
     [
         (json!({"spec": {"version": "2"}}), "change its spec"),
@@ -284,8 +285,8 @@ pub(crate) fn decisive_changes() -> [(Value, &'static str); 4] {
     ]
 }
 
-/// Changes that need that right, and the right to delete versions, and what a refusal for the lack of the one and the
-/// other calls each.
+/// Returns changes that need that right and the right to delete versions, each with its names in the refusals for the
+/// lack of either right.
 pub(crate) fn deleting_changes() -> [(Value, [&'static str; 2]); 2] {
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
     [
@@ -294,7 +295,7 @@ pub(crate) fn deleting_changes() -> [(Value, [&'static str; 2]); 2] {
     ]
 }
 
-/// The refusal of what jane may not, because versions of the config are deleted by it.
+/// Returns the refusal of a change that would delete versions, which jane may not delete.
 pub(crate) fn may_not_delete(space: &TestNamespace, name: &str, what: &str, kind: &str) -> String {
     format!(
         "VersionedConfig {name}: user \"jane\" may not {what}, because that deletes its versions; this needs the right to delete \
@@ -335,7 +336,7 @@ pub(crate) fn open_guards() -> Value {
     guards
 }
 
-/// Changes of a config with [`all_guards`] that weaken them, with what a refusal says of each.
+/// Returns changes that weaken the guards of a config with [`all_guards`], each with the text of its refusal.
 pub(crate) fn weakening_changes() -> Vec<(Value, &'static str)> {
     let window = |days: Value, from: &str, to: &str| json!({"windows": [{"name": "office", "days": days, "from": from, "to": to, "timeZone": "UTC"}]});
     let analysis = |change: Value| {
@@ -393,14 +394,14 @@ pub(crate) fn strict_changes() -> Vec<Value> {
     ]
 }
 
-/// What assigns a version to all pods at once for three hours from now.
+/// Returns an override that assigns a version to all pods at once for three hours from now.
 pub(crate) fn at_once(version: &str, reason: &str) -> Value {
     let until = Timestamp::now() + SignedDuration::from_hours(3);
     let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({"override": {"version": version, "reason": reason, "untilTime": until}})
 }
 
-/// The refusal of what jane may not, because she may not override the config.
+/// Returns the refusal of a change that needs the right to override the config.
 pub(crate) fn may_not_override(space: &TestNamespace, name: &str, what: &str, because: &str) -> String {
     format!(
         "VersionedConfig {name}: user \"jane\" may not {what}, because {because}; this needs the right to override VersionedConfig \

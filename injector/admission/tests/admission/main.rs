@@ -1,6 +1,7 @@
-//! The guards of versions and configs against a real API server: what passes, what is refused, and the exact message.
+//! The guards of versions and configs against a real API server: allowed requests, refused requests, and the exact
+//! messages.
 
-// What the tests share fails as they do.
+// The shared helpers fail as the tests do.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod clients;

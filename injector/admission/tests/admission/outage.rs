@@ -1,4 +1,4 @@
-//! With the injector gone: what is `Ignore` passes, what is an authorization does not, and namespaces can be deleted.
+//! With the injector gone: requests to webhooks with `Ignore` pass, authorizations fail, and namespaces can be deleted.
 
 use std::sync::Arc;
 

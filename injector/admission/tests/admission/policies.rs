@@ -48,7 +48,7 @@ const POLICIES: [&str; 8] = [
     policy!("configs"),
 ];
 
-/// Records what the server says, where that is asked for.
+/// Records the server's answers, if the environment requests that.
 static RECORDER: OnceCell<Recorder> = OnceCell::const_new();
 
 /// The message of a refusal by a policy.
@@ -81,7 +81,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     if !shared.has(30, "a ValidatingAdmissionPolicy") {
         return Ok(());
     }
-    // It checks the types of expressions, and is unknown to older servers.
+    // This controller checks the types of expressions, and is unknown to older servers.
     let controllers = [&CONTROLLERS[..], &["validatingadmissionpolicy-status-controller"]].concat();
     let Some(cluster) = Cluster::start(&Options::default().controllers(&controllers)).await? else { return Ok(()) };
     let admin = cluster.admin().await?;
@@ -106,7 +106,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
         assert_eq!(checked.expression_warnings, None, "{name}");
     }
     let space = cluster.space_with("policies", &[("nudge.dev/enabled", "true")]).await?;
-    // The last one that was made: it is in force no earlier than the others.
+    // The policy that was created last: it is in force no earlier than the other policies.
     let mut probe = VersionedConfig::new("probe", VersionedConfigSpec::default());
     probe.spec.version = Some("current".to_owned());
     let dry = PostParams { dry_run: true, ..PostParams::default() };
@@ -403,7 +403,7 @@ async fn configs(cluster: &Cluster, space: &TestNamespace) -> Result<()> {
     for (change, _) in deleting_changes() {
         admin.patch("first", &PatchParams::default(), &Patch::Merge(change)).await.context("an admin may")?;
     }
-    // Forced, with a finalizer and an owner: what was there may stay, and what decides nothing may change.
+    // Forced, with a finalizer and an owner: existing fields may stay, and fields that decide nothing may change.
     let noted = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}));
     configs.patch("first", &PatchParams::default(), &noted).await?;
     let freed = Patch::Merge(json!({"metadata": {"finalizers": null, "ownerReferences": null}}));
@@ -427,7 +427,7 @@ async fn configs(cluster: &Cluster, space: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// What Nudge deletes because of a config needs the right to delete it.
+/// A change of a config that makes Nudge delete objects needs the right to delete them.
 async fn deletions(cluster: &Cluster, space: &TestNamespace) -> Result<()> {
     const POLICY: &str = "nudge-configs-deleted";
     let jane = cluster.client(&cluster.user("jane", &["devs"])).await?;
@@ -508,7 +508,7 @@ async fn configs_guarded(cluster: &Cluster) -> Result<()> {
     Ok(deleted().await?)
 }
 
-/// What users decide about versions is theirs, and stays.
+/// Approvals belong to their users, and stay.
 async fn approvals(cluster: &Cluster) -> Result<()> {
     const POLICY: &str = "nudge-approvals";
     let space = &cluster.space_with("approvals", &[("nudge.dev/enabled", "true")]).await?;
@@ -555,7 +555,7 @@ async fn approvals(cluster: &Cluster) -> Result<()> {
         "VersionApproval hers: it must not have an owner, because it would be deleted with its owner; remove metadata.ownerReferences"
     );
     change(json!({"metadata": {"labels": {"team": "a"}}})).await?;
-    // Its status is written by the controllers, and by nobody who may write all else.
+    // Only the controllers write its status, even if somebody else may write all other fields.
     let status = Patch::Merge(json!({"status": {"observedGeneration": 1}}));
     let refused = api.patch_status("hers", &PatchParams::default(), &status).await.expect_err("this is to be refused");
     assert!(refused.to_string().contains("versionapprovals/status"), "{refused}");

@@ -16,7 +16,7 @@ use crate::server::Asker;
 const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// How many connections it uses.
 const AT_ONCE: usize = 40;
-/// What a busy machine can cross: the default is ten times as much.
+/// A rate that a busy machine can exceed: the default is ten times as high.
 const RATE: Rate = Rate { per_second: 5, burst: 20 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,7 +44,7 @@ async fn forged_reviews_of_one_address_use_up_only_its_own_rate() -> Result<()> 
             "{refused}"
         );
     }
-    // While it goes on: another client.
+    // Meanwhile: another client.
     let other = async {
         for _ in 0..RATE.burst {
             let answer = asker.ask_from(Ipv4Addr::new(127, 0, 0, 3), "/validate/configs", &forged).await?;

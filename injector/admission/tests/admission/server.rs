@@ -168,7 +168,7 @@ impl Asker {
         Ok(self.connector.connect(ServerName::try_from("127.0.0.1")?, stream).await?)
     }
 
-    /// What is answered to a request that closes its connection.
+    /// Returns the answer to a request that closes its connection.
     pub(crate) async fn ask(&self, path: &str, body: &str) -> Result<String> {
         self.ask_from(Ipv4Addr::LOCALHOST, path, body).await
     }
@@ -191,7 +191,7 @@ impl Asker {
     }
 }
 
-/// Sends bytes at once: what TLS has only taken may stay with it, as long as nothing else is written.
+/// Sends bytes at once: bytes in TLS's buffer might stay there until the next write.
 async fn send(stream: &mut TlsStream<TcpStream>, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
     stream.write_all(bytes.as_ref()).await?;
     stream.flush().await
@@ -234,7 +234,7 @@ async fn every_kind_of_request_has_its_status() -> Result<()> {
         Some(status("/quick", &long).await.ok()?).filter(|line| !line.is_empty())
     });
     assert_eq!(refused.await?, "HTTP/1.1 413 Payload Too Large");
-    // Larger than what has room in any case.
+    // A body larger than the guaranteed room.
     let large = format!("{good}{}", " ".repeat(512 * 1024));
     assert_eq!(status("/quick", &large).await?, "HTTP/1.1 200 OK");
     let got = bench.send("GET /quick HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await?;
@@ -290,7 +290,7 @@ async fn a_deletion_that_is_not_decided_is_refused_where_it_would_pass() -> Resu
     let crowded = by("eve", "DELETE", 180);
     eventually(SOON, "there is no room", async || denied("/guards-quick", &crowded, "503").await.ok()).await?;
     drop(greedy);
-    // What fails as its policy says.
+    // A request that fails according to its policy.
     let status =
         async |path: &str, body: &str| -> Result<String> { Ok(bench.ask(path, body).await?[9..12].to_owned()) };
     assert_eq!(status("/guards-broken", &by("eve", "UPDATE", 0)).await?, "500");
@@ -345,7 +345,7 @@ async fn one_address_keeps_nobody_out_by_what_it_has_begun() -> Result<()> {
     })
     .await?;
     let mut hostile = Vec::new();
-    // It replaces what is idle of its own, until all that it has is being answered.
+    // The address replaces its own idle connections, until all of its connections are being answered.
     while let Ok(mut stream) = bench.asker.connect_from(HOSTILE).await {
         send(&mut stream, b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab").await?;
         hostile.push(stream);
@@ -423,7 +423,7 @@ async fn values_have_a_bound_apart_from_bytes() -> Result<()> {
         review["request"]["oldObject"]["x"] = vec![json!({"a": 0}); count].into();
         review.to_string()
     };
-    // What an address may take, and what it may not.
+    // Sizes that an address may take, and sizes that it may not.
     for (count, status) in [(100, "200"), (350, "200"), (700, "413"), (20_000, "413")] {
         let answer = bench.ask("/quick", &with(count)).await?;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{count}: {answer}");
@@ -455,7 +455,7 @@ async fn short_reviews_do_not_wait_for_large_ones_of_their_address() -> Result<(
     Ok(())
 }
 
-/// Many short reviews that hang take no more than one large one.
+/// Many short reviews that hang take no more than one large review.
 #[tokio::test]
 async fn short_reviews_of_one_address_share_its_room() -> Result<()> {
     let bench = Bench::start(|settings| {

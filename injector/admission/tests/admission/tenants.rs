@@ -1,5 +1,5 @@
-//! All tenants of a cluster come by way of one client, the API server: one namespace and one user leave room for the
-//! others.
+//! All tenants of a cluster come by way of one client, the API server: one namespace and one user leave room for other
+//! namespaces and users.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::guarded_cluster::SOON;
 use crate::server::{Asker, Quick, Stuck, review, start};
 
-/// A server, one webhook of which never answers, and its only client.
+/// A server with a webhook that never answers, and its only client.
 struct Shared {
     asker: Arc<Asker>,
     /// Reviews that hang.
@@ -51,7 +51,7 @@ impl Shared {
         eventually(SOON, "those that hang have taken all that they may", refused).await
     }
 
-    /// Asks for what takes no time, and is answered.
+    /// Sends a request that takes no time, and expects an answer.
     async fn passes(&self, namespace: &str, user: &str) -> Result<()> {
         let answer = self.ask(namespace, user).await?;
         ensure!(answer.contains("\"allowed\":true"), "{namespace} {user}: {answer}");

@@ -239,7 +239,7 @@ async fn parts_of_users_who_may_publish_are_marked_and_stay_marked() -> Result<(
     let own = made(&space, part("own")).await?;
     assert!(has_mark(&own), "{own:?}");
 
-    // She writes what she has seen on another's; and nothing of hers is marked.
+    // She copies the mark of another user's object; and nothing of hers is marked.
     let mut stolen = part("hers");
     stolen["metadata"]["annotations"] = json!({MAY_ACTIVATE: own.annotations()[MAY_ACTIVATE], "note": "x"});
     let stolen: ConfigMap = serde_json::from_value(stolen)?;

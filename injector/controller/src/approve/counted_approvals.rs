@@ -47,7 +47,7 @@ impl Controller {
         self.known_approvals(key, config)
     }
 
-    /// Returns whether approvals decide about what the config does next.
+    /// Returns whether the config's next step waits for approvals.
     fn awaits_approval(&self, key: &ConfigKey, config: &VersionedConfig) -> bool {
         let current = config.status.as_ref().and_then(|status| status.current_version.as_ref());
         let is_at_rest =

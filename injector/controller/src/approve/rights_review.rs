@@ -22,7 +22,7 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
 const REVIEW_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Controller {
-    /// Begins a review beside the rollout, if the config has none under way.
+    /// Begins a review in parallel to the rollout, if the config has no review under way.
     pub(super) fn begin_review(self: &Arc<Self>, key: &ConfigKey, stale: BTreeSet<Approver>) {
         if !self.memories.change(key, |memory| memory.rights_review.begin(Instant::now())) {
             return;

@@ -29,7 +29,7 @@ impl Controller {
 
     /// Deletes the parts that were created for a config of this name, if there is none.
     pub(crate) async fn delete_orphans(&self, key: &ConfigKey) -> Result<(), CallError> {
-        // Pods would lose what they run. While pods are left out it is not known what they use.
+        // Pods would lose their version. While pods are left out, their configs are unknown.
         let is_used = self.index.users(key).is_none_or(|users| !users.is_empty());
         if self.index.config(key).is_some() || self.index.is_left_out(key) || is_used {
             return Ok(());
@@ -125,7 +125,7 @@ impl Controller {
 }
 
 /// Returns whether a config that existed at this time belonged to this very CRD, and the CRD is not terminating. A CRD
-/// that was deleted and created again is younger than the configs that were deleted with the first one.
+/// that was deleted and created again is younger than the configs that were deleted with the first CRD.
 fn is_object_of(crd: Option<&ObjectMeta>, existed: Option<Timestamp>) -> bool {
     crd.is_some_and(|crd| {
         crd.deletion_timestamp.is_none()

@@ -181,7 +181,7 @@ mod tests {
             for _ in 0..5 {
                 Box::pin(controller.reconcile(&key)).await.unwrap_or_else(|error| panic!("{stage}: {error}"));
             }
-            // It is not tried again at once. If the rollout ends meanwhile, the analyses are rehearsed.
+            // The write is not tried again at once. If the rollout ends meanwhile, the analyses are rehearsed.
             assert!((1..=2).contains(&*failed.lock()), "{stage}");
         }
     }

@@ -18,7 +18,7 @@ pub(crate) struct AnalysisMemory {
 }
 
 impl AnalysisMemory {
-    /// Returns the rehearsal of this round, if it was the last one.
+    /// Returns the rehearsal of this round, if it was the last rehearsal.
     pub(crate) fn rehearsal(&self, round: &str) -> Option<Rehearsal> {
         self.rehearsal.clone().filter(|rehearsal| rehearsal.round == round)
     }

@@ -10,7 +10,7 @@ use nudge_core::keys::ConfigKey;
 const MAX_FRESH_AGE: Duration = Duration::from_secs(10);
 /// The maximum age of an answer that counts, if the API server does not answer again.
 const MAX_AGE: Duration = Duration::from_mins(1);
-/// The time for which the status does not mention missing answers.
+/// How long the status does not mention missing answers.
 const SILENT_PERIOD: Duration = Duration::from_secs(10);
 /// The maximum number of answers that are kept.
 const MAX_ANSWERS: usize = 4096;

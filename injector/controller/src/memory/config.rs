@@ -41,11 +41,11 @@ pub(crate) struct ConfigMemory {
     pub(crate) publish: PublishAttempts,
     /// The workloads that are restarted.
     pub(crate) restarts: RestartMemory,
-    /// The failing calls beside the decision.
+    /// The failing calls outside of the decision.
     pub(crate) side_calls: FailedSideCalls,
     /// The questions about the version on trial, or of a rehearsal.
     pub(crate) analysis: Option<AnalysisMemory>,
-    /// The number of reconciles in a row in which the API server lacked objects that the index shows.
+    /// The number of reconciles in a row that found objects of the index missing in the API server.
     pub(crate) outdated_reconciles: u32,
 }
 
@@ -78,7 +78,7 @@ impl ConfigMemories {
         self.get(key, |memory| memory.side_calls.note_success(call));
     }
 
-    /// Notes that a side call failed. `what` is the part of it that failed, as a message has it.
+    /// Notes that a side call failed. `what` is the name of the failed part in messages.
     pub(crate) fn side_call_failed(&self, key: &ConfigKey, call: SideCall, what: &str, cause: FailureCause) {
         tracing::warn!(config = %key, what, cause = cause.text, "call failed; retrying");
         self.change(key, |memory| memory.side_calls.note_failure(call, what, cause, Instant::now(), rand::random()));

@@ -1,4 +1,4 @@
-//! What the leader remembers between two reconciles. A new leader begins without any of it.
+//! The leader's memory between two reconciles. A new leader begins with an empty memory.
 
 mod analysis;
 mod approver_rights;

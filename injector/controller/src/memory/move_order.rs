@@ -1,5 +1,5 @@
-//! The order in which configs of a namespace move. Only configs of one namespace share pods, so one of them begins at a
-//! time. A config that shares pods with a moving config waits for the end of that move.
+//! The order of the moves of a namespace's configs. Only configs of one namespace share pods, so only one config of a
+//! namespace begins at a time. A config that shares pods with a moving config waits for the end of that move.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,7 +18,7 @@ use crate::move_predicates::holds_others_up;
 pub(crate) struct MoveOrder {
     index: Arc<Index>,
     queue: Arc<Queue>,
-    /// The namespaces in which a config may begin to move, and the configs there that wait for the right.
+    /// The namespaces whose right to begin a move is free, each with the configs that wait for the right.
     rights: Mutex<HashMap<String, BTreeSet<ConfigKey>>>,
     /// The configs that wait for one that is being moved, and the generation of its spec then.
     waiting: Mutex<HashMap<ConfigKey, BTreeMap<ConfigKey, Option<i64>>>>,

@@ -1,5 +1,5 @@
-//! The times at which numbers of pods are written into the status of configs. Numbers change with every report, and
-//! move nothing.
+//! The times of writes of numbers of pods into the status of configs. Numbers change with every report, but no decision
+//! depends on their write.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ pub(crate) struct NumberWrites {
 }
 
 impl NumberWrites {
-    /// Plans a write of the config's numbers. `free_at` is the time from which the next write of any config may be
-    /// planned. Fails with the time to wait; the plan stays.
+    /// Plans a write of the config's numbers. `free_at` is the earliest time of the next write of any config. Fails
+    /// with the time to wait; the plan stays.
     pub(crate) fn plan(&mut self, free_at: &mut Option<Instant>, now: Instant) -> Result<(), Duration> {
         let at = if let Some(at) = self.planned {
             at

@@ -8,8 +8,8 @@ use nudge_core::publish::Publication;
 use nudge_core::rollout::{PublishAttempt, PublishFailure, SteadyTime};
 use nudge_protocol::backoff::Backoff;
 
-/// The time until the next attempt at an object that has the right content, or was changed by others. No watch shows a
-/// Secret, or a ConfigMap without our label.
+/// The delay before the next attempt at an object that has the right content, or that other clients have changed. No
+/// watch shows a Secret, or a ConfigMap without our label.
 const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// The waits after attempts in a row that failed or were refused.
 const PUBLISH_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: RECHECK_INTERVAL };

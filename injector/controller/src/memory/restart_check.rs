@@ -25,6 +25,6 @@ pub(crate) struct RestartMemory {
     pub(super) part: RolloutPart,
     /// The attempts, so that none is made every second.
     pub(crate) attempts: RestartAttempts,
-    /// The last check, and when it ended: the lists of the next one show what it did.
+    /// The last check, and when it ended: the lists of the next check show its effects.
     pub(crate) last_check: Option<(Instant, RestartCheck)>,
 }

@@ -1,4 +1,4 @@
-//! The failed calls beside the decision about a config. Each is tried again later, and stands in the condition
+//! The failed calls outside of the decision about a config. Each is tried again later, and is shown in the condition
 //! `Impaired`.
 
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use nudge_protocol::backoff::Backoff;
 
 use crate::failure_cause::FailureCause;
 
-/// The time for which a call must fail before the condition shows it, so that a short fault of the API server is not
-/// written into every status.
+/// How long a call must fail before the condition shows it, so that a short fault of the API server is not written into
+/// every status.
 const REPORT_DELAY: Duration = Duration::from_secs(10);
 
-/// A call beside the decision.
+/// A call outside of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SideCall {
     /// The reads of nodes of pods that became unready.

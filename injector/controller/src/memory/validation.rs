@@ -19,7 +19,7 @@ pub(crate) struct ValidationMemory {
 }
 
 impl ValidationMemory {
-    /// Returns what the decision about versions needs.
+    /// Returns the inputs of the decision about versions.
     pub(crate) fn judging(&self) -> Judging<'_> {
         let rules = match &self.rules {
             _ if self.has_none => RulesState::None,

@@ -26,7 +26,7 @@ type ListSlot<T> = tokio::sync::Mutex<Option<(Instant, Result<Arc<Vec<T>>, CallE
 
 #[derive(Default)]
 struct Lists {
-    /// The moment before which lists do not count.
+    /// The time of the last change. Lists from before that time do not count.
     changed_at: Mutex<Option<Instant>>,
     workloads: ListSlot<Workload>,
     controllers: ListSlot<PodController>,
@@ -124,7 +124,7 @@ impl WorkloadLists {
     }
 }
 
-/// Returns a recent list, or makes one: now, or a second after the last list if something has changed since.
+/// Returns a recent list, or makes a new list: now, or a second after the last list if something has changed since.
 async fn recent_list<T>(
     slot: &ListSlot<T>,
     changed_at: &Mutex<Option<Instant>>,

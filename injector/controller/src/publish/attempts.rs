@@ -57,7 +57,7 @@ impl Controller {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Forgets the attempts, so that what the status does not record is tried again.
+    /// Forgets the attempts, so that publications that the status does not record are tried again.
     pub(super) fn forget_published(&self, key: &ConfigKey) {
         self.memories.get(key, |memory| memory.publish = PublishAttempts::default());
     }
@@ -133,7 +133,7 @@ impl Controller {
     ) -> (Attempt, Option<PublishedMeta>) {
         let (name, now) = (key.name.as_str(), Timestamp::now());
         let without_write = |publication, holds_before: bool, time| {
-            // The status keeps what a ConfigMap of users held.
+            // The status keeps the previous content of a ConfigMap that users made.
             (Attempt { publication, holds_before: holds_before || !kind.is_created(), time }, None)
         };
         let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind };
@@ -171,7 +171,7 @@ impl Controller {
             Ok(written) => written,
             Err(error) => return without_write(publication_fault(&error, kind, name, act), holds_before, time),
         };
-        // Pods read what a webhook of others made of the object.
+        // Pods read the object as another party's webhook has changed it.
         if decide_publication(Some(&written), &goal) != Publication::Published {
             let message = format!(
                 "{kind} {name} was changed while it was written and does not hold version {}; look for an admission webhook that changes \

@@ -1,4 +1,4 @@
-//! Calls of the API server for published objects and the parts of versions, and what their errors mean.
+//! Calls of the API server for published objects and the parts of versions, and the meaning of their errors.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -93,7 +93,7 @@ impl Drop for Wiped {
     }
 }
 
-/// Returns what an error means for the object. No message about a Secret repeats the API server, which may quote a
+/// Returns the meaning of an error for the object. No message about a Secret repeats the API server, which may quote a
 /// value.
 pub(super) fn publication_fault(error: &CallError, kind: PartKind, name: &str, act: Act) -> Publication {
     let done = act.participle();

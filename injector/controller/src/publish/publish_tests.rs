@@ -109,7 +109,7 @@ const CALLS: [(PartKind, &str, &str); 6] = [
 #[tokio::test(start_paused = true)]
 async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
     for (kind, method, end) in CALLS {
-        // What is not there is no fault of a call.
+        // A missing object is no fault of a call.
         for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Code(404)) {
             let case = format!("{method} {end} {fault:?}");
             let scene = scene(&config());
@@ -132,7 +132,7 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
             let failure = scene.controller.publish_attempt(&scene.key).unwrap().failure;
             assert_eq!(failure.map(|failure| failure.why.reason), Some(reason), "{case}");
             assert!(scene.controller.next_publication(&scene.key).unwrap() <= Duration::from_secs(1), "{case}");
-            // It is not tried again at once, and then it is written.
+            // The write is not tried again at once, and succeeds later.
             let calls = scene.server.calls.lock().len();
             let same = Box::pin(scene.controller.publish(&scene.key, Arc::clone(&after))).await.unwrap();
             assert_eq!((same.status.as_ref(), scene.server.calls.lock().len()), (Some(status), calls), "{case}");
@@ -148,7 +148,7 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
 #[tokio::test(start_paused = true)]
 async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
     for (kind, method, end) in CALLS {
-        // What is not there is no fault of a call.
+        // A missing object is no fault of a call.
         for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Code(404)) {
             let case = format!("{method} {end} {fault:?}");
             let mut config = config();

@@ -74,7 +74,7 @@ impl Controller {
         let content = contents_of(map.data.clone(), map.binary_data.clone());
         for name in first_names(&map, key.name.as_str()) {
             let mut object = first_version(map.clone(), key.name.as_str(), &name);
-            // This is not left to the webhook, which may be away. The content is that of the ConfigMap, so it may
+            // This check is not left to the webhook, which may be away. The content is that of the ConfigMap, so it may
             // become current.
             let kind = (PartKind::ConfigMap, &*key.namespace);
             if let Some(mark) = mark(&self.keys.note, kind, &object.metadata, &content, Timestamp::now()) {

@@ -24,8 +24,8 @@ pub(super) struct Brake {
 }
 
 impl Controller {
-    /// Decides what a brake changes, from memory alone, since every read can fail. Returns `None` if the decision
-    /// assigns nothing to any pod.
+    /// Decides about the changes of a brake, from memory alone, since every read can fail. Returns `None` if the
+    /// decision assigns nothing to any pod.
     pub(super) fn brake(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<Brake> {
         if !is_brake(config) {
             return None;

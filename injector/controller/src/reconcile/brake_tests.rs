@@ -1,5 +1,5 @@
 //! Brakes while nothing works but the write of the status: changes may have been missed, nothing can be read, and
-//! another config of the namespace is about to move.
+//! another config of the namespace is next to move.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 
 use crate::fake_api_server::{FakeApiServer, controller_over, status};
 
-/// Returns a config with three versions: 2 is current, 1 was, and pods are moved to 3 where there is a stage.
+/// Returns a config with three versions: 2 is current, 1 was current before, and pods are moved to 3 if there is a
+/// stage.
 fn config(stage: Option<&str>, requested: &str, now: bool) -> Value {
     let version = |name: &str| {
         let part = json!({"kind": "Secret", "name": format!("shop-{name}"), "uid": name, "digest": "seal:00"});
@@ -71,7 +72,7 @@ async fn first_write(config: Value) -> Option<Value> {
     let controller = Arc::new(controller_over(client, index));
     let _right = controller.move_order.begin(&ConfigKey::parse("ns", "other").unwrap());
     let key = ConfigKey::parse("ns", "shop").unwrap();
-    // After the write the reconcile goes on, and fails. Without a write it waits.
+    // After the write the reconcile continues, and fails. Without a write it waits.
     let _ = tokio::time::timeout(Duration::from_secs(20), Box::pin(controller.reconcile(&key))).await;
     let writes = writes.lock();
     Some(writes.first()?["status"].clone())

@@ -1,6 +1,5 @@
-//! What a reconcile with ten thousand pods costs, beside a bare pass over the same pods. To see the numbers of an
-//! optimised build:
-//! `cargo test --release -p nudge-controller --lib cost_tests -- --nocapture`.
+//! The cost of a reconcile with ten thousand pods, compared with a bare pass over the same pods. To see the numbers of
+//! an optimised build: `cargo test --release -p nudge-controller --lib cost_tests -- --nocapture`.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -66,7 +65,7 @@ fn pod(number: usize, runs: &str, apart: bool) -> PodState {
     }
 }
 
-/// Returns a config with as many versions as there may be. 1 is current; half of the pods are on 2 where it moves.
+/// Returns a config with as many versions as there may be. 1 is current; half of the pods are on 2 if the config moves.
 fn config(moves: bool) -> Value {
     let version = |number: usize| {
         let name = number.to_string();
@@ -123,8 +122,8 @@ fn controller(config: Value, pods: impl Iterator<Item = PodState>) -> Arc<Contro
     controller
 }
 
-/// Returns the processor time of the first reconcile, of the longest of those that write at first, and of those after
-/// it, before each of which something happens.
+/// Returns the processor time of the first reconcile, of the longest of the next reconciles that write, and of the
+/// reconciles after them. `happens` changes something before each of these last reconciles.
 async fn measure(controller: &Arc<Controller>, mut happens: impl FnMut(usize)) -> [Duration; 3] {
     let key = ConfigKey::parse("ns", "shop").unwrap();
     let reconcile = async || {
@@ -198,7 +197,7 @@ async fn a_reconcile_with_ten_thousand_pods_costs_a_few_passes_over_them() {
         });
     };
     row("moving, 100 pods more are unready each time", measure(&moving, harm).await);
-    // Each pod uses another config too. Its node is known, so what happened to others there matters.
+    // Each pod uses another config too. Its node is known, so events of other pods there matter.
     let shared = |number| {
         let pod = pod(number, "1", false);
         PodState { configs: ["shop", "keys"].map(|name| ConfigName::new(name).unwrap()).to_vec(), ..pod }
@@ -211,7 +210,7 @@ async fn a_reconcile_with_ten_thousand_pods_costs_a_few_passes_over_them() {
         });
     };
     row("moving, 100 pods more are unready on their nodes", measure(&neighbours, fall).await);
-    // New pods, none of which starts, each of its own workload.
+    // New pods that do not start, each of its own workload.
     let born = |number| PodState {
         readiness: Readiness::Never,
         containers_ready: false,

@@ -1,4 +1,4 @@
-//! The decision of a reconcile: `nudge-core` decides by the inputs, what it lacks is read, and the status is written.
+//! The decision of a reconcile: `nudge-core` decides by the inputs, missing inputs are read, and the status is written.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use crate::memory::{RestartCheck, SideCall};
 use crate::move_predicates::{is_moved, lets_others_pass, may_begin};
 use crate::restart::is_restarting;
 
-/// The maximum number of reads in one reconcile. The others are left to the next one.
+/// The maximum number of reads in one reconcile. Further reads are left to the next reconcile.
 const MAX_READS: usize = 3;
 /// The maximum number of objects of one read.
 const MAX_OBJECTS_PER_READ: usize = 32;
@@ -37,8 +37,8 @@ impl Controller {
         // Two configs that share pods must not begin or continue to move at the same moment: one has the right until
         // its status is written.
         let begins = may_begin(&config) || lets_others_pass(&config);
-        // This comes before what costs, since many configs of a namespace may wait, and each beginning brings all of
-        // them back.
+        // This check comes before the costly steps, since many configs of a namespace may wait, and each beginning
+        // wakes all of them.
         if begins && self.move_order.begin(key).is_none() {
             return Ok(None);
         }
@@ -49,7 +49,7 @@ impl Controller {
             if begins && right.is_none() {
                 return Ok(None);
             }
-            // A config at rest waits for no other.
+            // A config at rest waits for no other config.
             inputs.waiting_for = if is_moved(&config) { self.moving_neighbour(key, &inputs.pods) } else { None };
             let (decision, evidence) = self.decision(key, &config, &inputs);
             // One config must not keep a worker for itself.
@@ -60,7 +60,7 @@ impl Controller {
             tried = decision.unread;
             tried.truncate(MAX_OBJECTS_PER_READ);
             let exists = self.read_objects(key, &tried, &mut inputs.facts).await;
-            // What the API server does not have is not read again at once.
+            // An object that the API server lacks is not read again at once.
             reads = if exists { reads + 1 } else { MAX_READS };
         };
         if decision.unread.is_empty() {
@@ -71,7 +71,7 @@ impl Controller {
         let next = next.or_within(decision.recheck_after.map(to_wait));
         let next = next.or_within(self.begin_validation(key, &config, validation, &decision.unjudged, &facts));
         let next = self.add_call_conditions(next, key, &config, &restart_check, &mut decision);
-        // The write of the decision may fail, so what it needs is kept until it succeeds.
+        // The write of the decision may fail, so its inputs are kept until it succeeds.
         if let Some(stored) = &config.status {
             self.prune_verdicts(key, stored);
         }

@@ -1,4 +1,4 @@
-//! The inputs of a decision beside the config and its versions: pods, nodes, approvals, restarts and answers of
+//! The inputs of a decision in addition to the config and its versions: pods, nodes, approvals, restarts and answers of
 //! analyses.
 
 use std::collections::{BTreeSet, HashMap};
@@ -37,7 +37,7 @@ pub(super) struct ReconcileInputs {
 }
 
 impl Controller {
-    /// Observes what the decision about the config needs.
+    /// Observes the inputs of the decision about the config.
     pub(super) async fn observe(self: &Arc<Self>, key: &ConfigKey, config: &VersionedConfig) -> ReconcileInputs {
         let restart_check = self.restart(key, config).await;
         let answers = self.answers(key, config).await;

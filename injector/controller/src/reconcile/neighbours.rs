@@ -73,7 +73,7 @@ impl Controller {
 
     /// Returns another config of some of these pods that is being moved.
     pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<ConfigKey> {
-        // Most pods use one config, or the same ones as others.
+        // Most pods use one config, or the same configs as other pods.
         let shared = pods.iter().filter(|pod| pod.configs.len() > 1);
         let users: HashSet<(&[ConfigName], &str)> = shared.map(|pod| (&*pod.configs, &*pod.service_account)).collect();
         let mut others: BTreeMap<&ConfigName, Vec<&str>> = BTreeMap::new();
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Returns what fell with `web` on its node, where another pod fell that is like this.
+    /// Returns the pods that fell with `web` on its node, after `other` fell, too.
     fn fell_with_web(other: &PodState) -> Neighbours {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned(), "foreign".to_owned()].into());

@@ -18,7 +18,7 @@ use crate::failure_cause::FailureCause;
 use crate::memory::SideCall;
 use crate::move_predicates::returns_pods;
 
-/// The maximum number of nodes that are read one by one; instead of more, all are listed.
+/// The maximum number of nodes that are read one by one; if there are more, all nodes are listed.
 const MAX_NODE_READS: usize = 20;
 /// The maximum age of a list of nodes: many fail together, and each of their pods causes a reconcile.
 const MAX_LIST_AGE: Duration = Duration::from_secs(2);
@@ -142,7 +142,7 @@ mod tests {
         config
     }
 
-    /// Returns how many nodes count as away where pods fell on so many, and what was read.
+    /// Returns the number of nodes that count as away if pods fell on the given numbers of nodes, and the reads.
     async fn nodes_read(stage: RolloutStage, counts: &[u32]) -> (Vec<usize>, Vec<String>) {
         let server = Arc::<FakeApiServer>::default();
         let client = server.client(|_, path, _| match path.strip_prefix("/api/v1/nodes/") {

@@ -19,8 +19,8 @@ use crate::controller::Controller;
 use crate::failure_cause::FailureCause;
 use crate::memory::SideCall;
 
-/// The waits between reconciles while the API server lacks objects that the index shows. The watch brings what the
-/// server has.
+/// The waits between reconciles while the API server lacks objects that the index shows. The watch brings the server's
+/// state.
 const OUTDATED_INDEX_BACKOFF: Backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
 
 impl Controller {

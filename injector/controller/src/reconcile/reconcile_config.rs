@@ -1,4 +1,5 @@
-//! The course of a reconcile: what postpones it, a brake before all else, the decision, then publication and pruning.
+//! The course of a reconcile: reasons to postpone it, a brake before all else, the decision, then publication and
+//! pruning.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,8 +79,8 @@ impl Controller {
         Ok(next.or_within(self.next_publication(key)).or_within(pruned).or_within(side_calls))
     }
 
-    /// Writes into the status that the config is being imported, and does nothing else. What was observed before does
-    /// not hold afterwards.
+    /// Writes into the status that the config is being imported, and does nothing else. Earlier observations do not
+    /// hold afterwards.
     async fn leave_alone(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<NextReconcile, CallError> {
         self.memories.forget(key);
         let before = config.status.clone().unwrap_or_default();

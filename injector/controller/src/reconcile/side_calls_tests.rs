@@ -1,5 +1,5 @@
-//! No error of any call beside the write of the config's status keeps a rollout from its verdict and its way back, and
-//! each one stands in a condition with its cause.
+//! No error of any call except the write of the config's status keeps a rollout from its verdict and its return. A
+//! condition shows each error with its cause.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -168,7 +168,7 @@ impl Scene {
         among.iter().filter(|call| is_made(call)).copied().collect()
     }
 
-    /// Returns what the condition says, or will say once the fault has lasted for long enough.
+    /// Returns the condition as it is, or as it will be once the fault has lasted for long enough.
     fn impaired(&self) -> Option<Condition> {
         let mut status = self.status();
         let later = (Instant::now() + Duration::from_mins(1), &Time(Timestamp::now()));
@@ -183,7 +183,7 @@ fn goes_back(status: &VersionedConfigStatus) -> bool {
     matches!(status.rollout.stage, Some(RolloutStage::RollingBack)) && status.internal.threshold == 0
 }
 
-/// Calls beside a rollout whose target an agent has refused, while a pod has become unready.
+/// Calls outside of a rollout whose target an agent has refused, while a pod has become unready.
 const BESIDE_A_VERDICT: [Call; 12] = [
     ("GET", "/nodes/node"),
     ("GET", "/configmaps/map-3"),
@@ -221,7 +221,7 @@ async fn a_version_that_agents_refuse_goes_back_whatever_else_fails() {
             scene.index.put_pod(fell);
             scene.reconcile_until(&case, goes_back).await;
             seen.extend(scene.called(&BESIDE_A_VERDICT));
-            // Events have no condition; what is not there, or is another object by now, is no fault of a call.
+            // Events have no condition. An object that is missing, or was replaced meanwhile, is no fault of a call.
             let silent = matches!(
                 (call, fault),
                 ((_, "/events"), _) | (_, Fault::Code(404)) | (("DELETE", _), Fault::Code(409))
@@ -250,7 +250,7 @@ const RESTARTS: [Call; 7] = [
 async fn restarts_that_fail_are_said_and_end_the_rollout_at_its_deadline() {
     let mut seen = BTreeSet::new();
     for call in RESTARTS {
-        // What is not there needs no restart.
+        // A missing workload needs no restart.
         for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Code(404)) {
             let case = format!("{call:?} {fault:?}");
             let scene = scene(&config("Restarting", true), true);
@@ -260,8 +260,8 @@ async fn restarts_that_fail_are_said_and_end_the_rollout_at_its_deadline() {
                 let restarted = find_condition(&status.conditions, ConditionType::Restarted);
                 restarted.is_some_and(|restarted| restarted.status == "False" && restarted.reason != "Restarting")
             };
-            // What can't be restarted is left out, and named; so is what a PodDisruptionBudget keeps for longer than
-            // the deadline.
+            // A workload that can't be restarted is left out, and named. So is a pod that a PodDisruptionBudget keeps
+            // for longer than the deadline.
             let left_out = fault.is_refusal() || (call.1, fault) == ("/eviction", Fault::Code(429));
             scene.reconcile_until(&case, |status| said(status) && (left_out || !goes_back(status))).await;
             if !left_out {

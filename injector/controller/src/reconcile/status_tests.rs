@@ -1,4 +1,4 @@
-//! What a reconcile writes into the status, and what it forgets.
+//! Writes of a reconcile into the status, and the parts that it forgets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ async fn nothing_is_remembered_of_a_config_that_is_gone() {
     }
 }
 
-/// What an API server was asked to write.
+/// The writes that an API server was asked for.
 #[derive(Clone, Default)]
 struct Writes {
     /// Statuses that it was asked to take.
@@ -40,7 +40,7 @@ struct Writes {
     reads: usize,
 }
 
-/// Refuses every status in which `refuses` finds something.
+/// Refuses every status that `refuses` returns `true` for.
 fn picky(refuses: fn(&Value) -> bool) -> (Client, Arc<Mutex<Writes>>) {
     let writes = Arc::<Mutex<Writes>>::default();
     let shared = Arc::clone(&writes);
@@ -126,7 +126,7 @@ async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Writes {
     writes.clone()
 }
 
-/// Returns what the last status says about itself, after it has taken pods back.
+/// Returns the last status's report about itself, after the return of pods.
 fn back(writes: &Writes) -> String {
     let Some(written) = writes.taken.last() else { panic!("none of {} statuses is taken", writes.tried) };
     let status = &written["status"];

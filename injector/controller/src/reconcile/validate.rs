@@ -39,8 +39,9 @@ impl Controller {
         self.memories.get(key, |memory| memory.validation.verdicts.retain(|name, _| is_open(name)));
     }
 
-    /// Begins to validate the first of these versions. This runs beside the reconciles, since a rollout must not wait
-    /// for it; its end brings the config back into the queue. Returns when to retry rules that can't be used now.
+    /// Begins to validate the first of these versions. The validation runs in parallel to the reconciles, since a
+    /// rollout must not wait for it; its end brings the config back into the queue. Returns when to retry rules that
+    /// can't be used now.
     pub(super) fn begin_validation(
         self: &Arc<Self>,
         key: &ConfigKey,

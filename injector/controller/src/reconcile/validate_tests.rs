@@ -1,4 +1,4 @@
-//! The order in which versions of different namespaces are validated.
+//! The order of the validation of different namespaces' versions.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,13 +10,13 @@ use nudge_core::owners::controlling_owner;
 use nudge_protocol::labels;
 use tokio::time::Instant;
 
-/// The time after which a pod is reported again.
+/// The interval of reports about the same pod.
 const REPORT_INTERVAL: Duration = Duration::from_hours(1);
 /// The maximum number of pods that one scan of a namespace reports; the next scan continues.
 const MAX_REPORTS_PER_SCAN: usize = 20;
-/// The period in which attempts to evict count towards the rate.
+/// The period of attempts to evict that count towards the rate.
 const EVICTION_RATE_WINDOW: Duration = Duration::from_mins(1);
-/// The period in which evictions of an owner's pods are remembered.
+/// How long evictions of an owner's pods are remembered.
 const OWNER_MEMORY_TIME: Duration = Duration::from_hours(24);
 /// The maximum number of pods, and of owners, that are remembered.
 const MAX_REMEMBERED_ENTRIES: usize = 20_000;
@@ -129,7 +129,8 @@ impl RepairMemory {
     }
 
     /// Remembers the outcome of an attempt, begun at `now`, to evict a pod. Refusals count towards the rate, so that
-    /// there is no storm of them. A namespace that forbids evictions does not reduce the rate of the others.
+    /// refused attempts can't pile up. A namespace that forbids evictions does not reduce the rate of the other
+    /// namespaces.
     pub(super) fn note_attempt(&mut self, pod: &AgentlessPod, outcome: EvictionOutcome, now: Instant, unix: i64) {
         if outcome != EvictionOutcome::Forbidden {
             self.attempts.push_back(now);

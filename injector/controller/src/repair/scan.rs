@@ -29,8 +29,8 @@ const AGENTLESS_SELECTOR: &str = "!nudge.dev/agent";
 /// The selector of pods that are not finished; others need no agent.
 const UNFINISHED_SELECTOR: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// The waits until evictions are tried again in a namespace that forbids them. A server that has just started forbids
-/// for a moment what it allows.
+/// The waits until evictions are tried again in a namespace that forbids them. A server that has just started may
+/// forbid an eviction that it allows a moment later.
 const FORBIDDEN_BACKOFF: Backoff = Backoff { first: Duration::from_secs(15), longest: Duration::from_mins(10) };
 
 /// Settings of the repair loop.
@@ -181,7 +181,7 @@ impl RepairLoop<'_> {
                 EvictionOutcome::Forbidden
             }
             Err(error) => {
-                // 429: a PodDisruptionBudget. 404, 409: the pod is gone, or another one.
+                // 429: a PodDisruptionBudget. 404, 409: the pod is gone, or was replaced.
                 tracing::info!(namespace, pod = pod.name, error = chain(&error), "pod not evicted; retrying");
                 EvictionOutcome::Refused
             }

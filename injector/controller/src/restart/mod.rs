@@ -1,5 +1,5 @@
 //! Restarts of the workloads that take a version by a restart, one step after another, and evictions of pods that no
-//! rolling update restarts. `nudge-core` decides what the next step is.
+//! rolling update restarts. `nudge-core` decides about the next step.
 
 mod evict;
 mod pace;

@@ -35,7 +35,7 @@ pub(super) struct RestartGoal<'a> {
     pub(super) back: bool,
     /// The time of the rollout's last progress.
     pub(super) since: Timestamp,
-    /// The number of seconds without progress after which the rollout fails.
+    /// The maximum number of seconds without progress before the rollout fails.
     pub(super) deadline: u32,
     pub(super) now: Timestamp,
 }

@@ -144,7 +144,7 @@ impl Controller {
                             memory.note_restart(&written, &mark.digest);
                             workloads[index].0 = written;
                         }
-                        // It was deleted.
+                        // The workload was deleted.
                         Ok(None) => _ = workloads.remove(index),
                         Err(error) => {
                             let workload = &workloads[index].0;

@@ -10,8 +10,8 @@ use super::unfinished_deletions::UnfinishedDeletions;
 use crate::controller::Controller;
 use crate::move_predicates::is_moved;
 
-/// The minimum time for which changes of pods are collected before a reconcile. It is shorter while a rollout waits for
-/// their reports.
+/// How long changes of pods are collected before a reconcile. The delay is shorter while a rollout waits for the pods'
+/// reports.
 const POD_CHANGES_DELAY: Duration = Duration::from_secs(1);
 const MOVING_POD_CHANGES_DELAY: Duration = Duration::from_millis(100);
 

@@ -15,7 +15,7 @@ use crate::move_predicates::is_moved;
 
 /// The time between two reads of the Lease.
 const LEASE_READ_INTERVAL: Duration = Duration::from_secs(5);
-/// The period in which the last read still counts while the Lease can't be read.
+/// How long the last read still counts while the Lease can't be read.
 const LEASE_READ_GRACE: Duration = Duration::from_secs(30);
 
 impl Controller {

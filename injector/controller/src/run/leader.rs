@@ -20,14 +20,14 @@ use crate::metrics::ControllerMetrics;
 use crate::reconcile::NextReconcile;
 use crate::work_item::WorkItem;
 
-/// The time that the API server has to confirm what a new leader knows.
+/// How long the API server may take to confirm the state that a new leader knows.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum number of configs that are reconciled at the same time.
 const MAX_WORKERS: usize = 8;
 /// The maximum number of further workers for urgent configs, such as those that roll back, so that no others keep them
 /// waiting.
 const MAX_URGENT_WORKERS: usize = 4;
-/// The time after which each config is reconciled without any event.
+/// The interval of reconciles of a config without events.
 const RESYNC_INTERVAL: Duration = Duration::from_mins(10);
 /// The time that the versions of a deleted config stay. A config that is deleted to be created again exists again by
 /// then.
@@ -101,7 +101,7 @@ impl Leader {
         }
     }
 
-    /// Reconciles what the queue brings until this replica no longer leads.
+    /// Reconciles the configs of the queue until this replica no longer leads.
     async fn work(&self, leadership: &mut Leadership) {
         let (workers, urgent) = (Arc::new(Semaphore::new(MAX_WORKERS)), Arc::new(Semaphore::new(MAX_URGENT_WORKERS)));
         let queue = &self.controller.queue;
@@ -146,7 +146,7 @@ impl Leader {
         match outcome {
             Ok(NextReconcile::OnChange) if controller.index.config(key).is_none() => {}
             Ok(next) => queue.add(key.clone(), wait_until_next(next, rand::random())),
-            // The watch brings what another client wrote first, and that is decided about at once.
+            // The watch brings the other client's write first, and the next decision follows at once.
             Err(error) if error.is_conflict() => {
                 item.success = true;
                 queue.add(key.clone(), CONFLICT_DELAY);
@@ -309,7 +309,7 @@ mod tests {
         for version in ["3", "4", "5"] {
             writes.recv().await.unwrap();
             let began = Instant::now();
-            // The watch shows what the other one wrote before the answer is there.
+            // The watch shows the other client's write before the answer arrives.
             put(version);
             queue.add(key.clone(), Duration::ZERO);
             tokio::time::sleep(ANSWER).await;

@@ -1,4 +1,4 @@
-//! A new leader deletes the parts of a deleted config, and nothing that may belong to others.
+//! A new leader deletes the parts of a deleted config, and no object that may belong to somebody else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,12 +54,12 @@ fn answer(method: &str, path: &str, changed: &[(&str, Value)]) -> (u16, Value) {
     }
 }
 
-/// Returns what is deleted, and after how long the last of it, where the API server has these other objects.
+/// Returns the deleted objects and the time until the last deletion, if the API server has these other objects.
 async fn deleted(changed: Vec<(&'static str, Value)>, fault: Option<Fault>) -> (Vec<String>, Duration) {
     deleted_beside(Vec::new(), changed, fault).await
 }
 
-/// Returns what is deleted beside these pods, and after how long the last of it.
+/// Returns the objects that are deleted while these pods exist, and the time until the last deletion.
 async fn deleted_beside(
     pods: Vec<PodState>,
     changed: Vec<(&'static str, Value)>,

@@ -24,7 +24,7 @@ const WRITE_DELAY: Duration = Duration::from_secs(1);
 /// The maximum number of statuses of one config that are written at once. The others come next.
 const MAX_WRITES_AT_ONCE: usize = 16;
 
-/// Runs for ever, and writes the status of each approval if it is to change, of one config after the other.
+/// Runs for ever, and writes the changed statuses of approvals, config by config.
 pub async fn keep_approval_statuses(controller: Arc<Controller>) {
     let queue = &controller.approval_queue;
     controller.index.wait_until_synced().await;

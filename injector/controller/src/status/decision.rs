@@ -16,8 +16,8 @@ use crate::controller::Controller;
 use crate::memory::{MoveRight, NumberWrites, StatusRefusal};
 
 impl Controller {
-    /// Writes the decided status, if it differs. Returns the config after that, and when to write what was left out.
-    /// `right` is held until the status is written.
+    /// Writes the decided status, if it differs. Returns the config after the write, and when to write the numbers that
+    /// were left out. `right` is held until the status is written.
     pub(crate) async fn write_decision(
         &self,
         key: &ConfigKey,
@@ -33,7 +33,7 @@ impl Controller {
         if reduced.as_ref() == Some(&before) {
             return Ok((config, Some(StatusRefusal::RETRY_INTERVAL)));
         }
-        // What a reduced status leaves out is decided at each reconcile, with its Events.
+        // Each reconcile decides again about the parts that a reduced status leaves out, with their Events.
         if (reduced.is_some() || decision.events.is_empty())
             && !differs_in_more_than_numbers(&before, reduced.as_ref().unwrap_or(&decision.status))
             && let Err(wait) = self
@@ -62,7 +62,7 @@ impl Controller {
     }
 }
 
-/// Returns whether the status differs in more than numbers of pods, so that its write must not wait for others.
+/// Returns whether the status differs in more than numbers of pods, so that its write must not wait for other writes.
 fn differs_in_more_than_numbers(before: &VersionedConfigStatus, after: &VersionedConfigStatus) -> bool {
     let without_numbers = |status: &VersionedConfigStatus| {
         let mut status = status.clone();

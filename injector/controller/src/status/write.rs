@@ -25,7 +25,7 @@ impl Controller {
         refusal.filter(|refusal| refusal.holds(Instant::now()))
     }
 
-    /// Returns the part of the decided status that is written now, if the API server has refused the whole one.
+    /// Returns the part of the decided status that is written now, if the API server has refused the whole status.
     pub(super) fn reduced_status(
         &self,
         key: &ConfigKey,

@@ -76,7 +76,7 @@ pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
             None => match make_baseline(session, &name, map, dry).await {
                 Ok(true) => {}
                 Ok(false) => session.out.line(&format!("configmap/{name} left alone: it already has versions"))?,
-                // One failure does not stop the other namespaces.
+                // One failure does not stop the other ConfigMaps.
                 Err(failure) => failures.push(failure.message),
             },
         }
