@@ -318,7 +318,8 @@ mod tests {
         }
     }
 
-    /// A part like the hub beside controllers that keep all of their threads busy, as a look that never ends would.
+    /// A part like the hub, next to controllers that keep all of their threads busy, like an observation that never
+    /// ends.
     #[tokio::test]
     async fn what_blocks_the_runtime_of_the_controllers_does_not_delay_the_hub() {
         let mut tasks = Tasks::default();

@@ -20,7 +20,7 @@ const PAGE_SIZE: u32 = 200;
 const REPORTED_FAILURES: u32 = 3;
 
 /// Requests the numbers of all configs until dropped. Only one process may do this at a time. It need not know which
-/// namespaces are enabled, because the controller wants numbers only from those.
+/// namespaces are enabled, because the controller wants numbers only from enabled namespaces.
 pub async fn run(analyses: Arc<Analyses>) {
     let api = Api::<RolloutAnalysis>::all(analyses.client.clone());
     let events = watcher(api, Config::default().page_size(PAGE_SIZE).timeout(analyses.watch_seconds));

@@ -94,7 +94,7 @@ impl ConfigTask {
         self.write(&name, &round.status(&analyses)).await
     }
 
-    /// Sends the queries that are due. Returns the time at which the next one is due.
+    /// Sends the queries that are due. Returns when the next query is due.
     async fn ask_due(&self, object: &RolloutAnalysis, round: &mut RoundAnswers) -> Result<Instant, CallError> {
         let name = object.name_any();
         let Some(analyses) = self.analyses_to_ask(object, &name).await? else { return Ok(next_check()) };
@@ -148,7 +148,7 @@ fn next_check() -> Instant {
     now.checked_add(RECHECK_INTERVAL).unwrap_or(now)
 }
 
-/// Returns whether the question is about the current state of the config.
+/// Returns whether the question concerns the current state of the config.
 fn is_current(config: &VersionedConfig, question: &RolloutAnalysisSpec) -> bool {
     if is_rehearsal(&question.round) {
         return rehearsal_question(&config.spec.rollout.analysis).round == question.round;

@@ -1,5 +1,5 @@
-//! Analysis: requests from Prometheus the numbers by which versions are judged, and writes them into `RolloutAnalysis`
-//! objects. `nudge_core` decides which numbers are requested, and what follows from them.
+//! Analysis: requests the numbers that judge versions from Prometheus, and writes them into `RolloutAnalysis` objects.
+//! `nudge_core` decides which numbers are requested, and draws the conclusions.
 //!
 //! The addresses come from users, so this part of Nudge is the most exposed. It therefore has its own process, and its
 //! account may write the answers and little more.

@@ -1,4 +1,4 @@
-//! The answers of one round, and the times at which each query is due.
+//! The answers of one round, and the due times of each query.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -116,7 +116,7 @@ mod tests {
         let status = series.status(&[analysis()]);
         let answers = &status.queries[0].answers;
         assert_eq!((answers.len(), answers[0].number, answers[19].number), (20, 11, 30));
-        // Another process goes on, and waits for a period: it does not know when the last one was asked.
+        // Another process continues, and waits for a period: it does not know the time of the last query.
         let later = began + minute * 40;
         let next = RoundAnswers::new("a", Some(&status), later);
         assert_eq!((next.status(&[analysis()]), next.due(&analysis())), (status.clone(), Some(later + minute)));

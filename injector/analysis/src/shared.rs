@@ -22,7 +22,7 @@ pub struct Analyses {
     pub(crate) account: String,
     /// The length of one watch, in seconds.
     pub(crate) watch_seconds: u32,
-    /// The reader of the addresses to which no query is sent.
+    /// The reader of the addresses that no query may be sent to.
     pub(crate) guarded: GuardedReader,
     /// The turns of queries.
     pub(crate) turns: Turns,
@@ -33,7 +33,7 @@ pub struct Analyses {
 }
 
 impl Analyses {
-    /// Returns the parts. `guarded` reads the addresses to which no query is sent.
+    /// Returns the parts. `guarded` reads the addresses that no query may be sent to.
     pub fn new(client: Client, guarded: GuardedReader, account: String, watch_seconds: u32) -> Self {
         let turns = Turns::new(MAX_QUERIES, MAX_NAMESPACE_QUERIES);
         let rehearsals = Turns::new(MAX_REHEARSALS, MAX_NAMESPACE_REHEARSALS);

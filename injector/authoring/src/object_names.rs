@@ -46,7 +46,7 @@ fn readable_name(config: &str, version: &str, number: usize, count: usize) -> St
     if count > 1 { format!("{config}-{version}-{number}") } else { format!("{config}-{version}") }
 }
 
-/// Returns whether an object of this name may have belonged to a deleted version other than this one.
+/// Returns whether an object of this name may have belonged to a deleted version other than `version`.
 pub fn was_used(name: &str, config: &ConfigName, version: &VersionName, configs: &[VersionedConfig]) -> bool {
     configs.iter().any(|other| {
         let other_name = other.metadata.name.as_deref().unwrap_or_default();

@@ -31,7 +31,7 @@ impl Part {
     }
 }
 
-/// The history limit for versions like this one.
+/// The history limit for versions of the same maker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The history limit of the config applies (`spec.historyLimit`).

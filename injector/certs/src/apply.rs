@@ -22,8 +22,8 @@ pub fn apply(
     match step {
         Step::Keep => {}
         Step::Make(_) => {
-            // The serving certificate may still be valid under a lost authority. The certificate of that authority
-            // stands beside it.
+            // The serving certificate may still be valid under a lost authority. The certificate of that authority is
+            // stored with it.
             stored.old.extend(std::mem::take(&mut stored.published));
             stored.crosses.clear();
             take_over(&mut stored, Authority::make(now, lifetimes)?, now);
@@ -55,7 +55,7 @@ pub fn apply(
 /// The maximum number of names in one certificate.
 const MAX_NAMES: usize = 64;
 
-/// Returns these names, and the names of the stored certificate if it is valid but lacks some of these.
+/// Returns `names`, plus the names of the stored certificate if that is valid but lacks some of `names`.
 fn union(names: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> ServingNames {
     let Some(serving) = serving.map(Pair::certificate).filter(|serving| serving.is_valid_at(now)) else {
         return names.clone();

@@ -4,7 +4,7 @@
 //! certificates. Each authority has its own name, because clients first look for the issuer by name.
 //!
 //! A cross certificate has the name and the key of an authority, and is signed by the previous authority. With it, a
-//! client that trusts only the previous authority accepts certificates of the later one.
+//! client that trusts only the previous authority accepts certificates of the new authority.
 
 use rand::RngExt as _;
 use rcgen::{
@@ -131,7 +131,7 @@ impl Authority {
     pub fn make_next(&self, now: OffsetDateTime, lifetimes: &Lifetimes) -> Result<(Self, Certificate), AuthorityError> {
         let next = Self::make(now, lifetimes)?;
         let name = next.certificate().common_name().ok_or(CertificateError::Form)?;
-        // A chain has at most `MAX_CROSSES` cross certificates, so at most one less can stand below this one.
+        // A chain has at most `MAX_CROSSES` cross certificates, so at most one less can follow this cross certificate.
         let mut params = authority_params(name, MAX_CROSSES - 1);
         // If the clock was wrong when one of the two was made, the cross certificate must not live shorter because of
         // it.

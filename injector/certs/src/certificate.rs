@@ -81,12 +81,12 @@ impl Certificate {
         &self.pem
     }
 
-    /// Returns the first moment at which the certificate is valid.
+    /// Returns the first moment of the certificate's validity.
     pub fn not_before(&self) -> OffsetDateTime {
         self.not_before
     }
 
-    /// Returns the last moment at which the certificate is valid.
+    /// Returns the last moment of the certificate's validity.
     pub fn not_after(&self) -> OffsetDateTime {
         self.not_after
     }

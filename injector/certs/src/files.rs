@@ -66,7 +66,7 @@ pub(super) struct FileContents {
 }
 
 impl CertificateFiles {
-    /// Returns the paths of the files in a folder where a Secret of type `kubernetes.io/tls` is mounted.
+    /// Returns the paths of the files in the mount folder of a Secret of type `kubernetes.io/tls`.
     pub fn in_folder(folder: &Path) -> Self {
         let path = |name: &str| folder.join(name);
         Self { certificate: path("tls.crt"), key: path("tls.key"), authority: path("ca.crt") }
@@ -146,7 +146,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(10), taken).await.unwrap().unwrap();
     }
 
-    /// Writes the files of a Secret as the kubelet does: into a new folder, to which one link is switched.
+    /// Writes the files of a Secret as the kubelet does: into a new folder; then one link is switched to it.
     fn mount(folder: &Path, count: usize, serving: &Pair, bundle: &str) {
         let version = folder.join(format!("..{count}"));
         std::fs::create_dir(&version).unwrap();
@@ -180,7 +180,7 @@ mod tests {
         let mut bundle = certificates.ca_bundle();
         let taken = bundle.wait_for(|bundle| **bundle == *two.certificate().pem());
         tokio::time::timeout(Duration::from_secs(10), taken).await.unwrap().unwrap();
-        // Only the chain has changed; by it, pods of the first authority trust what is served.
+        // Only the chain has changed; through it, pods of the first authority trust the serving certificate.
         let since = || certificates.trust().unwrap().pods.unwrap().since;
         let seen = async {
             while since() > one.certificate().not_before() + crate::LEEWAY {

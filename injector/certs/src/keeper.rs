@@ -71,7 +71,7 @@ impl<S: SecretStore> Keeper<S> {
                 return Ok(stored);
             }
             let updated = apply(step, stored, &self.names, now, &self.lifetimes)?;
-            // On a conflict the next round reads what another process has written.
+            // On a conflict the next round reads the other process's write.
             if self.write(step, authority, serving, &updated).await? == WriteOutcome::Done {
                 log(step, &updated, now, &self.lifetimes);
             }

@@ -20,8 +20,8 @@ pub struct Lifetimes {
     pub authority: Duration,
     /// The lifetime of a serving certificate, which is renewed after two thirds of it.
     pub certificate: Duration,
-    /// The time for which an old authority stays published after the last certificate under it was replaced. In this
-    /// time, every server gets the new certificate.
+    /// How long an old authority stays published after the last certificate under it was replaced. During this time,
+    /// every server gets the new certificate.
     pub grace: Duration,
     /// The interval between checks of the clock and the stored certificates.
     pub check: Duration,

@@ -38,7 +38,7 @@ impl ServingNames {
         Self(self.0.union(&others.0).cloned().collect())
     }
 
-    /// Returns whether every name of `others` is among these.
+    /// Returns whether these names include every name of `others`.
     pub fn cover(&self, others: &Self) -> bool {
         others.0.is_subset(&self.0)
     }

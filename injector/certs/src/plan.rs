@@ -18,12 +18,12 @@ pub enum Step {
     Keep,
     /// Start over with an authority that nobody trusts yet, because no authority can sign a cross certificate.
     Make(Cause),
-    /// Make the next authority, cross-signed by the previous one. The certificates of the previous one stay in use
-    /// until they are renewed.
+    /// Make the next authority, cross-signed by the previous authority. The certificates under the previous authority
+    /// stay in use until they are renewed.
     Rotate(Cause),
     /// Make another serving certificate.
     Renew(Cause),
-    /// Store the authorities that clients trust beside the serving certificate.
+    /// Store the authorities that clients trust, together with the serving certificate.
     Publish,
     /// Stop publishing old authorities.
     DropOld,

@@ -1,5 +1,5 @@
-//! Years of rotation by a simulated clock: clients that trust what was published long ago accept what is served, and no
-//! others do.
+//! Years of rotation by a simulated clock: clients that trust an authority that was published long ago accept the
+//! serving certificate. No other client does.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ fn roots(anchors: &[Certificate]) -> Arc<RootCertStore> {
     Arc::new(roots)
 }
 
-/// Whether an agent that trusts `anchors` and has that time accepts what is served.
+/// Whether an agent that trusts `anchors` accepts the serving certificate at time `now`.
 fn verifies(anchors: &[Certificate], serving: &Pair, now: OffsetDateTime) -> bool {
     if anchors.is_empty() {
         return false;
@@ -158,7 +158,7 @@ impl Secrets {
         self.stored().serving.unwrap()
     }
 
-    /// What is injected into pods.
+    /// The trust anchors that are injected into pods.
     fn anchors(&self) -> Vec<Certificate> {
         self.stored().published
     }
@@ -415,7 +415,7 @@ fn unrelated_and_expired_certificates_are_refused() {
     connects(&first, &serving, now).unwrap();
     connects(&other.anchors(), &serving, now).unwrap_err();
     connects(&first, &other.serving(), now).unwrap_err();
-    // The chain of the one beside the certificate of the other.
+    // The chain of one authority with the certificate of the other authority.
     connects(&first, &other.serving().with_chain(serving.chain().to_vec()), now).unwrap_err();
     // Without the cross certificate.
     connects(&first, &serving.clone().with_chain(Vec::new()), now).unwrap_err();
@@ -532,7 +532,7 @@ fn pods_that_lose_their_trust_soon_are_known() {
     };
     let first = run(0, 3).pods.unwrap();
     assert_eq!((first.since, first.lasting_since), (start(), start()));
-    // Six years after the first rotation, what the first authority's pods trust is about to end.
+    // Six years after the first rotation, the trust anchors of the first authority's pods expire soon.
     let later = run(3, 8).pods.unwrap();
     assert_eq!(later.since, start());
     assert!(later.lasting_since > year(1), "{later:?}");

@@ -62,7 +62,7 @@ pub struct Stored {
     pub crosses: Vec<Certificate>,
     /// The serving certificate with its key.
     pub serving: Option<Pair>,
-    /// The authorities that are stored beside the serving certificate.
+    /// The authorities that are stored with the serving certificate.
     pub published: Vec<Certificate>,
     /// The entries that can't be used, each with the reason, for the log.
     pub faults: Vec<String>,

@@ -89,7 +89,7 @@ async fn processes_that_start_together_serve_under_one_authority() -> Result<()>
     assert_eq!(authorities(&bundle(&one)).len(), 1);
     let later = keep(&space, Lifetimes::default()).await?;
     assert_eq!((bundle(&one), one.expires()), (bundle(&later), later.expires()));
-    // What servers mount holds no key of the authority, and no other key than their own.
+    // The Secrets that servers mount hold no key of the authority, and no key except the server's own.
     let secrets = space.api::<Secret>();
     let keys = async |name: &str| Ok::<_, anyhow::Error>(secrets.get(name).await?.data.unwrap_or_default());
     assert_eq!(keys(SERVING).await?.keys().collect::<Vec<_>>(), ["ca.crt", "tls.crt", "tls.key"]);
@@ -278,7 +278,7 @@ async fn an_api_server_that_knows_only_the_authority_before_trusts_the_next() ->
         let files = CertificateFiles::in_folder(folder.path());
         let (certificates, _rotation) = Certificates::from_files(files, TEST_TIMEOUT)?;
         let server = serve(&certificates).await?;
-        // No publisher touches what has not Nudge's label.
+        // No publisher touches an object without Nudge's label.
         let mut object = configuration(&space, purpose, server.address());
         object["metadata"]["labels"] = json!({});
         object["webhooks"][0]["clientConfig"]["caBundle"] = json!(BASE64_STANDARD.encode(first.certificate().pem()));
@@ -295,7 +295,7 @@ async fn an_api_server_that_knows_only_the_authority_before_trusts_the_next() ->
 
 #[tokio::test]
 async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
-    // Its own cluster: in that of the other tests another publisher keeps the configurations of Nudge.
+    // This test needs its own cluster: in the shared cluster another publisher keeps the configurations of Nudge.
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let space = cluster.space("overwritten").await?;
     empty(&space).await?;
@@ -336,7 +336,7 @@ async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
     ]))?);
     api.patch(&space.name, &PatchParams::default(), &reset).await?;
     eventually(TEST_TIMEOUT, "caBundle is set again", published).await?;
-    // What is right is left alone: no write without a reason.
+    // A correct object is left alone: no write without a reason.
     let version = api.get(&space.name).await?.metadata.resource_version;
     let before = reads()?;
     eventually(TEST_TIMEOUT, "it was looked at again", async || (reads().ok()? > before + 5).then_some(())).await?;

@@ -62,7 +62,7 @@ impl<'a> Mirror<'a> {
         if !exists {
             fs::write(folder.join(FORMAT_FILE), FORMAT).map_err(GitError::disk)?;
         }
-        // A killed process left these.
+        // A killed process left these packs.
         for path in temporary_packs(&folder.join("objects/pack")) {
             fs::remove_file(path).map_err(GitError::disk)?;
         }

@@ -31,7 +31,7 @@ use crate::tree::{Entry, Kind};
 
 /// The maximum duration of a fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(2);
-/// The maximum number of mirrors. All of them are walked after each fetch that changed one.
+/// The maximum number of mirrors. All of them are walked after each fetch that changed a mirror.
 const MAX_MIRRORS: usize = 256;
 /// The maximum bytes of one mirror.
 pub const MAX_MIRROR_BYTES: u64 = 2 * 1024 * 1024 * 1024;
@@ -99,7 +99,7 @@ impl Mirrors {
         Self { timeout, ..self }
     }
 
-    /// Returns the bytes on disk of all mirrors, as of the last fetch that changed one.
+    /// Returns the bytes on disk of all mirrors, as of the last fetch that changed a mirror.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -251,7 +251,7 @@ fn lock_of(locks: &Locks, name: &str) -> Arc<tokio::sync::Mutex<()>> {
     Arc::clone(lock)
 }
 
-/// A mirror, or another file or folder beside the mirrors. The order is the order of removal.
+/// A mirror, or another file or folder in the mirrors' directory. The order is the order of removal.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct MirrorUse {
     last_used: SystemTime,
@@ -259,8 +259,8 @@ struct MirrorUse {
     bytes: u64,
 }
 
-/// Removes mirrors, the least recently used first, until the number and the bytes of the others are within their
-/// limits. Mirrors in use are not removed. Returns the bytes of the others.
+/// Removes mirrors, the least recently used first, until the number and the bytes of the remaining mirrors are within
+/// their limits. Mirrors in use are not removed. Returns the bytes of the remaining mirrors.
 fn prune(directory: &Path, locks: &Locks, max_bytes: u64) -> u64 {
     let mut mirrors: Vec<MirrorUse> = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

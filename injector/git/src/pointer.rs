@@ -59,7 +59,7 @@ mod tests {
         ] {
             assert_eq!(Pointer::parse(bad.as_bytes()), None, "{bad}");
         }
-        // Git LFS reads what its first releases wrote.
+        // Git LFS reads the pointers of its first releases.
         for old in ["http://git-media.io/v/2", "https://hawser.github.com/spec/v1"] {
             let text = text.replace("https://git-lfs.github.com/spec/v1", old);
             assert!(Pointer::parse(text.as_bytes()).is_some(), "{old}");

@@ -27,7 +27,7 @@ const DISK_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) git: PathBuf,
-    /// The folders in which git may look for other programs, as in the variable `PATH`.
+    /// The folders where git may look for other programs, in the format of the variable `PATH`.
     pub(crate) path: String,
 }
 

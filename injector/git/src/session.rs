@@ -107,7 +107,7 @@ impl<'a> Session<'a> {
         input: &[u8],
         mirror: Option<(&Path, u64)>,
     ) -> Result<Zeroizing<Vec<u8>>, GitError> {
-        // Curl tries all addresses by itself, but ssh tries only one.
+        // Curl tries all addresses by itself, but ssh tries only one address.
         let attempts: Vec<&[SocketAddr]> =
             if self.url.is_ssh() { self.addresses.chunks(1).collect() } else { vec![&self.addresses] };
         let mut failure = GitError::Unreachable(self.host());

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 /// The speed in bytes a second below which a server is too slow.
 const MIN_BYTES_PER_SECOND: &str = "1000";
-/// The time in seconds after which git gives up a server that is too slow.
+/// How long git waits for a server that is too slow, in seconds.
 pub(crate) const LOW_SPEED_TIMEOUT_SECONDS: u64 = 20;
 
 /// The settings of every process. Settings of the machine, of users and of repositories have no effect.

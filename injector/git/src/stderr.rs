@@ -56,7 +56,8 @@ const RULES: [(Fault, &[&str]); 19] = [
         ],
     ),
     (Fault::Redirect, &["returned error: 30"]),
-    // These rules come before TLS, because messages about an interrupted handshake have the texts of TLS, too.
+    // The rules for interruptions come before TLS, because messages about an interrupted handshake have the texts of
+    // TLS, too.
     (Fault::Interrupted, &["non-properly terminated", "unexpected eof"]),
     (
         Fault::Tls,

@@ -35,7 +35,7 @@ fn supported_challenge(challenge: &ChallengeRef<'_>) -> Option<Challenge> {
     }
     let parameter = |name: &str| {
         let mut values = challenge.params.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
-        // It is unknown which of two realms is meant.
+        // With two realms, it is unknown which one is meant.
         values.next().filter(|_| values.next().is_none()).map(|(_, value)| value.to_unescaped())
     };
     Some(Challenge::Bearer { realm: parameter("realm")?, service: parameter("service") })

@@ -139,7 +139,7 @@ fn applies_to(name: &str, reference: &Reference) -> bool {
     }
     let (registry, path) = name.split_once('/').unwrap_or((name, ""));
     let path = if matches!(path, "v1" | "v2") { "" } else { path };
-    // An entry may name the port even if it is the default one.
+    // An entry may name the port even if it is the default port.
     let with_port = format!("{}:{}", address.host, address.port);
     let is_registry = [reference.registry(), &with_port].iter().any(|name| name.eq_ignore_ascii_case(registry));
     is_registry && is_below(reference.repository(), path)

@@ -1,4 +1,4 @@
-//! The errors of pulls and pushes, and what to do. Messages repeat nothing that a server wrote but names of platforms,
+//! The errors of pulls and pushes, and their remedies. Of a server's text, messages repeat only names of platforms,
 //! after a check.
 
 use nudge_core::remote::PickError;

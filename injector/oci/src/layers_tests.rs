@@ -1,4 +1,5 @@
-//! Shapes in which programs write a layer, in each compression: all of it is read, or an error says that it was not.
+//! The forms of layers that programs write, in each compression: the whole layer is read, or an error reports that it
+//! was not.
 
 use std::io::Write as _;
 
@@ -11,7 +12,7 @@ use crate::frames::MAX_WINDOW_BYTES;
 use crate::layers::decompress;
 
 const FILES: [(&str, &str); 3] = [("a", "first"), ("b/c", "second"), ("d", "third")];
-/// Where the second file begins: a header and a block after the first one.
+/// The offset of the second file: a header and a block after the first file.
 const SECOND_FILE_OFFSET: usize = 1024;
 
 fn tar_of(files: &[(&str, &str)]) -> Vec<u8> {
@@ -58,7 +59,7 @@ fn read(blob: &[u8]) -> Result<Vec<(String, String)>, ArchiveError> {
     Ok(layer.files().map(|(path, content)| (path.to_owned(), text(content))).collect())
 }
 
-/// What was not read as it should be: all of it, so that one table shows which shapes a change is about.
+/// All layers that were read wrongly, so that one table shows the forms that a change affects.
 #[derive(Default)]
 struct Faults(Vec<String>);
 
@@ -98,7 +99,7 @@ fn every_shape_is_read_whole_or_refused() {
         faults.whole(&format!("{name}: many pieces"), &pieces(&(1..archive.len()).step_by(97).collect::<Vec<_>>()));
         faults.whole(&format!("{name}: an empty piece"), &pieces(&[SECOND_FILE_OFFSET, SECOND_FILE_OFFSET]));
         faults.whole(&format!("{name}: an empty piece at the end"), &pieces(&[archive.len()]));
-        // Of the end of an archive, all may be missing; what is behind it is zeros.
+        // The whole end of an archive may be missing; zeros follow it.
         faults.whole(&format!("{name}: no end"), &compressed(&archive[..archive.len() - 1024]));
         faults.whole(&format!("{name}: a record of zeros"), &compressed(&[&archive[..], &[0; 8192]].concat()));
         let other = tar_of(&[("e", "fourth")]);

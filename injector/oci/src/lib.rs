@@ -1,7 +1,7 @@
 //! Pulls the files of an OCI artifact or image, and pushes files as an artifact.
 //!
 //! A credential is sent to the registry's own host and port, and to a token realm elsewhere only if the caller agrees.
-//! What a registry sends is checked by its digest, and unpacked in memory within bounds.
+//! Content from a registry is checked by its digest, and unpacked in memory within bounds.
 // The crate computes with numbers that others send, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 

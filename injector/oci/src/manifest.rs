@@ -17,7 +17,7 @@ pub(crate) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+js
 const IMAGE_CONFIG_TYPES: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 
-/// The annotation with the time at which a manifest or an index was made.
+/// The annotation with the creation time of a manifest or an index.
 const CREATED: &str = "org.opencontainers.image.created";
 
 /// The maximum number of platforms in a message.
@@ -113,7 +113,7 @@ pub(crate) fn parse_document(text: &[u8]) -> Result<Document, &'static str> {
     }
 }
 
-/// Returns the time at which an image was made, by its config.
+/// Returns the creation time of an image, from its config.
 pub(crate) fn image_creation_time(config: &[u8]) -> Option<Timestamp> {
     #[derive(Deserialize)]
     struct Config {
@@ -163,7 +163,7 @@ pub(crate) fn choose_manifest<'a>(
         .ok_or_else(|| ChoiceError::None(platforms()))
 }
 
-/// Returns the item of an iterator that has exactly one.
+/// Returns the only item of an iterator; `None` unless there is exactly one.
 fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
     items.next().filter(|_| items.next().is_none())
 }

@@ -73,7 +73,7 @@ pub struct Request<'a> {
 pub struct Artifact {
     /// The digest of the manifest or index that the reference names.
     pub digest: String,
-    /// The time at which the artifact was made, as the artifact itself says.
+    /// The creation time of the artifact, as the artifact itself claims.
     pub created: Option<Timestamp>,
     /// The files, by their path below the path of the request. If the request names a file, its key is the name of the
     /// file.

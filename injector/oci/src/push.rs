@@ -29,9 +29,9 @@ const PUSH_TIMEOUT: Duration = Duration::from_mins(2);
 const ARTIFACT_TYPE: &str = "application/vnd.nudge.dev.content.v1";
 /// The media type of the layer of a pushed artifact.
 const LAYER_TYPE: &str = "application/vnd.nudge.dev.content.v1.tar+gzip";
-/// The media type of the config of an artifact without one.
+/// The media type of an empty config, for artifacts without a config.
 const EMPTY_CONFIG_TYPE: &str = "application/vnd.oci.empty.v1+json";
-/// The content of the config of an artifact without one.
+/// The content of an empty config, for artifacts without a config.
 const EMPTY_CONFIG: &[u8] = b"{}";
 
 impl Registry {

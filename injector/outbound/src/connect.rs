@@ -56,7 +56,7 @@ pub enum ConnectError {
 /// The addresses that requests may go to.
 #[derive(Clone, Debug)]
 pub enum Reach {
-    /// Any address. This is for the user's own machine, from which the user could connect there as well.
+    /// Any address. This is for the user's own machine: the user could connect to the address there as well.
     Anywhere,
     /// Any address except those of the machine itself and these of the cluster.
     Outside(Arc<GuardedAddresses>),
@@ -92,8 +92,8 @@ pub async fn connect(address: &Address, reach: &Reach, roots: &Authorities) -> R
     }
 }
 
-/// Returns a few addresses of the name, all of which may be connected to. Programs that connect by themselves must use
-/// these addresses instead of the name, which may have others a moment later.
+/// Returns a few addresses of the name. Connections to all of them are allowed. Programs that connect by themselves
+/// must use these addresses instead of the name, because the name may have other addresses a moment later.
 pub async fn resolve(address: &Address, reach: &Reach) -> Result<Vec<SocketAddr>, ConnectError> {
     let host = || address.host.clone();
     let mut addresses = match address.host.parse::<IpAddr>() {
@@ -149,7 +149,7 @@ mod tests {
     async fn nothing_is_sent_to_this_machine_by_any_name() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        // The second is what a resolver makes of a number; the last is a name with a loopback address.
+        // The second is a number that resolvers read as an address; the last is a name with a loopback address.
         for host in ["127.0.0.1", "2130706433", "0x7f.1", "0", "[::1]", "[::ffff:7f00:1]", "localhost"] {
             let url = format!("http://{host}:{port}");
             let address = Address::parse(&url).unwrap();

@@ -109,7 +109,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(10), max_bytes: 1024 * 1024 };
 
-    /// What comes of an answer that this server gives.
+    /// Returns the outcome of a request to a server that gives this answer.
     async fn asked<F: Future<Output = ()> + Send + 'static>(
         serve: impl FnOnce(DuplexStream) -> F + Send + 'static,
     ) -> Result<Response<Bytes>, HttpError> {
@@ -133,7 +133,7 @@ mod tests {
             assert!(request.starts_with("GET /info/refs HTTP/1.1\r\n"), "{request}");
             assert!(request.contains("host: git.example.com:8080\r\n"), "{request}");
             let _ = server.write_all(answer.as_bytes()).await;
-            // It stays open.
+            // The connection stays open.
             let _ = server.read(&mut [0; 1]).await;
         })
         .await

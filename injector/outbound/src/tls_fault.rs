@@ -94,7 +94,7 @@ mod tests {
 
     use crate::{ConnectError, Reach, connect};
 
-    /// What is said of a server with this certificate, where these authorities are trusted.
+    /// Returns the message about a server with this certificate if these authorities are trusted.
     async fn said(certificate: CertificateDer<'static>, key: &KeyPair, trusted: &[&CertificateDer<'static>]) -> String {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

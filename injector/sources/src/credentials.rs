@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::server_polls::fetch_failure;
 use crate::shared::Sources;
 
-/// The API of GitHub, unless the Secret names another one.
+/// The API of GitHub, unless the Secret names another API.
 const GITHUB_API: &str = "https://api.github.com";
 /// The user name for servers that take any.
 const ANY_USER: &str = "git";

@@ -69,7 +69,7 @@ pub(crate) async fn follow_namespace(sources: Arc<Sources>, namespace: String) {
     }
 }
 
-/// Updates the task of the source, or starts one.
+/// Updates the task of the source, or starts a task.
 fn update_task(
     sources: &Arc<Sources>,
     namespace: &str,

@@ -144,7 +144,7 @@ mod tests {
         {
             assert!((least..most).contains(wait), "{waits:?}");
         }
-        // After a failure it does not count on what it gave before.
+        // After a failure it does not count on its previous answers.
         assert_eq!(
             requests.iter().map(|(_, known)| *known).collect::<Vec<_>>(),
             [false, true, true, false, false, false]

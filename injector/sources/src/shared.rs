@@ -22,7 +22,7 @@ pub struct Sources {
     pub account: String,
     /// The length of one watch, in seconds.
     pub watch_seconds: u32,
-    /// The reader of the addresses to which nothing may be sent.
+    /// The reader of the addresses that no request may be sent to.
     pub guarded: GuardedReader,
     /// The authorities that this image trusts.
     pub roots: Authorities,

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::server_polls::fetch_failure;
 
-/// The age at which a git fetch counts as slow.
+/// The minimum age of a git fetch that counts as slow.
 pub(crate) const SLOW_FETCH_AGE: Duration = Duration::from_secs(30);
 
 /// The places of slow fetches, as one namespace has them.

@@ -37,7 +37,7 @@ use crate::upstream::Object;
 
 /// The bounds of one answer: a dictionary, with escapes.
 const ANSWER_BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(30), max_bytes: 16 * 1024 * 1024 };
-/// The lifetime of a token of the account. The API server grants no shorter one.
+/// The lifetime of a token of the account. The API server grants no shorter lifetime.
 const TOKEN_LIFETIME_SECONDS: i64 = 600;
 /// The maximum lifetime of a login, even if Vault grants a longer lease.
 const MAX_LOGIN_LIFETIME: Duration = Duration::from_hours(1);
@@ -70,7 +70,7 @@ struct Login {
     until: Instant,
 }
 
-/// An error because of which the source has no content. Its text repeats nothing of an answer.
+/// The reason why the source has no content. Its text repeats nothing of Vault's answer.
 #[derive(Debug, thiserror::Error)]
 enum VaultError {
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! The rate at which sources write. All sources of a namespace share one rate, whichever objects they write.
+//! The rate of the sources' writes. All sources of a namespace share one rate, whichever objects they write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,8 +11,8 @@ const WRITE_PERIOD: Duration = Duration::from_millis(50);
 /// The maximum number of writes in a burst.
 const MAX_BURST: u32 = 100;
 
-/// The rates of all namespaces. For each, the map has the time at which all admitted writes would be done if they were
-/// made one after another.
+/// The rates of all namespaces. For each namespace, the map has the time when all admitted writes would be done if they
+/// were made one after another.
 #[derive(Default)]
 pub struct Rates(Mutex<BTreeMap<String, Instant>>);
 
@@ -22,7 +22,7 @@ impl Rates {
         sleep_until(self.take_write(namespace, Instant::now())).await;
     }
 
-    /// Takes one write. Returns the time at which it may be made.
+    /// Takes one write. Returns the earliest time of the write.
     fn take_write(&self, namespace: &str, now: Instant) -> Instant {
         let mut ends = self.0.lock();
         ends.retain(|_, end| *end > now);

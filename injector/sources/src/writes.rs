@@ -72,8 +72,8 @@ impl Writes {
         call(context, request).await
     }
 
-    /// Creates the config with an empty spec, to which the API server adds the defaults. Returns `None` if the config
-    /// already exists.
+    /// Creates the config with an empty spec. The API server adds the defaults. Returns `None` if the config already
+    /// exists.
     pub(crate) async fn create_config(&self, name: &str) -> Result<Option<VersionedConfig>, WriteError> {
         let resource = ApiResource::erase::<VersionedConfig>(&());
         let api = Api::<DynamicObject>::namespaced_with(self.sources.client.clone(), &self.namespace, &resource);
@@ -187,7 +187,7 @@ impl Writes {
     }
 
     /// Sets or removes the notice that allows the removal of the sources' Secret versions that are older than the last
-    /// one.
+    /// version.
     pub(crate) async fn keep_only(&self, name: &str, notice: Option<String>) -> Result<VersionedConfig, WriteError> {
         self.annotate(name, labels::SOURCE_GONE, notice).await
     }

@@ -1,4 +1,4 @@
-//! Starts the analysis in the leader of its lease. The analysis requests the numbers by which versions are judged.
+//! Starts the analysis in the leader of its lease. The analysis requests the numbers that judge versions.
 
 use std::sync::Arc;
 

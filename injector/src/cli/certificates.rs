@@ -21,7 +21,7 @@ const AUTHORITY_SECRET: &str = "nudge-authority";
 const WEBHOOKS: &str = "nudge-injector";
 /// The Secret with the serving certificate, which servers mount.
 const SERVING_SECRET: &str = "nudge-serving";
-/// The interval at which files are read again.
+/// The interval between two reads of the files.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Waits for the first certificates, and starts their rotation. `None` if the roles need none.

@@ -10,7 +10,7 @@ use nudge_protocol::error_chain::message;
 /// The timeout of connecting to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time by which the silence of a connection may exceed the length of a watch.
+/// How much longer than a watch the silence of a connection may last.
 const READ_TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
 
 /// The reason why there is no API server to work with.
@@ -28,7 +28,7 @@ pub(super) enum ClusterError {
 }
 
 impl ClusterError {
-    /// Returns what to do about the error.
+    /// Returns the remedy of the error.
     pub(super) fn help(&self) -> &'static str {
         match self {
             Self::Unknown(_) => "run it in a pod of the cluster, or name a kubeconfig file with $KUBECONFIG",

@@ -56,7 +56,7 @@ impl Question {
 /// The settings of `nudge-injector health`.
 #[derive(Clone, Debug, Args)]
 pub struct HealthSettings {
-    /// What to ask.
+    /// The question to ask.
     #[arg(value_enum, default_value = "live")]
     pub question: Question,
     /// The socket of the process that serves.

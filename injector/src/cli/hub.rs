@@ -14,7 +14,7 @@ use super::controllers::while_leading;
 use super::plane::{ControlPlane, ServeError, address, bindable};
 use crate::supervise::{ShutdownStage, Stopping, wait_for_stop};
 
-/// The interval at which the leading hub marks pods whose agent has never made contact.
+/// The interval of the leading hub's marks of pods whose agent has never made contact.
 const SILENT_PODS_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Listens for agents.

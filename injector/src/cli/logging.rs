@@ -35,7 +35,7 @@ where
     let filter = filter.with_target(AUDIT_TARGET, Level::INFO).with_target(CLIENT_TARGET, Level::ERROR);
     let builder = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(writer);
     match format {
-        // The list of spans includes the innermost one.
+        // The list of spans includes the innermost span.
         LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish().with(filter)),
         LogFormat::Text => Box::new(builder.with_ansi(false).finish().with(filter)),
     }
@@ -104,7 +104,7 @@ mod tests {
         }
     }
 
-    /// What is logged by a warning in the span of a reconcile.
+    /// Returns the log line of a warning in the span of a reconcile.
     fn logged(format: LogFormat) -> String {
         let lines = Lines::default();
         let writer = lines.clone();

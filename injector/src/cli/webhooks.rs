@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::plane::{ControlPlane, ServeError, bindable};
 use crate::supervise::{ShutdownStage, Stopping, wait_for_stop};
 
-/// The interval at which the authority for clients is read again.
+/// The interval between two reads of the authority for clients.
 const CLIENT_CA_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The beginning of the user names of service accounts.
@@ -70,7 +70,7 @@ pub(super) async fn start(
         AdmissionSettings::new(bindable(options.listen_admission)),
         tls,
         metrics,
-        // The client must be made on the server's own runtime, because it works on the runtime on which it is made.
+        // The client must be made on the server's own runtime, because it works on the runtime that created it.
         move || -> BoxFuture<'static, _> { Box::pin(async move { inputs.build_webhooks(config) }) },
     )
     .await?;

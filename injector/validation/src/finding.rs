@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The maximum number of findings that a report names. It only counts the others.
+/// The maximum number of findings that a report names. A report only counts further findings.
 const MAX_NAMED_FINDINGS: usize = 3;
 /// The maximum number of findings of one check.
 pub(crate) const MAX_FINDINGS: usize = 16;
@@ -13,7 +13,7 @@ const MAX_RULE_BYTES: usize = 200;
 /// The maximum length of the message of a report.
 const MAX_REPORT_BYTES: usize = 300;
 
-/// The place in a value where a rule is broken.
+/// The place in a value that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A line and a column, both from 1. A column counts characters.
@@ -30,7 +30,7 @@ pub enum Place {
 /// A rule that is broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The key, if the rule applies to one.
+    /// The key, if the rule applies to a single key.
     pub key: Option<String>,
     /// The place in the value, if it is known.
     pub place: Option<Place>,

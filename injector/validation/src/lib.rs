@@ -1,8 +1,8 @@
 //! The validation of a version's content by `spec.validation` of its config: formats, JSON Schema, required keys, CEL.
 //!
-//! [`Rules::compile`] compiles the rules or says why they can't be used; [`Rules::check`] judges one dictionary. Both
-//! are pure, bounded in time and memory for any input, and no message holds a value. Sealing, admission, `kubectl
-//! nudge` and everything else that makes versions call the same two functions.
+//! [`Rules::compile`] compiles the rules or says why they can't be used; [`Rules::check`] checks one dictionary. Both
+//! do no I/O, are bounded in time and memory for any input, and put no value into a message. Sealing, admission,
+//! `kubectl nudge` and everything else that makes versions call the same two functions.
 
 mod deep_stack;
 mod dictionary;

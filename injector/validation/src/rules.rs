@@ -42,7 +42,7 @@ enum Rule {
 }
 
 impl Rules {
-    /// Compiles the rules. `texts` has the schemas to which they refer.
+    /// Compiles the rules. `texts` has the schemas that the rules refer to.
     pub fn compile(rules: &[ValidationRule], texts: &SchemaTexts) -> Result<Self, RuleError> {
         if rules.len() > MAX_RULES {
             return Err(RuleError::TooMany { count: rules.len(), most: MAX_RULES });
@@ -190,7 +190,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Checks all values to which the rule applies.
+    /// Checks all values that the rule applies to.
     fn check_values(
         &mut self,
         pattern: &str,

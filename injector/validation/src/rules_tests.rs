@@ -128,9 +128,9 @@ fn schemas_of_config_maps_are_json_or_yaml_and_count_for_the_hash() {
     assert!(quoting.detailed_message().contains("CANARY") && !quoting.to_string().contains("CANARY"), "{quoting}");
 }
 
-/// The worst that was found within all bounds: what the meter allows, in each of the ways to spend it. In a release
-/// build this takes less than a second; the test prints it, and fails where it takes many times as long. A name, rules,
-/// and a dictionary.
+/// A name, rules, and a dictionary: the most expensive cases within all bounds, one for each way to spend the meter's
+/// allowance. In a release build each takes less than a second; the test prints the time, and fails if it is many times
+/// as long.
 type Case<'a> = (&'a str, Value, Vec<(&'a str, &'a str)>);
 
 #[test]

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 pub use webhooks::publish_to_webhooks;
 
-/// The interval between checks for changes of the CA by others.
+/// The interval between checks for foreign changes of the CA.
 pub const PUBLISH_CHECK_INTERVAL: Duration = Duration::from_secs(45);
 
 /// The maximum duration of one call of the API server.

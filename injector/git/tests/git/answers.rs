@@ -1,4 +1,4 @@
-//! A server by TLS whose answers a test decides, and which remembers what it was asked.
+//! A TLS server that gives the answers of a test, and remembers the requests.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::web::Certificates;
 
-/// What is answered to a request, given with head and body. `None`: nothing, for ever.
+/// The answer to a request, given with head and body. `None`: no answer, for ever.
 pub(crate) type Answer = Arc<dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync>;
 
 /// The server. It ends with this.

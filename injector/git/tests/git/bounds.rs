@@ -69,7 +69,7 @@ async fn files_and_bytes_are_bounded() -> Result<()> {
     let too_large = client.main().await;
     assert!(matches!(too_large, Err(GitError::TooLargeMirror(_))), "{too_large:?}");
     assert!(client.mirrors.bytes() < 1024 * 1024);
-    // What is not of use is not fetched.
+    // Objects that are not needed are not fetched.
     client.path = "config".to_owned();
     client.main().await?;
     Ok(())
@@ -96,7 +96,7 @@ async fn a_mirror_is_shared_and_the_least_recently_used_goes_first() -> Result<(
     // Twenty lists of refs; the commit and the contents once.
     assert!(packs <= 20 + 4, "{packs} requests");
     let first = mirrors()?.pop().context("no mirror")?;
-    // What another version has left.
+    // The remains of another version.
     fs::create_dir_all(folder.join("0-old"))?;
     fs::write(folder.join("0-old/file"), noise(400 * 1024)?)?;
 
@@ -114,7 +114,7 @@ async fn a_mirror_is_shared_and_the_least_recently_used_goes_first() -> Result<(
     Ok(())
 }
 
-/// What a command makes of this input.
+/// Returns a command's output for this input.
 fn piped(mut command: Command, input: &[u8]) -> Result<Vec<u8>> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().context("no stdin")?;
@@ -139,8 +139,8 @@ async fn what_is_small_on_the_wire_and_large_in_memory_is_refused() -> Result<()
     hash.args(["hash-object", "-w", "-t", "commit", "--stdin"]).current_dir(repository.served());
     let id = String::from_utf8(piped(hash, &commit)?)?;
     crate::repository::git(repository.served(), &["update-ref", "refs/heads/main", id.trim()])?;
-    // The server sends what it has packed already. To pack it meanwhile takes longer than it may be silent, where
-    // others use the processor.
+    // The server sends existing packs. Packing on request might take longer than the server may be silent, if other
+    // processes use the processor.
     crate::repository::git(repository.served(), &["repack", "-a", "-d", "-q"])?;
     let client = Client::new(&web.url("open/shop"), Credential::Anonymous, Some(web.certificates.ca.clone()))?;
     let large = client.main().await;

@@ -1,4 +1,4 @@
-//! What may go wrong with a server, a repository or a mirror, and what the user reads of it.
+//! Faults of a server, a repository or a mirror, and the messages that the user reads.
 
 use std::fs;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ async fn what_is_not_there_is_named_and_no_output_of_the_server_is_repeated() ->
     }
     drop(repository);
 
-    // A server that repeats what it was sent.
+    // A server that repeats the request.
     let certificates = Certificates::new()?;
     for status in ["500 Oops", "400 Bad", "200 OK", "401 Unauthorized", "403 Forbidden"] {
         let echo = Answers::start(

@@ -20,7 +20,7 @@ use crate::lfs::pointer;
 use crate::repository::{Client, Repository};
 use crate::web::Web;
 
-/// Where the repository is below the server, and so for giftless.
+/// The path of the repository on the server, and so for giftless.
 const SHOP: &str = "open/shop";
 
 /// A server with one repository, and a client that may read its objects.
@@ -77,7 +77,7 @@ pub(crate) async fn upload(web: &Web, giftless: &Giftless, repository: &str, con
         let object = &answer["objects"][number];
         ensure!(object["oid"] == **id, "another order: {answer}");
         if object["actions"].is_null() {
-            // It is there.
+            // The object exists.
             continue;
         }
         for (action, method, body) in [
@@ -146,7 +146,7 @@ async fn an_object_that_is_not_there_or_not_the_same_is_named() -> Result<()> {
     fs::remove_file(it.giftless.object(SHOP, &large))?;
     let missing = it.client.main().await;
     assert!(matches!(&missing, Err(GitError::LfsMissing(path)) if path == "large"), "{missing:?}");
-    // Giftless has another answer where it has none of them. To a new client, they are all missing.
+    // Giftless answers differently if it has none of the objects. For a new client, all are missing.
     fs::remove_file(it.giftless.object(SHOP, &small))?;
     let fresh = Client::new(&it.web.url(SHOP), it.client.credential.clone(), it.client.ca.clone())?;
     let fresh = Client { lfs: true, ..fresh };

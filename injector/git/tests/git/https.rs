@@ -1,4 +1,4 @@
-//! By HTTPS: who gets what.
+//! By HTTPS: the content that each user gets.
 
 use anyhow::Result;
 use nudge_git::{Credential, GitError, Revision};

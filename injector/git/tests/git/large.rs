@@ -1,6 +1,6 @@
-//! What a large repository costs, beside a plain `git clone --depth 1`: with files in git, with files in Git LFS, and
-//! of one file. The long form: `NUDGE_GIT_FILES=20000 NUDGE_GIT_MIB=500 cargo test --release -p nudge-git --test git --
-//! --nocapture large`.
+//! The cost of a large repository, compared with a plain `git clone --depth 1`: with files in git, with files in Git
+//! LFS, and of one file. The long form: `NUDGE_GIT_FILES=20000 NUDGE_GIT_MIB=500 cargo test --release -p nudge-git
+//! --test git -- --nocapture large`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -26,7 +26,7 @@ const HISTORY_BYTES: usize = 1024 * 1024;
 const MAX_CHECK_BYTES: u64 = 2000;
 /// The maximum bytes that the list of all files costs, for each of them.
 const MAX_LIST_BYTES_PER_FILE: u64 = 40;
-/// The number of files from which on this is the long form of the test.
+/// The minimum number of files of the test's long form.
 const MIN_FILES_OF_LONG_TEST: usize = 20_000;
 
 fn number(name: &str, otherwise: usize) -> Result<usize> {
@@ -40,7 +40,8 @@ async fn sent(web: &Web) -> Result<u64> {
     Ok(bytes.sum())
 }
 
-/// Fills the branch `main`, and `lfs` with pointers in place of the files that are of use. The contents of those.
+/// Fills the branch `main`, and `lfs` with pointers in place of the files that are used. Returns the contents of these
+/// files.
 fn generate(repository: &Repository, files: usize, commits: usize) -> Result<Vec<Vec<u8>>> {
     let mut import = Command::new("git")
         .args(["fast-import", "--quiet", "--force"])
@@ -90,14 +91,14 @@ struct First {
     commit: Commit,
 }
 
-/// What each step costs.
+/// The cost of each step.
 struct Measure<'a> {
     web: &'a Web,
     last: (u64, Instant),
 }
 
 impl Measure<'_> {
-    /// Prints what has come since the last step, and returns its time and the bytes that were received.
+    /// Prints the traffic since the last step, and returns the step's time and the bytes that were received.
     #[allow(clippy::print_stdout)] // for a person who runs the test alone
     async fn show(&mut self, what: &str, disk: u64) -> Result<(Duration, u64)> {
         let took = self.last.1.elapsed();
@@ -107,7 +108,7 @@ impl Measure<'_> {
         Ok((took, received))
     }
 
-    /// Begins anew.
+    /// Resets the measurement.
     async fn skip(&mut self) -> Result<()> {
         self.last = (sent(self.web).await?, Instant::now());
         Ok(())
@@ -184,7 +185,7 @@ async fn large_repositories_cost_what_is_of_use() -> Result<()> {
 
     let mut single = client()?;
     single.path = "config/prod/7".to_owned();
-    // Most of what the folder has, even packed, is not fetched.
+    // Most of the folder, even packed, is not fetched.
     let file = measure.fetches("one file", &single, "main", folder.received - content / 4).await?;
     assert_eq!(contents_of(file.commit), contents[7..8]);
 
@@ -200,7 +201,7 @@ async fn large_repositories_cost_what_is_of_use() -> Result<()> {
     Ok(())
 }
 
-/// Its contents, by the numbers that are their names.
+/// Returns the contents of the commit, in the order of their names, which are numbers.
 fn contents_of(commit: Commit) -> Vec<Vec<u8>> {
     let numbered: BTreeMap<usize, _> =
         commit.files.into_iter().filter_map(|(name, content)| Some((name.parse().ok()?, content.to_vec()))).collect();

@@ -134,7 +134,7 @@ async fn a_credential_goes_to_no_other_host() -> Result<()> {
     it.repository.commit("large")?;
     let certificates = crate::web::Certificates::new()?;
     let other = Answers::start(&certificates, server(object.clone(), String::new())).await?;
-    // Objects may be on another host, which gets what the LFS server gives for it.
+    // Objects may be on another host, which gets the headers that the LFS server names for it.
     let client = Client { ca: Some([it.client.ca.clone().unwrap(), certificates.ca.clone()].concat()), ..it.client };
     it.behind.set(server(object.clone(), format!("https://localhost:{}", other.port)));
     client.main().await?;

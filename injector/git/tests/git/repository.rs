@@ -6,7 +6,7 @@ use nudge_outbound::Reach;
 pub(crate) use nudge_tests::servers::git_repository::{Repository, git};
 use tempfile::TempDir;
 
-/// A folder of mirrors, and what is asked by default.
+/// A folder of mirrors, and the default request.
 pub(crate) struct Client {
     pub(crate) folder: TempDir,
     pub(crate) mirrors: Mirrors,
@@ -79,7 +79,7 @@ impl Client {
     }
 }
 
-/// Its files as text.
+/// Returns the files of the commit as text.
 pub(crate) fn text(commit: &Commit) -> Vec<(&str, String)> {
     commit.files.iter().map(|(path, content)| (path.as_str(), String::from_utf8_lossy(content).into_owned())).collect()
 }

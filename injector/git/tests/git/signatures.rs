@@ -1,4 +1,4 @@
-//! Only what one of the allowed signers has signed.
+//! Only commits that one of the allowed signers has signed are accepted.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ async fn what_is_not_signed_by_one_of_them_is_refused() -> Result<()> {
     repository.publish()?;
     assert_eq!(client.main().await?.signer.as_deref(), Some("a@example.com"));
 
-    // What somebody makes of a signed commit is not signed.
+    // A commit derived from a signed commit is not signed.
     let text = repository.git(&["cat-file", "commit", "HEAD"])?.replace("\nmine", "\nyours") + "\n";
     std::fs::write(web.root().join("forged"), text)?;
     let forged =

@@ -19,7 +19,7 @@ use crate::web::{Certificates, Web};
 /// machine.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The part of nginx's configuration by which all below /slow is the same as below /open, with these settings.
+/// Returns a part of nginx's configuration: /slow serves the same as /open, with these settings.
 fn slow(settings: &str) -> String {
     format!(
         "location ~ ^/slow(/.*)$ {{ {settings} proxy_pass https://$server_addr:$server_port/open$1$is_args$args; \
@@ -63,7 +63,7 @@ async fn a_server_of_lfs_is_left() -> Result<()> {
     tokio::try_join!(lfs("POST"), lfs("GET")).map(drop)
 }
 
-/// With an LFS server that is slow where it is asked by this method.
+/// Fetches from an LFS server that is slow for requests with this method.
 async fn lfs(method: &str) -> Result<()> {
     let Some(giftless) = crate::giftless::start().await? else { return Ok(()) };
     let large = b"large\n".to_vec();

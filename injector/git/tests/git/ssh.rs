@@ -1,4 +1,4 @@
-//! By SSH: whose key opens what, and which server is believed.
+//! By SSH: the repositories that a key opens, and the servers that are trusted.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};

@@ -53,7 +53,7 @@ impl Web {
         Self::start_first("").await
     }
 
-    /// The same with locations of nginx that come before the others.
+    /// Starts the server with locations of nginx that precede the usual locations.
     pub(crate) async fn start_first(more: &str) -> Result<Option<Self>> {
         let Some(server) = GitServer::start_with(more).await? else { return Ok(None) };
         let (port, certificates) = (server.port(), Vouched { ca: server.ca().into_bytes() });
@@ -68,7 +68,7 @@ impl Web {
         self.server.url(path)
     }
 
-    /// All that it has logged: what was asked, and with which user.
+    /// Returns the server's log: the requests, with their users.
     pub(crate) fn log(&self) -> Result<String> {
         self.server.log()
     }

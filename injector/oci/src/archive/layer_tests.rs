@@ -1,4 +1,4 @@
-//! Layers on each other, compared with a file system in which the same is done.
+//! Layers on top of each other, compared with a file system that takes the same changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +82,7 @@ fn a_link_is_gone_when_a_layer_above_replaces_it() {
     assert_eq!(paths(&merge(&implied, Whiteouts::Apply, "config/prod")), ["config/prod/a"]);
 }
 
-/// What a file system has: folders are known by what is in them.
+/// Applies the changes to the tree of a file system. Folders are known by their contents.
 fn apply(tree: &mut BTreeMap<String, Option<u8>>, acts: &[Act]) {
     let below = |path: &str, folder: &str| is_below(path, folder);
     for act in acts {
@@ -115,7 +115,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         2 => path().prop_map(Act::Whiteout),
         1 => path().prop_map(Act::Opaque),
     ];
-    // No program writes a layer in which a path is two things.
+    // No program writes a layer with two entries for the same path.
     proptest::collection::vec(act, 0..6).prop_filter("one path, one thing", |acts| {
         let real = acts.iter().filter_map(|act| match act {
             Act::File(path, _) | Act::Link(path) => Some((path, true)),

@@ -15,7 +15,7 @@ use crate::archive::{ArchiveError, Limits};
 pub enum Whiteouts {
     /// A whiteout removes a path of the layers below, as in an image.
     Apply,
-    /// A whiteout is a file like any other.
+    /// A whiteout is an ordinary file.
     Ignore,
 }
 
@@ -143,7 +143,7 @@ impl Layer {
 impl Search<'_> {
     fn change<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &str) -> Result<Change, Fault> {
         let kind = entry.header().entry_type();
-        // This is metadata of the archive itself.
+        // Such an entry is metadata of the archive itself.
         if kind.is_pax_global_extensions() {
             return Ok(Change::None);
         }
@@ -188,7 +188,7 @@ impl Search<'_> {
     }
 }
 
-/// Returns the change that a whiteout makes, if the path is one.
+/// Returns the change that a whiteout makes, if the path is a whiteout.
 fn whiteout(path: &str) -> Option<Change> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let hidden = name.strip_prefix(".wh.")?;

@@ -105,7 +105,7 @@ fn a_link_is_never_followed_and_named_if_it_is_wanted() {
         assert!(only(&archive, "c").unwrap().files().count() == 1);
         let layer = only(&archive, "a/link").unwrap();
         assert!(layer.nodes["a/link"] == Node::Link && layer.files().count() == 0);
-        // Also on the way to what is wanted.
+        // Links on the way to a wanted file count, too.
         let layer = all(&archive, "a/link/prod").unwrap();
         assert!(layer.nodes["a/link"] == Node::Link && layer.nodes.len() == 1);
     }
@@ -200,7 +200,7 @@ impl std::io::Read for Counted<'_> {
 #[test]
 fn what_is_no_archive_is_none() {
     assert_eq!(all(b"", "").unwrap().files().count(), 0);
-    // The end may be missing, but nothing of a file, nor of what stands in front of it.
+    // The end may be missing, but no part of a file or of its header.
     let archive = Archive::default().file("a", "1").file("b", "22").0;
     for end in 0..=archive.len() {
         let found = all(&archive[..end], "").map(|layer| layer.files().count());

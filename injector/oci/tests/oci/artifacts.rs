@@ -45,7 +45,7 @@ async fn files_of_oras_and_archives_of_flux_are_read() -> Result<()> {
     for (name, blob) in [
         ("plain", flux.clone()),
         ("gzip", gzip(&flux)?),
-        // As programs make it that compress parts one by one.
+        // The output of programs that compress parts one by one.
         ("members", [gzip(&flux[..600])?, gzip(&flux[600..])?].concat()),
         ("zstd", compress_to_vec(flux.as_slice(), CompressionLevel::Fastest)),
     ] {
@@ -57,7 +57,7 @@ async fn files_of_oras_and_archives_of_flux_are_read() -> Result<()> {
     let (registry, reference) = (anywhere(), plain(&server.host())?);
     let oras = pulled(&registry, &all(&reference, &tag("oras"))).await?;
     ensure!(oras.files == files([("config/app.yaml", "a: 1"), ("dir/b", "2"), ("c.tgz", "not unpacked")]), "{oras:?}");
-    // What is not wanted is not fetched.
+    // Files that are not wanted are not fetched.
     server.asked();
     let wanted = tag("oras");
     let some = Request { path: "config", is_wanted: &|path| path == "app.yaml", ..all(&reference, &wanted) };

@@ -1,4 +1,4 @@
-//! Requests, and what comes of them.
+//! Requests, and their outcomes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use nudge_protocol::error_chain::chain;
 use rustls::RootCertStore;
 use zeroize::Zeroizing;
 
-/// What no message may have.
+/// A text that no message may have.
 pub(crate) const HIDDEN: &str = "hidden-1f7c";
 
 /// Anything, without TLS.
@@ -47,7 +47,7 @@ pub(crate) async fn pulled(registry: &Registry, request: &Request<'_>) -> Result
     registry.pull(request, None).await?.context("it is unchanged, though nothing was known")
 }
 
-/// The error, which says nothing of what the server wrote, nor of a credential.
+/// Returns the error, after a check that it repeats no text of the server and no credential.
 pub(crate) async fn refused(registry: &Registry, request: &Request<'_>) -> Result<OciError> {
     let Err(error) = registry.pull(request, None).await else { bail!("it was pulled") };
     let text = format!("{} {error:?}", chain(&error));

@@ -18,7 +18,7 @@ fn run(folder: &Path, program: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     Ok(run.stdout)
 }
 
-/// An image of two layers in the layout `L`: the second one removes `old` of the first one.
+/// An image of two layers in the layout `L`: the second layer removes `old` of the first layer.
 fn image(folder: &Path, architecture: &str) -> Result<()> {
     let (image, root) = (format!("L:{architecture}"), folder.join(architecture));
     fs::create_dir_all(root.join("prod"))?;
@@ -76,7 +76,7 @@ async fn an_image_is_chosen_by_platform_and_its_layers_lie_on_each_other() -> Re
     }
     let found = pulled(&registry, &Request { path: "etc/shop/prod", ..all(&reference, &docker) }).await?;
     ensure!(found.files == files([("app.yaml", "arm64")]) && found.digest != digest, "{found:?}");
-    // Whiteouts, and links that are not wanted, that are, and that lead to what is.
+    // Whiteouts, unwanted links, wanted links, and links that lead to wanted files.
     let no_link = Request { path: "etc/shop", is_wanted: &|path| path != "link", ..all(&reference, &docker) };
     let found = pulled(&registry, &no_link).await?;
     ensure!(found.files == files([("prod/app.yaml", "arm64")]), "{found:?}");

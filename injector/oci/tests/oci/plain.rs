@@ -1,4 +1,4 @@
-//! What is pushed is pulled again.
+//! Pushed content is pulled again.
 
 use anyhow::{Result, bail, ensure};
 use nudge_oci::{Credential, OciError, Pick, Request};
@@ -94,7 +94,7 @@ async fn the_same_files_are_the_same_artifact() -> Result<()> {
     .await?;
     let reference = plain(&server.host())?;
     let digest = anywhere().push(&reference, "1", &files([("b", "2"), ("a/x", "1")]), &NOBODY, &|_| false).await?;
-    // That of a later release, too: who compares digests must not see a change where there is none.
+    // The digest of a later release, too: a comparison of digests must not show a change if there is none.
     ensure!(digest == "sha256:ee695ebef1f3b443d181b1418d9507c4c8b5550f17d764528fde71155341ea9b", "{digest}");
     let asked: Vec<String> = server.asked().into_iter().map(|it| it.method).collect();
     ensure!(asked == ["HEAD", "HEAD", "PUT"], "{asked:?}");

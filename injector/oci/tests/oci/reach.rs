@@ -41,7 +41,7 @@ async fn a_registry_that_does_not_answer_is_not_waited_for() -> Result<()> {
     Ok(())
 }
 
-/// The address of this machine in its network, if it has one.
+/// Returns the address of this machine in its network, if it has a network.
 fn own_address() -> Option<String> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // Nothing is sent: it is only looked up which way it would be.

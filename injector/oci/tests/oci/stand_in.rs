@@ -1,4 +1,4 @@
-//! A server that answers as a test wants, and notes what it was asked.
+//! A server that gives the answers of a test, and notes the requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -92,7 +92,7 @@ impl StandIn {
         format!("localhost:{}", self.address.port())
     }
 
-    /// What it was asked since the last look.
+    /// Returns the requests since the last call.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock())
     }
@@ -125,7 +125,7 @@ pub(crate) fn digest_of(content: &[u8]) -> String {
     format!("sha256:{}", hex(digest(&SHA256, content).as_ref()))
 }
 
-/// What a registry has of one repository, `team/shop`.
+/// The content of one repository of a registry, `team/shop`.
 #[derive(Clone, Default)]
 pub(crate) struct Content(BTreeMap<String, Vec<u8>>);
 

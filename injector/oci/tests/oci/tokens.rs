@@ -1,4 +1,4 @@
-//! Tokens: whom the credential is sent to for one.
+//! Tokens: the servers that get the credential in exchange for a token.
 
 use std::fs;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use nudge_protocol::backoff::with_jitter;
 use super::{ContentState, Task, later};
 use crate::draft::VersionDraft;
 
-/// The time after which content is read again if there was no room for it.
+/// The delay before content is read again if there was no room for it.
 const NO_ROOM_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// A draft, and the room that it takes.

@@ -37,8 +37,7 @@ use crate::writes::Writes;
 const STATUS_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// The maximum number of acts in one reconciliation.
 const MAX_ACTS_PER_RECONCILE: usize = 4;
-/// The time after which a source is reconciled even if nothing happens, because setting a clock may delay acts that are
-/// due.
+/// The interval of reconciles of a source without events, because setting a clock may delay acts that are due.
 const RESYNC_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The content of the object, or the reason why there is none.
@@ -110,7 +109,7 @@ pub(crate) struct Task {
     /// The number of acts that failed since the last success.
     failures: u32,
     pause: Option<Pause>,
-    /// The time at which the object is read again even if it has not changed.
+    /// The time of the next read of the object even if the object has not changed.
     reread_at: Option<Instant>,
     reconcile_at: Instant,
     writes: Writes,

@@ -12,7 +12,7 @@ use super::{API_BACKOFF, Task};
 use crate::server_polls::panic_explanation;
 
 impl Task {
-    /// Makes the task write its whole status again, because another task may have written the stored one.
+    /// Makes the task write its whole status again, because another task may have written the stored status.
     pub(crate) fn rewrite_status(mut self) -> Self {
         self.stored_status = None;
         self

@@ -164,8 +164,8 @@ impl Rewriter {
     }
 }
 
-/// Returns the node, with a call that counts its size. The list in which a loop collects its results stays as it is,
-/// because the library recognizes the loop by it.
+/// Returns the node, with a call that counts its size. The list of a loop's results stays as it is, because the library
+/// recognizes the loop by this list.
 fn count_node(function: &str, node: IdedExpr) -> IdedExpr {
     match &node.expr {
         Expr::Literal(_) | Expr::List(_) => node,

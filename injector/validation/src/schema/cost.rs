@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::meter::{Exhausted, charge};
 
-/// The maximum depth to which pairs of a schema and a value are nested.
+/// The maximum depth of nested pairs of a schema and a value.
 const MAX_DEPTH: u32 = 1500;
 /// The maximum number of pairs of a schema and a value.
 const MAX_PAIRS: usize = 300_000;
@@ -203,7 +203,7 @@ impl<'a> Walk<'a> {
         size
     }
 
-    /// Returns the schema to which a reference within the schema points.
+    /// Returns the target of a reference within the schema.
     fn target(&self, reference: &str) -> Option<&'a Value> {
         let fragment = reference.strip_prefix('#')?;
         let decoded = decode_percent(fragment);

@@ -40,7 +40,7 @@ impl Schema {
         shape::check_shape(&source)?;
         let patterns = PatternOptions::regex().size_limit(MAX_REGEX_BYTES).dfa_size_limit(8 * MAX_REGEX_BYTES);
         let options = jsonschema::options().offline().with_pattern_options(patterns).should_validate_formats(true);
-        // This format would compile regular expressions from values.
+        // The format `regex` would compile regular expressions from values.
         let options = options.with_format("regex", |_: &str| true);
         let validator = options.build(&source).map_err(|error| {
             let place = error.instance_path().as_str();
