@@ -148,11 +148,11 @@ impl FileFolders {
 
     /// Returns whether the visible files already match the dictionary.
     pub fn have(&self, dictionary: &Dictionary) -> bool {
-        let has = |folder: &FileFolder| {
+        let has_folder = |folder: &FileFolder| {
             let is_written = |files: Vec<File>| files::is_in_place(&folder.path, &files, folder.mountpoints());
             folder.awaited(dictionary).is_none() && folder.files(dictionary).is_ok_and(is_written)
         };
-        !self.0.is_empty() && self.0.iter().all(has)
+        !self.0.is_empty() && self.0.iter().all(has_folder)
     }
 }
 

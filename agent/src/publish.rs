@@ -44,9 +44,9 @@ pub async fn wait_for_other(current: &mut Current, known_etag: Option<&str>) -> 
 }
 
 /// Replaces the published dictionary and returns the new dictionary.
-pub fn publish(publisher: &Publisher, dictionary: Arc<Dictionary>, at: OffsetDateTime) -> Arc<Published> {
+pub fn publish(publisher: &Publisher, dictionary: Arc<Dictionary>, time: OffsetDateTime) -> Arc<Published> {
     let generation = publisher.borrow().as_ref().map_or(1, |before| before.generation + 1);
-    let published = Arc::new(Published { generation, dictionary, at });
+    let published = Arc::new(Published { generation, dictionary, at: time });
     publisher.send_replace(Some(Arc::clone(&published)));
     published
 }

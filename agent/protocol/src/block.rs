@@ -112,11 +112,11 @@ pub type Entry<'a> = (Key, Stored<&'a [u8]>);
 
 /// Reads a block.
 pub fn decode(block: &[u8]) -> Result<Vec<Entry<'_>>, BlockError> {
-    let mut rest = block;
+    let mut remainder = block;
     let mut take = |count: usize| {
-        let at = block.len() - rest.len();
-        let (part, left) = rest.split_at_checked(count).ok_or(BlockError::Length { at })?;
-        rest = left;
+        let offset = block.len() - remainder.len();
+        let (part, left) = remainder.split_at_checked(count).ok_or(BlockError::Length { at: offset })?;
+        remainder = left;
         Ok::<_, BlockError>(part)
     };
     let number = |bytes: &[u8]| bytes.iter().fold(0_usize, |sum, &byte| sum << 8 | usize::from(byte));
@@ -144,7 +144,7 @@ pub fn decode(block: &[u8]) -> Result<Vec<Entry<'_>>, BlockError> {
         }
         entries.push((key, Stored { kind, value }));
     }
-    match rest.len() {
+    match remainder.len() {
         0 => Ok(entries),
         left => Err(BlockError::Length { at: block.len() - left }),
     }

@@ -19,7 +19,7 @@ pub fn message(error: &dyn Error) -> String {
 /// Returns the text of an error of the operating system without the number at its end.
 pub fn without_os_code(error: &str) -> String {
     let cut = error.rfind(" (os error ").filter(|_| error.ends_with(')'));
-    cut.map_or(error, |at| &error[..at]).to_owned()
+    cut.map_or(error, |end| &error[..end]).to_owned()
 }
 
 #[cfg(test)]

@@ -174,8 +174,8 @@ fn is_dns_byte(byte: u8) -> bool {
 
 /// Returns whether the text has a first and a last byte that are `is_end`, and all its bytes are `is_allowed`.
 fn has_ends_and_bytes(text: &str, is_end: fn(u8) -> bool, is_allowed: fn(u8) -> bool) -> bool {
-    let ends = [text.bytes().next(), text.bytes().last()];
-    ends.iter().all(|end| end.is_some_and(is_end)) && text.bytes().all(is_allowed)
+    let end_bytes = [text.bytes().next(), text.bytes().last()];
+    end_bytes.iter().all(|byte| byte.is_some_and(is_end)) && text.bytes().all(is_allowed)
 }
 
 /// Returns whether the text can be the name of a namespace: a DNS label (RFC 1123).

@@ -138,8 +138,8 @@ impl Share {
 
     fn remove(&mut self, State { phase, since }: State, id: u64) {
         let of_phase = &mut self.0[phase as usize];
-        if let Ok(at) = of_phase.binary_search(&(since, id)) {
-            of_phase.remove(at);
+        if let Ok(index) = of_phase.binary_search(&(since, id)) {
+            of_phase.remove(index);
         }
     }
 

@@ -74,16 +74,21 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Does the handshake once the client has begun it. `ahead` is the maximum number of bytes that TLS encrypts before
+    /// Does the handshake once the client has begun it. `ahead_bytes` bounds the bytes that TLS encrypts before
     /// the client reads them.
-    pub async fn accept(&self, stream: TcpStream, slot: &Slot, ahead: usize) -> Result<TlsStream, ConnectionError> {
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+        slot: &Slot,
+        ahead_bytes: usize,
+    ) -> Result<TlsStream, ConnectionError> {
         // On the heap, which is free again after the handshake.
-        let stream = Box::pin(self.handshake(stream, slot, ahead)).await.map_err(ConnectionError::Handshake)?;
+        let stream = Box::pin(self.handshake(stream, slot, ahead_bytes)).await.map_err(ConnectionError::Handshake)?;
         slot.mark_established();
         Ok(stream)
     }
 
-    async fn handshake(&self, mut stream: TcpStream, slot: &Slot, ahead: usize) -> io::Result<TlsStream> {
+    async fn handshake(&self, mut stream: TcpStream, slot: &Slot, ahead_bytes: usize) -> io::Result<TlsStream> {
         let deadline = Instant::now() + self.handshake_timeout;
         let mut first = [0];
         let count = timeout_at(deadline, stream.peek(&mut first)).await??;
@@ -101,7 +106,7 @@ impl Tls {
         };
         let stream = StallGuard::new(stream, self.stall);
         let acceptor = TlsAcceptor::from(Arc::clone(&self.config));
-        let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(ahead)));
+        let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(ahead_bytes)));
         tokio::pin!(accept);
         let handshake = async {
             if turn.is_some() {

@@ -41,7 +41,7 @@ fn holds(text: &[u8], dictionary: &Dictionary) -> bool {
     // The first bytes rule out most values and scalars.
     let mut beginnings: Vec<&[u8]> = text.windows(MIN_SCALAR_BYTES).collect();
     beginnings.sort_unstable();
-    let has = |value: &[u8]| {
+    let contains_value = |value: &[u8]| {
         let value = trim(value);
         let is_possible = |begin: &[u8]| beginnings.binary_search(&begin).is_ok();
         value.get(..MIN_SCALAR_BYTES).is_none_or(is_possible) && holds_value(text, value)
@@ -49,28 +49,29 @@ fn holds(text: &[u8], dictionary: &Dictionary) -> bool {
     let mut entries = dictionary.entries().iter().filter(|entry| !entry.is_reserved());
     entries.any(|entry| {
         let value = dictionary.raw(entry);
-        has(&value) || has(dictionary.literal(entry)) || scalars(&value).any(has)
+        contains_value(&value) || contains_value(dictionary.literal(entry)) || scalars(&value).any(contains_value)
     })
 }
 
 /// Returns whether the text holds the value; a short value as a word.
 fn holds_value(text: &[u8], value: &[u8]) -> bool {
-    let is_letter = |at: Option<&u8>| at.is_some_and(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii());
-    let is_word = |at: usize| {
-        !is_letter(at.checked_sub(1).and_then(|before| text.get(before))) && !is_letter(text.get(at + value.len()))
+    let is_letter = |index: Option<&u8>| index.is_some_and(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii());
+    let is_word = |index: usize| {
+        !is_letter(index.checked_sub(1).and_then(|before| text.get(before)))
+            && !is_letter(text.get(index + value.len()))
     };
     let must_be_word = value.len() < MIN_PART_BYTES;
     !value.is_empty()
         && value.len() <= text.len()
-        && text.windows(value.len()).enumerate().any(|(at, part)| part == value && (!must_be_word || is_word(at)))
+        && text.windows(value.len()).enumerate().any(|(index, part)| part == value && (!must_be_word || is_word(index)))
 }
 
 /// Returns the scalars of a value in JSON, YAML, or another format of lines with a key and a value.
 fn scalars(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let pieces = value.split(|byte| b"\n\r,;{}[]".contains(byte)).map(trim);
     let scalars = pieces.map(|piece| {
-        let at = piece.iter().position(|byte| b":=".contains(byte));
-        let behind = at.map(|at| trim(&piece[at + 1..]));
+        let separator_index = piece.iter().position(|byte| b":=".contains(byte));
+        let behind = separator_index.map(|separator_index| trim(&piece[separator_index + 1..]));
         behind.filter(|behind| behind.len() >= MIN_SCALAR_BYTES).unwrap_or(piece)
     });
     scalars.filter(|scalar| scalar.len() >= MIN_SCALAR_BYTES)

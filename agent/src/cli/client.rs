@@ -169,14 +169,14 @@ pub(super) fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
 pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     let tls_config = tls(&access.certificate)?;
     let (left, right) = if access.host.contains(':') { ("[", "]") } else { ("", "") };
-    let at = format!("{left}{}{right}:{}", access.host, access.port);
-    let connect = |source| ClientError::Connect { at: at.clone(), source };
+    let address = format!("{left}{}{right}:{}", access.host, access.port);
+    let connect = |source| ClientError::Connect { at: address.clone(), source };
     let stream = TcpStream::connect((access.host.as_str(), access.port)).await.map_err(connect)?;
     let name = ServerName::try_from(access.host.clone()).map_err(|_| ClientError::Endpoint)?;
     let stream = TlsConnector::from(Arc::new(tls_config)).connect(name, stream).await.map_err(connect)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let mut request = Request::get(path)
-        .header(header::HOST, &at)
+        .header(header::HOST, &address)
         .header(header::AUTHORIZATION, format!("Bearer {}", access.token.as_str()));
     if let Some(container) = &access.container {
         request = request.header(headers::CONTAINER, container);

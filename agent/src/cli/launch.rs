@@ -57,8 +57,8 @@ pub(super) fn launch(
 /// Logs the position of a panic, but not its message, which might hold a value.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let at = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(at, "task panicked, which is a bug");
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(at = location, "task panicked, which is a bug");
     }));
 }
 

@@ -161,7 +161,7 @@ pub(super) fn run(args: Args) -> ExitCode {
 async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let now = OffsetDateTime::now_utc();
     if let Some(twice) =
-        args.configs.iter().enumerate().find_map(|(at, name)| args.configs[..at].contains(name).then_some(name))
+        args.configs.iter().enumerate().find_map(|(index, name)| args.configs[..index].contains(name).then_some(name))
     {
         let reason = format!("config {twice} is named twice; name each config once, in the order of merging");
         return Err(Failure { code: EXIT_AGENT, reasons: vec![reason] });

@@ -5,6 +5,6 @@ use time::OffsetDateTime;
 
 /// Returns the status of an outcome for the dictionary with `etag` that was reached now.
 pub(super) fn status_now(outcome: Outcome, message: String, etag: &str, attempts: u32) -> NotificationStatus {
-    let at = (outcome != Outcome::Pending).then(OffsetDateTime::now_utc);
-    NotificationStatus { outcome, message, etag: Some(etag.to_owned()), attempts, at, processes: Vec::new() }
+    let time = (outcome != Outcome::Pending).then(OffsetDateTime::now_utc);
+    NotificationStatus { outcome, message, etag: Some(etag.to_owned()), attempts, at: time, processes: Vec::new() }
 }

@@ -138,13 +138,13 @@ async fn exchange(
     max_text_bytes: usize,
     deadline: Instant,
 ) -> Result<Answer, DeliverError> {
-    let late = |_| DeliverError::TimedOut;
+    let timed_out = |_| DeliverError::TimedOut;
     let connect = TcpStream::connect(target.addresses());
-    let stream = timeout_at(deadline, connect).await.map_err(late)?.map_err(DeliverError::Connect)?;
+    let stream = timeout_at(deadline, connect).await.map_err(timed_out)?.map_err(DeliverError::Connect)?;
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(16 * 1024).handshake(TokioIo::new(stream)).await?;
     let reply = async {
-        let (head, body) = timeout_at(deadline, sender.send_request(request)).await.map_err(late)??.into_parts();
+        let (head, body) = timeout_at(deadline, sender.send_request(request)).await.map_err(timed_out)??.into_parts();
         let text = if max_text_bytes > 0 && head.status == StatusCode::UNPROCESSABLE_ENTITY {
             timeout(BODY_TIMEOUT, Limited::new(body, max_text_bytes).collect()).await.ok().and_then(Result::ok)
         } else {

@@ -128,8 +128,8 @@ impl Webhooks {
     /// Cancels a subscription; an event that is being posted may still arrive. Returns whether it existed.
     pub fn remove(&self, id: &str) -> bool {
         let mut webhooks = self.webhooks();
-        let Some(at) = webhooks.iter().position(|webhook| webhook.id == id) else { return false };
-        webhooks.remove(at).task.abort();
+        let Some(index) = webhooks.iter().position(|webhook| webhook.id == id) else { return false };
+        webhooks.remove(index).task.abort();
         true
     }
 

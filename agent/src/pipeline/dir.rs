@@ -202,8 +202,8 @@ struct Writes {
 }
 
 impl NextScan {
-    fn planned(at: Deadline) -> Self {
-        Self { planned: at, writes: None }
+    fn planned(deadline: Deadline) -> Self {
+        Self { planned: deadline, writes: None }
     }
 
     fn at(&self) -> Deadline {

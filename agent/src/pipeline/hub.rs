@@ -165,26 +165,26 @@ impl HubPipeline {
             // Something answers at this address, though not with a reply.
             Err(failure) => failure.kind == FailureKind::Malformed,
         };
-        let (end, failure) = match answer {
+        let (poll_end, failure) = match answer {
             Ok(Answer::Unchanged) if interrupted => (PollEnd::Interrupted, None),
             Ok(Answer::Unchanged) => (PollEnd::Unchanged, None),
             Ok(Answer::Changed(reply)) => {
                 let before = (self.intake.local_versions.request(0), self.containers.borrow().clone());
                 let fault = self.take(*reply).await;
                 let after = (self.intake.local_versions.request(0), self.containers.borrow().clone());
-                let end = if before == after {
+                let poll_end = if before == after {
                     PollEnd::Repeated
                 } else if !concerns_pod(&before.0, &after.0) && before.1 == after.1 {
                     if interrupted { PollEnd::Interrupted } else { PollEnd::Unchanged }
                 } else {
                     PollEnd::Changed
                 };
-                (end, fault.map(|fault| Failure::new(FailureKind::Malformed, fault)))
+                (poll_end, fault.map(|fault| Failure::new(FailureKind::Malformed, fault)))
             }
             Err(failure) => (PollEnd::Unchanged, Some(failure)),
         };
-        let end = failure.as_ref().map_or(end, PollEnd::Failed);
-        let outcome = match end {
+        let poll_end = failure.as_ref().map_or(poll_end, PollEnd::Failed);
+        let outcome = match poll_end {
             PollEnd::Unchanged | PollEnd::Interrupted => "unchanged",
             PollEnd::Changed | PollEnd::Repeated => "changed",
             PollEnd::Failed(failure) => failure.kind.as_str(),
@@ -194,7 +194,7 @@ impl HubPipeline {
             self.client.close();
             self.intake.serve_now().await;
         }
-        let next = self.retry.next(end, wait_seconds, elapsed, Instant::now(), rand::random());
+        let next = self.retry.next(poll_end, wait_seconds, elapsed, Instant::now(), rand::random());
         self.note_contact(connected, failure.as_ref(), next);
         next
     }
@@ -254,10 +254,10 @@ impl HubPipeline {
 /// Returns whether a reply concerns this pod: whether the polls before and after it differ in more than revisions,
 /// which also grow with changes for other pods.
 fn concerns_pod(before: &PollRequest, after: &PollRequest) -> bool {
-    let without = |request: &PollRequest| {
+    let pod_request = |request: &PollRequest| {
         let mut request = request.clone();
         request.configs.iter_mut().for_each(|held| held.revision = 0);
         request
     };
-    without(before) != without(after)
+    pod_request(before) != pod_request(after)
 }

@@ -201,11 +201,11 @@ impl InPlace {
         for name in &self.containers {
             let before = status.notification(name);
             if before.as_ref().is_none_or(|before| before.etag.as_deref() != Some(etag) || before.outcome != outcome) {
-                let at = Some(OffsetDateTime::now_utc());
+                let time = Some(OffsetDateTime::now_utc());
                 let (etag, message) = (Some(etag.to_owned()), message.clone());
                 status.set_notification(
                     name,
-                    NotificationStatus { outcome, message, etag, at, ..NotificationStatus::default() },
+                    NotificationStatus { outcome, message, etag, at: time, ..NotificationStatus::default() },
                 );
             }
         }

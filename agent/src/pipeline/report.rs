@@ -257,8 +257,8 @@ impl Reporter {
         let config = |name: &ConfigName| {
             let served = published.and_then(|published| {
                 let view = published.dictionary.configs().iter().find(|view| view.name == *name)?;
-                let has = |before: &AcknowledgedDictionary| before.has(view, published.dictionary.etag());
-                Some((view.version.clone(), self.acknowledged.as_ref().is_some_and(has)))
+                let has_view = |before: &AcknowledgedDictionary| before.has(view, published.dictionary.etag());
+                Some((view.version.clone(), self.acknowledged.as_ref().is_some_and(has_view)))
             });
             let Revision { uid, number } = contact.revisions.get(name).cloned().unwrap_or_default();
             let problem = |reason: ProblemReason, message: &str| ReportedProblem {
@@ -288,19 +288,19 @@ impl Reporter {
 /// Returns whether both reports say the same about the pod. Revisions do not count: they also grow with changes for
 /// other pods.
 fn is_same(one: &ReportRequest, other: &ReportRequest) -> bool {
-    let without = |config: &ReportedConfig| ReportedConfig { revision: 0, ..config.clone() };
-    let configs = |report: &ReportRequest| report.configs.iter().map(without).collect::<Vec<_>>();
+    let without_revision = |config: &ReportedConfig| ReportedConfig { revision: 0, ..config.clone() };
+    let configs = |report: &ReportRequest| report.configs.iter().map(without_revision).collect::<Vec<_>>();
     (one.acknowledged, &one.containers) == (other.acknowledged, &other.containers) && configs(one) == configs(other)
 }
 
 /// Returns whether the report says only that the outcome is pending.
 fn is_pending(report: &ReportRequest) -> bool {
-    let waits = |container: &ReportedContainer| {
+    let is_waiting = |container: &ReportedContainer| {
         let outcome = container.outcome;
         container.acknowledged || matches!(outcome, Outcome::NothingYet | Outcome::Pending | Outcome::Delivered)
     };
-    let fails = report.configs.iter().any(|config| config.problem.is_some());
-    !report.acknowledged && !fails && report.containers.iter().all(waits)
+    let has_problem = report.configs.iter().any(|config| config.problem.is_some());
+    !report.acknowledged && !has_problem && report.containers.iter().all(is_waiting)
 }
 
 /// Converts the status of a container. A container that was not notified of anything yet has the version it started

@@ -47,11 +47,11 @@ pub fn find_port_holder(address: SocketAddr) -> PortHolder {
         return PortHolder::Unknown;
     };
     let link = format!("socket:[{}]", socket.inode);
-    let holds = |pid: &i32| {
+    let holds_port = |pid: &i32| {
         let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         files.into_iter().any(|file| fs::read_link(file.path()).is_ok_and(|target| target.as_os_str() == link.as_str()))
     };
-    match process_ids().filter(holds).min() {
+    match process_ids().filter(holds_port).min() {
         Some(pid) => {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             PortHolder::Process { pid, name: one_line(name.trim_end(), MAX_NAME_BYTES) }
@@ -89,13 +89,13 @@ pub fn parse_listening_socket(table: &str, address: SocketAddr) -> Option<Listen
 /// Reads an address such as `0100007F:2329`: words of 32 bits as they are in the memory of this machine.
 fn parse_address(text: &str) -> Option<(IpAddr, u16)> {
     let (ip, port) = text.split_once(':')?;
-    let word = |at: usize| Some(u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    let word = |index: usize| Some(u32::from_str_radix(ip.get(index..index + 8)?, 16).ok()?.to_ne_bytes());
     let ip = match ip.len() {
         8 => Ipv4Addr::from(word(0)?).into(),
         32 => {
             let mut bytes = [0; 16];
-            for (at, chunk) in bytes.chunks_exact_mut(4).enumerate() {
-                chunk.copy_from_slice(&word(at * 8)?);
+            for (index, chunk) in bytes.chunks_exact_mut(4).enumerate() {
+                chunk.copy_from_slice(&word(index * 8)?);
             }
             Ipv6Addr::from(bytes).into()
         }

@@ -49,8 +49,8 @@ const RUNTIME_PREFIX: &str = "runc:[";
 pub fn parse_status(content: &[u8]) -> Result<ProcessStatus, ParseError> {
     let field = |name: &'static str| {
         let of_line = |line: &'_ [u8]| -> Option<String> {
-            let rest = line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?;
-            std::str::from_utf8(rest).ok().map(|text| text.trim().to_owned())
+            let value = line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?;
+            std::str::from_utf8(value).ok().map(|text| text.trim().to_owned())
         };
         content.split(|&byte| byte == b'\n').find_map(of_line).ok_or(ParseError { field: name })
     };
@@ -75,8 +75,8 @@ fn parse_first<T: FromStr>(text: &str, field: &'static str) -> Result<T, ParseEr
 pub fn parse_start_time(content: &[u8]) -> Result<u64, ParseError> {
     let error = ParseError { field: "starttime" };
     let bracket = content.iter().rposition(|&byte| byte == b')').ok_or_else(|| error.clone())?;
-    let rest = std::str::from_utf8(&content[bracket + 1..]).map_err(|_| error.clone())?;
-    rest.split_ascii_whitespace().nth(19).and_then(|ticks| ticks.parse().ok()).ok_or(error)
+    let fields = std::str::from_utf8(&content[bracket + 1..]).map_err(|_| error.clone())?;
+    fields.split_ascii_whitespace().nth(19).and_then(|ticks| ticks.parse().ok()).ok_or(error)
 }
 
 /// Reads `/proc/<pid>/task/<tid>/children`: process IDs separated by spaces.
@@ -107,9 +107,9 @@ pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
 /// Returns whether a path element holds `id` with no hex digit before or after it.
 fn has_id(element: &[u8], id: &[u8]) -> bool {
     let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
-    element.windows(id.len()).enumerate().any(|(at, window)| {
-        let before = at.checked_sub(1).and_then(|before| element.get(before));
-        window == id && !is_hex(before) && !is_hex(element.get(at + id.len()))
+    element.windows(id.len()).enumerate().any(|(index, window)| {
+        let before = index.checked_sub(1).and_then(|before| element.get(before));
+        window == id && !is_hex(before) && !is_hex(element.get(index + id.len()))
     })
 }
 

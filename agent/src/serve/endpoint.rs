@@ -107,8 +107,8 @@ where
     async fn serve(&self, connection: accept::Connection<TcpStream>) -> Result<(), ConnectionError> {
         let accept::Connection { stream, slot, .. } = connection;
         let is_crowded = self.connections.count() > self.limits.uncrowded;
-        let ahead = if is_crowded { self.limits.ahead_bytes_crowded } else { self.limits.ahead_bytes };
-        let stream = self.tls.accept(stream, &slot, ahead).await?;
+        let ahead_bytes = if is_crowded { self.limits.ahead_bytes_crowded } else { self.limits.ahead_bytes };
+        let stream = self.tls.accept(stream, &slot, ahead_bytes).await?;
         let connection = self.connections.connection(slot);
         // The endpoint is never stopped, so the connection needs no signal for it.
         serve_http(stream, &self.http, pending(), |request| (self.answer)(connection.clone(), request)).await

@@ -22,8 +22,8 @@ impl OwnAddresses {
         let mut addresses: Vec<IpAddr> = interfaces
             .filter_map(|interface| {
                 let address = interface.address?;
-                let v4 = address.as_sockaddr_in().map(|at| IpAddr::V4(at.ip()));
-                v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(at.ip())))
+                let v4 = address.as_sockaddr_in().map(|socket| IpAddr::V4(socket.ip()));
+                v4.or_else(|| address.as_sockaddr_in6().map(|socket| IpAddr::V6(socket.ip())))
             })
             .collect();
         addresses.sort_unstable();

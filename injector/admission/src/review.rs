@@ -228,7 +228,7 @@ pub fn parse(body: &[u8], caller: Caller) -> Result<Request, ReviewError> {
 /// Refuses names that no stored object can have, and texts that are too long. Names become parts of paths in requests
 /// to the API server, and of lines of the log.
 fn check_texts(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewError> {
-    let require = |holds: bool, fault| if holds { Ok(()) } else { Err(ReviewError::Request(fault)) };
+    let require = |is_true: bool, fault| if is_true { Ok(()) } else { Err(ReviewError::Request(fault)) };
     let is_name = |name: &str| name.is_empty() || is_object_name(name);
     let namespace = request.namespace.as_deref().unwrap_or_default();
     require(namespace.is_empty() || is_dns_label(namespace), "its namespace is not a valid name")?;

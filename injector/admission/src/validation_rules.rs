@@ -54,7 +54,7 @@ impl Judge {
         rules: &[ValidationRule],
     ) -> Result<Result<Vec<String>, Denial>, LookupError> {
         let deny =
-            |why: String| Denial::invalid(format!("VersionedConfig {name} can't have this spec.validation: {why}"));
+            |cause: String| Denial::invalid(format!("VersionedConfig {name} can't have this spec.validation: {cause}"));
         let (mut texts, mut warnings) = (SchemaTexts::new(), Vec::new());
         for reference in references(rules) {
             let Some(map) = lookups.config_map(request, namespace, &reference.name).await? else {
@@ -69,7 +69,7 @@ impl Judge {
             };
             match schema_of(Some(map), reference) {
                 Ok(text) => drop(texts.insert(reference.clone(), text)),
-                Err(why) => return Ok(Err(deny(why))),
+                Err(cause) => return Ok(Err(deny(cause))),
             }
         }
         let _turn = self.turns.acquire().await;

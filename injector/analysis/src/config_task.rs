@@ -105,7 +105,7 @@ impl ConfigTask {
             let numbers = measure(&self.analyses, &self.namespace, analysis, &object.spec).await;
             (*analysis, numbers, Time(Timestamp::now()))
         });
-        for (analysis, numbers, at) in join_all(measurements).await {
+        for (analysis, numbers, asked_at) in join_all(measurements).await {
             let (namespace, query) = (&self.namespace, &analysis.name);
             match &numbers {
                 Ok(Numbers { target, control }) => {
@@ -113,7 +113,7 @@ impl ConfigTask {
                 }
                 Err(error) => tracing::info!(namespace, config = name, query, error, "not measured"),
             }
-            round.note(analysis, now, at, numbers);
+            round.note(analysis, now, asked_at, numbers);
         }
         if !due.is_empty() {
             self.write(&name, &round.status(&analyses)).await?;

@@ -2,14 +2,14 @@
 
 /// Returns whether the text matches the pattern. `*` stands for any characters.
 pub fn matches_pattern(pattern: &str, text: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some((first, remainder)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };
-    let mut pieces: Vec<&str> = rest.split('*').collect();
+    let mut pieces: Vec<&str> = remainder.split('*').collect();
     let last = pieces.pop().unwrap_or_default();
     for piece in pieces {
         // The first match is the best: it leaves the most text for the pieces that follow.
-        let Some(at) = text.find(piece) else { return false };
-        text = &text[at.saturating_add(piece.len())..];
+        let Some(index) = text.find(piece) else { return false };
+        text = &text[index.saturating_add(piece.len())..];
     }
     text.ends_with(last)
 }

@@ -12,11 +12,15 @@ use super::lifetimes::{LEEWAY, MAX_CROSSES};
 const TRUST_LOSS_NOTICE_PERIOD: Duration = Duration::from_hours(180 * 24);
 
 /// Returns the valid cross certificates that lead from `authority` to older ones, the newest first.
-pub(super) fn chain(authority: &Certificate, crosses: &[Certificate], now: OffsetDateTime) -> Vec<Certificate> {
-    let first = crosses.iter().find(|cross| cross.is_for_subject_of(authority) && cross.is_valid_at(now));
+pub(super) fn chain(
+    authority: &Certificate,
+    cross_certificates: &[Certificate],
+    now: OffsetDateTime,
+) -> Vec<Certificate> {
+    let first = cross_certificates.iter().find(|cross| cross.is_for_subject_of(authority) && cross.is_valid_at(now));
     let next = |last: &&Certificate| {
         let last = *last;
-        crosses.iter().find(|cross| last.names_as_issuer(cross) && cross.is_valid_at(now))
+        cross_certificates.iter().find(|cross| last.names_as_issuer(cross) && cross.is_valid_at(now))
     };
     // The bound also ends a cycle of certificates that name each other as issuers.
     std::iter::successors(first, next).take(MAX_CROSSES as usize).cloned().collect()
@@ -50,8 +54,8 @@ impl Trust {
         let is_own = authority.common_name().is_some_and(|name| name.starts_with(AUTHORITY_NAME));
         // A cross certificate is valid from the same moment as the authority that signed it.
         let since = |time| {
-            let crosses = chain(authority, serving.chain(), time);
-            crosses.iter().map(Certificate::not_before).fold(authority.not_before(), OffsetDateTime::min) + LEEWAY
+            let certificates = chain(authority, serving.chain(), time);
+            certificates.iter().map(Certificate::not_before).fold(authority.not_before(), OffsetDateTime::min) + LEEWAY
         };
         let pods =
             is_own.then(|| TrustingPods { since: since(now), lasting_since: since(now + TRUST_LOSS_NOTICE_PERIOD) });

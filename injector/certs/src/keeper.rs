@@ -118,7 +118,7 @@ fn log(step: Step, updated: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes)
         Step::Make(Cause::Empty) => tracing::info!("CA created"),
         Step::Make(cause) => {
             let serving = updated.serving.as_ref().map(|serving| serving.certificate().not_after());
-            let until = serving.map_or(now, |end| (end - lifetimes.certificate / 6).max(now));
+            let until = serving.map_or(now, |expiry| (expiry - lifetimes.certificate / 6).max(now));
             tracing::error!(
                 cause = cause.as_str(),
                 %until,

@@ -91,9 +91,16 @@ impl Stored {
         });
         let mut old = authorities(authority, OLD_CAS);
         old.truncate(MAX_OLD_AUTHORITIES);
-        let mut crosses = authorities(authority, CROSSES);
-        crosses.truncate(MAX_OLD_AUTHORITIES);
-        Self { signer, old, crosses, serving: pair, published: authorities(serving, PUBLISHED), faults }
+        let mut cross_certificates = authorities(authority, CROSSES);
+        cross_certificates.truncate(MAX_OLD_AUTHORITIES);
+        Self {
+            signer,
+            old,
+            crosses: cross_certificates,
+            serving: pair,
+            published: authorities(serving, PUBLISHED),
+            faults,
+        }
     }
 
     /// Returns the entries of the authority's Secret.

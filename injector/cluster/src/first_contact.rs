@@ -128,20 +128,20 @@ impl Contact {
 }
 
 /// Asks the API server once.
-pub async fn ask(client: Client, namespace: &str, about: QuestionScope) -> Reply {
+pub async fn ask(client: Client, namespace: &str, scope: QuestionScope) -> Reply {
     let api = Api::<VersionedConfig>::namespaced(client, namespace);
-    let (dry, question) = (PostParams { dry_run: true, ..PostParams::default() }, question(about));
+    let (dry, question) = (PostParams { dry_run: true, ..PostParams::default() }, question(scope));
     match tokio::time::timeout(QUESTION_TIMEOUT, api.create(&dry, &question)).await {
         Ok(created) => Reply::of(created),
         Err(_) => Reply::Failed(format!("the API server did not answer within {QUESTION_TIMEOUT:?}")),
     }
 }
 
-fn question(about: QuestionScope) -> VersionedConfig {
+fn question(scope: QuestionScope) -> VersionedConfig {
     let mut question = VersionedConfig::new(QUESTION_NAME, VersionedConfigSpec::default());
     let step = Step { name: Some("twice".to_owned()), ..Step::of(Pods::Share("100%".to_owned())) };
     question.spec.rollout.steps = vec![step.clone(), step];
-    if about == QuestionScope::Installation {
+    if scope == QuestionScope::Installation {
         question.metadata.labels = Some([(CONTACT_LABEL.to_owned(), "true".to_owned())].into());
     }
     question

@@ -64,7 +64,8 @@ impl GuardedReader {
     /// Returns a reader. `server` is this process's address for the API server. Nodes in the ranges `lent` may be
     /// asked.
     pub fn new(client: Client, server: &str, lent: Vec<AddressRange>) -> Self {
-        let authority = server.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
+        let authority =
+            server.split("://").nth(1).and_then(|after_scheme| after_scheme.split('/').next()).unwrap_or_default();
         let ip = || Some(SocketAddr::new(authority.trim_matches(['[', ']']).parse::<IpAddr>().ok()?, 443));
         let server = authority.parse().ok().or_else(ip);
         Self { client, server, lent, known: Mutex::default(), nodes: Mutex::default() }
@@ -74,7 +75,7 @@ impl GuardedReader {
     pub async fn read(&self) -> Result<Arc<GuardedAddresses>, GuardedReadError> {
         // Concurrent calls wait for one read.
         let mut cached = self.known.lock().await;
-        let age = cached.as_ref().map(|(at, _)| at.elapsed());
+        let age = cached.as_ref().map(|(read_at, _)| read_at.elapsed());
         if let Some((_, guarded)) = cached.as_ref().filter(|_| age.is_some_and(|age| age < MAX_FRESH_AGE)) {
             return Ok(Arc::clone(guarded));
         }
@@ -142,7 +143,7 @@ impl GuardedReader {
     /// Returns the addresses of nodes, of every kind.
     async fn nodes(&self) -> Result<HashSet<IpAddr>, ReadCause> {
         let mut nodes = self.nodes.lock().await;
-        if let Some((_, known)) = nodes.as_ref().filter(|(at, _)| at.elapsed() < MAX_NODES_AGE) {
+        if let Some((_, known)) = nodes.as_ref().filter(|(read_at, _)| read_at.elapsed() < MAX_NODES_AGE) {
             return Ok(known.clone());
         }
         let (now, mut read) = (Instant::now(), GuardedAddresses::default());

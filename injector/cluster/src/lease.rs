@@ -113,8 +113,8 @@ impl Lease {
             let longest = Instant::now() + period;
             let result = timeout_at(self.end().unwrap_or(longest).min(longest), self.renew_or_take()).await;
             let failed = !matches!(result, Ok(Ok(_)));
-            let leads = match result {
-                Ok(Ok(leads)) => leads,
+            let is_leader = match result {
+                Ok(Ok(is_leader)) => is_leader,
                 Ok(Err(error)) => {
                     tracing::warn!(
                         lease = self.settings.name,
@@ -128,16 +128,16 @@ impl Lease {
                     self.may_still_lead()
                 }
             };
-            if *self.leads.borrow() != leads {
+            if *self.leads.borrow() != is_leader {
                 tracing::info!(
                     lease = self.settings.name,
                     identity = self.settings.identity,
-                    leads,
+                    leads = is_leader,
                     "leadership changed"
                 );
-                self.leads.send_replace(leads);
+                self.leads.send_replace(is_leader);
             }
-            let wait = match (leads, failed) {
+            let wait = match (is_leader, failed) {
                 (true, false) => period,
                 (true, true) => period / 5,
                 // Others check more often than the holder renews, and not in step.
@@ -175,7 +175,7 @@ impl Lease {
     }
 
     fn may_still_lead(&self) -> bool {
-        self.end().is_some_and(|end| Instant::now() < end)
+        self.end().is_some_and(|lease_end| Instant::now() < lease_end)
     }
 
     async fn renew_or_take(&mut self) -> Result<bool, CallError> {

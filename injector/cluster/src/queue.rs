@@ -78,8 +78,8 @@ impl Queue {
     }
 
     fn put(&self, key: ConfigKey, wait: Duration, urgent: bool) {
-        let at = Instant::now() + wait;
-        if self.lock().put(key, Due { at, urgent }) {
+        let due_time = Instant::now() + wait;
+        if self.lock().put(key, Due { at: due_time, urgent }) {
             self.changed.notify_waiters();
         }
     }
@@ -94,7 +94,7 @@ impl Queue {
             let taken = self.lock().take(priority, Instant::now());
             match taken {
                 Ok(key) => return key,
-                Err(Some(at)) => _ = tokio::time::timeout_at(at, changed).await,
+                Err(Some(due_time)) => _ = tokio::time::timeout_at(due_time, changed).await,
                 Err(None) => changed.await,
             }
         }
@@ -177,10 +177,10 @@ impl Inner {
             if !urgent && priority == Priority::Urgent {
                 break;
             }
-            while let Some(Reverse((at, key))) = self.heap(urgent).peek().cloned() {
-                let is_current = self.due.get(&key) == Some(&Due { at, urgent });
-                if is_current && at > now {
-                    wake = wake.into_iter().chain([at]).min();
+            while let Some(Reverse((due_time, key))) = self.heap(urgent).peek().cloned() {
+                let is_current = self.due.get(&key) == Some(&Due { at: due_time, urgent });
+                if is_current && due_time > now {
+                    wake = wake.into_iter().chain([due_time]).min();
                     break;
                 }
                 self.heap(urgent).pop();

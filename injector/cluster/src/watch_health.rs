@@ -176,7 +176,7 @@ impl WatchHealth {
 
     fn needs_relist_at(&self, now: Instant) -> bool {
         let state = *self.state();
-        let is_old = |at: Instant| now.saturating_duration_since(at) >= self.relist_interval;
+        let is_old = |listed_at: Instant| now.saturating_duration_since(listed_at) >= self.relist_interval;
         match state.relist {
             Relist::No => false,
             Relist::Later => state.listed_at.is_none_or(is_old),

@@ -131,8 +131,8 @@ impl Controller {
     }
 
     /// Returns the steady time of a moment; `None` before this replica began.
-    pub(super) fn steady_at(&self, at: Instant) -> Option<SteadyTime> {
-        Millis::try_from(at.checked_duration_since(self.started)?.as_millis()).ok().map(SteadyTime)
+    pub(super) fn steady_at(&self, instant: Instant) -> Option<SteadyTime> {
+        Millis::try_from(instant.checked_duration_since(self.started)?.as_millis()).ok().map(SteadyTime)
     }
 
     /// Returns the seals of a config, in a box, because the keys are large for a future.

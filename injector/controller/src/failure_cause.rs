@@ -42,10 +42,10 @@ impl FailureCause {
         };
         let text = match &**source {
             kube::Error::Api(status) => {
-                let does = if refused { "refuses it" } else { "answers" };
+                let verb = if refused { "refuses it" } else { "answers" };
                 let text =
                     if quotes { format!(": {}", one_line(&status.message, MAX_ANSWER_BYTES)) } else { String::new() };
-                format!("the API server {does} with code {code}{text}")
+                format!("the API server {verb} with code {code}{text}")
             }
             kube::Error::SerdeError(_) => "the answer of the API server is damaged".to_owned(),
             _ => "the API server can't be reached, or broke off its answer".to_owned(),

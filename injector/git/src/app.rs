@@ -59,7 +59,7 @@ impl AppToken {
     /// Returns whether the token stays valid for a whole fetch. The API may name any expiry time; an implausible one is
     /// not believed.
     pub(crate) fn lasts(&self, now: Timestamp) -> bool {
-        let is_longer = |duration| now.checked_add(duration).is_ok_and(|end| end < self.expires_at);
+        let is_longer = |duration| now.checked_add(duration).is_ok_and(|needed_until| needed_until < self.expires_at);
         is_longer(TOKEN_LEEWAY) && !is_longer(MAX_TOKEN_LIFETIME)
     }
 }
@@ -100,7 +100,7 @@ pub(crate) async fn fetch_token(
     let answer = request(&app.api, reach, roots, token_request, BOUNDS)
         .await
         .map_err(|error| GitError::App(error.to_string()))?;
-    let why = match answer.status().as_u16() {
+    let cause = match answer.status().as_u16() {
         201 | 200 => match serde_json::from_slice::<Answer>(answer.body()) {
             Ok(Answer { token, expires_at }) => return Ok(AppToken { token: Zeroizing::new(token), expires_at }),
             Err(_) => "the API's answer holds no token".to_owned(),
@@ -110,7 +110,7 @@ pub(crate) async fn fetch_token(
         300..=399 => "the API redirects, and redirects are not followed".to_owned(),
         code => format!("the API answers with status {code}"),
     };
-    Err(GitError::App(why))
+    Err(GitError::App(cause))
 }
 
 /// Makes the header for the API: a JSON web token by RS256, for nine minutes.

@@ -281,18 +281,18 @@ pub fn parse_sizes(printed: &[u8]) -> BTreeMap<String, usize> {
 pub fn parse_contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, GitError> {
     let mut contents = BTreeMap::new();
     while !printed.is_empty() {
-        let end = printed.iter().position(|byte| *byte == b'\n').ok_or(GitError::Broken)?;
-        let head = std::str::from_utf8(&printed[..end]).map_err(|_| GitError::Broken)?;
+        let line_end = printed.iter().position(|byte| *byte == b'\n').ok_or(GitError::Broken)?;
+        let head = std::str::from_utf8(&printed[..line_end]).map_err(|_| GitError::Broken)?;
         let mut words = head.split(' ');
         let (Some(id), Some("blob"), Some(size)) = (words.next(), words.next(), words.next()) else {
             return Err(GitError::Broken);
         };
         let size: usize = size.parse().map_err(|_| GitError::Broken)?;
-        let rest = printed.get(end.saturating_add(1)..).ok_or(GitError::Broken)?;
+        let remainder = printed.get(line_end.saturating_add(1)..).ok_or(GitError::Broken)?;
         // The content is followed by the end of a line.
-        let (content, rest) = rest.split_at_checked(size).ok_or(GitError::Broken)?;
+        let (content, remainder) = remainder.split_at_checked(size).ok_or(GitError::Broken)?;
         contents.insert(id.to_owned(), Zeroizing::new(content.to_vec()));
-        printed = rest.get(1..).ok_or(GitError::Broken)?;
+        printed = remainder.get(1..).ok_or(GitError::Broken)?;
     }
     Ok(contents)
 }

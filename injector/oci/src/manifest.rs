@@ -154,7 +154,7 @@ pub(crate) fn choose_manifest<'a>(
         };
     };
     // `linux/arm64` also includes that platform with a variant.
-    let is_variant = |name: &str| name.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('/'));
+    let is_variant = |name: &str| name.strip_prefix(wanted).is_some_and(|suffix| suffix.starts_with('/'));
     let exact = usable.iter().find(|(_, platform)| platform == wanted);
     exact
         .or_else(|| only(usable.iter().filter(|(_, platform)| is_variant(platform))))

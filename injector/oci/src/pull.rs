@@ -123,9 +123,9 @@ impl Registry {
             Document::Manifest(manifest) => (manifest, None),
             Document::Index { manifests, created } => {
                 let chosen = manifest::choose_manifest(&manifests, request.platform).map_err(|error| match error {
-                    ChoiceError::Several(there) => OciError::WhichPlatform(there),
-                    ChoiceError::None(there) => {
-                        OciError::NoPlatform { wanted: request.platform.unwrap_or("any").to_owned(), there }
+                    ChoiceError::Several(platforms) => OciError::WhichPlatform(platforms),
+                    ChoiceError::None(platforms) => {
+                        OciError::NoPlatform { wanted: request.platform.unwrap_or("any").to_owned(), there: platforms }
                     }
                 })?;
                 match session.fetch_document(&chosen.digest).await? {
@@ -179,7 +179,7 @@ impl Session<'_> {
         if is_digest(name) && digest != name {
             return Err(OciError::Digest { host: self.host(), digest: name.to_owned() });
         }
-        let document = manifest::parse_document(answer.body()).map_err(|why| self.malformed("manifest", why))?;
+        let document = manifest::parse_document(answer.body()).map_err(|cause| self.malformed("manifest", cause))?;
         Ok((digest, document))
     }
 
@@ -277,7 +277,7 @@ impl Session<'_> {
             }
             let link = answer.headers().get(LINK).map(|value| value.to_str().unwrap_or_default());
             let page = link.map(|link| next_page(link, &self.host())).transpose();
-            let Some(page) = page.map_err(|why| self.malformed("list of tags", why))?.flatten() else {
+            let Some(page) = page.map_err(|cause| self.malformed("list of tags", cause))?.flatten() else {
                 let highest = highest_tag(tags.iter().map(String::as_str), &parsed).map(str::to_owned);
                 let repository = self.reference.to_string();
                 return highest.ok_or(OciError::NoMatch { repository, range: range.to_owned(), tags: tags.len() });

@@ -15,7 +15,8 @@ pub(crate) fn highest_tag<'a>(tags: impl IntoIterator<Item = &'a str>, range: &V
 /// Returns the path and query of the next page of a list, from the header `Link`. A page on another server is an error,
 /// because the highest tag may be on it.
 pub(crate) fn next_page<'a>(link: &'a str, registry: &str) -> Result<Option<&'a str>, &'static str> {
-    let Some((target, parameters)) = link.trim().strip_prefix('<').and_then(|rest| rest.split_once('>')) else {
+    let Some((target, parameters)) = link.trim().strip_prefix('<').and_then(|remainder| remainder.split_once('>'))
+    else {
         return Err("its header Link can't be read");
     };
     let is_next = |text: &str| ["rel=\"next\"", "rel=next"].iter().any(|next| text.trim().eq_ignore_ascii_case(next));
@@ -23,7 +24,7 @@ pub(crate) fn next_page<'a>(link: &'a str, registry: &str) -> Result<Option<&'a 
         return Ok(None);
     }
     let path = match target.split_once("://") {
-        Some(("http" | "https", rest)) => rest.strip_prefix(registry).unwrap_or_default(),
+        Some(("http" | "https", remainder)) => remainder.strip_prefix(registry).unwrap_or_default(),
         _ => target,
     };
     let is_usable = path.starts_with("/v2/") && path.bytes().all(|byte| byte.is_ascii_graphic());

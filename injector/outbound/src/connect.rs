@@ -104,8 +104,8 @@ pub async fn resolve(address: &Address, reach: &Reach) -> Result<Vec<SocketAddr>
         },
     };
     // One refused address is enough to refuse the name, because the DNS server decides which address is used.
-    if let Some(why) = addresses.iter().find_map(|address| reach.refusal(*address)) {
-        return Err(ConnectError::Refused { host: host(), why });
+    if let Some(cause) = addresses.iter().find_map(|address| reach.refusal(*address)) {
+        return Err(ConnectError::Refused { host: host(), why: cause });
     }
     addresses.truncate(MAX_ADDRESSES);
     if addresses.is_empty() { Err(ConnectError::Unknown(host())) } else { Ok(addresses) }

@@ -38,7 +38,7 @@ pub(crate) async fn read_secret(
 /// Returns the credential for a git server. The Secret may have an SSH key, a token or password, and a GitHub App: the
 /// first of these counts.
 pub(crate) fn git_credential(secret: &CredentialSecret, name: &str) -> Result<nudge_git::Credential, Explanation> {
-    let refusal = |why: &str| Reason::SourceRefused.explained(format!("Secret {name}: {why}"));
+    let refusal = |cause: &str| Reason::SourceRefused.explained(format!("Secret {name}: {cause}"));
     if let Some(key) = secret.value("ssh-privatekey") {
         let known_hosts = secret.text("known_hosts").unwrap_or_default().to_owned();
         return Ok(nudge_git::Credential::Ssh { key: Zeroizing::new(key.to_vec()), known_hosts });
@@ -71,7 +71,7 @@ pub(crate) fn oci_credential(
     name: &str,
     reference: &nudge_oci::Reference,
 ) -> Result<nudge_oci::Credential, Explanation> {
-    let refusal = |why: String| Reason::SourceRefused.explained(format!("Secret {name}: {why}"));
+    let refusal = |cause: String| Reason::SourceRefused.explained(format!("Secret {name}: {cause}"));
     if let Some(config) = secret.value(".dockerconfigjson") {
         return nudge_oci::credential_of(config, reference).map_err(|error| refusal(error.to_string()));
     }

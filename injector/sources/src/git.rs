@@ -89,8 +89,8 @@ impl Remote for Git {
             time: Some(Time(time)),
             signer: signer.map(Into::into),
         };
-        let contents =
-            keys_of_files(files).map_err(|why| Reason::SourceRefused.explained(format!("{}: {why}", self.from.url)))?;
+        let contents = keys_of_files(files)
+            .map_err(|cause| Reason::SourceRefused.explained(format!("{}: {cause}", self.from.url)))?;
         self.last_commit = Some(id);
         Ok(Some(Object { contents, ..Object::empty(PartKind::ConfigMap, origin) }))
     }

@@ -81,8 +81,8 @@ impl Remote for Oci {
             time: created.map(Time),
             signer: None,
         };
-        let contents =
-            keys_of_files(files).map_err(|why| Reason::SourceRefused.explained(format!("{}: {why}", self.from.url)))?;
+        let contents = keys_of_files(files)
+            .map_err(|cause| Reason::SourceRefused.explained(format!("{}: {cause}", self.from.url)))?;
         self.last_digest = Some(digest);
         Ok(Some(Object { contents, ..Object::empty(PartKind::ConfigMap, origin) }))
     }

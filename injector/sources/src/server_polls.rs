@@ -68,12 +68,12 @@ impl<R: Remote> Poll<R> {
                         return ObjectState::There(object);
                     }
                 }
-                Err(why) => {
+                Err(explanation) => {
                     self.failures = self.failures.saturating_add(1);
                     self.wait = SERVER_BACKOFF.jittered_wait(self.failures, rand::random());
                     // The content must be read again: nobody keeps it while it may not be the newest.
                     self.remote.forget();
-                    return ObjectState::Failed(why);
+                    return ObjectState::Failed(explanation);
                 }
             }
         }
@@ -88,8 +88,8 @@ pub(crate) fn panic_explanation() -> Explanation {
 }
 
 /// Explains that a server did not give its content.
-pub(crate) fn fetch_failure(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Explanation {
-    Reason::FetchFailed.explained(format!("{what}: {why}"))
+pub(crate) fn fetch_failure(what: impl std::fmt::Display, cause: impl std::fmt::Display) -> Explanation {
+    Reason::FetchFailed.explained(format!("{what}: {cause}"))
 }
 
 #[cfg(test)]
@@ -176,9 +176,9 @@ mod tests {
         let (planted, other) = tokio::join!(planted, other);
         assert!(other.iter().all(|state| matches!(state, ObjectState::There(_))), "{other:?}");
         for seen in &planted[..3] {
-            let ObjectState::Failed(why) = seen else { panic!("{seen:?}") };
-            assert_eq!(why.reason, Reason::InternalError);
-            assert!(!why.message.contains("hunter2"), "{}", why.message);
+            let ObjectState::Failed(explanation) = seen else { panic!("{seen:?}") };
+            assert_eq!(explanation.reason, Reason::InternalError);
+            assert!(!explanation.message.contains("hunter2"), "{}", explanation.message);
         }
         assert!(
             matches!(planted[3], ObjectState::There(_)) && began.elapsed() >= Duration::from_secs(17),

@@ -29,11 +29,11 @@ impl SlowFetches<'_> {
     }
 
     /// Explains that a source has lost its place or its memory.
-    pub(crate) fn lost_turn(url: &str, why: &str) -> Explanation {
+    pub(crate) fn lost_turn(url: &str, cause: &str) -> Explanation {
         fetch_failure(
             url,
             format!(
-                "the fetch was not done within {} s, and {why}; the source waits for its turn again",
+                "the fetch was not done within {} s, and {cause}; the source waits for its turn again",
                 SLOW_FETCH_AGE.as_secs()
             ),
         )

@@ -110,7 +110,7 @@ where
                     ObjectState::There(_) => reader.read().await,
                     ObjectState::Gone => ObjectState::Gone,
                     ObjectState::Forbidden => ObjectState::Forbidden,
-                    ObjectState::Failed(why) => ObjectState::Failed(why),
+                    ObjectState::Failed(explanation) => ObjectState::Failed(explanation),
                 }
             }
         });

@@ -279,7 +279,7 @@ impl Remote for Vault {
         let sources = Arc::clone(&self.sources);
         let _room = sources.budget.fetches.take_many(&self.namespace, VAULT_MIB).await;
         let SecretContent { values, version, created } = self.read_secret().await.map_err(|error| match error {
-            VaultError::Explained(why) => why,
+            VaultError::Explained(explanation) => explanation,
             error => fetch_failure(&self.spec.address, chain(&error)),
         })?;
         let kv = &self.spec.kv;
@@ -322,8 +322,8 @@ fn contents(keys: &ConfigSourceSpec, values: BTreeMap<String, Box<RawValue>>) ->
 
 fn not_text(key: &str) -> Explanation {
     let key: String = key.chars().take(MAX_SHOWN_CHARS).collect();
-    let why = "is not text: a surrogate of its JSON has no other half; write the value again, or exclude the key";
-    Reason::SourceRefused.explained(format!("the value of key {key:?} {why}"))
+    let cause = "is not text: a surrogate of its JSON has no other half; write the value again, or exclude the key";
+    Reason::SourceRefused.explained(format!("the value of key {key:?} {cause}"))
 }
 
 /// Returns the text of a string, or any other value as the received JSON. Returns `None` for a JSON string that is not
@@ -334,8 +334,8 @@ fn value_bytes(value: &RawValue) -> Option<Zeroizing<Vec<u8>>> {
     Some(Zeroizing::new(text.into_bytes()))
 }
 
-fn refuse_field(field: &str, why: &dyn std::fmt::Display) -> VaultError {
-    VaultError::Explained(Reason::SourceRefused.explained(format!("{field}: {why}; correct it")))
+fn refuse_field(field: &str, cause: &dyn std::fmt::Display) -> VaultError {
+    VaultError::Explained(Reason::SourceRefused.explained(format!("{field}: {cause}; correct it")))
 }
 
 fn status_error(status: u16) -> VaultError {

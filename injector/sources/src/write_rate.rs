@@ -24,12 +24,13 @@ impl Rates {
 
     /// Takes one write. Returns the earliest time of the write.
     fn take_write(&self, namespace: &str, now: Instant) -> Instant {
-        let mut ends = self.0.lock();
-        ends.retain(|_, end| *end > now);
-        let end = ends.entry(namespace.to_owned()).or_insert(now);
-        let at = end.checked_sub(WRITE_PERIOD.saturating_mul(MAX_BURST)).map_or(now, |at| at.max(now));
-        *end = end.checked_add(WRITE_PERIOD).unwrap_or(now);
-        at
+        let mut end_times = self.0.lock();
+        end_times.retain(|_, end_time| *end_time > now);
+        let end_time = end_times.entry(namespace.to_owned()).or_insert(now);
+        let free_at =
+            end_time.checked_sub(WRITE_PERIOD.saturating_mul(MAX_BURST)).map_or(now, |free_at| free_at.max(now));
+        *end_time = end_time.checked_add(WRITE_PERIOD).unwrap_or(now);
+        free_at
     }
 }
 

@@ -172,8 +172,8 @@ impl Writes {
             Err(error) => {
                 let context = format!("spec.version of config {name} can't be set");
                 Err(match to_write_error(error, &context, ServerMessage::Shown) {
-                    WriteError::Refused(why) if config.spec.publishes(PartKind::Secret) => {
-                        WriteError::Refused(explain_unpublishable(&why, name, &self.sources.account))
+                    WriteError::Refused(explanation) if config.spec.publishes(PartKind::Secret) => {
+                        WriteError::Refused(explain_unpublishable(&explanation, name, &self.sources.account))
                     }
                     error => error,
                 })
@@ -279,7 +279,7 @@ mod tests {
         let source = Arc::new(kube::Error::Api(Box::new(status)));
         let error = CallError::Api { what: "creating".to_owned(), source };
         match to_write_error(error, "Secret a can't be created", ServerMessage::Hidden) {
-            WriteError::Refused(why) => format!("{}: {}", why.reason, why.message),
+            WriteError::Refused(explanation) => format!("{}: {}", explanation.reason, explanation.message),
             WriteError::Call(error) => panic!("{error}"),
         }
     }

@@ -58,10 +58,10 @@ impl LeaderTasks<'_> {
 /// Runs the work while this replica leads. Each time it leads again, the work starts over. Returns when the work ends
 /// by itself.
 pub(super) async fn while_leading<F: Future<Output = ()>>(mut leadership: Leadership, mut work: impl FnMut() -> F) {
-    while leadership.wait_for(|leads| *leads).await.is_ok() {
+    while leadership.wait_for(|is_leader| *is_leader).await.is_ok() {
         tokio::select! {
             () = work() => return,
-            _ = leadership.wait_for(|leads| !*leads) => {}
+            _ = leadership.wait_for(|is_leader| !*is_leader) => {}
         }
     }
 }

@@ -33,13 +33,13 @@ pub(super) struct Roles {
 
 impl Roles {
     pub(super) fn new(roles: &[Role]) -> Self {
-        let has = |role| roles.contains(&role);
+        let has_role = |role| roles.contains(&role);
         Self {
-            control: has(Role::Control),
-            hub: has(Role::Hub),
-            certs: has(Role::Certs),
-            sources: has(Role::Sources),
-            analysis: has(Role::Analysis),
+            control: has_role(Role::Control),
+            hub: has_role(Role::Hub),
+            certs: has_role(Role::Certs),
+            sources: has_role(Role::Sources),
+            analysis: has_role(Role::Analysis),
         }
     }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Roles {
             (self.sources, "sources"),
             (self.analysis, "analysis"),
         ];
-        let names: Vec<_> = roles.into_iter().filter_map(|(has, name)| has.then_some(name)).collect();
+        let names: Vec<_> = roles.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).collect();
         formatter.write_str(&names.join(","))
     }
 }

@@ -81,9 +81,9 @@ impl fmt::Display for Report {
         let mut text = named.iter().map(Finding::to_string).collect::<Vec<_>>().join("; ");
         let count = others.len();
         let bound = if self.findings.len() >= MAX_FINDINGS { " or more" } else { "" };
-        let rest = if count == 0 { String::new() } else { format!("; and {count}{bound} others") };
-        text = clip(&text, MAX_REPORT_BYTES - rest.len());
-        write!(out, "{text}{rest}")
+        let omission = if count == 0 { String::new() } else { format!("; and {count}{bound} others") };
+        text = clip(&text, MAX_REPORT_BYTES - omission.len());
+        write!(out, "{text}{omission}")
     }
 }
 
@@ -95,8 +95,8 @@ pub(crate) fn clip(text: &str, max_bytes: usize) -> String {
     let mut clipped = String::new();
     for letter in text.chars().map(replace_hidden) {
         if clipped.len() + letter.len_utf8() > max_bytes.saturating_sub(3) {
-            let fits = text.len() <= max_bytes && !text.chars().any(|letter| replace_hidden(letter) != letter);
-            return if fits { text.to_owned() } else { clipped + "..." };
+            let is_clean = text.len() <= max_bytes && !text.chars().any(|letter| replace_hidden(letter) != letter);
+            return if is_clean { text.to_owned() } else { clipped + "..." };
         }
         clipped.push(letter);
     }

@@ -61,8 +61,8 @@ impl RuleError {
     /// Returns the message with the fault, for a user who may read the schemas.
     pub fn detailed_message(&self) -> String {
         match self {
-            Self::Schema { name, reference: ConfigMapKeyRef { name: object, key }, why } => {
-                format!("rule {name}: key {key} of ConfigMap {object} can't be used as a schema: {why}")
+            Self::Schema { name, reference: ConfigMapKeyRef { name: object, key }, why: cause } => {
+                format!("rule {name}: key {key} of ConfigMap {object} can't be used as a schema: {cause}")
             }
             other => other.to_string(),
         }

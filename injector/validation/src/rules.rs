@@ -90,7 +90,7 @@ impl Rules {
 }
 
 fn compile_rule(rule: &ValidationRule, texts: &SchemaTexts) -> Result<Rule, RuleError> {
-    let rule_error = |why: String| RuleError::Rule { name: rule.name.clone(), why };
+    let rule_error = |cause: String| RuleError::Rule { name: rule.name.clone(), why: cause };
     let ValidationRule { name, key, format, schema, required, rule: expression, message } = rule;
     let is_about_key = format.is_some() || schema.is_some();
     match (key, required, expression) {
@@ -105,7 +105,8 @@ fn compile_rule(rule: &ValidationRule, texts: &SchemaTexts) -> Result<Rule, Rule
             if message.as_ref().is_some_and(|message| message.len() > MAX_MESSAGE_BYTES) {
                 return Err(rule_error(format!("has a message of more than {MAX_MESSAGE_BYTES} bytes; shorten it")));
             }
-            let expression = Expression::compile(source).map_err(|why| rule_error(format!("can't be used: {why}")))?;
+            let expression =
+                Expression::compile(source).map_err(|cause| rule_error(format!("can't be used: {cause}")))?;
             Ok(Rule::Expression { name: name.clone(), expression, message: message.clone() })
         }
         (Some(_), None, None) if !is_about_key => {
@@ -121,20 +122,19 @@ fn compile_rule(rule: &ValidationRule, texts: &SchemaTexts) -> Result<Rule, Rule
 
 fn compile_schema(source: &SchemaSource, name: &str, texts: &SchemaTexts) -> Result<Schema, RuleError> {
     let name = || name.to_owned();
-    let rule_error = |why: String| RuleError::Rule { name: name(), why };
+    let rule_error = |cause: String| RuleError::Rule { name: name(), why: cause };
     match (&source.inline, &source.config_map_key_ref) {
-        (Some(inline), None) => {
-            Schema::compile(inline.clone()).map_err(|why| rule_error(format!("has a schema that can't be used: {why}")))
-        }
+        (Some(inline), None) => Schema::compile(inline.clone())
+            .map_err(|cause| rule_error(format!("has a schema that can't be used: {cause}"))),
         (None, Some(reference)) => {
             let reference = || reference.clone();
             let unknown = || RuleError::Unknown { name: name(), reference: reference() };
             let text = texts.get(&reference()).ok_or_else(unknown)?;
             let schema = format::parse_schema(text).ok_or_else(|| "it is neither JSON nor YAML".to_owned());
-            schema.and_then(Schema::compile).map_err(|why| RuleError::Schema {
+            schema.and_then(Schema::compile).map_err(|cause| RuleError::Schema {
                 name: name(),
                 reference: reference(),
-                why,
+                why: cause,
             })
         }
         _ => Err(rule_error("must have its schema either inline or in a ConfigMap (configMapKeyRef)".to_owned())),
@@ -173,13 +173,13 @@ impl<'a> Check<'a> {
         for rule in rules {
             let Rule::Expression { name, expression, message } = rule else { continue };
             let parsed = self.parsed.iter().filter_map(|(key, (_, parsed))| Some((*key, &parsed.as_ref()?.0)));
-            let why = match expression.evaluate(self.dictionary, parsed)? {
+            let cause = match expression.evaluate(self.dictionary, parsed)? {
                 Ok(true) => continue,
                 Ok(false) => String::new(),
-                Err(why) => format!(" ({why})"),
+                Err(cause) => format!(" ({cause})"),
             };
             let rule = message.clone().unwrap_or_else(|| format!("rule {name} of spec.validation is not true"));
-            self.add_finding(Finding::of_version(format!("{}{why}", clip(&rule, 150))));
+            self.add_finding(Finding::of_version(format!("{}{cause}", clip(&rule, 150))));
         }
         Ok(())
     }

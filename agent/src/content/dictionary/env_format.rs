@@ -69,8 +69,8 @@ pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
     for (name, value) in lines {
         text.extend_from_slice(name.as_bytes());
         text.extend_from_slice(b"='");
-        for (at, piece) in value.split(|&byte| byte == b'\'').enumerate() {
-            if at > 0 {
+        for (index, piece) in value.split(|&byte| byte == b'\'').enumerate() {
+            if index > 0 {
                 text.extend_from_slice(b"'\\''");
             }
             text.extend_from_slice(piece);

@@ -198,8 +198,8 @@ impl Dictionary {
 
     /// Returns the raw bytes of one value.
     pub fn value(&self, key: &str) -> Option<Bytes> {
-        let at = self.entries.binary_search_by(|entry| entry.key().cmp(key)).ok()?;
-        Some(self.raw(&self.entries[at]))
+        let index = self.entries.binary_search_by(|entry| entry.key().cmp(key)).ok()?;
+        Some(self.raw(&self.entries[index]))
     }
 
     /// Returns the raw bytes of one of [`Self::entries`].
@@ -303,8 +303,8 @@ impl<W: Write> Write for CountingWriter<W> {
 fn write_entries<W: Write>(entries: &[(&str, &Value)], sink: &mut CountingWriter<W>) -> io::Result<Vec<Range<usize>>> {
     let mut literals = Vec::with_capacity(entries.len());
     sink.write_all(b"{")?;
-    for (at, (key, value)) in entries.iter().enumerate() {
-        if at > 0 {
+    for (index, (key, value)) in entries.iter().enumerate() {
+        if index > 0 {
             sink.write_all(b",")?;
         }
         serde_json::to_writer(&mut *sink, key)?;

@@ -180,14 +180,14 @@ impl App {
                 let limit = self.limits.wait.as_secs();
                 return Err(Refusal::BadRequest(format!("'wait' must be at most {limit}s")));
             }
-            let matches = |published: &Published| knows(headers, &etag(&published.dictionary, format));
-            if matches(&published) {
+            let is_known = |published: &Published| knows(headers, &etag(&published.dictionary, format));
+            if is_known(&published) {
                 // While the request waits it must not keep this dictionary in memory.
                 drop(published);
                 let limit = self.limits.waiting;
                 let _waiting = connection.begin_wait().ok_or(Refusal::TooManyWaiting { limit })?;
                 let mut current = self.current.clone();
-                let changed = current.wait_for(|newest| newest.as_ref().is_some_and(|newest| !matches(newest)));
+                let changed = current.wait_for(|newest| newest.as_ref().is_some_and(|newest| !is_known(newest)));
                 let _ = tokio::time::timeout(wait, changed).await;
                 published = self.newest()?;
             }

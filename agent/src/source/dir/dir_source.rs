@@ -203,9 +203,9 @@ impl DirSource {
             configs.into_iter().collect()
         };
         let mut bytes = 0;
-        for (at, config) in configs.into_iter().enumerate() {
+        for (index, config) in configs.into_iter().enumerate() {
             // Configs that surely do not fit are not even read. Merging finds the rest.
-            let result = if at >= MAX_CONFIGS || bytes > MAX_DICTIONARY_BYTES {
+            let result = if index >= MAX_CONFIGS || bytes > MAX_DICTIONARY_BYTES {
                 Err(ReadError::TooMuch { config: config.clone() })
             } else {
                 self.read_config(&root, &config, &mut scan.folders)

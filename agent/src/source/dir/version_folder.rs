@@ -111,7 +111,7 @@ impl Fingerprint {
             UNIX_EPOCH + seconds + Duration::from_nanos(nanos)
         };
         let newest = self.0.iter().map(|stamp| time(stamp.changed)).max();
-        newest.map_or(Duration::MAX, |newest| now.duration_since(newest).unwrap_or_else(|ahead| ahead.duration()))
+        newest.map_or(Duration::MAX, |newest| now.duration_since(newest).unwrap_or_else(|error| error.duration()))
     }
 }
 
@@ -119,7 +119,8 @@ impl Fingerprint {
 /// leave `x~`, `.x.swp`, `.#x` and `#x#`.
 pub fn is_ignored(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    let is_swap = || name.starts_with(b".") && [&b".swp"[..], b".swo", b".swx"].iter().any(|end| name.ends_with(end));
+    let is_swap =
+        || name.starts_with(b".") && [&b".swp"[..], b".swo", b".swx"].iter().any(|suffix| name.ends_with(suffix));
     let is_lock = || name.starts_with(b".#") || (name.starts_with(b"#") && name.ends_with(b"#"));
     name.starts_with(b"..") || name.ends_with(b"~") || is_swap() || is_lock()
 }
@@ -167,11 +168,11 @@ pub fn read_version(root: &Root, folder: &Path) -> Result<(BTreeMap<Key, Value>,
     for name in &names {
         match read_key(root, folder, name) {
             Ok((key, value, stamp)) => {
-                let Some(rest) = left.checked_sub(value.as_bytes().len()) else {
+                let Some(remaining_bytes) = left.checked_sub(value.as_bytes().len()) else {
                     faults.push(KeyFault::AllTooLarge);
                     break;
                 };
-                left = rest;
+                left = remaining_bytes;
                 values.insert(key, value);
                 stamps.push(stamp);
             }

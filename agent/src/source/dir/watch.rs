@@ -49,17 +49,17 @@ impl Watcher {
         let Self { root, events, watched, unwatchable } = self;
         let mut watches = events.watches();
         watched.retain(|(folder, watch)| {
-            let stays = folders.contains(folder);
-            if !stays {
+            let is_still_watched = folders.contains(folder);
+            if !is_still_watched {
                 // The removal fails if the kernel has dropped the watch already, with the folder.
                 let _ = watches.remove(watch.clone());
             }
-            stays
+            is_still_watched
         });
         unwatchable.retain(|folder| folders.contains(folder));
         let mut added = false;
         for folder in folders {
-            let old = watched.iter().position(|(path, _)| path == folder).map(|at| watched.swap_remove(at).1);
+            let old = watched.iter().position(|(path, _)| path == folder).map(|index| watched.swap_remove(index).1);
             // A folder that was watched may have been replaced by another one of the same name.
             match watches.add(root.join(folder), mask()) {
                 Ok(watch) => {

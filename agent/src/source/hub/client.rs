@@ -128,8 +128,8 @@ impl HubClient {
             StatusCode::NO_CONTENT => Ok(Answer::Unchanged),
             StatusCode::OK => {
                 let message = || format!("the hub's reply did not arrive within {} s", BODY_TIMEOUT.as_secs());
-                let late = |_| Failure::timed_out(message());
-                let reply = timeout(BODY_TIMEOUT, read_reply(reply.into_body())).await.map_err(late)??;
+                let poll_timeout = |_| Failure::timed_out(message());
+                let reply = timeout(BODY_TIMEOUT, read_reply(reply.into_body())).await.map_err(poll_timeout)??;
                 Ok(Answer::Changed(Box::new(reply)))
             }
             _ => Err(to_failure(reply).await),
@@ -178,12 +178,14 @@ impl HubClient {
     async fn connect(&self) -> Result<Connection, Failure> {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         let (hub, limit) = (&self.url.authority, CONNECT_TIMEOUT.as_secs());
-        let late = |action: &str| Failure::timed_out(format!("{action} {hub} took more than {limit} s"));
-        let stream = timeout_at(deadline, self.connect_tcp()).await.map_err(|_| late("connecting to the hub at"))??;
+        let connect_timeout = |action: &str| Failure::timed_out(format!("{action} {hub} took more than {limit} s"));
+        let stream = timeout_at(deadline, self.connect_tcp())
+            .await
+            .map_err(|_| connect_timeout("connecting to the hub at"))??;
         let tls = TlsConnector::from(self.credentials.tls()?);
         let stream = timeout_at(deadline, tls.connect(self.url.server_name.clone(), stream))
             .await
-            .map_err(|_| late("the TLS handshake with the hub at"))?
+            .map_err(|_| connect_timeout("the TLS handshake with the hub at"))?
             .map_err(|error| Failure::handshake(self.url.authority.as_str(), &error))?;
         let (sender, connection) = Builder::new()
             .max_buf_size(MAX_BUFFER_BYTES)
@@ -199,9 +201,9 @@ impl HubClient {
 
     /// Opens a TCP connection to one of the hub's addresses, beginning with a random address.
     async fn connect_tcp(&self) -> Result<TcpStream, Failure> {
-        let at = self.url.authority.as_str();
+        let authority = self.url.authority.as_str();
         let unreachable = |error: io::Error| {
-            Failure::new(FailureKind::Unreachable, format!("the hub at {at} can't be reached: {error}"))
+            Failure::new(FailureKind::Unreachable, format!("the hub at {authority} can't be reached: {error}"))
         };
         let addresses = lookup_host((self.url.host.as_str(), self.url.port)).await.map_err(unreachable)?;
         let mut addresses: Vec<SocketAddr> = addresses.collect();

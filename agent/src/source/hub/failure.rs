@@ -58,15 +58,15 @@ impl Failure {
     }
 
     /// Creates the failure of TLS, or of the connection under it, during the handshake.
-    pub(super) fn handshake(at: &str, error: &io::Error) -> Self {
+    pub(super) fn handshake(authority: &str, error: &io::Error) -> Self {
         let tls = matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>());
         if tls {
             let action = "check that the CA bundle is the hub's and that its certificate is for this name";
-            return Self::new(FailureKind::Tls, format!("no TLS with the hub at {at}: {error}; {action}"));
+            return Self::new(FailureKind::Tls, format!("no TLS with the hub at {authority}: {error}; {action}"));
         }
         Self::new(
             FailureKind::Lost,
-            format!("the connection to the hub at {at} broke during the TLS handshake: {error}"),
+            format!("the connection to the hub at {authority} broke during the TLS handshake: {error}"),
         )
     }
 

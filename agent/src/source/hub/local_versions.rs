@@ -322,9 +322,9 @@ impl LocalVersions {
 
     /// Returns whether a content is refused for this reason.
     pub fn refuses_for(&self, reason: ProblemReason) -> bool {
-        let refuses =
+        let is_refused =
             |state: &ConfigState| matches!(&state.claim, Claim::Refused { fault, .. } if fault.reason == reason);
-        self.configs.values().any(refuses)
+        self.configs.values().any(is_refused)
     }
 
     /// Returns the good contents in the form of a reply: its head and the blocks.

@@ -118,20 +118,21 @@ impl PollRetry {
     /// is between 0 and 1.
     pub fn next(
         &mut self,
-        end: PollEnd<'_>,
+        poll_end: PollEnd<'_>,
         wait_seconds: u32,
         elapsed: Duration,
         now: Instant,
         random: f64,
     ) -> NextPoll {
-        match end {
+        match poll_end {
             PollEnd::Changed | PollEnd::Repeated | PollEnd::Unchanged | PollEnd::Interrupted => {
                 self.failures = 0;
                 if wait_seconds > 0 {
                     self.holding = Holding::Held { cuts: 0 };
                 }
-                let is_hasty = wait_seconds > 0 && elapsed < MIN_UNCHANGED_TIME && matches!(end, PollEnd::Unchanged);
-                let is_idle = is_hasty || matches!(end, PollEnd::Repeated);
+                let is_hasty =
+                    wait_seconds > 0 && elapsed < MIN_UNCHANGED_TIME && matches!(poll_end, PollEnd::Unchanged);
+                let is_idle = is_hasty || matches!(poll_end, PollEnd::Repeated);
                 self.idle_answers = if is_idle { self.idle_answers.saturating_add(1) } else { 0 };
                 let by_interval = matches!(self.holding, Holding::Interval { until } if now < until);
                 if is_idle {
@@ -143,7 +144,7 @@ impl PollRetry {
                     let after = self.interval.mul_f64(0.9 + random / 5.0);
                     NextPoll { after, follows_report: false, wait_seconds: 0 }
                 } else {
-                    let follows_report = matches!(end, PollEnd::Changed);
+                    let follows_report = matches!(poll_end, PollEnd::Changed);
                     let after = if follows_report { REPORT_DELAY } else { Duration::ZERO };
                     NextPoll { after, follows_report, wait_seconds: self.wait_seconds }
                 }

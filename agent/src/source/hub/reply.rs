@@ -97,9 +97,9 @@ impl Buffer {
 
     /// Takes bytes of the input. Returns the rest of the input, and whether the buffer is full.
     fn fill<'a>(&mut self, input: &'a [u8]) -> (&'a [u8], bool) {
-        let (part, rest) = input.split_at(input.len().min(self.length - self.bytes.len()));
+        let (part, unread_input) = input.split_at(input.len().min(self.length - self.bytes.len()));
         self.bytes.extend_from_slice(part);
-        (rest, self.bytes.len() == self.length)
+        (unread_input, self.bytes.len() == self.length)
     }
 }
 

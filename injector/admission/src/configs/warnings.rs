@@ -30,8 +30,8 @@ pub(crate) fn waiting_version(
     }
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, now).into_iter().next();
-    let why = fault.or_else(|| Some(EffectiveRules::of(&config.spec.rollout, policies).block(now)?.why))?;
-    Some(format!("version {version} of config {name} waits: {}", why.message))
+    let explanation = fault.or_else(|| Some(EffectiveRules::of(&config.spec.rollout, policies).block(now)?.why))?;
+    Some(format!("version {version} of config {name} waits: {}", explanation.message))
 }
 
 #[cfg(test)]

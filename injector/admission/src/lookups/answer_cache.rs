@@ -103,7 +103,7 @@ where
         // Another task may have queried in the meantime.
         match entry.answer() {
             Some(answer) if answer.number > queries_before => return Ok(answer.value),
-            Some(Answer { at, value: Some(value), .. }) if at.elapsed() < self.settings.renewal_age => {
+            Some(Answer { at: asked_at, value: Some(value), .. }) if asked_at.elapsed() < self.settings.renewal_age => {
                 return Ok(Some(value));
             }
             _ => {}

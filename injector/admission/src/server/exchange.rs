@@ -113,8 +113,8 @@ impl Exchange {
         let (outcome, response) = match self.review(webhook.as_ref(), request, caller, deadline).await {
             Ok(Answer { outcome, json }) => (outcome, respond(StatusCode::OK, "application/json", json)),
             Err(Refusal { status, message }) => {
-                let fails = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-                (if fails { Outcome::Error } else { Outcome::Malformed }, refuse(status, &message))
+                let has_failed = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+                (if has_failed { Outcome::Error } else { Outcome::Malformed }, refuse(status, &message))
             }
         };
         self.metrics.observe_review(webhook.path(), outcome, start.elapsed());

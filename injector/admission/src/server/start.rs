@@ -68,7 +68,7 @@ impl AdmissionServer {
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopping) = watch::channel(false);
         let (started, result) = oneshot::channel();
-        let (end, ended) = oneshot::channel();
+        let (end_sender, ended) = oneshot::channel();
         let run = async move {
             let starting = async {
                 let listener = TcpListener::from_std(listener).map_err(StartError::Threads)?;
@@ -99,7 +99,7 @@ impl AdmissionServer {
                 }
                 Err(error) => tracing::error!(error = &error as &dyn Error, "can't start the threads for admission"),
             }
-            let _ = end.send(());
+            let _ = end_sender.send(());
         });
         thread.map_err(StartError::Threads)?;
         result.await.map_err(|_| StartError::Ended)??;

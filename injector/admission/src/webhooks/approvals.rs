@@ -150,7 +150,7 @@ impl<L: Lookups> ValidateApprovals<L> {
     fn check_room(&self, namespace: &str, config: &str, user: &str) -> Result<(), TooManyDecisions> {
         let approvals = self.lookups.index().approvals(namespace, config);
         let made = approvals.iter().map(|approval| PastDecision {
-            at: approval.metadata.creation_timestamp.as_ref().map_or(0, |at| at.0.as_second()),
+            at: approval.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             name: approval.metadata.name.as_deref().unwrap_or_default(),
             user: &approval.spec.approver,
         });

@@ -133,7 +133,7 @@ impl<L: Lookups> ValidateConfigs<L> {
             },
             None => Vec::new(),
         };
-        warnings.extend(unattended.map(|why| format!("VersionedConfig {name}: {why}")));
+        warnings.extend(unattended.map(|cause| format!("VersionedConfig {name}: {cause}")));
         if let Some(NeededRight { action, because, .. }) = &weakening {
             audit::guards_overridden(request, name, action, because);
         }

@@ -69,8 +69,8 @@ impl<L: Lookups> ValidateSources<L> {
         let (namesake, config_object) = try_join(namesake, self.lookups.config(namespace, config)).await?;
         if let SourcePlace::Object(kind, object) = place {
             let namesake = if object == config { &config_object } else { &namesake };
-            let publishes = |namesake: &VersionedConfig| kind == PartKind::ConfigMap || namesake.spec.publishes(kind);
-            if namesake.as_ref().is_some_and(publishes) {
+            let may_publish = |namesake: &VersionedConfig| kind == PartKind::ConfigMap || namesake.spec.publishes(kind);
+            if namesake.as_ref().is_some_and(may_publish) {
                 return Ok(check_faults(&title, &[], &[published_object_fault(kind, object)]).into());
             }
         }
@@ -81,7 +81,7 @@ impl<L: Lookups> ValidateSources<L> {
         let unattended = unattended::warning(&*self.lookups, request, namespace, AttendedKind::Sources);
         let (rights, unattended) = join(try_join_all(reviews), unattended).await;
         let Some((right, _)) = rights?.into_iter().find(|(_, is_allowed)| !is_allowed) else {
-            return Ok(Verdict::warn(unattended.map(|why| format!("{title}: {why}"))));
+            return Ok(Verdict::warn(unattended.map(|cause| format!("{title}: {cause}"))));
         };
         audit::right_refused(request, config, action, right);
         let origin = describe_origin(place);

@@ -87,7 +87,7 @@ impl<L: Lookups> MutateVersions<L> {
                 (None, Some("Nudge could not find out whether you may update what it publishes".to_owned()))
             }
         };
-        let unattended = unattended.map(|why| format!("{}: {why}", object.title()));
+        let unattended = unattended.map(|cause| format!("{}: {cause}", object.title()));
         let warnings = because.map(|because| versions::unmarked_part(&object, &because)).into_iter().chain(unattended);
         let immutable = versions::make_immutable(None, &object);
         let user = request.user_info.username.as_deref().unwrap_or_default();
@@ -116,8 +116,9 @@ impl<L: Lookups> MutateVersions<L> {
             if !may? {
                 return Ok(Some(right(PartKind::ConfigMap)));
             }
-            let publishes = kind == PartKind::Secret && stored?.is_some_and(|stored| stored.spec.publishes(kind));
-            Ok((publishes && !self.lookups.may(request, namespace, right(kind)).await?).then(|| right(kind)))
+            let is_published_secret =
+                kind == PartKind::Secret && stored?.is_some_and(|stored| stored.spec.publishes(kind));
+            Ok((is_published_secret && !self.lookups.may(request, namespace, right(kind)).await?).then(|| right(kind)))
         };
         (lacking_right.await, identity)
     }

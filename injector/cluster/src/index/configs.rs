@@ -132,8 +132,8 @@ impl Index {
             // The last state of a known config stays, so that an attack on its size does not remove it from those who
             // use it.
             if sum > MAX_CONFIG_BYTES && bytes > known_bytes && origin != Origin::Write {
-                let why = format!("its configs have more than {MAX_CONFIG_BYTES} bytes together");
-                return state.leave_out(WatchedKind::Configs, &key.namespace, name, &why);
+                let cause = format!("its configs have more than {MAX_CONFIG_BYTES} bytes together");
+                return state.leave_out(WatchedKind::Configs, &key.namespace, name, &cause);
             }
             if !state.has_room(WatchedKind::Configs, &key.namespace, name, is_known) {
                 return;

@@ -98,8 +98,8 @@ impl KnownPolicies {
     /// Returns the policies that select a namespace with these labels.
     pub(super) fn selecting(&self, labels: &Labels) -> Policies {
         if !self.is_current() {
-            let why = self.fault.map_or("RolloutPolicies have not been read yet", ReadFault::message);
-            return Policies::Unknown(why.to_owned());
+            let cause = self.fault.map_or("RolloutPolicies have not been read yet", ReadFault::message);
+            return Policies::Unknown(cause.to_owned());
         }
         let Some(list) = self.list() else { return Policies::default() };
         if list.too_many {
@@ -111,8 +111,8 @@ impl KnownPolicies {
                 Ok(policy) if policy.spec.namespace_selector.selects(labels) => selecting.push(Arc::clone(policy)),
                 Ok(_) => {}
                 Err(reason) => {
-                    let why = format!("this release of Nudge can't read RolloutPolicy {name}: {reason}");
-                    return Policies::Unknown(why);
+                    let cause = format!("this release of Nudge can't read RolloutPolicy {name}: {reason}");
+                    return Policies::Unknown(cause);
                 }
             }
         }

@@ -177,10 +177,10 @@ impl NamespaceState {
         false
     }
 
-    pub(super) fn leave_out(&mut self, kind: WatchedKind, namespace: &str, name: &str, why: &str) {
+    pub(super) fn leave_out(&mut self, kind: WatchedKind, namespace: &str, name: &str, cause: &str) {
         if self.left_out.add(kind, name) {
             let kind = kind.as_str();
-            tracing::error!(namespace, kind, name, why, "objects of the namespace are left out");
+            tracing::error!(namespace, kind, name, why = cause, "objects of the namespace are left out");
         }
     }
 

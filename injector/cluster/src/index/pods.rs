@@ -102,10 +102,11 @@ impl Index {
             let same_pod = before.filter(|entry| entry.state.uid == pod.uid);
             let wake = same_pod.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
             let is_new = same_pod.is_none();
-            let falls = same_pod.is_some_and(|entry| has_fallen(&entry.state, &pod));
+            let has_newly_fallen = same_pod.is_some_and(|entry| has_fallen(&entry.state, &pod));
             let reports = same_pod.is_some_and(|entry| entry.state.report != pod.report);
-            let harmed = falls || same_pod.is_some_and(|entry| reports_failure(&entry.state, &pod));
-            let fell_at = if falls { Some(Instant::now()) } else { same_pod.and_then(|entry| entry.fell_at) };
+            let harmed = has_newly_fallen || same_pod.is_some_and(|entry| reports_failure(&entry.state, &pod));
+            let fell_at =
+                if has_newly_fallen { Some(Instant::now()) } else { same_pod.and_then(|entry| entry.fell_at) };
             let entry = PodEntry { state: Arc::clone(&pod), fell_at, wake: Arc::clone(&wake) };
             if let Some(replaced) = before.cloned() {
                 state.leave_node(&replaced.state);

@@ -32,7 +32,7 @@ impl Index {
         let (Some(policies), Some(state)) = (policies, namespaces.get(namespace)) else { return Policies::default() };
         if policies.is_current() {
             policies.fault = None;
-        } else if policies.asked_at.is_none_or(|at| at.elapsed() >= ASK_INTERVAL) {
+        } else if policies.asked_at.is_none_or(|asked_at| asked_at.elapsed() >= ASK_INTERVAL) {
             policies.asked_at = Some(Instant::now());
             policies.health.request_answer();
         }
@@ -133,20 +133,20 @@ impl Index {
     }
 
     /// Notes failures in a row to read the policies. A cluster without the kind has none. Returns whether to log this.
-    pub(crate) fn note_policy_failures(&self, why: ReadFault, failures: u32) -> bool {
+    pub(crate) fn note_policy_failures(&self, cause: ReadFault, failures: u32) -> bool {
         let mut is_new = false;
         if failures < MIN_REPORTED_FAILURES {
             return is_new;
         }
         self.change_policies(|policies| {
-            let is_absent = why == ReadFault::Missing;
+            let is_absent = cause == ReadFault::Missing;
             let was_absent = matches!(policies.state, PolicyState::Absent);
             if is_absent {
                 policies.state = PolicyState::Absent;
             } else if was_absent {
                 policies.state = PolicyState::Unlisted;
             }
-            let fault = (!is_absent).then_some(why);
+            let fault = (!is_absent).then_some(cause);
             let changes = is_absent != was_absent || fault != policies.fault;
             policies.fault = fault;
             is_new = changes && !is_absent;

@@ -34,12 +34,12 @@ impl Pace {
     /// Waits until one more watch may begin.
     pub(super) async fn wait_for_turn(&self) {
         let now = Instant::now();
-        let at = {
+        let turn_time = {
             let mut next = self.next.lock();
             next_turn(&mut next, now, with_jitter(START_INTERVAL))
         };
-        if at > now {
-            sleep_until(at).await;
+        if turn_time > now {
+            sleep_until(turn_time).await;
         }
     }
 
@@ -53,9 +53,9 @@ impl Pace {
 /// Returns when the next watch may begin. Turns that were not taken are kept, up to [`MAX_BURST`].
 fn next_turn(next: &mut Option<Instant>, now: Instant, interval: Duration) -> Instant {
     let oldest = now.checked_sub(START_INTERVAL * MAX_BURST).unwrap_or(now);
-    let at = next.unwrap_or(oldest).max(oldest);
-    *next = Some(at + interval);
-    at
+    let turn_time = next.unwrap_or(oldest).max(oldest);
+    *next = Some(turn_time + interval);
+    turn_time
 }
 
 #[cfg(test)]

@@ -156,11 +156,11 @@ impl Watches {
             let namespaces = enabled.borrow_and_update().clone();
             running.retain(|namespace, (since, task)| {
                 // A namespace that was disabled and enabled again was forgotten meanwhile.
-                let stays = self.index.enabled_since(&Scope::Namespace(namespace.clone())) == Some(*since);
-                if !stays {
+                let is_kept = self.index.enabled_since(&Scope::Namespace(namespace.clone())) == Some(*since);
+                if !is_kept {
                     task.abort();
                 }
-                stays
+                is_kept
             });
             let mut has_new = false;
             for namespace in namespaces.iter() {
@@ -220,17 +220,17 @@ impl Watches {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<RolloutPolicy>(&()));
         let (index, sink) = (Arc::clone(&self.index), policy_sink(Arc::clone(&self.index)));
         let on_failure = move |error: &FollowError, failures: u32| {
-            let why = match error {
+            let cause = match error {
                 error if error.is_not_found() => ReadFault::Missing,
                 error if error.is_forbidden() => ReadFault::Forbidden,
                 _ => ReadFault::Other,
             };
-            if index.note_policy_failures(why, failures) {
+            if index.note_policy_failures(cause, failures) {
                 tracing::error!(
                     error = chain(error),
                     "RolloutPolicies can't be read; no version goes on until they can"
                 );
-            } else if why != ReadFault::Missing {
+            } else if cause != ReadFault::Missing {
                 log(None, error, failures);
             }
         };

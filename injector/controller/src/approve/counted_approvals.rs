@@ -67,7 +67,7 @@ impl Controller {
         }
         let signed = match self.signed_approvals(key, config) {
             Ok(signed) => signed,
-            Err(why) => return Approvals { incomplete: Some(why), ..Approvals::default() },
+            Err(cause) => return Approvals { incomplete: Some(cause), ..Approvals::default() },
         };
         let rights = self.approver_rights.lock();
         let decisions =
@@ -98,9 +98,9 @@ impl Controller {
     ) -> Result<SignedApprovals, String> {
         let approvals = self.index.approvals(key)?;
         let version = config.spec.version.as_deref().or_else(|| config.status.as_ref()?.current_version.as_deref());
-        let about =
+        let signed_fields =
             approvals.into_iter().filter(|approval| version.is_none_or(|version| approval.spec.version == version));
-        let signed = about.filter_map(|approval| {
+        let signed = signed_fields.filter_map(|approval| {
             let approver = self.approver(key, &approval)?;
             Some((approval, approver))
         });

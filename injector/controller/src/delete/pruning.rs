@@ -47,9 +47,9 @@ impl Controller {
         }
         {
             let mut pruned_at = self.pruned_at.lock();
-            pruned_at.retain(|_, at| at.elapsed() < LIST_INTERVAL);
-            if let Some(at) = pruned_at.get(&key.namespace) {
-                return Some(LIST_INTERVAL.saturating_sub(at.elapsed()));
+            pruned_at.retain(|_, time| time.elapsed() < LIST_INTERVAL);
+            if let Some(time) = pruned_at.get(&key.namespace) {
+                return Some(LIST_INTERVAL.saturating_sub(time.elapsed()));
             }
             pruned_at.insert(key.namespace.clone(), Instant::now());
         }

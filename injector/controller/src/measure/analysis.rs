@@ -56,7 +56,8 @@ impl Controller {
     ) -> Option<Duration> {
         let last = self.analysis_memory(key);
         let failed_at = last.as_ref().and_then(|last| last.failed_at);
-        let wait = failed_at.map(|at| MIN_WRITE_INTERVAL.saturating_sub(at.elapsed())).filter(|wait| !wait.is_zero());
+        let wait =
+            failed_at.map(|time| MIN_WRITE_INTERVAL.saturating_sub(time.elapsed())).filter(|wait| !wait.is_zero());
         let Some(question) = question else {
             // While pods prove the version again, the object stays as it is.
             let may_exist =
@@ -87,7 +88,8 @@ impl Controller {
             return wait;
         }
         let same_round = before.is_some_and(|before| before.round == question.round);
-        let early = last.written_at.map(|at| MIN_WRITE_INTERVAL.saturating_sub(at.elapsed())).filter(|_| same_round);
+        let early =
+            last.written_at.map(|time| MIN_WRITE_INTERVAL.saturating_sub(time.elapsed())).filter(|_| same_round);
         if let Some(early) = early.filter(|early| !early.is_zero()) {
             return Some(early);
         }

@@ -62,7 +62,7 @@ impl RightsReview {
 impl ApproverRights {
     /// Returns whether the user may approve, by an answer that is not too old.
     pub(crate) fn may_approve(&self, approver: &Approver) -> Option<bool> {
-        self.0.get(approver).filter(|(at, _)| at.elapsed() < MAX_AGE).map(|(_, may)| *may)
+        self.0.get(approver).filter(|(asked_at, _)| asked_at.elapsed() < MAX_AGE).map(|(_, may)| *may)
     }
 
     /// Returns whether the user could approve by the last answer, however old it is.
@@ -72,13 +72,13 @@ impl ApproverRights {
 
     /// Returns whether the answer about the user is recent.
     pub(crate) fn is_recent(&self, approver: &Approver) -> bool {
-        self.0.get(approver).is_some_and(|(at, _)| at.elapsed() < MAX_FRESH_AGE)
+        self.0.get(approver).is_some_and(|(asked_at, _)| asked_at.elapsed() < MAX_FRESH_AGE)
     }
 
     /// Keeps an answer, if there is room. Returns whether there was.
     pub(crate) fn keep(&mut self, approver: Approver, may: bool) -> bool {
         if self.0.len() >= MAX_ANSWERS {
-            self.0.retain(|_, (at, _)| at.elapsed() < MAX_AGE);
+            self.0.retain(|_, (asked_at, _)| asked_at.elapsed() < MAX_AGE);
         }
         let has_room = self.0.len() < MAX_ANSWERS || self.0.contains_key(&approver);
         if has_room {

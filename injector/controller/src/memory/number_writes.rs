@@ -19,18 +19,20 @@ impl NumberWrites {
     /// Plans a write of the config's numbers. `free_at` is the earliest time of the next write of any config. Fails
     /// with the time to wait; the plan stays.
     pub(crate) fn plan(&mut self, free_at: &mut Option<Instant>, now: Instant) -> Result<(), Duration> {
-        let at = if let Some(at) = self.planned {
-            at
+        let write_time = if let Some(write_time) = self.planned {
+            write_time
         } else {
-            if let Some(next) = self.last.map(|at| at + CONFIG_WRITE_INTERVAL).filter(|at| *at > now) {
+            if let Some(next) =
+                self.last.map(|write_time| write_time + CONFIG_WRITE_INTERVAL).filter(|write_time| *write_time > now)
+            {
                 return Err(next - now);
             }
-            let at = free_at.map_or(now, |free| free.max(now));
-            *free_at = Some(at + TOTAL_WRITE_INTERVAL);
-            *self.planned.insert(at)
+            let write_time = free_at.map_or(now, |free| free.max(now));
+            *free_at = Some(write_time + TOTAL_WRITE_INTERVAL);
+            *self.planned.insert(write_time)
         };
-        if at > now {
-            return Err(at - now);
+        if write_time > now {
+            return Err(write_time - now);
         }
         *self = Self::after_write(now);
         Ok(())

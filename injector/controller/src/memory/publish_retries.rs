@@ -65,7 +65,9 @@ impl PublishAttempts {
     /// Returns whether an attempt at the object is due.
     pub(crate) fn is_due(&mut self, kind: PartKind, subject: &PublishSubject, now: Instant) -> bool {
         let attempt = self.slot(kind).as_ref();
-        attempt.is_none_or(|attempt| attempt.subject != *subject || attempt.next.is_none_or(|at| at <= now))
+        attempt.is_none_or(|attempt| {
+            attempt.subject != *subject || attempt.next.is_none_or(|retry_time| retry_time <= now)
+        })
     }
 
     /// Notes that the version needs no object of this kind.
@@ -91,7 +93,7 @@ impl PublishAttempts {
         // An object that was settled once keeps no rollout waiting: only the condition reports later failures.
         let is_settled = before.is_some_and(|before| before.failure.is_none());
         let failure = match publication {
-            Publication::Failed(why) if !is_settled => Some(CallFailure { why: why.clone(), at: now }),
+            Publication::Failed(explanation) if !is_settled => Some(CallFailure { why: explanation.clone(), at: now }),
             _ => None,
         };
         let backoff = if failure.is_some() { SHORT_BACKOFF } else { PUBLISH_BACKOFF };

@@ -24,7 +24,7 @@ impl ValidationMemory {
         let rules = match &self.rules {
             _ if self.has_none => RulesState::None,
             None => RulesState::NotReady(None),
-            Some(Err((why, _))) => RulesState::NotReady(Some(why)),
+            Some(Err((cause, _))) => RulesState::NotReady(Some(cause)),
             Some(Ok(rules)) => RulesState::Ready(rules.hash()),
         };
         Judging { rules, verdicts: &self.verdicts }

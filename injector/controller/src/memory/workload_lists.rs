@@ -144,8 +144,8 @@ async fn recent_list<T>(
     }
     let began = Instant::now();
     let listed = list.await.map(Arc::new);
-    let at = if listed.is_ok() { began } else { Instant::now() };
-    *slot = Some((at, listed.clone()));
+    let listed_at = if listed.is_ok() { began } else { Instant::now() };
+    *slot = Some((listed_at, listed.clone()));
     listed
 }
 

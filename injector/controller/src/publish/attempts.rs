@@ -40,7 +40,7 @@ impl Controller {
 
     /// Returns the last attempt, if it was about the same version for all objects.
     pub(crate) fn publish_attempt(&self, key: &ConfigKey) -> Option<PublishAttempt> {
-        let steady = |at| self.steady_at(at).unwrap_or_default();
+        let steady = |instant| self.steady_at(instant).unwrap_or_default();
         self.memories.get(key, |memory| memory.publish.attempt(steady)).flatten()
     }
 
@@ -91,19 +91,19 @@ impl Controller {
     /// Brings the version to the object of this kind, if it is due.
     async fn publish_kind(&self, kind: PartKind, key: &ConfigKey, config: &VersionedConfig) -> Option<Outcome> {
         let status = config.status.as_ref()?;
-        let publishes = config.spec.publishes(kind);
+        let is_published = config.spec.publishes(kind);
         let Some(version) = version_to_publish(status).and_then(|version| status.version(version)) else {
             self.forget_published(key);
-            return if publishes { None } else { clear_publication(kind, config) };
+            return if is_published { None } else { clear_publication(kind, config) };
         };
         let mut subject = PublishSubject {
             version: version.version.clone(),
             generation: config.metadata.generation,
-            publishes,
+            publishes: is_published,
             meta: self.index.published_meta(key).filter(|_| kind.is_watched()),
         };
         let now = Instant::now();
-        if !publishes {
+        if !is_published {
             self.memories.change(key, |memory| memory.publish.leave(kind, subject));
             return clear_publication(kind, config);
         }
@@ -111,8 +111,8 @@ impl Controller {
             return None;
         }
         let (attempt, written) = self.attempt(kind, key, config, version).await;
-        if let Publication::Failed(why) = &attempt.publication {
-            tracing::warn!(config = %key, reason = %why.reason, message = why.message, "publishing failed; retrying");
+        if let Publication::Failed(explanation) = &attempt.publication {
+            tracing::warn!(config = %key, reason = %explanation.reason, message = explanation.message, "publishing failed; retrying");
         }
         // The metadata that the watch shows now, or after this write.
         subject.meta = written.filter(|_| kind.is_watched()).or(subject.meta);

@@ -36,17 +36,17 @@ impl Controller {
     ) -> Result<Option<(Arc<VersionedConfig>, NextReconcile)>, CallError> {
         // Two configs that share pods must not begin or continue to move at the same moment: one has the right until
         // its status is written.
-        let begins = may_begin(&config) || lets_others_pass(&config);
+        let may_start = may_begin(&config) || lets_others_pass(&config);
         // This check comes before the costly steps, since many configs of a namespace may wait, and each beginning
         // wakes all of them.
-        if begins && self.move_order.begin(key).is_none() {
+        if may_start && self.move_order.begin(key).is_none() {
             return Ok(None);
         }
         let mut inputs = self.observe(key, &config).await;
         let (mut reads, mut tried) = (0, Vec::new());
         let (mut decision, evidence, right) = loop {
-            let right = if begins { self.move_order.begin(key) } else { None };
-            if begins && right.is_none() {
+            let right = if may_start { self.move_order.begin(key) } else { None };
+            if may_start && right.is_none() {
                 return Ok(None);
             }
             // A config at rest waits for no other config.
@@ -136,7 +136,7 @@ impl Controller {
         }
         self.memories
             .change(key, |memory| memory.side_calls.write_condition(status, generation, (Instant::now(), &now)));
-        let begins = !is_restarting(config.status.as_ref()) && is_restarting(Some(&decision.status));
-        if begins { NextReconcile::Soon } else { next.or_within(restart_check.next_check()) }
+        let starts_restarts = !is_restarting(config.status.as_ref()) && is_restarting(Some(&decision.status));
+        if starts_restarts { NextReconcile::Soon } else { next.or_within(restart_check.next_check()) }
     }
 }

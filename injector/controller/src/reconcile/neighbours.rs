@@ -35,7 +35,7 @@ impl Controller {
         }
         let unready = pods.iter().filter(|pod| !pod.containers_ready && serves(pod));
         let nodes: BTreeSet<&str> = unready.filter_map(|pod| pod.node.as_deref()).collect();
-        let mut falls: HashMap<String, BTreeMap<String, Vec<Option<SteadyTime>>>> = HashMap::new();
+        let mut fall_times: HashMap<String, BTreeMap<String, Vec<Option<SteadyTime>>>> = HashMap::new();
         let mut trials = Trials::new();
         let pods = self.index.pods_on(&nodes);
         for (pod, fell) in &pods {
@@ -43,7 +43,7 @@ impl Controller {
                 && serves(pod)
                 && !self.is_on_trial(pod, &mut trials)
             {
-                let namespaces = falls.entry(node.clone()).or_default();
+                let namespaces = fall_times.entry(node.clone()).or_default();
                 let times = namespaces.entry(pod.namespace.clone()).or_default();
                 times.push(fell.and_then(|fell| self.steady_at(fell)));
             }
@@ -52,7 +52,7 @@ impl Controller {
             let own = namespaces.remove(&*key.namespace).unwrap_or_default();
             Neighbours { own, others: namespaces.into_values().collect() }
         };
-        falls.into_iter().map(|(node, namespaces)| (node, neighbours(namespaces))).collect()
+        fall_times.into_iter().map(|(node, namespaces)| (node, neighbours(namespaces))).collect()
     }
 
     /// Returns whether the pod has the target of one of its configs, or should have it.

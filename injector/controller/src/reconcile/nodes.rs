@@ -62,9 +62,9 @@ impl Controller {
         }
         if self.memories.side_call_is_due(key, SideCall::Nodes) {
             match self.read_nodes(nodes).await {
-                Ok(away) => {
+                Ok(away_nodes) => {
                     self.memories.side_call_succeeded(key, SideCall::Nodes);
-                    return Some(away);
+                    return Some(away_nodes);
                 }
                 Err(error) => {
                     let message = if error.code() == 403 {
@@ -82,27 +82,28 @@ impl Controller {
 
     /// Returns the nodes that are not Ready.
     async fn read_nodes(&self, nodes: BTreeSet<&String>) -> Result<BTreeSet<String>, CallError> {
-        let (away, open): (Vec<&String>, Vec<&String>) = {
+        let (away_nodes, open): (Vec<&String>, Vec<&String>) = {
             let unready = self.unready_nodes.lock();
             let unready = unready.as_ref().filter(|(listed_at, _)| listed_at.elapsed() < MAX_LIST_AGE);
             nodes.into_iter().partition(|node| unready.is_some_and(|(_, names)| names.contains(*node)))
         };
-        let mut away: BTreeSet<String> = away.into_iter().cloned().collect();
+        let mut away_nodes: BTreeSet<String> = away_nodes.into_iter().cloned().collect();
         if open.len() > MAX_NODE_READS {
             let mut readiness = self.ready_nodes().await?;
-            away.extend(open.into_iter().filter(|name| !readiness.get(*name).copied().unwrap_or_default()).cloned());
+            away_nodes
+                .extend(open.into_iter().filter(|name| !readiness.get(*name).copied().unwrap_or_default()).cloned());
             readiness.retain(|_, ready| !*ready);
             *self.unready_nodes.lock() = Some((Instant::now(), readiness.into_keys().collect()));
-            return Ok(away);
+            return Ok(away_nodes);
         }
         let api: Api<Node> = Api::all(self.client.clone());
         for name in open {
             let node = call(|| format!("reading Node {name}"), api.get_opt(name)).await?;
             if !node.is_some_and(is_ready) {
-                away.insert(name.clone());
+                away_nodes.insert(name.clone());
             }
         }
-        Ok(away)
+        Ok(away_nodes)
     }
 
     /// Returns all nodes, each with whether it is Ready.

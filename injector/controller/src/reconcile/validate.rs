@@ -61,11 +61,11 @@ impl Controller {
         if self.validating.lock().insert(key.clone()) {
             // The end keeps the verdicts only if there is a memory.
             self.memories.change(key, |_| ());
-            let mut end =
+            let mut validation_end =
                 ValidationEnd { controller: Arc::clone(self), key: key.clone(), retry_in: FAILED_CALL_RETRY_DELAY };
             let (config, facts) = (Arc::clone(config), facts.clone());
             let validation = async move {
-                let ValidationEnd { controller, key, retry_in } = &mut end;
+                let ValidationEnd { controller, key, retry_in } = &mut validation_end;
                 let turn = controller.validation_turns.take(&key.namespace).await;
                 let outcome = controller.validate(key, &config, &mut validation, &next, &facts).await;
                 drop(turn);
@@ -97,7 +97,7 @@ impl Controller {
             Arc::clone(rules)
         } else {
             let compiled = self.compile_rules(key, config).await?;
-            match validation.rules.insert(compiled.map(Arc::new).map_err(|why| (why, Instant::now()))) {
+            match validation.rules.insert(compiled.map(Arc::new).map_err(|cause| (cause, Instant::now()))) {
                 Ok(rules) => Arc::clone(rules),
                 Err(_) => return Ok(true),
             }
@@ -140,7 +140,7 @@ impl Controller {
             let map: Option<ConfigMap> = self.read_object(&key.namespace, &reference.name).await?;
             match nudge_validation::schema_of(map, reference) {
                 Ok(text) => drop(texts.insert(reference.clone(), text)),
-                Err(why) => return Ok(Err(why)),
+                Err(cause) => return Ok(Err(cause)),
             }
         }
         let compiled = tokio::task::spawn_blocking(move || Rules::compile(&validation, &texts)).await;

@@ -141,7 +141,9 @@ impl RepairMemory {
     }
 
     fn is_due(&self, pod: &AgentlessPod, now: Instant) -> bool {
-        self.reported.get(&pod.uid).is_none_or(|at| now.saturating_duration_since(*at) >= REPORT_INTERVAL)
+        self.reported
+            .get(&pod.uid)
+            .is_none_or(|reported_at| now.saturating_duration_since(*reported_at) >= REPORT_INTERVAL)
     }
 
     /// Returns whether the pod was created after another one of its owner was evicted, so that replacements have no
@@ -152,10 +154,10 @@ impl RepairMemory {
     }
 
     fn forget(&mut self, now: Instant) {
-        let since = |at: Instant| now.saturating_duration_since(at);
-        self.reported.retain(|_, at| since(*at) < REPORT_INTERVAL);
-        self.owners.retain(|_, (at, _)| since(*at) < OWNER_MEMORY_TIME);
-        while self.attempts.front().is_some_and(|at| since(*at) >= EVICTION_RATE_WINDOW) {
+        let since = |time: Instant| now.saturating_duration_since(time);
+        self.reported.retain(|_, time| since(*time) < REPORT_INTERVAL);
+        self.owners.retain(|_, (time, _)| since(*time) < OWNER_MEMORY_TIME);
+        while self.attempts.front().is_some_and(|time| since(*time) >= EVICTION_RATE_WINDOW) {
             self.attempts.pop_front();
         }
     }

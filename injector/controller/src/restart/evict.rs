@@ -44,11 +44,11 @@ impl Controller {
         memory: &mut RestartAttempts,
         report: &mut RestartReport,
     ) -> Result<(Restarts, Vec<String>), CallError> {
-        let RestartGoal { key, status, holds, since, deadline, .. } = *goal;
+        let RestartGoal { key, status, holds: published_objects, since, deadline, .. } = *goal;
         // If nothing is published no pod is too old for it, but the reports of agents count.
-        let published = holds.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
+        let published = published_objects.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
         let stale = Staleness { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
-        let (mut groups, loose) = self.groups(goal).await?;
+        let (mut groups, unmanaged_pods) = self.groups(goal).await?;
         // A group whose last pod was just evicted is remembered.
         memory.keep_groups(groups.iter().map(|group| group.id.as_str()));
         groups.retain(|group| !group.pods.is_empty());
@@ -56,7 +56,7 @@ impl Controller {
             group.before = memory.ready_before(&group.id, group.count_ready());
         }
         report.workloads += groups.len();
-        report.reports.extend(report_stale_pods(&loose, stale));
+        report.reports.extend(report_stale_pods(&unmanaged_pods, stale));
         let state = loop {
             let refused = |id: &str| memory.group_refusal(id).is_some();
             match next_eviction(&groups, stale, since, deadline, refused, Timestamp::now()) {
@@ -114,13 +114,14 @@ impl Controller {
     /// Returns the controllers without rolling updates, with their pods that take the config by a restart, and the pods
     /// that nothing replaces.
     async fn groups(&self, goal: &RestartGoal<'_>) -> Result<(Vec<PodGroup>, Vec<ReplaceablePod>), CallError> {
-        let RestartGoal { key, status, holds, .. } = *goal;
-        let uses = |meta: &ObjectMeta, spec: &PodSpec| restart_uses(meta, spec).takes(key.name.as_str(), holds);
+        let RestartGoal { key, status, holds: published_objects, .. } = *goal;
+        let uses =
+            |meta: &ObjectMeta, spec: &PodSpec| restart_uses(meta, spec).takes(key.name.as_str(), published_objects);
         // Whether the agent reports that its pod started with another content.
-        let behind = |pod: &Pod| {
+        let is_behind = |pod: &Pod| {
             let state = pod_state(pod).filter(PodState::is_by_restart)?;
-            let (runs, target) = (state.runs(key.name.as_str()), version_to_publish(status)?);
-            Some(runs.is_some_and(|runs| !is_same_content(status, runs.as_str(), target)))
+            let (version, target) = (state.runs(key.name.as_str()), version_to_publish(status)?);
+            Some(version.is_some_and(|version| !is_same_content(status, version.as_str(), target)))
         };
         let (mut groups, mut owners) = (Vec::new(), HashMap::new());
         for PodController { kind, meta, replicas } in self.workload_lists.controllers(&key.namespace).await?.iter() {
@@ -136,7 +137,7 @@ impl Controller {
             };
             owners.insert(meta.uid.clone().unwrap_or_default(), owner);
         }
-        let mut loose = Vec::new();
+        let mut unmanaged_pods = Vec::new();
         for pod in self.workload_lists.pods(&key.namespace).await?.iter() {
             let meta = &pod.metadata;
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -149,7 +150,7 @@ impl Controller {
                 created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
                 ready: condition(pod, "Ready").is_some_and(|ready| ready.status == "True"),
                 terminating: meta.deletion_timestamp.is_some(),
-                behind: behind(pod),
+                behind: is_behind(pod),
             };
             let owner = match controlling_owner(meta) {
                 // Pods of a Job keep the content that they started with until they end.
@@ -161,9 +162,9 @@ impl Controller {
             match owner {
                 Restarter::Group(index) => groups[index].pods.push(replaceable),
                 Restarter::Other => {}
-                Restarter::Unknown => loose.push(replaceable),
+                Restarter::Unknown => unmanaged_pods.push(replaceable),
             }
         }
-        Ok((groups, loose))
+        Ok((groups, unmanaged_pods))
     }
 }

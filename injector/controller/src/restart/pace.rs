@@ -73,11 +73,12 @@ impl Controller {
             return RestartCheck::without_workloads(Restarts::Done);
         }
         let restarts_agentless = config.spec.agentless_policy == AgentlessPolicy::Restart;
-        let holds = if restarts_agentless { HoldingObjects::of(status, version) } else { HoldingObjects::default() };
+        let published_objects =
+            if restarts_agentless { HoldingObjects::of(status, version) } else { HoldingObjects::default() };
         let now = Timestamp::now();
         let since = rollout.progress_time.as_ref().map_or(now, whole_second);
         let deadline = config.spec.rollout.progress_deadline_seconds;
-        let goal = RestartGoal { key, config, status, version, holds, back, since, deadline, now };
+        let goal = RestartGoal { key, config, status, version, holds: published_objects, back, since, deadline, now };
         // Some workloads also read the published objects: they are restarted once these were written, or can't be. The
         // way back waits until its deadline.
         let overdue = back && now.duration_since(since).as_secs() >= deadline.into();
@@ -91,7 +92,7 @@ impl Controller {
             self.workload_lists.outdate(&key.namespace);
         }
         let failures = match last {
-            Some((at, check)) if at.elapsed() < check.wait => return check,
+            Some((checked_at, check)) if checked_at.elapsed() < check.wait => return check,
             last => last.and_then(|(_, check)| check.failures),
         };
         let check = match self.check_workloads(&goal, &part).await {

@@ -55,12 +55,24 @@ impl Controller {
         memory: &mut RestartAttempts,
         report: &mut RestartReport,
     ) -> Result<Restarts, CallError> {
-        let RestartGoal { key, config, status, version, holds, back, since, deadline, now } = *goal;
+        let RestartGoal {
+            key,
+            config,
+            status,
+            version,
+            holds: published_objects,
+            back: is_return,
+            since,
+            deadline,
+            now,
+        } = *goal;
         let pods = self.index.subscribers(key);
-        let mut behind = count_pods_behind(&pods, key.name.as_str(), status);
+        let mut pods_behind = count_pods_behind(&pods, key.name.as_str(), status);
         // On the way forward workloads are listed only if one may take the version by a restart.
-        let lists = back || holds.any() || !memory.is_empty() || pods.iter().any(|pod| pod.is_by_restart());
-        let mut workloads = if lists { self.restarted_workloads(key, holds).await? } else { Vec::new() };
+        let must_list =
+            is_return || published_objects.any() || !memory.is_empty() || pods.iter().any(|pod| pod.is_by_restart());
+        let mut workloads =
+            if must_list { self.restarted_workloads(key, published_objects).await? } else { Vec::new() };
         memory.forget_refusals(now);
         memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
         let settle_seconds = config.spec.rollout.min_ready_seconds;
@@ -69,14 +81,14 @@ impl Controller {
             memory.observe(workload, settle_seconds, now);
         }
         // No further process gets a version that may have harmed pods.
-        let held = !back && is_inconclusive(status);
+        let is_held = !is_return && is_inconclusive(status);
         let next_step = |workloads: &[(Workload, String)], attempts: &RestartAttempts| {
             let now = Timestamp::now();
             next_restart(&RestartSituation {
                 workloads,
-                behind: &behind,
-                is_return: back,
-                is_held: held,
+                behind: &pods_behind,
+                is_return,
+                is_held,
                 since,
                 deadline_seconds: deadline,
                 settle_seconds,
@@ -91,15 +103,16 @@ impl Controller {
             return Ok(state);
         }
         let marks = workloads.iter().filter_map(|(workload, _)| Some((workload.id(), workload.last_mark.as_ref()?.at)));
-        let marks: Vec<(String, Timestamp)> = marks.filter(|(_, at)| *at >= since).collect();
-        let since = marks.iter().map(|(_, at)| *at).chain(memory.last_progress(since)).max().unwrap_or(since);
+        let marks: Vec<(String, Timestamp)> = marks.filter(|(_, marked_at)| *marked_at >= since).collect();
+        let since =
+            marks.iter().map(|(_, marked_at)| *marked_at).chain(memory.last_progress(since)).max().unwrap_or(since);
         // All pods of a namespace are listed only for those that no rolling update restarts.
-        let loose = holds.any()
+        let has_unmanaged_pods = published_objects.any()
             || memory.has_groups()
             || pods.iter().any(|pod| pod.is_by_restart() && !has_rolling_update(pod));
-        let (state, groups) = if loose && held {
+        let (state, groups) = if has_unmanaged_pods && is_held {
             (Restarts::Busy(UNDECIDED_MESSAGE.to_owned()), Vec::new())
-        } else if loose {
+        } else if has_unmanaged_pods {
             self.evict_pods(&RestartGoal { since, ..*goal }, memory, report).await?
         } else {
             (Restarts::Done, Vec::new())
@@ -107,21 +120,21 @@ impl Controller {
         if state != Restarts::Done {
             return Ok(state);
         }
-        if let Some(published) = holds.since(status).filter(|_| !back) {
-            add_unnotified_pods(&mut behind, &workloads, &pods, published, since);
+        if let Some(published) = published_objects.since(status).filter(|_| !is_return) {
+            add_unnotified_pods(&mut pods_behind, &workloads, &pods, published, since);
         }
         let (restarted, groups) = (marks.into_iter().map(|(id, _)| id).collect(), groups.into_iter().collect());
-        let behind = PodsBehind {
-            counts: &behind,
+        let pods_behind = PodsBehind {
+            counts: &pods_behind,
             version,
-            is_return: back,
+            is_return,
             since,
             deadline_seconds: deadline,
             restarted,
             groups,
             now,
         };
-        Ok(judge_pods_behind(&behind, &mut report.reports))
+        Ok(judge_pods_behind(&pods_behind, &mut report.reports))
     }
 
     /// Restarts workloads as `next_step` decides, until one must be waited for.
@@ -166,11 +179,11 @@ impl Controller {
     async fn restarted_workloads(
         &self,
         key: &ConfigKey,
-        holds: HoldingObjects,
+        published_objects: HoldingObjects,
     ) -> Result<Vec<(Workload, String)>, CallError> {
         let listed = self.workload_lists.workloads(&key.namespace).await?;
-        let takes = |workload: &&Workload| workload.uses.takes(key.name.as_str(), holds);
-        let mut workloads: Vec<Workload> = listed.iter().filter(takes).cloned().collect();
+        let is_affected = |workload: &&Workload| workload.uses.takes(key.name.as_str(), published_objects);
+        let mut workloads: Vec<Workload> = listed.iter().filter(is_affected).cloned().collect();
         workloads.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         let names: BTreeSet<&String> = workloads.iter().flat_map(|workload| workload.uses.names()).collect();
         let find =

@@ -56,7 +56,7 @@ pub async fn run(controller: Arc<Controller>, mut leadership: Leadership, metric
     controller.index.listen(move |event| queue_configs(&weak, &known, event));
     let leader = Leader { controller, deleted, metrics };
     loop {
-        if leadership.wait_for(|leads| *leads).await.is_err() {
+        if leadership.wait_for(|is_leader| *is_leader).await.is_err() {
             return;
         }
         leader.metrics.leads.set(1);

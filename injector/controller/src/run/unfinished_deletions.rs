@@ -45,11 +45,11 @@ impl UnfinishedDeletions {
     pub(super) fn of_key(&self, key: &ConfigKey) -> Vec<DeletedConfig> {
         let mut deleted = self.0.lock();
         deleted.retain(|config| {
-            let stays = config.deleted_at.elapsed() < MAX_AGE;
-            if !stays && config.key == *key {
+            let is_recent = config.deleted_at.elapsed() < MAX_AGE;
+            if !is_recent && config.key == *key {
                 tracing::warn!("versions of the deleted config stay; delete them by hand");
             }
-            stays
+            is_recent
         });
         deleted.iter().filter(|config| config.key == *key).cloned().collect()
     }

@@ -36,43 +36,43 @@ pub struct Injection {
 
 /// Injects the agent into a pod that opts in. `request` is the result of [`read`](super::read) for the same pod.
 pub fn inject(
-    pod: &Value,
+    raw: &Value,
     request: &PodRequest,
     facts: &Facts,
     settings: &InjectionSettings,
 ) -> Result<Injection, Refusal> {
-    let user = UserPod::of(pod)?;
+    let pod = UserPod::of(raw)?;
     let sidecar = facts.features.native_sidecars;
     let mut warnings = check_unknown_keys(&request.unknown, settings.unknown_keys)?;
     warnings.extend(request.ignored.iter().cloned());
 
-    let gate = Gate::of(&user, facts.features);
-    warnings.extend(gate_warning(gate, &user, request));
-    let (configs, config_warnings) = resolve_configs(&user, request, facts, settings, gate)?;
+    let gate = Gate::of(&pod, facts.features);
+    warnings.extend(gate_warning(gate, &pod, request));
+    let (configs, config_warnings) = resolve_configs(&pod, request, facts, settings, gate)?;
     warnings.extend(config_warnings);
-    let targets = Targets::of(&user, request, settings, sidecar)?;
-    warnings.extend(preflight::check(&user, request, &targets, settings, facts.features)?);
+    let targets = Targets::of(&pod, request, settings, sidecar)?;
+    warnings.extend(preflight::check(&pod, request, &targets, settings, facts.features)?);
     if targets.restarted().next().is_some() {
-        preflight::check_rules(pod)?;
-        preflight::check_policies(pod)?;
+        preflight::check_rules(raw)?;
+        preflight::check_policies(raw)?;
     }
     warnings.extend(targets.warnings());
-    let run_as_user = RunAsUser::of(&user, request, &targets);
+    let run_as_user = RunAsUser::of(&pod, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());
     let files = files_room(request, &configs, facts);
     let mount_paths: Vec<&str> = [pod::CONTAINER_PATH].into_iter().chain(request.mount_path.as_deref()).collect();
-    let moved = MovedMounts::of(&user, &targets.members, &configs, facts, run_as_user.uid, &mount_paths);
+    let moved = MovedMounts::of(&pod, &targets.members, &configs, facts, run_as_user.uid, &mount_paths);
     let (resources, resource_warnings) =
-        agent_resources(&user, request, &settings.agent_defaults, files, moved.room(), &facts.limits)?;
+        agent_resources(&pod, request, &settings.agent_defaults, files, moved.room(), &facts.limits)?;
     warnings.extend(resource_warnings);
-    warnings.extend(stale_reads::warnings(&user, request, &targets, &configs, &moved));
+    warnings.extend(stale_reads::warnings(&pod, request, &targets, &configs, &moved));
     let mount_path = request.mount_path.as_deref();
-    warnings.extend(mountpoints::check(&user, &targets.members, mount_path)?);
+    warnings.extend(mountpoints::check(&pod, &targets.members, mount_path)?);
     let volumes = Volumes::of(&configs, files, &moved, !request.variables.is_empty(), facts);
     warnings.extend(volumes.warnings.iter().cloned());
     let mut container_patches = BTreeMap::new();
     for member in &targets.members {
-        let mut patch = ContainerPatch::of(&user, member, port(request, settings), mount_path, facts.features)?;
+        let mut patch = ContainerPatch::of(&pod, member, port(request, settings), mount_path, facts.features)?;
         if let Some(keys) = request.variables.get(member.name()) {
             patch.add_variables(member, keys)?;
         }
@@ -92,8 +92,8 @@ pub fn inject(
         facts,
         settings,
         gate,
-        end_with_containers: !sidecar && user.restart_policy() != "Always",
-        host_network: user.spec.host_network == Some(true),
+        end_with_containers: !sidecar && pod.restart_policy() != "Always",
+        host_network: pod.spec.host_network == Some(true),
     });
     let plan = InjectionPlan {
         agent,
@@ -101,12 +101,12 @@ pub fn inject(
         volumes: &volumes.list,
         moved: &moved,
         container_patches,
-        share_processes: targets.signalled().next().is_some() && user.spec.host_pid != Some(true),
+        share_processes: targets.signalled().next().is_some() && pod.spec.host_pid != Some(true),
         pull_secrets: &settings.image_pull_secrets,
         warnings: &warnings,
         birth_labels: configs.iter().any(|name| facts.configs.get(name).is_some_and(|config| config.selects)),
     };
     let patch =
-        injection_patch(pod, &plan).map_err(|error| Refusal::Pod(format!("this pod can't be changed: {error}")))?;
+        injection_patch(raw, &plan).map_err(|error| Refusal::Pod(format!("this pod can't be changed: {error}")))?;
     Ok(Injection { patch, warnings, mounted: volumes.mounted.clone() })
 }

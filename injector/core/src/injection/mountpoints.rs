@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::mount_paths::{is_within, real};
 use super::refusal::{Refusal, shorten};
 use super::request::annotations::{CONTAINERS, MOUNT_PATH};
-use super::user_pod::{Member, UserPod};
+use super::user_pod::{UserContainer, UserPod};
 
 /// The answer to the question whether a mount has a folder for another mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +27,7 @@ enum FolderIn {
 
 /// Refuses a pod if a folder for Nudge's mounts can't be made in one of its containers. `members` get these mounts.
 /// Returns warnings about folders that must exist already.
-pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) -> Result<Vec<String>, Refusal> {
+pub(super) fn check(pod: &UserPod, members: &[&UserContainer], files: Option<&str>) -> Result<Vec<String>, Refusal> {
     let mut warnings = Vec::new();
     let places = [(pod::CONTAINER_PATH, None)].into_iter().chain(files.map(|path| (path, Some(MOUNT_PATH))));
     for (path, annotation) in places {
@@ -36,7 +36,7 @@ pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) ->
             // The containers start in this order, and the folder stays in the volume.
             let before = members[..at].iter().filter_map(|member| mount_above(member, path));
             let mounts_of_volume = before.filter(|earlier| is_same(earlier, mount)).chain([mount]);
-            let folder = mounts_of_volume.map(|mount| folder_in(user, mount)).max();
+            let folder = mounts_of_volume.map(|mount| folder_in(pod, mount)).max();
             if folder == Some(FolderIn::Always) {
                 continue;
             }
@@ -67,7 +67,7 @@ pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) ->
 }
 
 /// Returns the mount that would hold a new folder at `path`. Of two mounts at the same place, the later one is on top.
-fn mount_above<'a>(member: &'a Member, path: &str) -> Option<&'a VolumeMount> {
+fn mount_above<'a>(member: &'a UserContainer, path: &str) -> Option<&'a VolumeMount> {
     let path = real(path);
     let mounts = member.container.volume_mounts.iter().flatten();
     let mounts =
@@ -84,8 +84,8 @@ fn is_same(a: &VolumeMount, b: &VolumeMount) -> bool {
 }
 
 /// Returns whether the mount has a folder for another mount.
-fn folder_in(user: &UserPod, mount: &VolumeMount) -> FolderIn {
-    let mut volumes = user.spec.volumes.iter().flatten();
+fn folder_in(pod: &UserPod, mount: &VolumeMount) -> FolderIn {
+    let mut volumes = pod.spec.volumes.iter().flatten();
     let Some(volume) = volumes.find(|volume| volume.name == mount.name) else { return FolderIn::Always };
     let is_part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
     let by_kubelet = is_written_by_the_kubelet(volume);

@@ -17,7 +17,7 @@ use super::mount_paths::{is_within, real};
 use super::quantity::Quantity;
 use super::resources::{MIN_FILES_ROOM, room_of};
 use super::targets::reader_of;
-use super::user_pod::{KEPT_VOLUME_PREFIX, Member, UserPod};
+use super::user_pod::{KEPT_VOLUME_PREFIX, UserContainer, UserPod};
 
 /// The agent's folder with the volumes that it keeps.
 const VOLUMES_DIR: &str = "/run/nudge/volumes";
@@ -97,24 +97,24 @@ impl MovedMounts {
     /// Decides which mounts of `members`, the containers that use the agent, move. `signalling_user` is the user that
     /// signals need. `added_paths` are the paths where injection mounts volumes in each of these containers.
     pub(super) fn of(
-        user: &UserPod,
-        members: &[&Member],
+        pod: &UserPod,
+        members: &[&UserContainer],
         configs: &[ConfigName],
         facts: &Facts,
         signalling_user: Option<i64>,
         added_paths: &[&str],
     ) -> Self {
         let mut moved = Self { agent_user: signalling_user, ..Self::default() };
-        for volume in user.spec.volumes.iter().flatten() {
-            let readers: Vec<&Member> =
+        for volume in pod.spec.volumes.iter().flatten() {
+            let readers: Vec<&UserContainer> =
                 members.iter().copied().filter(|member| has_mount(member, &volume.name)).collect();
             if readers.is_empty() {
                 continue;
             }
             let Some(sources) = objects_of(volume, configs, facts) else { continue };
             let readable = sources
-                .and_then(|sources| moved.check(user, facts).map(|()| sources))
-                .and_then(|sources| with_readable_modes(sources, user, &readers, moved.agent_user));
+                .and_then(|sources| moved.check(pod, facts).map(|()| sources))
+                .and_then(|sources| with_readable_modes(sources, pod, &readers, moved.agent_user));
             match readable {
                 Ok((sources, agent_user)) => {
                     let number = moved.volumes.len() + 1;
@@ -164,18 +164,18 @@ impl MovedMounts {
     }
 
     /// Checks whether mounts of this pod can move, and whether there is a place for another volume.
-    fn check(&self, user: &UserPod, facts: &Facts) -> Result<(), Unmovable> {
+    fn check(&self, pod: &UserPod, facts: &Facts) -> Result<(), Unmovable> {
         if !facts.features.native_sidecars {
             return Err(Unmovable::NoNativeSidecars);
         }
-        if user.owners.is_empty() {
+        if pod.owners.is_empty() {
             return Err(Unmovable::BarePod);
         }
         if self.volumes.len() == MAX_VOLUMES { Err(Unmovable::TooMany) } else { Ok(()) }
     }
 }
 
-fn has_mount(member: &Member, volume: &str) -> bool {
+fn has_mount(member: &UserContainer, volume: &str) -> bool {
     member.container.volume_mounts.iter().flatten().any(|mount| mount.name == volume)
 }
 
@@ -257,11 +257,11 @@ fn object_files(
 /// must run as for another reason. Returns the user that it must run as then.
 fn with_readable_modes(
     mut sources: Vec<ObjectFiles>,
-    user: &UserPod,
-    readers: &[&Member],
+    pod: &UserPod,
+    readers: &[&UserContainer],
     mut agent_user: Option<i64>,
 ) -> Result<(Vec<ObjectFiles>, Option<i64>), Unmovable> {
-    let group = user.spec.security_context.as_ref().and_then(|context| context.fs_group);
+    let group = pod.spec.security_context.as_ref().and_then(|context| context.fs_group);
     let is_public = |source: &ObjectFiles| {
         let mut modes = source.items.iter().map(|item| item.mode.unwrap_or(source.mode)).chain([source.mode]);
         source.kind == ObjectKind::ConfigMap && modes.all(|mode| mode & PUBLIC_READ_BIT != 0)
@@ -275,7 +275,7 @@ fn with_readable_modes(
         // Root reads every file.
         let users: BTreeSet<Option<i64>> = readers
             .iter()
-            .map(|reader| reader_of(user, reader))
+            .map(|reader| reader_of(pod, reader))
             .filter(|reader| !reader.reads_all)
             .map(|reader| reader.uid)
             .collect();
@@ -300,7 +300,7 @@ fn with_readable_modes(
 
 /// Returns the folders of a volume where the readers mount other volumes. The kubelet creates such folders in its
 /// volumes, and the agent in its own.
-fn mountpoints(readers: &[&Member], volume: &str, added_paths: &[&str]) -> Vec<String> {
+fn mountpoints(readers: &[&UserContainer], volume: &str, added_paths: &[&str]) -> Vec<String> {
     let mut folders = BTreeSet::new();
     for reader in readers {
         let mounts = || reader.container.volume_mounts.iter().flatten();

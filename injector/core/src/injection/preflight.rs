@@ -12,29 +12,29 @@ use super::request::PodRequest;
 use super::request::annotations::{AGENT_PORT, INJECT, NOTIFY};
 use super::settings::InjectionSettings;
 use super::targets::Targets;
-use super::user_pod::{LISTS, Member, UserPod, is_agent, items};
+use super::user_pod::{LISTS, UserContainer, UserPod, is_agent, items};
 
 /// Refuses a pod if the agent can't work in it. Returns warnings about properties that may keep the agent from working.
 pub(super) fn check(
-    user: &UserPod,
+    pod: &UserPod,
     request: &PodRequest,
     targets: &Targets<'_>,
     settings: &InjectionSettings,
     features: Features,
 ) -> Result<Vec<String>, Refusal> {
     let refuse = |message: String| Err(Refusal::Pod(message));
-    let spec = &user.spec;
+    let spec = &pod.spec;
     if is_windows(spec) {
         return refuse(format!("Nudge's agent runs on Linux only, and this pod asks for Windows; remove {INJECT}"));
     }
-    if !features.native_sidecars && user.owners.iter().any(|kind| kind == "Job") {
+    if !features.native_sidecars && pod.owners.iter().any(|kind| kind == "Job") {
         return refuse(format!(
             "this pod belongs to a Job, which would never complete while the agent runs: this cluster has no native sidecars (Kubernetes 1.29); remove \
              {INJECT}"
         ));
     }
     if let Some(name) = targets.restarted().next() {
-        check_restart(user, name, features)?;
+        check_restart(pod, name, features)?;
     }
     let (host_network, port) = (spec.host_network == Some(true), port(request, settings));
     if host_network && request.port.is_none() {
@@ -42,7 +42,7 @@ pub(super) fn check(
             "this pod uses its node's network, where port {port} may be taken; set annotation {AGENT_PORT} to a port that is free on the nodes"
         ));
     }
-    if let Some(name) = container_with_port(user, port) {
+    if let Some(name) = container_with_port(pod, port) {
         return refuse(format!(
             "container {} declares port {port}, on which the agent would listen; choose another with annotation {AGENT_PORT}",
             shorten(name)
@@ -67,16 +67,16 @@ pub(super) fn check(
         ),
         other => Some(format!("with dnsPolicy: {} the agent may not find the hub by its name in the cluster; set ClusterFirst", shorten(other))),
     };
-    Ok(dns.into_iter().chain(surge_warning(user, port).filter(|_| host_network)).collect())
+    Ok(dns.into_iter().chain(surge_warning(pod, port).filter(|_| host_network)).collect())
 }
 
 /// Returns a warning that a rolling update of the pod's Deployment may hang, for a pod with this port of its node.
-fn surge_warning(user: &UserPod, port: u16) -> Option<String> {
-    let deployment = user.workload.as_deref()?.strip_prefix("Deployment/")?;
+fn surge_warning(pod: &UserPod, port: u16) -> Option<String> {
+    let deployment = pod.workload.as_deref()?.strip_prefix("Deployment/")?;
     // The pod's creator may name any owner, and the command is pasted into a shell.
-    let command = if is_object_name(deployment) && is_dns_label(&user.namespace) {
+    let command = if is_object_name(deployment) && is_dns_label(&pod.namespace) {
         let strategy = r#"{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}"#;
-        format!("run kubectl patch deployment {deployment} -n {} -p '{strategy}'", user.namespace)
+        format!("run kubectl patch deployment {deployment} -n {} -p '{strategy}'", pod.namespace)
     } else {
         "set that and maxUnavailable 1 in the Deployment".to_owned()
     };
@@ -86,9 +86,9 @@ fn surge_warning(user: &UserPod, port: u16) -> Option<String> {
 }
 
 /// Refuses a restart of all containers in place if it is not possible, or would change more than the version.
-fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), Refusal> {
-    let policy = user.restart_policy();
-    let reason = if user.owners.iter().any(|kind| kind == "Job") {
+fn check_restart(pod: &UserPod, name: &str, features: Features) -> Result<(), Refusal> {
+    let policy = pod.restart_policy();
+    let reason = if pod.owners.iter().any(|kind| kind == "Job") {
         "and this pod belongs to a Job, whose work would begin again; remove the annotation: each new pod starts with the current version"
             .to_owned()
     } else if policy != "Always" {
@@ -110,8 +110,8 @@ fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), R
 }
 
 /// Refuses a user's rule that restarts all containers: a crash would look like a restart that the agent commands.
-pub(super) fn check_rules(pod: &Value) -> Result<(), Refusal> {
-    let containers = LISTS.iter().flat_map(|list| items(&pod["spec"], list).map(|(_, container)| container));
+pub(super) fn check_rules(raw: &Value) -> Result<(), Refusal> {
+    let containers = LISTS.iter().flat_map(|list| items(&raw["spec"], list).map(|(_, container)| container));
     let has_rule = |container: &&Value| {
         items(container, "restartPolicyRules").any(|(_, rule)| rule["action"] == "RestartAllContainers")
     };
@@ -123,9 +123,9 @@ pub(super) fn check_rules(pod: &Value) -> Result<(), Refusal> {
 }
 
 /// Refuses a main container whose own `restartPolicy` lets it end for good: every version would run it again.
-pub(super) fn check_policies(pod: &Value) -> Result<(), Refusal> {
+pub(super) fn check_policies(raw: &Value) -> Result<(), Refusal> {
     let ends = |container: &&Value| container["restartPolicy"].as_str().is_some_and(|policy| policy != "Always");
-    let mut containers = items(&pod["spec"], "containers").map(|(_, container)| container);
+    let mut containers = items(&raw["spec"], "containers").map(|(_, container)| container);
     let Some(container) = containers.find(ends) else { return Ok(()) };
     Err(Refusal::Pod(format!(
         "container {} has restartPolicy: {}, so it would run again each time that {NOTIFY}: in-place restarts the pod; remove one of the \
@@ -142,10 +142,10 @@ fn is_windows(spec: &PodSpec) -> bool {
 }
 
 /// Returns a container that declares the port.
-fn container_with_port(user: &UserPod, port: u16) -> Option<&str> {
+fn container_with_port(pod: &UserPod, port: u16) -> Option<&str> {
     let declares = |declared: &ContainerPort| {
         declared.container_port == i32::from(port) && declared.protocol.as_deref().unwrap_or("TCP") == "TCP"
     };
-    let mut members = user.members.iter();
-    members.find(|member| member.container.ports.iter().flatten().any(declares)).map(Member::name)
+    let mut members = pod.members.iter();
+    members.find(|member| member.container.ports.iter().flatten().any(declares)).map(UserContainer::name)
 }

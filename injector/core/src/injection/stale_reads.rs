@@ -17,7 +17,7 @@ use super::volume_objects::objects;
 /// changes when the version is proven, and the container sees the change even later. There is no warning if the
 /// container also reads the config in another way.
 pub(super) fn warnings(
-    user: &UserPod,
+    pod: &UserPod,
     request: &PodRequest,
     targets: &Targets<'_>,
     configs: &[ConfigName],
@@ -27,7 +27,7 @@ pub(super) fn warnings(
         return Vec::new();
     }
     let warning = |container: &Container, config: &ConfigName| {
-        let reads = describe_read(user, container, config.as_str(), moved)?;
+        let reads = describe_read(pod, container, config.as_str(), moved)?;
         Some(format!(
             "container {} is notified of config {}, but reads its {reads}; let it read {}, or files by {MOUNT_PATH}",
             shorten(&container.name),
@@ -42,12 +42,12 @@ pub(super) fn warnings(
 }
 
 /// Describes how a container reads the published object of this name, and when it sees changes.
-fn describe_read(user: &UserPod, container: &Container, name: &str, moved: &MovedMounts) -> Option<String> {
+fn describe_read(pod: &UserPod, container: &Container, name: &str, moved: &MovedMounts) -> Option<String> {
     if has_variables(container, name) {
         return Some("ConfigMap by variables, which never change while the container runs".to_owned());
     }
     let mut mounts = container.volume_mounts.iter().flatten();
-    let find_volume = |name: &str| user.spec.volumes.iter().flatten().find(|volume| volume.name == name);
+    let find_volume = |name: &str| pod.spec.volumes.iter().flatten().find(|volume| volume.name == name);
     let has_secret = |volume: &str| {
         moved.unmoved.iter().any(|(name, _)| name == volume)
             && find_volume(volume).is_some_and(|volume| holds(volume, PartKind::Secret, name))

@@ -21,8 +21,8 @@ pub(super) enum Gate {
 }
 
 impl Gate {
-    pub(super) fn of(user: &UserPod, features: Features) -> Self {
-        if features.native_sidecars && user.restart_policy() != "Always" { Self::Probe } else { Self::Hook }
+    pub(super) fn of(pod: &UserPod, features: Features) -> Self {
+        if features.native_sidecars && pod.restart_policy() != "Always" { Self::Probe } else { Self::Hook }
     }
 
     /// Adds the gate to the agent's container.

@@ -39,12 +39,12 @@ pub(super) enum Role {
 
 /// A container that is not the agent.
 #[derive(Clone, Debug)]
-pub(super) struct Member {
+pub(super) struct UserContainer {
     pub(super) role: Role,
     pub(super) container: Container,
 }
 
-impl Member {
+impl UserContainer {
     pub(super) fn name(&self) -> &str {
         &self.container.name
     }
@@ -54,7 +54,7 @@ impl Member {
 pub(super) struct UserPod {
     pub(super) spec: PodSpec,
     /// The containers in the order of the pod, init containers first.
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<UserContainer>,
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) labels: BTreeMap<String, String>,
     /// The kinds of the pod's owners.
@@ -66,17 +66,18 @@ pub(super) struct UserPod {
 }
 
 impl UserPod {
-    pub(super) fn of(pod: &Value) -> Result<Self, Refusal> {
-        let mut stripped = pod.clone();
+    pub(super) fn of(raw: &Value) -> Result<Self, Refusal> {
+        let mut stripped = raw.clone();
         strip(&mut stripped)?;
         let typed: Pod =
             serde_json::from_value(stripped).map_err(|error| Refusal::Pod(format!("this is not a pod: {error}")))?;
         let spec = typed.spec.ok_or_else(|| Refusal::Pod("this pod has no spec".to_owned()))?;
-        let init = spec.init_containers.iter().flatten().map(|container| Member {
+        let init = spec.init_containers.iter().flatten().map(|container| UserContainer {
             role: if container.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init },
             container: container.clone(),
         });
-        let main = spec.containers.iter().map(|container| Member { role: Role::Main, container: container.clone() });
+        let main =
+            spec.containers.iter().map(|container| UserContainer { role: Role::Main, container: container.clone() });
         let members = init.chain(main).collect();
         let meta = typed.metadata;
         Ok(Self {
@@ -91,7 +92,7 @@ impl UserPod {
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.members.iter().map(Member::name)
+        self.members.iter().map(UserContainer::name)
     }
 
     /// Returns whether a volume holds the token of a service account.
@@ -115,7 +116,7 @@ impl UserPod {
         names.find(|name| !name.is_empty()).unwrap_or("default")
     }
 
-    pub(super) fn member(&self, name: &str) -> Option<&Member> {
+    pub(super) fn member(&self, name: &str) -> Option<&UserContainer> {
         self.members.iter().find(|member| member.name() == name)
     }
 }
@@ -193,9 +194,9 @@ pub(super) fn certificate_file() -> String {
 }
 
 /// Removes the additions of an earlier injection. Refuses other uses of reserved names.
-pub(super) fn strip(pod: &mut Value) -> Result<(), Refusal> {
-    let labelled = pod["metadata"]["labels"][labels::AGENT].is_string();
-    let Some(spec) = pod.get_mut("spec") else { return Ok(()) };
+pub(super) fn strip(raw: &mut Value) -> Result<(), Refusal> {
+    let labelled = raw["metadata"]["labels"][labels::AGENT].is_string();
+    let Some(spec) = raw.get_mut("spec") else { return Ok(()) };
     let original_names = originals(spec);
     let mut injected = false;
     for list in LISTS {

@@ -215,8 +215,8 @@ fn assigned_view(
                     views.next_check = views.next_check.into_iter().chain([next_check]).min();
                     Err(problem)
                 }
-                ContentLookup::Fetching(end) => {
-                    views.fetching.push(end);
+                ContentLookup::Fetching(fetch_end) => {
+                    views.fetching.push(fetch_end);
                     let message = format!("version {version} of config {name} is being read");
                     unavailable(HubReason::Resolving, message)
                 }

@@ -99,12 +99,12 @@ impl Confirmations {
 
     /// Waits until the index has all changes of these configs until `since`.
     pub(crate) async fn wait_until_confirmed(self: &Arc<Self>, keys: &[ConfigKey], since: Instant) {
-        let waits = keys.iter().map(|key| {
+        let confirmations = keys.iter().map(|key| {
             let mut until = self.request_read(key, since);
             // The sender stays while a receiver waits.
             async move { drop(until.wait_for(|until| *until >= Some(since)).await) }
         });
-        join_all(waits.collect::<Vec<_>>()).await;
+        join_all(confirmations.collect::<Vec<_>>()).await;
     }
 
     fn request_read(self: &Arc<Self>, key: &ConfigKey, since: Instant) -> watch::Receiver<Option<Instant>> {

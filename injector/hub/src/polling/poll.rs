@@ -105,7 +105,7 @@ impl Polling {
             changes.borrow_and_update();
             let Wait { until, unconfirmed, fetching } = match self.evaluate(&mut poll, polls) {
                 Ok(wait) => wait,
-                Err(end) => return end,
+                Err(poll_end) => return poll_end,
             };
             tokio::select! {
                 // The wait fails when the pod is gone. The next evaluation finds that out.
@@ -256,11 +256,11 @@ impl Polling {
 
 /// Waits until a fetch ends or is given up. There must be at least one fetch.
 async fn wait_for_fetch(mut fetching: Vec<watch::Receiver<()>>) {
-    drop(select_all(fetching.iter_mut().map(|end| Box::pin(end.changed()))).await);
+    drop(select_all(fetching.iter_mut().map(|fetch_end| Box::pin(fetch_end.changed()))).await);
 }
 
-fn behind_end(why: &'static str) -> PollEnd {
-    (Refusal::Unavailable(why).into(), PollResult::Behind)
+fn behind_end(cause: &'static str) -> PollEnd {
+    (Refusal::Unavailable(cause).into(), PollResult::Behind)
 }
 
 fn internal_error(error: &serde_json::Error) -> PollEnd {

@@ -81,7 +81,7 @@ impl Concurrency {
         self.quickest = Some(self.quickest.map_or(latency, |quickest| quickest.min(latency)));
         let quickest = self.previous_quickest.into_iter().chain(self.quickest).min().unwrap_or(latency);
         // An answer to a write that began before the last refusal is out of date.
-        if self.paused_until.is_none_or(|end| began >= end) {
+        if self.paused_until.is_none_or(|pause_end| began >= pause_end) {
             (self.refusals, self.paused_until) = (0, None);
         }
         if latency > (quickest * SLOW_FACTOR).max(MAX_QUICK_LATENCY) {
@@ -98,7 +98,7 @@ impl Concurrency {
     /// Records the failure of a write that began at `began`: it was refused, because the server has too much to do, or
     /// it could not be sent.
     pub(super) fn record_refusal(&mut self, began: Instant, now: Instant) {
-        if self.paused_until.is_none_or(|end| began >= end) {
+        if self.paused_until.is_none_or(|pause_end| began >= pause_end) {
             self.refusals = self.refusals.saturating_add(1);
             self.paused_until = Some(now + REFUSAL_BACKOFF.wait(self.refusals));
         }

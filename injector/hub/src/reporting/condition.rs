@@ -41,7 +41,7 @@ pub(super) fn priority(condition: &Report, old: Option<&Report>) -> Priority {
 /// version.
 fn shows_failures(shown: &Report, condition: &Report) -> bool {
     let failure = |report: &Report, name: &str| match report.state_of(name) {
-        ReportState::Failed(why) => Some(why.reason),
+        ReportState::Failed(explanation) => Some(explanation.reason),
         _ => None,
     };
     condition.versions.iter().all(|version| {
@@ -53,7 +53,12 @@ fn shows_failures(shown: &Report, condition: &Report) -> bool {
 
 /// Turns the report that the agent made at `at` into the condition of its pod; `None` if the agent knows more than this
 /// replica.
-pub(super) fn judge(pod: &PodState, views: &[ConfigView], report: &ReportRequest, at: i64) -> Option<Report> {
+pub(super) fn judge(
+    pod: &PodState,
+    views: &[ConfigView],
+    report: &ReportRequest,
+    report_second: i64,
+) -> Option<Report> {
     let reported_config = |view: &ConfigView| report.configs.iter().find(|config| config.name == view.name);
     let is_ahead =
         |view: &ConfigView, config: &ReportedConfig| config.uid == view.uid && config.revision > view.revision;
@@ -70,20 +75,22 @@ pub(super) fn judge(pod: &PodState, views: &[ConfigView], report: &ReportRequest
         let silent = (!acknowledged).then(|| not_acknowledged("a subscriber"));
         summarize(&agent.chain(containers).chain(hub).chain(restart).chain(silent).collect::<Vec<_>>())
     };
-    let reason = |why: Option<&Explanation>| why.map_or(Reason::Applied, |why| why.reason);
-    let why = explain(views, report.acknowledged);
+    let reason =
+        |explanation: Option<&Explanation>| explanation.map_or(Reason::Applied, |explanation| explanation.reason);
+    let explanation = explain(views, report.acknowledged);
     let reasons = views.iter().map(|view| {
         let acknowledged = report.acknowledged || reported_config(view).is_some_and(|config| config.acknowledged);
         (view.name.clone(), reason(explain(slice::from_ref(view), acknowledged).as_ref()))
     });
-    let reasons = reasons.filter(|(_, of_config)| *of_config != reason(why.as_ref())).collect();
+    let reasons = reasons.filter(|(_, of_config)| *of_config != reason(explanation.as_ref())).collect();
     let version = |view: &ConfigView| reported_config(view).and_then(|config| config.version.clone());
-    let clip = |why: Explanation| why.reason.explained(one_line(&why.message, MAX_MESSAGE_BYTES));
+    let clip =
+        |explanation: Explanation| explanation.reason.explained(one_line(&explanation.message, MAX_MESSAGE_BYTES));
     Some(Report {
         versions: views.iter().map(|view| (view.name.clone(), version(view))).collect(),
-        state: why.map_or(ReportState::Acknowledged, |why| ReportState::of(clip(why))),
+        state: explanation.map_or(ReportState::Acknowledged, |explanation| ReportState::of(clip(explanation))),
         reasons,
-        at: Some(at),
+        at: Some(report_second),
     })
 }
 
@@ -105,18 +112,18 @@ pub(super) fn without_contact(pod: &PodState) -> Report {
 /// that can't be delivered hides nothing of the others, and is only named if all else is acknowledged.
 fn summarize(explanations: &[Explanation]) -> Option<Explanation> {
     let mut failures: Vec<&Explanation> = Vec::new();
-    for why in explanations.iter().filter(|why| is_failure(why)) {
-        if !failures.iter().any(|other| other.message == why.message) {
-            failures.push(why);
+    for explanation in explanations.iter().filter(|explanation| is_failure(explanation)) {
+        if !failures.iter().any(|other| other.message == explanation.message) {
+            failures.push(explanation);
         }
     }
     let Some(first) = failures.first() else { return explanations.first().cloned() };
-    let messages: Vec<&str> = failures.iter().map(|why| why.message.as_str()).collect();
+    let messages: Vec<&str> = failures.iter().map(|explanation| explanation.message.as_str()).collect();
     Some(first.reason.explained(messages.join("; ")))
 }
 
-fn is_failure(why: &Explanation) -> bool {
-    matches!(ReportState::of(why.reason.explained("")), ReportState::Failed(_))
+fn is_failure(explanation: &Explanation) -> bool {
+    matches!(ReportState::of(explanation.reason.explained("")), ReportState::Failed(_))
 }
 
 /// Explains why the agent does not serve the version of one config.
@@ -173,10 +180,10 @@ fn container_problem(pod: &PodState, report: &ReportRequest) -> Option<Explanati
     };
     let failed = report.containers.iter().find_map(|container| Some((container, failure(container.outcome)?)));
     let Some((container, reason)) = failed else {
-        let serves = report.configs.iter().any(|config| config.version.is_some());
+        let serves_version = report.configs.iter().any(|config| config.version.is_some());
         let mut waiting = report.containers.iter().filter(|container| !container.acknowledged);
         let who = waiting.next().map_or("a subscriber", |container| container.name.as_str());
-        return serves.then(|| not_acknowledged(who));
+        return serves_version.then(|| not_acknowledged(who));
     };
     // A webhook may name a container that the pod does not have.
     let is_container = pod.containers.iter().any(|other| other.name == container.name);

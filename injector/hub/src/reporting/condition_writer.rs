@@ -83,8 +83,8 @@ fn condition_patch(pod: &PodState, condition: &Report) -> serde_json::Value {
     if pod.report.as_ref().is_none_or(|report| report.status() != condition.status()) {
         fields["lastTransitionTime"] = json!(jiff::Timestamp::now().strftime(TIME_FORMAT).to_string());
     }
-    if let Some(at) = condition.at.and_then(|second| jiff::Timestamp::from_second(second).ok()) {
-        fields["lastProbeTime"] = json!(at.strftime(TIME_FORMAT).to_string());
+    if let Some(time) = condition.at.and_then(|second| jiff::Timestamp::from_second(second).ok()) {
+        fields["lastProbeTime"] = json!(time.strftime(TIME_FORMAT).to_string());
     }
     let mut metadata = json!({"uid": pod.uid.as_str()});
     if let Some(version) = &pod.resource_version {

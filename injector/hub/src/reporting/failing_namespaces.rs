@@ -45,9 +45,9 @@ impl FailingNamespaces {
 
     /// Records the beginning of a write, which is over at `end`. After failures no other write of its namespace begins
     /// until then.
-    pub(super) fn record_start(&mut self, namespace: &str, end: Instant) {
+    pub(super) fn record_start(&mut self, namespace: &str, pause_end: Instant) {
         if let Some(outage) = self.0.get_mut(namespace) {
-            outage.paused_until = end;
+            outage.paused_until = pause_end;
         }
     }
 

@@ -130,10 +130,10 @@ impl PodConditions {
         self.reports.retain(|key, report| {
             let pod = self.index.pod(key).map(|entry| entry.state).filter(|pod| pod.uid == report.uid);
             if let Some(pod) = &pod {
-                let succeeds = |condition: &Report| condition.state == ReportState::Acknowledged;
+                let is_acknowledged = |condition: &Report| condition.state == ReportState::Acknowledged;
                 if report.was_overwritten_by_earlier(pod) {
                     self.enqueue(pod);
-                } else if !pod.report.as_ref().is_none_or(succeeds) {
+                } else if !pod.report.as_ref().is_none_or(is_acknowledged) {
                     self.queue.add(PendingWrite::new(pod, false), PASSING_DELAY);
                 }
             }

@@ -51,7 +51,7 @@ impl PodReport {
 
     /// Returns whether another replica has written the condition since this report came.
     fn was_overwritten(&self, pod: &PodState) -> bool {
-        reported_at(pod).is_some_and(|at| Some(at) != self.previous_stamp && at != self.stamp)
+        reported_at(pod).is_some_and(|stamp| Some(stamp) != self.previous_stamp && stamp != self.stamp)
     }
 }
 
@@ -106,8 +106,8 @@ impl Reports {
 
     /// Takes a report that came at that time.
     #[cfg(test)]
-    fn add_at(&self, pod: &PodState, report: ReportRequest, at: SystemTime) {
-        store(&mut self.by_pod.lock(), pod, bound_report(report, &pod.configs), Instant::now(), at);
+    fn add_at(&self, pod: &PodState, report: ReportRequest, received_at: SystemTime) {
+        store(&mut self.by_pod.lock(), pod, bound_report(report, &pod.configs), Instant::now(), received_at);
     }
 
     pub(crate) fn retain(&self, exists: impl Fn(&PodKey, &PodReport) -> bool) {
@@ -127,10 +127,10 @@ fn store(
     pod: &PodState,
     report: ReportRequest,
     taken_at: Instant,
-    at: SystemTime,
+    received_at: SystemTime,
 ) {
     let key = pod.key();
-    let now = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = received_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let now = i64::try_from(now).unwrap_or_default();
     let time = if report.at > 0 { report.at.min(now.saturating_add(MAX_CLOCK_LEAD_SECONDS)) } else { now };
     let previous_stamp = reported_at(pod);
@@ -138,7 +138,7 @@ fn store(
     let last = by_pod.get(&key).map(|entry| &entry.report).filter(|last| last.uid == pod.uid).map(|last| last.stamp);
     let min = previous_stamp.map(|stamp| stamp.saturating_add(1));
     let stamp = last.max(min).unwrap_or(time).max(time);
-    let report = Arc::new(PodReport { uid: pod.uid.clone(), report, at, stamp, previous_stamp });
+    let report = Arc::new(PodReport { uid: pod.uid.clone(), report, at: received_at, stamp, previous_stamp });
     by_pod.insert(key, ReportEntry { report, taken_at, waiting: None });
 }
 

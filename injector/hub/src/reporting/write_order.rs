@@ -79,31 +79,31 @@ pub(super) struct WriteOrder {
 impl WriteOrder {
     /// Makes the pod due at `at`, unless it is due earlier. After a failed attempt, a pod is due only after its delay,
     /// whatever is added. Only the first failure of an agent does not wait for the end of a refusal.
-    pub(super) fn add(&mut self, write: PendingWrite, at: Instant) {
-        let (at, write) = match self.remove(&write.pod) {
-            None => (at, write),
+    pub(super) fn add(&mut self, write: PendingWrite, due_time: Instant) {
+        let (due_time, write) = match self.remove(&write.pod) {
+            None => (due_time, write),
             Some((old_at, old)) if write.failures > 0 || old.failures > 0 => {
                 let urgent = write.urgent || old.urgent;
                 let (failed_at, failed, other_at, other) =
-                    if write.failures > 0 { (at, write, old_at, old) } else { (old_at, old, at, write) };
+                    if write.failures > 0 { (due_time, write, old_at, old) } else { (old_at, old, due_time, write) };
                 let is_sooner = failed.refusal != RefusalScope::None && other.urgent && !failed.urgent;
                 (if is_sooner { failed_at.min(other_at) } else { failed_at }, PendingWrite { urgent, ..failed })
             }
             Some((old_at, old)) => {
                 let (urgent, failing_since) = (write.urgent || old.urgent, old.failing_since.or(write.failing_since));
                 let since = old.since.into_iter().chain(write.since).min();
-                (old_at.min(at), PendingWrite { urgent, since, failing_since, ..write })
+                (old_at.min(due_time), PendingWrite { urgent, since, failing_since, ..write })
             }
         };
         self.namespaces(write.urgent)
             .entry(&write.pod.namespace)
             .entry(&write.config)
-            .insert((at, write.pod.name.clone()));
-        self.times.insert((at, write.pod.clone()));
+            .insert((due_time, write.pod.name.clone()));
+        self.times.insert((due_time, write.pod.clone()));
         if write.refusal == RefusalScope::Namespace {
             self.refused.insert(write.pod.clone());
         }
-        self.writes.insert(write.pod.clone(), (at, write));
+        self.writes.insert(write.pod.clone(), (due_time, write));
     }
 
     /// Makes the refused writes of this namespace due, because another one was accepted. The next refusal of one is its
@@ -122,20 +122,21 @@ impl WriteOrder {
     }
 
     fn remove(&mut self, pod: &PodKey) -> Option<(Instant, PendingWrite)> {
-        let (at, write) = self.writes.remove(pod)?;
-        self.times.remove(&(at, pod.clone()));
+        let (due_time, write) = self.writes.remove(pod)?;
+        self.times.remove(&(due_time, pod.clone()));
         self.refused.remove(pod);
-        let due = (at, write.pod.name.clone());
+        let due = (due_time, write.pod.name.clone());
         let remove_pod = |pods: &mut DuePods| drop(pods.take(&due));
         let remove_config =
             |configs: &mut RoundRobin<DuePods>| configs.remove(&write.config, remove_pod, BTreeSet::is_empty);
         self.namespaces(write.urgent).remove(&write.pod.namespace, remove_config, RoundRobin::is_empty);
-        Some((at, write))
+        Some((due_time, write))
     }
 
     /// Takes the pod whose turn it is.
     pub(super) fn next(&mut self, now: Instant) -> Option<PendingWrite> {
-        let first_due = |pods: &mut DuePods| pods.first().filter(|(at, _)| *at <= now).map(|(_, name)| name.clone());
+        let first_due =
+            |pods: &mut DuePods| pods.first().filter(|(due_time, _)| *due_time <= now).map(|(_, name)| name.clone());
         let mut queues = [(true, &mut self.failures), (false, &mut self.others)];
         if self.failure_turns >= MAX_FAILURE_TURNS {
             queues.reverse();
@@ -149,7 +150,7 @@ impl WriteOrder {
 
     /// Returns the time when the next pod is due.
     pub(super) fn earliest(&self) -> Option<Instant> {
-        self.times.first().map(|(at, _)| *at)
+        self.times.first().map(|(due_time, _)| *due_time)
     }
 
     /// Returns how long the oldest writes that can succeed have waited. A failing write counts for its namespace only,

@@ -21,13 +21,13 @@ pub(crate) struct WriteQueue {
 impl WriteQueue {
     /// Makes the pod due after `delay`, unless it is due earlier.
     pub(super) fn add(&self, write: PendingWrite, delay: Duration) {
-        let at = Instant::now() + delay;
-        self.retry(PendingWrite { failures: 0, since: Some(at), ..write }, at);
+        let due_time = Instant::now() + delay;
+        self.retry(PendingWrite { failures: 0, since: Some(due_time), ..write }, due_time);
     }
 
     /// Makes the pod due at `at`, with the failures of earlier attempts.
-    pub(super) fn retry(&self, write: PendingWrite, at: Instant) {
-        self.order.lock().add(write, at);
+    pub(super) fn retry(&self, write: PendingWrite, due_time: Instant) {
+        self.order.lock().add(write, due_time);
         self.added.notify_one();
     }
 
@@ -55,8 +55,8 @@ impl WriteQueue {
                 order.earliest()
             };
             match earliest {
-                Some(at) => tokio::select! {
-                    () = sleep_until(at) => {}
+                Some(due_time) => tokio::select! {
+                    () = sleep_until(due_time) => {}
                     () = self.added.notified() => {}
                 },
                 None => self.added.notified().await,

@@ -61,8 +61,8 @@ pub(super) async fn write_all(
         metrics.set_condition_limit(concurrency.limit());
         let paused_until = concurrency.paused_until();
         let next = async {
-            if let Some(end) = paused_until {
-                sleep_until(end).await;
+            if let Some(pause_end) = paused_until {
+                sleep_until(pause_end).await;
             }
             queue.next().await
         };

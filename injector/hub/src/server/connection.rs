@@ -26,11 +26,11 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
     let address = stream.peer_addr().map_err(|_| ConnectionError::Client)?.ip().to_canonical();
     let origin = Origin { address, peer: slot.peer(), since: Instant::now() };
     let mut tls = tls.accept(stream, &slot, AHEAD_BYTES).await?;
-    let end = Instant::now() + with_jitter(hub.settings.max_connection_age);
+    let close_time = Instant::now() + with_jitter(hub.settings.max_connection_age);
     let mut polls = ConnectionPolls::default();
     let mut idle_timeout = hub.settings.head_timeout;
     loop {
-        let idle_time = idle_timeout.min(end.saturating_duration_since(Instant::now()));
+        let idle_time = idle_timeout.min(close_time.saturating_duration_since(Instant::now()));
         tokio::select! {
             has_byte = wait_for_byte(&mut tls) => if !has_byte { return Ok(()) },
             () = sleep(idle_time) => break,
@@ -44,7 +44,7 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
         let is_refused = request.body.is_err();
         let Some(mut reply) = answer(&mut tls, request, hub, &slot, origin, &mut polls).await else { return Ok(()) };
         // A reply to HEAD must not have a body, but the hub's replies have one, so the connection can't be used again.
-        reply.close |= is_last || is_head || Instant::now() >= end;
+        reply.close |= is_last || is_head || Instant::now() >= close_time;
         let close = reply.close;
         if !Box::pin(write_reply(&mut tls, reply, &hub.settings)).await {
             return Err(ConnectionError::Client);

@@ -84,9 +84,9 @@ pub(super) async fn read_request(stream: &mut TlsStream, hub: &Hub, slot: &Slot,
         request = receiver => request,
     };
     let mut request = request.ok()?;
-    let rest = connection.into_parts().read_buf;
-    request.is_interrupted = *rest == INTERRUPT[..];
-    request.is_last |= request.body.is_err() || !(rest.is_empty() || request.is_interrupted);
+    let unread_bytes = connection.into_parts().read_buf;
+    request.is_interrupted = *unread_bytes == INTERRUPT[..];
+    request.is_last |= request.body.is_err() || !(unread_bytes.is_empty() || request.is_interrupted);
     Some(request)
 }
 

@@ -15,10 +15,10 @@ const PROGRAM: &str = "age";
 
 /// Checks a recipient, which becomes an argument of the program.
 pub(crate) fn recipient(text: &str) -> Result<String, String> {
-    let is_recipient = text.strip_prefix("age1").is_some_and(|rest| {
-        !rest.is_empty()
+    let is_recipient = text.strip_prefix("age1").is_some_and(|data| {
+        !data.is_empty()
             && text.len() <= 4096
-            && rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+            && data.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     });
     if is_recipient {
         Ok(text.to_owned())

@@ -142,15 +142,15 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": true, "data": {"a": value}, "metadata": metadata})
         };
         assert_eq!(unexported(&sealed, &stored("1", "1"), None), Comparison::Same);
-        let why = "it does not have the content that was sealed as part of version 1 of config team/shop";
-        assert_eq!(unexported(&sealed, &stored("2", "1"), None), Comparison::Differs(why.to_owned()));
+        let cause = "it does not have the content that was sealed as part of version 1 of config team/shop";
+        assert_eq!(unexported(&sealed, &stored("2", "1"), None), Comparison::Differs(cause.to_owned()));
         assert_eq!(unexported(&sealed, &stored("1", "2"), None), Comparison::Nothing, "it is another version's");
         let mut bare = stored("1", "1");
         bare["metadata"] = json!({});
-        let why = "it does not have the labels of version 1 of config team/shop";
+        let cause = "it does not have the labels of version 1 of config team/shop";
         assert_eq!(
             unexported(&sealed, &bare, None),
-            Comparison::Differs(why.to_owned()),
+            Comparison::Differs(cause.to_owned()),
             "it may be what somebody made again"
         );
     }
@@ -171,9 +171,9 @@ mod tests {
         let (spec, other) = (json!({"spec": {}}), json!({"spec": {"version": "3"}}));
         let newer = config_with("2", &["1", "2"]);
         assert_eq!(config((&newer, &spec), (&newer, &spec)), Comparison::Same);
-        let Comparison::Differs(why) = config((&newer, &spec), (&config_with("1", &["1"]), &other)) else { panic!() };
+        let Comparison::Differs(cause) = config((&newer, &spec), (&config_with("1", &["1"]), &other)) else { panic!() };
         assert_eq!(
-            why,
+            cause,
             "spec; status.currentVersion: 2 in the export, 1 in the cluster; versions that are missing or differ: 2"
         );
         let mut importing = config_with("1", &[]);

@@ -132,13 +132,13 @@ impl Export {
             return Ok(());
         }
         let names: Vec<String> = strays.iter().take(MAX_NAMED_OBJECTS).map(ToString::to_string).collect();
-        let rest = if strays.len() > MAX_NAMED_OBJECTS {
+        let count_of_others = if strays.len() > MAX_NAMED_OBJECTS {
             format!(" and {} more", strays.len() - MAX_NAMED_OBJECTS)
         } else {
             String::new()
         };
         Err(Failure::new(format!(
-            "no config of the export has {}{rest}: somebody has added that to the file, so nothing was imported",
+            "no config of the export has {}{count_of_others}: somebody has added that to the file, so nothing was imported",
             names.join(", ")
         )))
     }
@@ -146,7 +146,7 @@ impl Export {
     /// Returns the seals of a config's Secrets, if the content key is known.
     pub(crate) fn seals(&self, place: &Place, config: &VersionedConfig) -> Result<Option<Seals>, Failure> {
         let content_key = self.content_key.as_ref().map(|key| Keys::of_root(key).content);
-        seals(place, config, content_key.as_ref()).map_err(|why| Failure::new(format!("{place}: {why}")))
+        seals(place, config, content_key.as_ref()).map_err(|cause| Failure::new(format!("{place}: {cause}")))
     }
 
     /// Returns the namespaces of all objects.

@@ -41,13 +41,13 @@ pub(crate) fn sign(file: &Path, key: &Path) -> Result<(), Failure> {
 
 /// Explains why ssh-keygen has not signed. Without a terminal, nobody can type the passphrase of a key.
 fn explain_refusal(complaint: &[u8], key: &Path, has_terminal: bool) -> String {
-    let why = failure_message(complaint, PROGRAM);
-    let why = why.trim_start_matches("Enter passphrase: ");
-    if has_terminal || !why.contains("passphrase") {
-        return why.to_owned();
+    let cause = failure_message(complaint, PROGRAM);
+    let cause = cause.trim_start_matches("Enter passphrase: ");
+    if has_terminal || !cause.contains("passphrase") {
+        return cause.to_owned();
     }
     let key = key.display();
-    format!("{why}; run the command at a terminal, or run ssh-add {key} first and sign with --sign {key}.pub")
+    format!("{cause}; run the command at a terminal, or run ssh-add {key} first and sign with --sign {key}.pub")
 }
 
 /// Checks that the text was signed with one of these public keys.
@@ -56,7 +56,7 @@ pub(crate) fn verify(text: &str, signature: &Path, keys: &Path) -> Result<(), Fa
     let keys_text =
         std::fs::read_to_string(keys).map_err(|error| Failure::new(format!("--verify {}: {error}", keys.display())))?;
     let signers =
-        allowed_signers(&keys_text).map_err(|why| Failure::new(format!("--verify {}: {why}", keys.display())))?;
+        allowed_signers(&keys_text).map_err(|cause| Failure::new(format!("--verify {}: {cause}", keys.display())))?;
     if !signature.exists() {
         return Err(Failure::new(format!(
             "nobody signed the export: there is no file {}; nothing was imported",

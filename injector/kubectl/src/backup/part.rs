@@ -127,11 +127,11 @@ pub(crate) fn content(document: &Value) -> Option<Contents> {
 /// Returns whether this can be the name of an object, and so a part of a URL.
 pub(crate) fn is_name(name: &str, max_bytes: usize) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    let ends = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let is_end_byte = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let bytes = name.as_bytes();
     name.len() <= max_bytes
-        && ends(bytes.first())
-        && ends(bytes.last())
+        && is_end_byte(bytes.first())
+        && is_end_byte(bytes.last())
         && bytes.iter().all(|&byte| inner(byte))
         && !name.contains("..")
 }

@@ -51,9 +51,9 @@ pub(crate) fn missing_program(context: &str, program: &str) -> Failure {
 
 /// Returns the first line that a failed program wrote.
 pub(crate) fn failure_message(complaint: &[u8], program: &str) -> String {
-    let why = String::from_utf8_lossy(complaint);
-    let why = why.lines().next().unwrap_or("it failed").trim_start_matches(program);
-    why.trim_start_matches(": ").trim_start_matches("error: ").trim_end_matches(['.', '\r']).to_owned()
+    let cause = String::from_utf8_lossy(complaint);
+    let cause = cause.lines().next().unwrap_or("it failed").trim_start_matches(program);
+    cause.trim_start_matches(": ").trim_start_matches("error: ").trim_end_matches(['.', '\r']).to_owned()
 }
 
 #[cfg(test)]

@@ -47,8 +47,8 @@ impl Selected {
                 self.documents.insert(key, text);
                 true
             }
-            Err(why) => {
-                self.missing.insert(format!("{place}: {why}"));
+            Err(cause) => {
+                self.missing.insert(format!("{place}: {cause}"));
                 false
             }
         }
@@ -70,8 +70,8 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
                 selected.configs.insert(object_place, config);
             }
             Ok(_) => drop(unusable.insert(object_place)),
-            Err(why) => {
-                selected.missing.insert(format!("{object_place}: {why}"));
+            Err(cause) => {
+                selected.missing.insert(format!("{object_place}: {cause}"));
                 unusable.insert(object_place);
             }
         }

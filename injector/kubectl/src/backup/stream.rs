@@ -26,7 +26,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// Adds a document. Messages call it `what`.
     pub(crate) fn add(&mut self, what: &str, value: &Value) -> Result<(), Failure> {
-        let text = encode(value).map_err(|why| Failure::new(format!("{what}: {why}")))?;
+        let text = encode(value).map_err(|cause| Failure::new(format!("{what}: {cause}")))?;
         self.push(what, &text)
     }
 
@@ -95,7 +95,7 @@ fn parse(text: &str) -> Result<Value, String> {
 /// Reads the documents of a text, each with its first line.
 pub(crate) fn read(text: &str) -> Result<Vec<(usize, Value)>, Failure> {
     let mut documents = Vec::new();
-    let (mut begin, mut first_line, mut at) = (0, 1, 0);
+    let (mut begin, mut first_line, mut index) = (0, 1, 0);
     let mut take = |part: &str, line: usize| -> Result<(), Failure> {
         if part.trim().is_empty() {
             return Ok(());
@@ -108,19 +108,19 @@ pub(crate) fn read(text: &str) -> Result<Vec<(usize, Value)>, Failure> {
         if part.len() > MAX_DOCUMENT_BYTES && !part.contains("\nkind: EncryptedSecrets\n") {
             return Err(Failure::new(format!("the document at line {line} has more than {MAX_DOCUMENT_BYTES} bytes")));
         }
-        let value = parse(part).map_err(|why| {
-            let why: String = why.chars().take(300).collect();
-            Failure::new(format!("the document at line {line} can't be read: {why}"))
+        let value = parse(part).map_err(|cause| {
+            let cause: String = cause.chars().take(300).collect();
+            Failure::new(format!("the document at line {line} can't be read: {cause}"))
         })?;
         documents.push((line, value));
         Ok(())
     };
     for (number, line) in text.split_inclusive('\n').enumerate() {
         if line.trim_end() == "---" {
-            take(&text[begin..at], first_line)?;
-            (begin, first_line) = (at + line.len(), number + 2);
+            take(&text[begin..index], first_line)?;
+            (begin, first_line) = (index + line.len(), number + 2);
         }
-        at += line.len();
+        index += line.len();
     }
     take(&text[begin..], first_line)?;
     Ok(documents)

@@ -52,15 +52,17 @@ pub(crate) fn config(file: Option<&Path>, context: Option<&str>) -> Result<Confi
 }
 
 fn failure(file: Option<&Path>, context: Option<&str>, fault: &Fault) -> Failure {
-    let why = match fault {
+    let cause = match fault {
         Fault::Kubeconfig(error) => kubeconfig_fault(error),
         // The kubeconfig itself is usable.
-        Fault::Proxy(why) => return Failure::new(why.as_str()),
+        Fault::Proxy(cause) => return Failure::new(cause.as_str()),
     };
     Failure::new(match (file, context) {
-        (Some(file), _) => format!("--kubeconfig {}: {why}", file.display()),
-        (None, Some(_)) => format!("--context: {why}; see kubectl config get-contexts"),
-        (None, None) => format!("no cluster is known: {why}; name a kubeconfig file with --kubeconfig or $KUBECONFIG"),
+        (Some(file), _) => format!("--kubeconfig {}: {cause}", file.display()),
+        (None, Some(_)) => format!("--context: {cause}; see kubectl config get-contexts"),
+        (None, None) => {
+            format!("no cluster is known: {cause}; name a kubeconfig file with --kubeconfig or $KUBECONFIG")
+        }
     })
 }
 
@@ -192,7 +194,7 @@ mod tests {
             }
             let config = config_of_context(merged.kubeconfig, context).map_err(|fault| match fault {
                 Fault::Kubeconfig(error) => kubeconfig_fault(&error),
-                Fault::Proxy(why) => why,
+                Fault::Proxy(cause) => cause,
             })?;
             Ok(format!("{} {}", config.cluster_url, config.default_namespace))
         };
@@ -209,9 +211,9 @@ mod tests {
 
     #[test]
     fn a_proxy_that_can_not_be_used_is_no_missing_cluster() {
-        let why = "HTTPS_PROXY is not a URL";
-        let failed = |context| failure(None, context, &Fault::Proxy(why.to_owned())).message;
-        assert_eq!((failed(None), failed(Some("one"))), (why.to_owned(), why.to_owned()));
+        let cause = "HTTPS_PROXY is not a URL";
+        let failed = |context| failure(None, context, &Fault::Proxy(cause.to_owned())).message;
+        assert_eq!((failed(None), failed(Some("one"))), (cause.to_owned(), cause.to_owned()));
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn excepts(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool 
     if let Ok(excepted) = name.parse::<IpAddr>() {
         return address == Some(excepted.to_canonical());
     }
-    let name = name.strip_prefix('*').filter(|below| below.starts_with('.')).unwrap_or(name);
+    let name = name.strip_prefix('*').filter(|domain| domain.starts_with('.')).unwrap_or(name);
     match name.strip_prefix('.') {
         Some(_) => host.ends_with(name),
         None => host == name || host.strip_suffix(name).is_some_and(|before| before.ends_with('.')),

@@ -176,8 +176,8 @@ impl Position {
 
     /// Returns the lines for kubectl.
     fn lines(&self, candidates: &[(String, String)]) -> String {
-        let matches = candidates.iter().filter(|(word, _)| word.starts_with(&self.prefix));
-        let lines = matches.map(|(word, help)| {
+        let matching_words = candidates.iter().filter(|(word, _)| word.starts_with(&self.prefix));
+        let lines = matching_words.map(|(word, help)| {
             let flag = &self.flag;
             if help.is_empty() { format!("{flag}{word}\n") } else { format!("{flag}{word}\t{help}\n") }
         });

@@ -206,7 +206,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     if existing_config.is_none() && command.output.is_none() {
         let suffix = command.dry.dry_run.suffix();
         let with_secret = parts.iter().any(|part| part.kind == PartKind::Secret);
-        let becomes = if with_secret && may_attend(session, AttendedKind::Secrets).await == Some(false) {
+        let effect = if with_secret && may_attend(session, AttendedKind::Secrets).await == Some(false) {
             format!(
                 "{version} becomes current when Nudge may read the Secrets of the namespace: {}",
                 AttendedKind::Secrets.way_out(&session.namespace)
@@ -214,7 +214,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
         } else {
             format!("{version} becomes current, because it is the first version")
         };
-        session.out.line(&format!("config {config} created{suffix}; {becomes}"))?;
+        session.out.line(&format!("config {config} created{suffix}; {effect}"))?;
     }
     Ok(())
 }

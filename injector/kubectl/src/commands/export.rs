@@ -182,7 +182,7 @@ async fn add_secrets(
             };
             match (sealed.fault(&secret, config_seals.as_ref()), encode(&secret)) {
                 (Some(fault), _) => drop(selected.missing.insert(format!("{object}: it {fault} of {title}"))),
-                (None, Err(why)) => drop(selected.missing.insert(format!("{object}: {why}"))),
+                (None, Err(cause)) => drop(selected.missing.insert(format!("{object}: {cause}"))),
                 // A status may name a Secret twice.
                 (None, Ok(text)) if written.insert(object.clone()) => hidden.push(&object.to_string(), &text)?,
                 (None, Ok(_)) => {}

@@ -57,7 +57,7 @@ fn row(release: &Release) -> Vec<String> {
     let pods = release.steps.last().map_or_else(|| "-".to_owned(), |step| step.pods.to_string());
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let requester = requested_by.clone().unwrap_or_else(|| "<unknown>".to_owned());
-    let ended = end_time.as_ref().map_or_else(|| "-".to_owned(), |at| at.0.to_string());
+    let ended = end_time.as_ref().map_or_else(|| "-".to_owned(), |time| time.0.to_string());
     let (outcome, began) = (outcome(release).to_owned(), start_time.0.to_string());
     vec![version.clone(), or_dash(from_version), outcome, began, ended, pods, requester, message(release)]
 }
@@ -68,18 +68,18 @@ fn outcome(release: &Release) -> &'static str {
 
 /// Returns why the release ended so, why all pods got it at once, and who approved it.
 fn message(release: &Release) -> String {
-    let why = release_reason(release);
+    let cause = release_reason(release);
     let at_once = release.overridden.as_ref().map(override_text);
     let users: Vec<&str> = release.approvals.iter().map(|approval| approval.user.as_str()).collect();
     let approved = (!users.is_empty()).then(|| format!("approved by {}", users.join(", ")));
-    why.into_iter().chain(at_once).chain(approved).collect::<Vec<_>>().join("; ")
+    cause.into_iter().chain(at_once).chain(approved).collect::<Vec<_>>().join("; ")
 }
 
 /// Prints the changes of each release, under a line that names the release.
 async fn print_diffs(session: &Session, config: &VersionedConfig, releases: &[Release]) -> Result<(), Failure> {
-    for (at, release) in releases.iter().rev().enumerate() {
+    for (index, release) in releases.iter().rev().enumerate() {
         let text = diff(session, config.status.as_ref(), release).await?;
-        let gap = if at == 0 { "" } else { "\n" };
+        let gap = if index == 0 { "" } else { "\n" };
         session.out.print(&format!("{gap}{}\n{text}", heading(release)))?;
     }
     Ok(())

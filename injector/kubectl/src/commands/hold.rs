@@ -77,10 +77,10 @@ pub(crate) async fn hold(session: &Session, command: &Hold) -> Result<(), Failur
         hold["protected"] = true.into();
     }
     let name = command.config.as_str();
-    let ends = until.map_or_else(|| "until kubectl nudge unhold".to_owned(), |until| format!("until {until}"));
+    let end_text = until.map_or_else(|| "until kubectl nudge unhold".to_owned(), |until| format!("until {until}"));
     let config = session.config(name).await?;
     set_hold(session, &config, hold, command.dry.dry_run).await?;
-    session.out.line(&format!("config {name} on hold {ends}{}", command.dry.dry_run.suffix()))
+    session.out.line(&format!("config {name} on hold {end_text}{}", command.dry.dry_run.suffix()))
 }
 
 pub(crate) async fn unhold(session: &Session, command: &Unhold) -> Result<(), Failure> {

@@ -88,7 +88,7 @@ async fn check_attended(session: &Session, sources: &[ConfigSource]) -> Result<(
         return Ok(());
     }
     let way_out = AttendedKind::Sources.way_out(namespace);
-    let why = if attended == Some(true) {
+    let cause = if attended == Some(true) {
         "nothing has looked at it since it was created; check that the Deployment nudge-sources in namespace nudge-system runs"
             .to_owned()
     } else if attended == Some(false) {
@@ -96,7 +96,7 @@ async fn check_attended(session: &Session, sources: &[ConfigSource]) -> Result<(
     } else {
         format!("check that ClusterRole nudge-sources is bound in namespace {namespace}; if not: {way_out}")
     };
-    Err(Failure::new(format!("Nudge does not look at source {}: {why}", names.join(", "))))
+    Err(Failure::new(format!("Nudge does not look at source {}: {cause}", names.join(", "))))
 }
 
 /// Returns whether nobody looks at a source: the role `sources` may not, or has not written a status in time.

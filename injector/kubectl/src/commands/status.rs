@@ -45,10 +45,10 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
     let pods = match pods.list(&ListParams::default().labels(labels::AGENT)).await {
         Ok(pods) => pods.items.iter().filter_map(pod_state).filter(|pod| !pod.is_terminating()).collect(),
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            let why = status.message.trim_end_matches('.');
+            let cause = status.message.trim_end_matches('.');
             session
                 .out
-                .warn(&format!("pods are not shown: {why}; ask the namespace's admin for the right to list pods"));
+                .warn(&format!("pods are not shown: {cause}; ask the namespace's admin for the right to list pods"));
             Vec::new()
         }
         Err(error) => return Err(Failure::of("listing pods", &error)),

@@ -116,9 +116,9 @@ fn wrap(text: &str, columns: usize) -> String {
     for word in text.split(' ') {
         let length = word.chars().count();
         if used > 0 {
-            let fits = used + 1 + length < columns;
-            lines.push(if fits { ' ' } else { '\n' });
-            used = if fits { used + 1 } else { 0 };
+            let fits_line = used + 1 + length < columns;
+            lines.push(if fits_line { ' ' } else { '\n' });
+            used = if fits_line { used + 1 } else { 0 };
         }
         lines += word;
         used += length;

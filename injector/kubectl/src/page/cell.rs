@@ -121,10 +121,10 @@ pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a
     pods.sort_unstable_by_key(|pod| (&pod.workload, &pod.name));
     plan.update(config, name, identity, &pods);
     let mut cells = Cells::default();
-    for (at, pod) in pods.into_iter().enumerate() {
+    for (index, pod) in pods.into_iter().enumerate() {
         let assigned = assigned_version(status, identity, pod);
         cells.count.add(status, assigned);
-        if at >= MAX_CELLS {
+        if index >= MAX_CELLS {
             continue;
         }
         let version = pod.runs(name).map(nudge_protocol::VersionName::as_str);

@@ -50,13 +50,13 @@ fn creations_by_version<'a>(
         if version.is_empty() || creations.len() >= MAX_VERSIONS && !creations.contains_key(version) {
             continue;
         }
-        let at = meta.creation_timestamp.as_ref().map(|at| at.0.as_second());
+        let created_second = meta.creation_timestamp.as_ref().map(|created_second| created_second.0.as_second());
         let is_part = meta.uid.as_deref().is_some_and(|uid| sealed.contains(uid));
         let from = origin(meta).filter(|_| is_part).map(|origin| origin.phrase());
-        let first = Creation { by: program(meta), at, from, objects: 0 };
+        let first = Creation { by: program(meta), at: created_second, from, objects: 0 };
         let creation = creations.entry(version.to_owned()).or_insert_with(|| first.clone());
-        if at < creation.at {
-            (creation.by, creation.at) = (first.by, at);
+        if created_second < creation.at {
+            (creation.by, creation.at) = (first.by, created_second);
         }
         creation.from = creation.from.take().or(first.from);
         creation.objects += 1;

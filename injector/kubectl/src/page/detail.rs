@@ -223,7 +223,7 @@ fn clock(config: &VersionedConfig) -> Option<Clock> {
         }
         RolloutStage::Baking => Some(Clock {
             what: "all pods, before the version becomes current",
-            since: status.rollout.progress_time.as_ref().map(|at| at.0.as_second()).or(since)?,
+            since: status.rollout.progress_time.as_ref().map(|time| time.0.as_second()).or(since)?,
             seconds: config.spec.rollout.bake_seconds,
             why: "spec.rollout.bakeSeconds says so".to_owned(),
         }),

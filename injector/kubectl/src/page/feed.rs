@@ -158,8 +158,8 @@ impl Feed {
 
     /// Watches the pods with an agent for as long as it is polled.
     pub(crate) async fn watch_pods(&self, session: &Session, scope: &Scope) {
-        if let Scope::Nothing(why) = scope {
-            self.change(|state| state.pods_fault = Some(why.clone()));
+        if let Scope::Nothing(cause) = scope {
+            self.change(|state| state.pods_fault = Some(cause.clone()));
         }
         self.watch(session, scope, labels::AGENT, "watching pods", WatchedState::apply_pods).await;
     }

@@ -56,7 +56,7 @@ pub(crate) fn analyses(config: &VersionedConfig) -> Vec<AnalysisDetail> {
         control: analysis.control.clone(),
         limit: limit(config, &analysis.name),
         verdict: format!("{:?}", analysis.verdict),
-        at: analysis.measure_time.as_ref().map(|at| at.0.as_second()),
+        at: analysis.measure_time.as_ref().map(|time| time.0.as_second()),
     };
     measured.map(detail).collect()
 }

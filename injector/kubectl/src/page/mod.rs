@@ -93,8 +93,8 @@ struct Page {
 /// Serves the page until the user presses Ctrl-C, or nobody opens it in time.
 pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Failure> {
     let configs = scope::<VersionedConfig>(&session, options.extent, "listing configs").await?;
-    if let Scope::Nothing(why) = configs {
-        return Err(Failure::new(why));
+    if let Scope::Nothing(cause) = configs {
+        return Err(Failure::new(cause));
     }
     let pods = scope::<Pod>(&session, options.extent, "listing pods").await?;
     let approvals = approvals_scope(&session, options.extent).await?;
@@ -111,7 +111,9 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
     let redirect = if options.browser {
         let redirect = RedirectFile::open(&address);
         redirect
-            .map_err(|why| session.out.warn(&format!("the browser was not opened: {why}; open the address yourself")))
+            .map_err(|cause| {
+                session.out.warn(&format!("the browser was not opened: {cause}; open the address yourself"))
+            })
             .ok()
     } else {
         None

@@ -18,7 +18,7 @@ fn other_managers(entries: &[ManagedFieldsEntry]) -> Vec<&str> {
         .iter()
         .filter(|entry| owns_version(entry))
         .filter_map(|entry| Some((entry.manager.as_deref()?, entry.operation.as_deref() == Some("Apply"))))
-        .filter(|&(name, applies)| writes_again(name, applies))
+        .filter(|&(name, is_apply)| writes_again(name, is_apply))
         .map(|(name, _)| name)
         .collect();
     names.sort_unstable();
@@ -31,11 +31,11 @@ fn owns_version(entry: &ManagedFieldsEntry) -> bool {
     fields.and_then(|fields| fields.get("f:spec")?.get("f:version")).is_some()
 }
 
-fn writes_again(name: &str, applies: bool) -> bool {
+fn writes_again(name: &str, is_apply: bool) -> bool {
     // kubectl apply --server-side is "kubectl"; its other commands are "kubectl-create", "kubectl-client-side-apply"
     // and so on.
     let is_by_hand = name == FIELD_MANAGER || name == "kubectl" || name.starts_with("kubectl-");
-    !is_by_hand && (applies || TOOLS.iter().any(|tool| name.starts_with(tool)))
+    !is_by_hand && (is_apply || TOOLS.iter().any(|tool| name.starts_with(tool)))
 }
 
 /// Returns the warning before the field is changed, if somebody may set it back.

@@ -55,16 +55,16 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
         _ => {}
     }
     let ready = condition(ConditionType::Ready).filter(|ready| ready.status != "True");
-    let why = ready.and_then(|ready| match Reason::named(&ready.reason) {
+    let cause = ready.and_then(|ready| match Reason::named(&ready.reason) {
         // The line says the same as the messages of these reasons.
         Reason::Progressing | Reason::Baking | Reason::Publishing | Reason::RollingBack | Reason::Leaving => None,
         _ => Some(ready.message.clone()),
     });
     let bake = config.spec.rollout.bake_seconds;
-    Outcome::Pending(view(status, version, bake, pods, why.as_deref()))
+    Outcome::Pending(view(status, version, bake, pods, cause.as_deref()))
 }
 
-fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<PodCount>, why: Option<&str>) -> View {
+fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<PodCount>, cause: Option<&str>) -> View {
     let stage = status.rollout.stage;
     let total = pods.map_or(status.pods.total, |pods| pods.total);
     let target = status.target_version.as_deref().unwrap_or_default();
@@ -96,8 +96,8 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
     if is_moving && not_waited_for > 0 {
         line = format!("{line}, {not_waited_for} not waited for");
     }
-    if let Some(why) = why {
-        line = if stage.is_none() { why.to_owned() } else { format!("{line}; {why}") };
+    if let Some(cause) = cause {
+        line = if stage.is_none() { cause.to_owned() } else { format!("{line}; {cause}") };
     }
     let done = match (stage, pods) {
         (Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack), Some(pods)) => {
@@ -109,7 +109,7 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
     let is_passing = stage.is_none()
         || stage == Some(RolloutStage::Restarting)
         || is_moving && pods.is_some_and(|pods| pods.assigned == 0 && total > 0);
-    View { done, total, line, is_passing: why.is_none() && is_passing }
+    View { done, total, line, is_passing: cause.is_none() && is_passing }
 }
 
 #[cfg(test)]

@@ -95,8 +95,8 @@ async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Res
 /// Returns a patch of both fields, so that `spec.rollout.override` never applies to a version that it was not meant
 /// for.
 fn patch(version: Option<&str>, override_until: Option<(&str, Timestamp)>) -> Value {
-    let overridden =
-        override_until.map(|(reason, end)| json!({"version": version, "reason": reason, "untilTime": end.to_string()}));
+    let overridden = override_until
+        .map(|(reason, until)| json!({"version": version, "reason": reason, "untilTime": until.to_string()}));
     json!({"spec": {"version": version, "rollout": {"override": overridden}}})
 }
 

@@ -56,10 +56,10 @@ struct GitPlace {
 
 /// Parses the text of a `--from-git`. Some URLs have a user before the first @, and a tag may have an @, too.
 fn parse_place(text: &str) -> Result<GitPlace, String> {
-    let whole = || GitUrl::parse(text).map(|url| (url, "")).map_err(|error| error.to_string());
-    let at = text.match_indices('@').map(|(at, _)| text.split_at(at));
-    let mut splits = at.filter_map(|(url, tail)| Some((GitUrl::parse(url).ok()?, &tail[1..])));
-    let (url, tail) = splits.next().map_or_else(whole, Ok)?;
+    let without_revision = || GitUrl::parse(text).map(|url| (url, "")).map_err(|error| error.to_string());
+    let index = text.match_indices('@').map(|(index, _)| text.split_at(index));
+    let mut splits = index.filter_map(|(url, tail)| Some((GitUrl::parse(url).ok()?, &tail[1..])));
+    let (url, tail) = splits.next().map_or_else(without_revision, Ok)?;
     let (name, path) = tail.split_once(':').unwrap_or((tail, ""));
     let revisions = if name.is_empty() {
         vec![Revision::Head]

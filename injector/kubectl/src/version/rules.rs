@@ -36,14 +36,14 @@ pub(crate) fn is_path(text: &str) -> bool {
 
 /// Reads the rules of a file.
 pub(crate) fn rules_of_file(path: &str) -> Result<NamedRules, Failure> {
-    let failure = |why: String| Failure::usage(format!("--rules {path}: {why}"));
+    let failure = |cause: String| Failure::usage(format!("--rules {path}: {cause}"));
     let text = std::fs::read_to_string(path).map_err(|error| failure(without_os_code(&error.to_string())))?;
     let RulesFile { config, rules, maps } = parse(&text).map_err(failure)?;
     let mut texts = SchemaTexts::new();
     for reference in references(&rules) {
         let text = schema_of(maps.get(&reference.name).cloned(), reference);
         let not_in_file =
-            |why: String| failure(format!("{why}; without a cluster, the ConfigMap must be in the same file"));
+            |cause: String| failure(format!("{cause}; without a cluster, the ConfigMap must be in the same file"));
         texts.insert(reference.clone(), text.map_err(not_in_file)?);
     }
     let (count, compiled) = (rules.len(), Rules::compile(&rules, &texts));
@@ -54,7 +54,7 @@ pub(crate) fn rules_of_file(path: &str) -> Result<NamedRules, Failure> {
 /// Reads the rules of a config in the cluster.
 pub(crate) async fn rules_of_config(session: &Session, config: &VersionedConfig) -> Result<NamedRules, Failure> {
     let name = config.metadata.name.clone().unwrap_or_default();
-    let failure = |why: String| Failure::new(format!("spec.validation of config {name}: {why}"));
+    let failure = |cause: String| Failure::new(format!("spec.validation of config {name}: {cause}"));
     let rules = &config.spec.validation;
     let mut texts = SchemaTexts::new();
     for reference in references(rules) {
@@ -141,7 +141,7 @@ mod tests {
         let file = parse(config).map(|file| (file.rules.len(), file.config, file.maps.len()));
         assert_eq!(file, Ok((1, Some("shop".to_owned()), 1)));
         assert_eq!(parse("validation: [{name: keys, required: [a]}]").map(|file| file.rules.len()), Ok(1));
-        for (text, why) in [
+        for (text, cause) in [
             ("{", "it is not YAML"),
             ("a: 1", "it has no rules"),
             ("kind: VersionedConfig", "it has no rules"),
@@ -151,7 +151,7 @@ mod tests {
             ("- {name: a, required: [a]}\n---\n- {name: b, required: [b]}", "it has rules twice"),
         ] {
             let refused = parse(text).err().unwrap_or_default();
-            assert!(refused.starts_with(why), "{text}: {refused}");
+            assert!(refused.starts_with(cause), "{text}: {refused}");
         }
     }
 

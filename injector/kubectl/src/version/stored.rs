@@ -80,8 +80,8 @@ pub(crate) struct PartOrigin {
 impl PartOrigin {
     /// Returns the origin in one line, for a table.
     pub(crate) fn line(&self) -> String {
-        let says = if self.made_by_source { "" } else { "says it is from " };
-        format!("{says}{}", self.origin.line())
+        let claim = if self.made_by_source { "" } else { "says it is from " };
+        format!("{claim}{}", self.origin.line())
     }
 
     /// Returns the origin as the page writes it below a version.

@@ -76,8 +76,8 @@ fn remove_below(nodes: &mut BTreeMap<String, Node>, folder: &str) {
         return nodes.clear();
     }
     let prefix = format!("{folder}/");
-    let within = nodes.range(prefix.clone()..).map(|(path, _)| path).take_while(|path| path.starts_with(&prefix));
-    for path in within.cloned().collect::<Vec<_>>() {
+    let paths = nodes.range(prefix.clone()..).map(|(path, _)| path).take_while(|path| path.starts_with(&prefix));
+    for path in paths.cloned().collect::<Vec<_>>() {
         nodes.remove(&path);
     }
 }

@@ -13,12 +13,12 @@ const MAX_SHOWN_BYTES: usize = 200;
 
 /// Returns the folders that contain a path, including the root.
 pub(super) fn parents(path: &str) -> impl Iterator<Item = &str> {
-    path.rmatch_indices('/').map(|(at, _)| &path[..at]).chain(std::iter::once(""))
+    path.rmatch_indices('/').map(|(index, _)| &path[..index]).chain(std::iter::once(""))
 }
 
 /// Returns whether `path` is this folder or is in it.
 pub(crate) fn is_below(path: &str, folder: &str) -> bool {
-    folder.is_empty() || path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    folder.is_empty() || path.strip_prefix(folder).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('/'))
 }
 
 /// Returns the path from `root` on, or the file's name if `root` is the file itself.

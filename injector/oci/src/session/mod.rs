@@ -180,8 +180,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    pub(crate) fn malformed(&self, what: &'static str, why: &'static str) -> OciError {
-        OciError::Malformed { repository: self.reference.to_string(), what, why }
+    pub(crate) fn malformed(&self, what: &'static str, cause: &'static str) -> OciError {
+        OciError::Malformed { repository: self.reference.to_string(), what, why: cause }
     }
 
     /// Returns the error of an answer with an unexpected status.

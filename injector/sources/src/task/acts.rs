@@ -20,9 +20,9 @@ impl Task {
         let until = later(API_BACKOFF.jittered_wait(self.failures, rand::random()));
         let (namespace, source) = (&self.namespace, self.source.name_any());
         let refusal = match error {
-            WriteError::Refused(why) => {
-                tracing::info!(namespace, source, reason = %why.reason, "source refused");
-                Some(why)
+            WriteError::Refused(explanation) => {
+                tracing::info!(namespace, source, reason = %explanation.reason, "source refused");
+                Some(explanation)
             }
             WriteError::Call(error) => {
                 tracing::warn!(namespace, source, error = chain(&error), "write of a source failed; retrying");

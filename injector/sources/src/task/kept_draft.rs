@@ -29,9 +29,9 @@ impl Task {
         }
         match self.sources.budget.reserve_draft(&self.namespace, draft.bytes()) {
             Ok(room) => ContentState::Read { draft: Some(KeptDraft { draft: Arc::new(draft), _room: room }), newest },
-            Err(why) => {
+            Err(explanation) => {
                 self.reread_at = Some(later(with_jitter(NO_ROOM_RETRY_DELAY, rand::random())));
-                ContentState::Refused(why)
+                ContentState::Refused(explanation)
             }
         }
     }

@@ -209,7 +209,7 @@ impl Task {
         };
         let draft = match (state, watched) {
             (ObjectState::There(object), _) => read(&self.source, object),
-            (ObjectState::Failed(why), _) => Err(why),
+            (ObjectState::Failed(explanation), _) => Err(explanation),
             (ObjectState::Gone, Some((kind, name))) => Err(explain_missing(kind, name)),
             (ObjectState::Forbidden, Some((kind, name))) => {
                 Err(explain_unreadable(kind, name, &own_name, &self.sources.account))
@@ -223,7 +223,7 @@ impl Task {
             ContentState::Unknown | ContentState::Refused(_) => None,
         };
         self.content = match draft {
-            Err(why) => ContentState::Refused(why),
+            Err(explanation) => ContentState::Refused(explanation),
             Ok((draft, version)) => {
                 if before.as_ref().is_some_and(|before| before.version != version) {
                     self.reset_backoff();
@@ -276,7 +276,7 @@ impl Task {
                 Ok(version) => {
                     ContentState::Read { draft: Some(draft), newest: sources::DebouncedVersion { version, ..newest } }
                 }
-                Err(why) => ContentState::Refused(why),
+                Err(explanation) => ContentState::Refused(explanation),
             },
             ContentState::Read { draft: None, .. } => {
                 self.reread_at = Some(Instant::now());
@@ -308,8 +308,8 @@ impl Task {
                 self.validity.judge(config, (&newest.version, &draft.draft), room).await;
             }
             let decision = self.decide();
-            if let Some(at) = decision.recheck_at {
-                let wait = Duration::try_from(at.duration_since(Timestamp::now()).max(SignedDuration::ZERO));
+            if let Some(recheck_at) = decision.recheck_at {
+                let wait = Duration::try_from(recheck_at.duration_since(Timestamp::now()).max(SignedDuration::ZERO));
                 self.reconcile_at = self.reconcile_at.min(later(wait.unwrap_or_default()));
             }
             self.source.status = Some(decision.status);
@@ -328,7 +328,7 @@ impl Task {
         let upstream = match &self.content {
             _ if matches!(self.config, KnownConfig::Unknown) || self.rival == Rival::Unknown => Upstream::Unknown,
             ContentState::Unknown => Upstream::Unknown,
-            ContentState::Refused(why) => Upstream::Refused(why),
+            ContentState::Refused(explanation) => Upstream::Refused(explanation),
             ContentState::Read { newest, .. } => Upstream::Content(newest),
         };
         let refusal = match &self.content {

@@ -31,7 +31,7 @@ impl Task {
         loop {
             match self.sources.budget.reserve_source(&self.namespace) {
                 Ok(place) => return Some(place),
-                Err(why) => self.report_idle(&why).await,
+                Err(cause) => self.report_idle(&cause).await,
             }
             if let Ok(Err(_)) =
                 timeout(API_BACKOFF.jittered_wait(u32::MAX, rand::random()), self.receiver.changed()).await
@@ -43,12 +43,13 @@ impl Task {
     }
 
     /// Writes the reason why no task follows the source into its conditions. Leaves the rest of the status as it is.
-    async fn report_idle(&mut self, why: &Explanation) {
+    async fn report_idle(&mut self, explanation: &Explanation) {
         let (generation, now) = (self.source.metadata.generation, Time(Timestamp::now()));
         let status = self.source.status.get_or_insert_default();
-        for (kind, value) in [(ConditionType::Ready, false), (ConditionType::Stalled, why.reason.facts().needs_action)]
+        for (kind, value) in
+            [(ConditionType::Ready, false), (ConditionType::Stalled, explanation.reason.facts().needs_action)]
         {
-            let new_condition = condition(kind, value, why.reason, &*why.message, generation, &now);
+            let new_condition = condition(kind, value, explanation.reason, &*explanation.message, generation, &now);
             set_condition(&mut status.conditions, new_condition);
         }
         self.write_status().await;

@@ -46,11 +46,11 @@ impl Expression {
         let parser = Env::stdlib().with_optional_support(false).parser();
         let tree = parser.parse(source).map_err(|errors| {
             let first = errors.errors.first();
-            let at = first.map(|error| error.pos).unwrap_or_default();
+            let position = first.map(|error| error.pos).unwrap_or_default();
             // The rest of the message lists everything that could stand there.
             let expectation = first.and_then(|error| error.msg.split(" expecting ").next()).unwrap_or_default();
             let expectation = clip(expectation, MAX_ERROR_BYTES);
-            format!("it is not CEL: line {}, column {}: {expectation}", at.0, at.1)
+            format!("it is not CEL: line {}, column {}: {expectation}", position.0, position.1)
         })?;
         let metered = metering::meter_expression(tree)?;
         if metered.nodes > MAX_NODES {
@@ -62,7 +62,7 @@ impl Expression {
         let expression = Self { tree: metered.tree, nodes: metered.nodes, uses_parsed: metered.uses_parsed };
         meter::begin(meter::MAX_STEPS);
         match expression.evaluate(&Dictionary::new(), std::iter::empty()) {
-            Ok(Err(why)) if why == NOT_BOOL => Err("it must yield true or false".to_owned()),
+            Ok(Err(cause)) if cause == NOT_BOOL => Err("it must yield true or false".to_owned()),
             Err(Exhausted) => Err("it takes more time than a rule may take".to_owned()),
             // An error is normal here, because the content has no keys.
             Ok(_) => Ok(expression),
@@ -105,7 +105,7 @@ const NOT_BOOL: &str = "it yields neither true nor false";
 /// Returns the result. Errors of the library quote values, so they are replaced by our own.
 fn hide_values(result: &Result<Option<bool>, ExecutionError>) -> Result<bool, &'static str> {
     match result {
-        Ok(Some(holds)) => Ok(*holds),
+        Ok(Some(is_true)) => Ok(*is_true),
         Ok(None) => Err(NOT_BOOL),
         Err(ExecutionError::NoSuchKey(_)) => Err("a key that it reads is missing"),
         Err(ExecutionError::NoSuchOverload(_) | ExecutionError::UnexpectedType { .. }) => {

@@ -64,8 +64,9 @@ pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
 
 /// Returns the line of the first text after the end of a document (`...`), which the parser ignores.
 pub fn line_after_document(text: &str) -> Option<usize> {
-    let is_end =
-        |line: &str| line.strip_prefix("...").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+    let is_end = |line: &str| {
+        line.strip_prefix("...").is_some_and(|suffix| suffix.is_empty() || suffix.starts_with([' ', '\t']))
+    };
     let has_text = |line: &str| !matches!(line.trim_start().chars().next(), None | Some('#')) && !is_end(line);
     let after = text.lines().zip(1..).skip_while(|(line, _)| !is_end(line));
     after.skip_while(|(line, _)| !has_text(line)).map(|(_, number)| number).next()

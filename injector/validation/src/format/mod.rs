@@ -70,7 +70,7 @@ fn read(format: ValueFormat, value: &[u8]) -> Result<Parsed, Refusal> {
 fn text_without_controls(text: &str) -> Result<Parsed, Refusal> {
     let is_bad = |letter: char| letter.is_control() && !matches!(letter, '\t' | '\n' | '\r');
     match text.find(is_bad) {
-        Some(at) => Err((Some(end_of(&text[..at])), "must be text without control characters")),
+        Some(index) => Err((Some(end_of(&text[..index])), "must be text without control characters")),
         None => Ok(Parsed(Value::String(text.to_owned()))),
     }
 }

@@ -46,14 +46,14 @@ fn is_continued(line: &str) -> bool {
 /// Returns the key, and the text after `=`, `:` or white space.
 fn split_entry(line: &str) -> (&str, &str) {
     let mut is_escaped = false;
-    let end = line.find(|letter: char| {
-        let ends = !is_escaped && (is_space(letter) || matches!(letter, '=' | ':'));
+    let key_end = line.find(|letter: char| {
+        let ends_key = !is_escaped && (is_space(letter) || matches!(letter, '=' | ':'));
         is_escaped = letter == '\\' && !is_escaped;
-        ends
+        ends_key
     });
-    let (key, rest) = line.split_at(end.unwrap_or(line.len()));
-    let rest = rest.trim_start_matches(is_space);
-    (key, rest.strip_prefix(['=', ':']).unwrap_or(rest).trim_start_matches(is_space))
+    let (key, after_key) = line.split_at(key_end.unwrap_or(line.len()));
+    let after_key = after_key.trim_start_matches(is_space);
+    (key, after_key.strip_prefix(['=', ':']).unwrap_or(after_key).trim_start_matches(is_space))
 }
 
 /// Replaces escapes. In Java, each `\u` is a unit of UTF-16, so two units may form one character.

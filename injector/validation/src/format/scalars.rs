@@ -17,7 +17,8 @@ pub(super) fn read(format: ValueFormat, text: &str) -> Result<Parsed, &'static s
     if has_outer_space && format != ValueFormat::Pem {
         return Err("must have no white space or line break around it");
     }
-    let text_if = |holds: bool, rule: &'static str| if holds { Ok(Value::String(text.to_owned())) } else { Err(rule) };
+    let text_if =
+        |is_valid: bool, rule: &'static str| if is_valid { Ok(Value::String(text.to_owned())) } else { Err(rule) };
     let value = match format {
         ValueFormat::Int => int(text).ok_or("must be a decimal number without fraction (int)"),
         ValueFormat::Port => {
@@ -65,17 +66,17 @@ fn float(text: &str) -> Option<Value> {
 
 /// Returns whether Go's `time.ParseDuration` takes the text, which must have no sign.
 fn is_duration(text: &str) -> bool {
-    let mut rest = text;
-    while !rest.is_empty() && rest != "0" {
-        let digits =
-            rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.').len();
-        let (number, after) = rest.split_at(digits);
+    let mut remainder = text;
+    while !remainder.is_empty() && remainder != "0" {
+        let digits = remainder.len()
+            - remainder.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.').len();
+        let (number, after) = remainder.split_at(digits);
         let units = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
         // The longest unit counts: `ms` begins with `m`.
         let unit = units.into_iter().filter(|unit| after.starts_with(unit)).max_by_key(|unit| unit.len());
         let Some(unit) = unit.filter(|_| number.parse::<f64>().is_ok_and(f64::is_finite)) else { return false };
-        rest = &after[unit.len()..];
-        if rest == "0" {
+        remainder = &after[unit.len()..];
+        if remainder == "0" {
             return false;
         }
     }
@@ -93,13 +94,13 @@ fn is_timestamp(text: &str) -> bool {
 }
 
 fn is_url(text: &str) -> bool {
-    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    let Some((scheme, remainder)) = text.split_once("://") else { return false };
     let is_scheme_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
     let is_scheme =
         scheme.starts_with(|letter: char| letter.is_ascii_alphabetic()) && scheme.bytes().all(is_scheme_byte);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = remainder.split(['/', '?', '#']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let (is_name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+    let (is_name, port) = match host.strip_prefix('[').and_then(|remainder| remainder.split_once(']')) {
         Some((address, port)) => (address.parse::<Ipv6Addr>().is_ok(), port.strip_prefix(':')),
         None => match host.split_once(':') {
             Some((name, port)) => (is_host(name), Some(port)),
@@ -110,12 +111,13 @@ fn is_url(text: &str) -> bool {
     let is_allowed = |byte: u8| {
         byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
     };
-    is_scheme && is_name && is_port && text.bytes().all(is_allowed) && is_percent_encoded(rest)
+    is_scheme && is_name && is_port && text.bytes().all(is_allowed) && is_percent_encoded(remainder)
 }
 
 /// Returns whether each percent sign is followed by two hexadecimal digits.
 fn is_percent_encoded(text: &str) -> bool {
-    let has_digits = |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    let has_digits =
+        |remainder: &str| remainder.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
     text.split('%').skip(1).all(has_digits)
 }
 

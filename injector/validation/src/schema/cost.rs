@@ -145,7 +145,7 @@ impl<'a> Walk<'a> {
 
     /// Returns the steps of the keywords that hold no schemas.
     fn own_steps(&mut self, keywords: &'a Map<String, Value>, instance: &'a Value) -> u64 {
-        let has = |keyword: &str| keywords.contains_key(keyword);
+        let has_keyword = |keyword: &str| keywords.contains_key(keyword);
         let count = |keyword: &str| {
             keywords.get(keyword).map_or(0, |value| match value {
                 Value::Array(items) => items.len() as u64,
@@ -158,23 +158,23 @@ impl<'a> Walk<'a> {
             Value::String(text) => {
                 let bytes = text.len() as u64;
                 // The regular expression has at most some thousand states.
-                steps += if has("pattern") { 200 + 32 * bytes } else { 0 };
-                steps += if has("format") { 20 + 2 * bytes } else { 0 };
+                steps += if has_keyword("pattern") { 200 + 32 * bytes } else { 0 };
+                steps += if has_keyword("format") { 20 + 2 * bytes } else { 0 };
                 steps += bytes / 16;
             }
             Value::Object(entries) => {
                 let count = entries.len() as u64;
                 let names = entries.keys().map(|name| name.len() as u64).sum::<u64>();
                 let patterns = keywords.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len) as u64;
-                let others = patterns + u64::from(has("propertyNames"));
+                let others = patterns + u64::from(has_keyword("propertyNames"));
                 steps += count + patterns * count * 20 + others * names * 32;
                 // Each name is matched against all patterns.
-                steps += if has("additionalProperties") { patterns * (200 * count + 32 * names) } else { 0 };
+                steps += if has_keyword("additionalProperties") { patterns * (200 * count + 32 * names) } else { 0 };
             }
             Value::Array(items) => {
                 let count = items.len() as u64;
                 steps += count;
-                steps += if has("uniqueItems") { 8 * self.size(instance) + 20 * count } else { 0 };
+                steps += if has_keyword("uniqueItems") { 8 * self.size(instance) + 20 * count } else { 0 };
             }
             _ => {}
         }
@@ -183,7 +183,7 @@ impl<'a> Walk<'a> {
             let steps_per_option = if instance.is_array() || instance.is_object() { self.size(instance) } else { 2 };
             steps += options.len() as u64 * steps_per_option;
         }
-        steps + if has("const") { self.size(instance) } else { 0 }
+        steps + if has_keyword("const") { self.size(instance) } else { 0 }
     }
 
     fn size(&mut self, value: &Value) -> u64 {
@@ -236,15 +236,15 @@ fn exhaust() -> Exhausted {
 /// Decodes the percent-encoding of a text.
 fn decode_percent(fragment: &str) -> String {
     let mut bytes = Vec::with_capacity(fragment.len());
-    let mut rest = fragment.as_bytes();
-    while let [first, tail @ ..] = rest {
+    let mut remainder = fragment.as_bytes();
+    while let [first, tail @ ..] = remainder {
         let code = tail.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
         if let Some(byte) = code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
             bytes.push(byte);
-            rest = &tail[2..];
+            remainder = &tail[2..];
         } else {
             bytes.push(*first);
-            rest = tail;
+            remainder = tail;
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()

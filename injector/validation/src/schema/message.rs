@@ -49,7 +49,7 @@ pub(super) fn describe_rule(error: &ValidationError<'_>, may_be_shown: impl Fn(&
         }
         Kind::Minimum { limit: least } => format!("must be at least {}", limit(least)),
         Kind::Maximum { limit: most } => format!("must be at most {}", limit(most)),
-        Kind::ExclusiveMinimum { limit: below } => format!("must be more than {}", limit(below)),
+        Kind::ExclusiveMinimum { limit: bound } => format!("must be more than {}", limit(bound)),
         Kind::ExclusiveMaximum { limit: above } => format!("must be less than {}", limit(above)),
         Kind::MultipleOf { multiple_of } => format!("must be a multiple of {multiple_of}"),
         Kind::MinLength { limit } => format!("must have at least {limit} characters"),

@@ -112,13 +112,13 @@ pub async fn follow<S>(
             pace.wait_for_turn().await;
         }
         let mut confirmed = false;
-        let end = list_and_watch(&following, &mut version, &mut sink, &mut confirmed).await;
+        let watch_end = list_and_watch(&following, &mut version, &mut sink, &mut confirmed).await;
         if confirmed {
             // A proxy that cuts streams from time to time must not make the waits longer and longer.
             (failures, with_backoff) = (0, 0);
         }
-        goes_on = matches!(end, Ok(WatchEnd::InGoodOrder));
-        match end {
+        goes_on = matches!(watch_end, Ok(WatchEnd::InGoodOrder));
+        match watch_end {
             Ok(WatchEnd::InGoodOrder) => (failures, with_backoff) = (0, 0),
             Ok(WatchEnd::Requested) => {
                 if health.needs_relist() {
@@ -224,8 +224,8 @@ where
     let what = health.what;
     // Watches that have begun together must not all end together.
     let seconds = seconds - rand::random_range(0..=seconds / 5);
-    let lasts = if health.is_doubted() { CONFIRMING_WATCH_SECONDS } else { seconds };
-    let mut params = WatchParams::default().timeout(lasts);
+    let watch_duration = if health.is_doubted() { CONFIRMING_WATCH_SECONDS } else { seconds };
+    let mut params = WatchParams::default().timeout(watch_duration);
     if !labels.is_empty() {
         params = params.labels(labels);
     }
@@ -237,8 +237,8 @@ where
         Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(FollowError::Expired { what }),
         Ok(changes) => changes.map_err(|source| FollowError::Watch { what, source })?,
     };
-    let lasts = Duration::from_secs(u64::from(lasts));
-    let longest = lasts + MAX_WATCH_OVERRUN;
+    let watch_duration = Duration::from_secs(u64::from(watch_duration));
+    let longest = watch_duration + MAX_WATCH_OVERRUN;
     loop {
         let next = tokio::time::timeout(longest, changes.try_next()).await;
         let event = match next {
@@ -246,8 +246,8 @@ where
             Ok(Err(source)) => return Err(FollowError::Watch { what, source }),
             Ok(Ok(event)) => event,
         };
-        if event.is_none() && began.elapsed() < lasts.mul_f64(MIN_WATCH_SHARE) {
-            return Err(FollowError::Cut { what, after: began.elapsed(), lasts });
+        if event.is_none() && began.elapsed() < watch_duration.mul_f64(MIN_WATCH_SHARE) {
+            return Err(FollowError::Cut { what, after: began.elapsed(), lasts: watch_duration });
         }
         health.note_answer();
         *confirmed |= !matches!(event, Some(WatchEvent::Error(_)));

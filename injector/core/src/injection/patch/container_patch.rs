@@ -9,7 +9,7 @@ use crate::injection::mount_paths::{is_within, real};
 use crate::injection::refusal::{Refusal, shorten};
 use crate::injection::request::annotations::{self, CONTAINERS, MOUNT_PATH};
 use crate::injection::user_pod::{
-    FILES_VOLUME, Member, POD_IP, SHARE_VOLUME, UserPod, VARIABLES_VOLUME, certificate_file, token_file,
+    FILES_VOLUME, POD_IP, SHARE_VOLUME, UserContainer, UserPod, VARIABLES_VOLUME, certificate_file, token_file,
 };
 
 /// The variables and mounts of one container.
@@ -22,8 +22,8 @@ pub(in crate::injection) struct ContainerPatch {
 
 impl ContainerPatch {
     pub(in crate::injection) fn of(
-        user: &UserPod,
-        member: &Member,
+        pod: &UserPod,
+        member: &UserContainer,
         port: u16,
         files: Option<&str>,
         features: Features,
@@ -45,9 +45,9 @@ impl ContainerPatch {
                     .push(format!("container {name} sets {variable_name} itself, so Nudge does not set it there"));
             }
         }
-        patch.mount(user, member, SHARE_VOLUME, pod::CONTAINER_PATH, None)?;
+        patch.mount(pod, member, SHARE_VOLUME, pod::CONTAINER_PATH, None)?;
         if let Some(path) = files {
-            patch.mount(user, member, FILES_VOLUME, path, Some(MOUNT_PATH))?;
+            patch.mount(pod, member, FILES_VOLUME, path, Some(MOUNT_PATH))?;
         }
         Ok(patch)
     }
@@ -55,7 +55,7 @@ impl ContainerPatch {
     /// Adds variables that the kubelet reads from a file of the agent's. The container does not mount the volume.
     pub(in crate::injection) fn add_variables(
         &mut self,
-        member: &Member,
+        member: &UserContainer,
         keys: &[VariableName],
     ) -> Result<(), Refusal> {
         let sets = |name: &str| member.container.env.iter().flatten().any(|variable| variable.name == name);
@@ -78,8 +78,8 @@ impl ContainerPatch {
     /// above it.
     fn mount(
         &mut self,
-        user: &UserPod,
-        member: &Member,
+        pod: &UserPod,
+        member: &UserContainer,
         volume: &str,
         path: &str,
         annotation: Option<&str>,
@@ -88,7 +88,7 @@ impl ContainerPatch {
         let at = real(path);
         let hides = |mount: &VolumeMount| {
             let taken = real(&mount.mount_path);
-            is_within(&taken, &at) || (is_within(&at, &taken) && user.has_token(&mount.name))
+            is_within(&taken, &at) || (is_within(&at, &taken) && pod.has_token(&mount.name))
         };
         if let Some(taken) = mounts.find(|mount| hides(mount)) {
             let (name, taken) = (shorten(member.name()), shorten(&taken.mount_path));

@@ -29,9 +29,9 @@ fn inject_value(map: Option<&BTreeMap<String, String>>) -> Option<&str> {
 }
 
 /// Returns whether the pod under review opts in. Refuses other values than `"true"` and `"false"`.
-pub(super) fn is_opted_in(pod: &Value) -> Result<bool, Refusal> {
-    let value = |map: &str| pod["metadata"][map][INJECT].as_str();
-    match choice(pod["metadata"]["annotations"].get(MIRROR).is_some(), value("annotations"), value("labels")) {
+pub(super) fn is_opted_in(raw: &Value) -> Result<bool, Refusal> {
+    let value = |map: &str| raw["metadata"][map][INJECT].as_str();
+    match choice(raw["metadata"]["annotations"].get(MIRROR).is_some(), value("annotations"), value("labels")) {
         None => Ok(false),
         Some(text) => annotation_values::flag(text).map_err(|allowed| Refusal::value(INJECT, text, allowed)),
     }

@@ -17,7 +17,7 @@ use crate::injection::user_pod::UserPod;
 
 /// Returns the pod's configs in the order of merging, and warnings.
 pub(in crate::injection) fn resolve_configs(
-    user: &UserPod,
+    pod: &UserPod,
     request: &PodRequest,
     facts: &Facts,
     settings: &InjectionSettings,
@@ -25,25 +25,25 @@ pub(in crate::injection) fn resolve_configs(
 ) -> Result<(Vec<ConfigName>, Vec<String>), Refusal> {
     let (configs, warnings) = match &request.named {
         Some(named) => named_configs(named, request, facts, settings, gate),
-        None => referenced_configs(user, request, facts, &settings.foreign_containers)?,
+        None => referenced_configs(pod, request, facts, &settings.foreign_containers)?,
     };
     if let Some(name) = configs.iter().find(|name| facts.configs.get(*name).is_some_and(|config| config.closed)) {
         return Err(Refusal::Pod(format!(
             "service account {} of this pod may not get config {name}, because spec.allowedServiceAccounts of VersionedConfig {name} does not name it; \
              add it there, use another service account, or name other configs with annotation {CONFIGS}",
-            shorten(user.service_account())
+            shorten(pod.service_account())
         )));
     }
     Ok((configs, warnings))
 }
 
 /// Returns the warning for a pod that sets the timeout of the start hook, but has no hook.
-pub(in crate::injection) fn gate_warning(gate: Gate, user: &UserPod, request: &PodRequest) -> Option<String> {
+pub(in crate::injection) fn gate_warning(gate: Gate, pod: &UserPod, request: &PodRequest) -> Option<String> {
     (gate == Gate::Probe && request.start_timeout.is_some()).then(|| {
         format!(
             "annotation {AGENT_START_TIMEOUT} has no effect: this pod has restartPolicy: {}, so its start waits for its configs until they \
              are there; remove it",
-            user.restart_policy()
+            pod.restart_policy()
         )
     })
 }
@@ -80,12 +80,12 @@ fn baseline_instruction(name: &str) -> String {
 
 /// Returns the configs that the containers reference.
 fn referenced_configs(
-    user: &UserPod,
+    pod: &UserPod,
     request: &PodRequest,
     facts: &Facts,
     foreign: &[String],
 ) -> Result<(Vec<ConfigName>, Vec<String>), Refusal> {
-    let referenced = references(user, request.containers.as_deref(), foreign);
+    let referenced = references(pod, request.containers.as_deref(), foreign);
     let exists = |reference: &Reference| {
         let name = &reference.name;
         facts.config_maps.contains_key(name) || facts.configs.keys().any(|config| config.as_str() == name)
@@ -118,7 +118,7 @@ fn referenced_configs(
     let unlabelled: Vec<&str> = unlabelled.collect();
     let configs = referenced.iter().filter_map(|reference| ConfigName::new(&reference.name).ok());
     let mut configs: Vec<ConfigName> = configs.filter(is_config).collect();
-    let secrets = mounted_secrets(user, request.containers.as_deref(), foreign);
+    let secrets = mounted_secrets(pod, request.containers.as_deref(), foreign);
     let secrets = secrets.iter().filter_map(|name| ConfigName::new(name).ok());
     let is_of_config = |name: &ConfigName| {
         let config = facts.configs.get(name);

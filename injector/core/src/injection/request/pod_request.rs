@@ -152,16 +152,16 @@ impl PodRequest {
 }
 
 /// Reads the requests of a pod; `None` if it does not opt in.
-pub fn read(pod: &Value) -> Result<Option<PodRequest>, Refusal> {
-    if !is_opted_in(pod)? {
+pub fn read(raw: &Value) -> Result<Option<PodRequest>, Refusal> {
+    if !is_opted_in(raw)? {
         return Ok(None);
     }
-    let user = UserPod::of(pod)?;
-    Reader { user: &user }.read().map(Some)
+    let pod = UserPod::of(raw)?;
+    Reader { pod: &pod }.read().map(Some)
 }
 
 struct Reader<'a> {
-    user: &'a UserPod,
+    pod: &'a UserPod,
 }
 
 impl Reader<'_> {
@@ -176,11 +176,11 @@ impl Reader<'_> {
             (Vec::new(), Vec::new())
         } else {
             let containers = containers.as_deref();
-            (references(self.user, containers, &[]), mounted_secrets(self.user, containers, &[]))
+            (references(self.pod, containers, &[]), mounted_secrets(self.pod, containers, &[]))
         };
         check_count(references.len())?;
         let mut request = PodRequest {
-            service_account: self.user.service_account().to_owned(),
+            service_account: self.pod.service_account().to_owned(),
             references: references.into_iter().map(|reference| reference.name).collect(),
             mounted_secrets,
             named,
@@ -193,7 +193,7 @@ impl Reader<'_> {
             cpu: self.get(names::AGENT_CPU, annotation_values::cpu)?,
             memory: self.get(names::AGENT_MEMORY, annotation_values::memory)?,
             start_timeout: self.get(names::AGENT_START_TIMEOUT, annotation_values::start_timeout)?,
-            unknown: unknown_keys(self.user),
+            unknown: unknown_keys(self.pod),
             ..PodRequest::default()
         };
         request.notify = self.get(names::NOTIFY, parse_way)?.map(|way| request.take_way(names::NOTIFY, way));
@@ -205,18 +205,18 @@ impl Reader<'_> {
 
     /// Returns the value of an annotation, if it is set.
     fn get<T>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, Refusal> {
-        let Some(text) = self.user.annotations.get(name) else { return Ok(None) };
+        let Some(text) = self.pod.annotations.get(name) else { return Ok(None) };
         read(text).map(Some).map_err(|allowed| Refusal::value(name, text, allowed))
     }
 
     fn member(&self, annotation: &str, name: &str) -> Result<Role, Refusal> {
-        let member = self.user.member(name);
-        member.map(|member| member.role).ok_or_else(|| Refusal::container(annotation, name, self.user.names()))
+        let member = self.pod.member(name);
+        member.map(|member| member.role).ok_or_else(|| Refusal::container(annotation, name, self.pod.names()))
     }
 
     /// Reads the annotations that end with a container's name.
     fn read_container_annotations(&self, request: &mut PodRequest) -> Result<(), Refusal> {
-        for (annotation, text) in &self.user.annotations {
+        for (annotation, text) in &self.pod.annotations {
             if let Some(name) = of_container(annotation, names::NOTIFY) {
                 self.check_notified(annotation, name)?;
                 let way = parse_way(text).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
@@ -296,7 +296,7 @@ impl Reader<'_> {
 
     /// Refuses an annotation of pods without an agent.
     fn check_restart(&self) -> Result<(), Refusal> {
-        if self.user.annotations.contains_key(names::RESTART) {
+        if self.pod.annotations.contains_key(names::RESTART) {
             let message = format!(
                 "restart is for pods without an agent; set {}: none in place of it for containers that are never to be restarted",
                 names::NOTIFY

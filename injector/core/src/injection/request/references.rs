@@ -6,7 +6,7 @@ use nudge_protocol::ConfigName;
 
 use super::annotations::CONFIGS;
 use crate::injection::refusal::Refusal;
-use crate::injection::user_pod::{Member, UserPod};
+use crate::injection::user_pod::{UserContainer, UserPod};
 use crate::injection::volume_objects::objects;
 
 /// The ConfigMaps of the cluster and of service meshes in every namespace, which are never an application's
@@ -25,10 +25,10 @@ pub(super) struct Reference {
 /// Returns the ConfigMaps that the user's containers reference by a variable, `envFrom` or a mounted volume, each once,
 /// in their order. `named` are the containers that the user has named, if any; otherwise all containers count except
 /// the `foreign` ones of other injectors.
-pub(super) fn references(user: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<Reference> {
+pub(super) fn references(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<Reference> {
     let mut references: Vec<Reference> = Vec::new();
-    for member in referencing_members(user, named, foreign) {
-        for (name, required) in of_container(user, &member.container) {
+    for member in referencing_members(pod, named, foreign) {
+        for (name, required) in of_container(pod, &member.container) {
             if IGNORED_CONFIG_MAPS.contains(&name) || ConfigName::new(name).is_err() {
                 continue;
             }
@@ -42,10 +42,10 @@ pub(super) fn references(user: &UserPod, named: Option<&[String]>, foreign: &[St
 }
 
 /// Returns the Secrets of volumes that the same containers mount, each once, in order.
-pub(super) fn mounted_secrets(user: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<String> {
+pub(super) fn mounted_secrets(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<String> {
     let mut names = Vec::new();
-    let members = referencing_members(user, named, foreign);
-    for volume in members.flat_map(|member| mounted_volumes(user, &member.container)) {
+    let members = referencing_members(pod, named, foreign);
+    for volume in members.flat_map(|member| mounted_volumes(pod, &member.container)) {
         for object in objects(volume).filter(|object| object.kind == PartKind::Secret) {
             if ConfigName::new(object.name).is_ok() && !names.iter().any(|name| name == object.name) {
                 names.push(object.name.to_owned());
@@ -58,24 +58,24 @@ pub(super) fn mounted_secrets(user: &UserPod, named: Option<&[String]>, foreign:
 
 /// Returns the containers whose references count.
 fn referencing_members<'a>(
-    user: &'a UserPod,
+    pod: &'a UserPod,
     named: Option<&'a [String]>,
     foreign: &'a [String],
-) -> impl Iterator<Item = &'a Member> {
-    user.members.iter().filter(move |member| match named {
+) -> impl Iterator<Item = &'a UserContainer> {
+    pod.members.iter().filter(move |member| match named {
         Some(named) => named.iter().any(|name| name == member.name()),
         None => !foreign.iter().any(|name| name == member.name()),
     })
 }
 
 /// Returns the volumes that a container mounts.
-fn mounted_volumes<'a>(user: &'a UserPod, container: &'a Container) -> impl Iterator<Item = &'a Volume> {
+fn mounted_volumes<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator<Item = &'a Volume> {
     let mounts = container.volume_mounts.iter().flatten();
-    mounts.filter_map(|mount| user.spec.volumes.iter().flatten().find(|volume| volume.name == mount.name))
+    mounts.filter_map(|mount| pod.spec.volumes.iter().flatten().find(|volume| volume.name == mount.name))
 }
 
 /// Returns the names that one container references, and whether it requires them.
-fn of_container<'a>(user: &'a UserPod, container: &'a Container) -> impl Iterator<Item = (&'a str, bool)> {
+fn of_container<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator<Item = (&'a str, bool)> {
     let required = |optional: Option<bool>| optional != Some(true);
     let whole = container.env_from.iter().flatten().filter_map(move |from| {
         let map = from.config_map_ref.as_ref()?;
@@ -85,7 +85,7 @@ fn of_container<'a>(user: &'a UserPod, container: &'a Container) -> impl Iterato
         let key = variable.value_from.as_ref()?.config_map_key_ref.as_ref()?;
         Some((key.name.as_str(), required(key.optional)))
     });
-    let mounted = mounted_volumes(user, container).flat_map(objects);
+    let mounted = mounted_volumes(pod, container).flat_map(objects);
     let mounted = mounted.filter(|object| object.kind == PartKind::ConfigMap);
     let mounted = mounted.map(move |object| (object.name, required(object.optional)));
     whole.chain(single).chain(mounted)

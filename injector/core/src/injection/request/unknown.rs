@@ -20,10 +20,10 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MAX_NAMED_ANNOTATIONS: usize = 5;
 
 /// Returns a message about each label and annotation that is not known.
-pub(super) fn unknown_keys(user: &UserPod) -> Vec<String> {
+pub(super) fn unknown_keys(pod: &UserPod) -> Vec<String> {
     let is_ours = |key: &&String| key.starts_with(PREFIX);
-    let annotations = user.annotations.keys().filter(is_ours).filter(|key| !is_annotation(key));
-    let labels = user.labels.keys().filter(is_ours).filter(|key| !LABELS.contains(&key.as_str()));
+    let annotations = pod.annotations.keys().filter(is_ours).filter(|key| !is_annotation(key));
+    let labels = pod.labels.keys().filter(is_ours).filter(|key| !LABELS.contains(&key.as_str()));
     annotations.map(|key| annotation_message(key)).chain(labels.map(|key| label_message(key))).collect()
 }
 

@@ -26,7 +26,7 @@ const MEMORY_FOR_CANDIDATE: Quantity = Quantity::mebi(4);
 
 /// Returns the agent's resources, `None` if it has none of its own, and warnings.
 pub(in crate::injection) fn agent_resources(
-    user: &UserPod,
+    pod: &UserPod,
     request: &PodRequest,
     defaults: &AgentDefaults,
     files: Option<Quantity>,
@@ -34,14 +34,14 @@ pub(in crate::injection) fn agent_resources(
     ranges: &[LimitRangeItem],
 ) -> Result<(Option<AgentResources>, Vec<String>), Refusal> {
     // The pod's own resources include the agent.
-    if has_pod_resources(&user.spec) {
+    if has_pod_resources(&pod.spec) {
         let ignored = [(AGENT_CPU, request.cpu), (AGENT_MEMORY, request.memory)];
         let ignored = ignored.iter().filter(|(_, amount)| amount.is_some());
         let warnings = ignored
             .map(|(name, _)| format!("annotation {name} has no effect: this pod's spec.resources includes the agent"));
         return Ok((None, warnings.collect()));
     }
-    let qos_class = QosClass::of(&user.spec);
+    let qos_class = QosClass::of(&pod.spec);
     let mut warnings = Vec::new();
     if qos_class == QosClass::BestEffort {
         if request.cpu.is_none() && request.memory.is_none() {
@@ -54,7 +54,7 @@ pub(in crate::injection) fn agent_resources(
     let default = defaults.cpu.unwrap_or(DEFAULT_CPU);
     let default = if qos_class == QosClass::Guaranteed { default.max(GUARANTEED_CPU) } else { default };
     let cpu = request.cpu.unwrap_or(default);
-    let all_have_limits = user.members.iter().all(|member| limit(member.container.resources.as_ref(), "cpu").is_some());
+    let all_have_limits = pod.members.iter().all(|member| limit(member.container.resources.as_ref(), "cpu").is_some());
     let cpu_limit = match qos_class {
         QosClass::Guaranteed => Some(cpu),
         _ if all_have_limits => Some(cpu.max(CPU_LIMIT)),
@@ -73,6 +73,6 @@ pub(in crate::injection) fn agent_resources(
     let memory = if judges { memory.plus(MEMORY_FOR_CANDIDATE) } else { memory };
     let resources = AgentResources { cpu, cpu_limit, memory: request.memory.unwrap_or(memory) };
     let resources = limit_range::fit(resources, qos_class, request, ranges)?;
-    limit_range::check_pod(user, resources, ranges)?;
+    limit_range::check_pod(pod, resources, ranges)?;
     Ok((Some(resources), warnings))
 }

@@ -108,14 +108,14 @@ pub(super) fn fit(
 }
 
 /// Refuses a pod that, with the agent, exceeds the bounds for a pod.
-pub(super) fn check_pod(user: &UserPod, agent: AgentResources, ranges: &[LimitRangeItem]) -> Result<(), Refusal> {
+pub(super) fn check_pod(pod: &UserPod, agent: AgentResources, ranges: &[LimitRangeItem]) -> Result<(), Refusal> {
     for (resource, annotation, own) in
         [("cpu", AGENT_CPU, agent.cpu_limit.unwrap_or(agent.cpu)), ("memory", AGENT_MEMORY, agent.memory)]
     {
         let maxima =
             ranges.iter().filter(|range| range.type_ == "Pod").filter_map(|range| amount(range.max.as_ref(), resource));
         let Some(max) = maxima.min() else { continue };
-        let sum = pod_usage(user, resource).plus(own);
+        let sum = pod_usage(pod, resource).plus(own);
         if sum > max {
             let write = |amount: Quantity| if resource == "cpu" { amount.to_string() } else { amount.memory() };
             return Err(Refusal::Pod(format!(
@@ -132,9 +132,9 @@ pub(super) fn check_pod(user: &UserPod, agent: AgentResources, ranges: &[LimitRa
 
 /// Returns the amount that the pod's containers may use at the same time: their limits, or requests if there is no
 /// limit.
-fn pod_usage(user: &UserPod, resource: &str) -> Quantity {
+fn pod_usage(pod: &UserPod, resource: &str) -> Quantity {
     let (mut running, mut max) = (Quantity::ZERO, Quantity::ZERO);
-    for member in &user.members {
+    for member in &pod.members {
         let resources = member.container.resources.as_ref();
         let amount = limit(resources, resource).or_else(|| request(resources, resource)).unwrap_or_default();
         match member.role {

@@ -12,12 +12,12 @@ use super::refusal::{Refusal, shorten};
 use super::request::PodRequest;
 use super::request::annotations::{CHECK, CONTAINERS, NOTIFY, VARIABLES};
 use super::settings::InjectionSettings;
-use super::user_pod::{Member, Role, UserPod};
+use super::user_pod::{Role, UserContainer, UserPod};
 
 /// The containers that use the agent.
 pub(super) struct Targets<'a> {
     /// The containers that get variables and mounts.
-    pub(super) members: Vec<&'a Member>,
+    pub(super) members: Vec<&'a UserContainer>,
     /// The notification of each container, by the container's name, so that the positions of other injectors'
     /// containers make no difference.
     pub(super) notified: BTreeMap<&'a str, Notify>,
@@ -27,7 +27,7 @@ impl<'a> Targets<'a> {
     /// Returns the targets of a pod. `is_sidecar`: whether the agent starts before the init containers, so that they
     /// can use it, too.
     pub(super) fn of(
-        user: &'a UserPod,
+        pod: &'a UserPod,
         request: &'a PodRequest,
         settings: &InjectionSettings,
         is_sidecar: bool,
@@ -36,21 +36,21 @@ impl<'a> Targets<'a> {
         if !settings.foreign_containers_allowed {
             refuse_foreign(request, foreign)?;
         }
-        let can_use = |member: &Member| is_sidecar || member.role == Role::Main;
-        let members: Vec<&Member> = if let Some(names) = &request.containers {
-            let users = user.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
-            let users: Vec<&Member> = users.collect();
-            if let Some(early) = users.iter().find(|member| !can_use(member)) {
+        let can_use = |member: &UserContainer| is_sidecar || member.role == Role::Main;
+        let members: Vec<&UserContainer> = if let Some(names) = &request.containers {
+            let candidates = pod.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
+            let candidates: Vec<&UserContainer> = candidates.collect();
+            if let Some(early) = candidates.iter().find(|member| !can_use(member)) {
                 return Err(Refusal::Pod(format!(
                     "annotation {CONTAINERS} names init container {}, which ends before the agent starts: this cluster has no native \
                      sidecars (Kubernetes 1.29); remove it from the annotation",
                     shorten(early.name())
                 )));
             }
-            users
+            candidates
         } else {
-            let users = user.members.iter().filter(|member| !foreign.iter().any(|name| name == member.name()));
-            users.filter(|member| can_use(member)).collect()
+            let candidates = pod.members.iter().filter(|member| !foreign.iter().any(|name| name == member.name()));
+            candidates.filter(|member| can_use(member)).collect()
         };
         let running = members.iter().filter(|member| member.role != Role::Init);
         let mut notified: BTreeMap<&str, Notify> =
@@ -70,8 +70,8 @@ impl<'a> Targets<'a> {
     /// Returns warnings about possible effects of the signals on the containers, as far as the pod shows which programs
     /// the containers run.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let signal = |member: &Member| self.notified.get(member.name())?.signal();
-        let warning = |member: &&Member| runtime::warning(&member.container, signal(member)?);
+        let signal = |member: &UserContainer| self.notified.get(member.name())?.signal();
+        let warning = |member: &&UserContainer| runtime::warning(&member.container, signal(member)?);
         self.members.iter().filter_map(warning).collect()
     }
 

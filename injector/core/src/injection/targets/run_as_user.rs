@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Targets;
 use crate::injection::request::PodRequest;
 use crate::injection::request::annotations::AGENT_RUN_AS_USER;
-use crate::injection::user_pod::{Member, UserPod};
+use crate::injection::user_pod::{UserContainer, UserPod};
 
 /// The user of an agent that signals no process; the images have it too.
 pub(in crate::injection) const NOBODY_UID: i64 = 65532;
@@ -21,8 +21,8 @@ pub(in crate::injection) struct RunAsUser {
 }
 
 impl RunAsUser {
-    pub(in crate::injection) fn of(user: &UserPod, request: &PodRequest, targets: &Targets<'_>) -> Self {
-        let targets: Vec<(&str, Option<i64>)> = targets.signalled().map(|name| (name, uid(user, name))).collect();
+    pub(in crate::injection) fn of(pod: &UserPod, request: &PodRequest, targets: &Targets<'_>) -> Self {
+        let targets: Vec<(&str, Option<i64>)> = targets.signalled().map(|name| (name, uid(pod, name))).collect();
         let without_kill = |uid, warnings| Self { has_kill: false, uid, warnings };
         if let Some(uid) = request.run_as_user {
             let warnings = targets.iter().filter_map(|target| signal_warning(uid, *target)).collect();
@@ -38,8 +38,8 @@ impl RunAsUser {
 }
 
 /// Returns the user of a container's processes, if the pod sets it.
-fn uid(user: &UserPod, name: &str) -> Option<i64> {
-    reader_of(user, user.member(name)?).uid
+fn uid(pod: &UserPod, name: &str) -> Option<i64> {
+    reader_of(pod, pod.member(name)?).uid
 }
 
 /// The processes of a container, as readers of files.
@@ -51,10 +51,10 @@ pub(in crate::injection) struct Reader {
 }
 
 /// Returns who reads the files of a container.
-pub(in crate::injection) fn reader_of(user: &UserPod, member: &Member) -> Reader {
+pub(in crate::injection) fn reader_of(pod: &UserPod, member: &UserContainer) -> Reader {
     let context = member.container.security_context.as_ref();
     let container_uid = context.and_then(|context| context.run_as_user);
-    let uid = container_uid.or_else(|| user.spec.security_context.as_ref()?.run_as_user);
+    let uid = container_uid.or_else(|| pod.spec.security_context.as_ref()?.run_as_user);
     let is_privileged = context.and_then(|context| context.privileged) == Some(true);
     let capabilities = context.and_then(|context| context.capabilities.as_ref());
     let lists = |list: Option<&Vec<String>>| {
@@ -80,7 +80,7 @@ fn signal_warning(agent: i64, (name, uid): (&str, Option<i64>)) -> Option<String
 
 /// Returns the warning why the capability is needed, and how to avoid it.
 fn kill_warning(targets: &[(&str, Option<i64>)]) -> String {
-    let first = |user: Option<i64>| targets.iter().find(|(_, uid)| *uid == user).map(|(name, _)| *name);
+    let first = |wanted: Option<i64>| targets.iter().find(|(_, uid)| *uid == wanted).map(|(name, _)| *name);
     let reason = if let Some(name) = first(None) {
         format!("the user of container {name} is not known (set runAsUser there, or {AGENT_RUN_AS_USER})")
     } else if let Some(name) = first(Some(0)) {

@@ -23,7 +23,7 @@ pub(super) async fn restore(session: &Session, export: &Export, command: &Import
     let existing = secrets.get_opt(CONTENT_KEY_SECRET).await.map_err(doing(format!("reading {place}")))?;
     let exists = existing.is_some();
     let mut secret = existing.unwrap_or_default();
-    if is_complete(&secret, key).map_err(|why| Failure::new(format!("{place} {why}")))? {
+    if is_complete(&secret, key).map_err(|cause| Failure::new(format!("{place} {cause}")))? {
         return session.out.line("the content key is there already");
     }
     secret.metadata.name = Some(CONTENT_KEY_SECRET.to_owned());

@@ -98,7 +98,7 @@ impl ImportPlan {
             .existing
             .iter()
             .filter_map(|(place, existing)| match &existing.comparison {
-                Comparison::Differs(why) => Some(format!("{place} exists and differs: {why}")),
+                Comparison::Differs(cause) => Some(format!("{place} exists and differs: {cause}")),
                 _ => None,
             })
             .collect();

@@ -92,8 +92,8 @@ impl Restore<'_> {
                     Comparison::Nothing => {
                         Err(Failure::new(format!("somebody creates and deletes {place}; run the command again")))
                     }
-                    Comparison::Differs(why) => {
-                        Err(Failure::new(format!("{place} exists and differs: {why}; run the command again")))
+                    Comparison::Differs(cause) => {
+                        Err(Failure::new(format!("{place} exists and differs: {cause}; run the command again")))
                     }
                 }
             }

@@ -48,7 +48,7 @@ impl ApprovalReport {
         let Some(sealed) = requested_version(config) else { return Vec::new() };
         let digest = sealed_digest(sealed);
         let name = config.metadata.name.as_deref().unwrap_or_default();
-        let applies = |approval: &&VersionApproval| {
+        let is_for_version = |approval: &&VersionApproval| {
             let spec = &approval.spec;
             spec.config_name == name && spec.version == sealed.version && spec.digest == digest
         };
@@ -58,8 +58,9 @@ impl ApprovalReport {
             reason: approval.spec.reason.clone(),
             at: approval.metadata.creation_timestamp.clone(),
         };
-        let mut reports: Vec<Self> = approvals.into_iter().filter(applies).map(report).collect();
-        let order = |report: &Self| (report.decision == ApprovalDecision::Approve, report.at.as_ref().map(|at| at.0));
+        let mut reports: Vec<Self> = approvals.into_iter().filter(is_for_version).map(report).collect();
+        let order =
+            |report: &Self| (report.decision == ApprovalDecision::Approve, report.at.as_ref().map(|time| time.0));
         reports.sort_by(|first, second| (order(first), &first.approver).cmp(&(order(second), &second.approver)));
         let mut approvers = BTreeSet::new();
         reports.retain(|report| approvers.insert((report.decision.as_str(), report.approver.clone())));

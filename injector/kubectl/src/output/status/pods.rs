@@ -37,8 +37,9 @@ pub(crate) fn explain_difference(
     version: Option<&str>,
 ) -> Option<String> {
     let state = pod.report.as_ref().map(|report| report.state_of(config));
-    let why = state.as_ref().map(ReportState::explanation);
-    let is_current = version == assigned && assigned.is_some() && why.is_none_or(|why| why.is_none());
+    let explanation = state.as_ref().map(ReportState::explanation);
+    let is_current =
+        version == assigned && assigned.is_some() && explanation.is_none_or(|explanation| explanation.is_none());
     (!is_current).then(|| {
         if pod.is_finished() {
             "the pod has ended".to_owned()
@@ -48,14 +49,14 @@ pub(crate) fn explain_difference(
         } else if assigned.is_none() {
             "the config has no current version yet".to_owned()
         } else {
-            match why {
+            match explanation {
                 None => "the agent has not reported yet".to_owned(),
                 Some(None) if pod.is_by_restart() => {
                     "the pod takes versions by a restart, and was not restarted yet".to_owned()
                 }
                 Some(None) => Reason::Applied.to_string(),
-                Some(Some(why)) if why.message.is_empty() => why.reason.to_string(),
-                Some(Some(why)) => why.to_string(),
+                Some(Some(explanation)) if explanation.message.is_empty() => explanation.reason.to_string(),
+                Some(Some(explanation)) => explanation.to_string(),
             }
         }
     })
