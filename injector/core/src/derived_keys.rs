@@ -4,7 +4,7 @@
 use ring::hmac;
 use zeroize::Zeroizing;
 
-/// The random entry of the Secret from which the others are derived. Backups need only this entry.
+/// The random entry of the Secret. All other keys are derived from it. Backups need only this entry.
 pub const ROOT: &str = "key";
 /// The entry with the bytes of the [`ContentKey`].
 pub const CONTENT: &str = "content";

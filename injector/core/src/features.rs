@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(features_of("1.20", &[], None), (false, false));
         assert_eq!(features_of("1.36", &["1.36", "1.34"], None), (true, false));
         assert_eq!(features_of("1.36", &["1.36", "1.28", "1.35"], None), (false, false));
-        // Not a supported pair, but the server would refuse what it does not know.
+        // The pair is not supported, but the server would refuse unknown fields.
         assert_eq!(features_of("1.28", &["1.36"], None), (false, false));
         assert_eq!(features_of("1.29", &["1.29"], None), (true, false));
         assert_eq!(features_of("1.35", &["1.35"], None), (true, true));

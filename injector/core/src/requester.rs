@@ -77,7 +77,7 @@ impl Requester {
 }
 
 impl Request<'_> {
-    /// Reads the requester from an annotation that is about this request.
+    /// Reads the requester from the annotation, if its note is valid for this request.
     fn requester(self, annotation: &str, key: &NoteKey, namespace: &str, name: &str) -> Option<Requester> {
         let note = self.about(namespace, name, |purpose, about| {
             signed_notes::read(&key.0, purpose, about, annotation, Clock::Any)
@@ -85,7 +85,7 @@ impl Request<'_> {
         Some(Requester::new(&note.value, note.time))
     }
 
-    /// Passes the annotation's name and the facts that the note is about.
+    /// Passes the annotation's name and the facts that the note covers.
     fn about<T>(self, namespace: &str, name: &str, note: impl FnOnce(&str, &[&str]) -> T) -> T {
         match self {
             Self::Version(version) => note(labels::REQUESTED_BY, &[namespace, name, version]),

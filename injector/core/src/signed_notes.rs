@@ -1,5 +1,5 @@
-//! Signed notes that Nudge writes into annotations and later believes: `TIME TAG VALUE`, where the tag is an HMAC over
-//! the time, the value, and the subject of the note.
+//! Signed notes that Nudge writes into annotations and later believes: `TIME TAG VALUE`. The tag is an HMAC over the
+//! time, the value, and the subject of the note.
 //!
 //! Each annotation has a key of its own, so a note for one annotation never counts in another. Anybody may read a note.
 //! With another object, value or time, the note is invalid.
@@ -21,7 +21,7 @@ pub(crate) enum Clock<'a> {
     /// The creation time of the object with the note, which only the API server sets, once. A note that was signed long
     /// before says nothing about the object.
     Creation(Option<&'a Time>),
-    /// No clock: the note is about a field, which may be set at any time.
+    /// No clock: the note covers a field, which may be set at any time.
     Any,
 }
 

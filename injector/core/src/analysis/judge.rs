@@ -14,7 +14,7 @@ use super::period::answer_period;
 /// The maximum delay of an answer after it is due, in milliseconds: a query may take 10 s, and objects are read every
 /// few seconds.
 const MAX_ANSWER_DELAY_MILLIS: i64 = 30_000;
-/// The number of periods after which the next answer is overdue.
+/// The number of periods until the next answer is overdue.
 const OVERDUE_PERIODS: i64 = 3;
 /// The minimum time between two looks for answers, in milliseconds.
 const MIN_RECHECK_MILLIS: i64 = 1000;
@@ -41,7 +41,7 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// The last numbers of each analysis.
     pub numbers: Vec<AnalysisStatus>,
-    /// The time in milliseconds after which there may be more answers.
+    /// The wait until there may be more answers, in milliseconds.
     pub recheck_after: i64,
 }
 
@@ -100,8 +100,7 @@ impl RoundMemory {
     }
 }
 
-/// Judges the version by the answers of the round that `memory` is about. `is_first_step` says whether this is the
-/// first step, before all others.
+/// Judges the version by the answers of the round in `memory`. `is_first_step` is set for the first of all steps.
 pub fn judge(
     analyses: &[Analysis],
     status: Option<&RolloutAnalysisStatus>,

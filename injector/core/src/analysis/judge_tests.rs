@@ -92,7 +92,7 @@ fn what_rises_everywhere_holds_and_blames_nobody() {
         assert!(is_inconclusive(&asked.answer(Ok(0.25), Some(0.2))));
     }
     assert_eq!(asked.answer(Ok(0.0), Some(0.0)), Verdict::Clear, "it goes on when that is over");
-    // What begins and ends with it, on this side alone.
+    // Values that begin and end together with the version, on this side alone.
     let mut asked = Asked::new(analysis(Some("0.01"), None));
     assert!(is_pending(&asked.answer(Ok(0.25), Some(0.01))));
     assert!(is_inconclusive(&asked.answer(Ok(0.25), Some(0.2))));
@@ -101,7 +101,7 @@ fn what_rises_everywhere_holds_and_blames_nobody() {
 
 #[test]
 fn another_cause_is_named_only_where_the_others_break_the_limit_too() {
-    // Of each: the limits, what the pods with the version have, and what the others have.
+    // Each case has the limits, the numbers of the pods with the version, and the numbers of the other pods.
     let other = "the other pods are bad too, so the version is not the cause";
     for (max, ratio, target, control, another) in [
         (Some("0.01"), None, 0.25, 0.2, true),
@@ -130,7 +130,7 @@ fn what_can_not_be_measured_holds_and_blames_nobody() {
     assert_eq!(asked.judged().verdict, Verdict::Clear);
     asked.now += 31_000;
     assert!(is_inconclusive(&asked.judged().verdict), "what was good is too old");
-    // What is too high stays so while nothing is measured.
+    // A value that is too high stays so while nothing is measured.
     let mut asked = Asked::new(analysis(Some("0.01"), None));
     asked.answer(Ok(0.25), Some(0.0));
     assert!(is_inconclusive(&asked.answer(Err("no answer"), None)));
@@ -231,8 +231,9 @@ fn poisson(expected: f64, random: &mut StdRng) -> f64 {
     count
 }
 
-/// How many of so many rollouts of 8 pods in four steps and a bake are blamed, and how many are held at some time. In a
-/// minute each pod has so many requests, of which such a share fails: of pods with the version, and of the others.
+/// Simulates rollouts of 8 pods in four steps and a bake. Returns the number of rollouts that are blamed, and the
+/// number of rollouts that are held at some time. Each pod has a number of requests per minute; the failing share is
+/// given for pods with the version, and for the other pods.
 fn simulated(rollouts: u32, analysis: &Analysis, requests: f64, (target, control): (f64, f64)) -> (u32, u32, u32) {
     let mut random = StdRng::seed_from_u64(7);
     let (mut blamed, mut held, mut first) = (0, 0, 0);

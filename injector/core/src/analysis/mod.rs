@@ -3,7 +3,7 @@
 //! The controller writes the pods whose numbers it needs into a `RolloutAnalysis`. The role `analysis` queries
 //! Prometheus and writes the answers there. [`judge`] returns the verdict. An answer counts only if all its data come
 //! from pods that ran the version.
-// This module computes with numbers that others send, so nothing may overflow.
+// This module computes with numbers from outside, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod analysis_faults;

@@ -1,4 +1,4 @@
-//! Whatever spec a schema lets pass: who reads it does not panic, and says what is wrong in one line.
+//! For any spec that a schema accepts, its readers do not panic, and report faults in one line.
 
 use std::sync::LazyLock;
 
@@ -91,7 +91,7 @@ fn text(schema: &Value, least: usize, most: usize) -> BoxedStrategy<Value> {
     }
 }
 
-/// Specs of a kind, and what says whether the schema lets them pass.
+/// Specs of a kind, and the check whether its schema accepts them.
 struct Kind {
     schema: Value,
     validator: Validator,

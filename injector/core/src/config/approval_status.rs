@@ -20,7 +20,7 @@ pub struct ApprovalContext<'a> {
     pub provenance: Provenance<'a>,
     /// The policies of the namespace.
     pub policies: &'a Policies,
-    /// The reason why approvals of the desired version can't be counted, if there is one.
+    /// The reason why approvals of the desired version can't be counted, if they can't.
     pub incomplete: Option<&'a str>,
     /// The present time.
     pub now: Now<'a>,
@@ -164,7 +164,7 @@ mod tests {
         assert!(counted.message.starts_with("spec.version: version \"current\" is not allowed"), "{}", counted.message);
     }
 
-    /// What the user has decided about a version as it is.
+    /// Returns the user's decision about a version in its present state.
     fn decided(fixture: &Fixture, user: &str, version: &str, decision: &str) -> (VersionApproval, UserDecision) {
         let digest = sealed_digest(fixture.config.status.as_ref().unwrap().version(version).unwrap());
         let approval: VersionApproval = serde_json::from_value(json!({
@@ -187,7 +187,7 @@ mod tests {
         (approval, given)
     }
 
-    /// The condition ApprovalCount, as status and reason; empty where nothing is said.
+    /// Returns the condition ApprovalCount, as status and reason; empty if the condition is missing.
     fn said(fixture: &Fixture, approval: &VersionApproval, given: Option<&UserDecision>) -> (String, String) {
         counted(fixture, approval, given).map(|condition| (condition.status, condition.reason)).unwrap_or_default()
     }

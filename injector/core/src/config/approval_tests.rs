@@ -9,7 +9,7 @@ use crate::governance::{UserDecision, sealed_digest};
 use crate::requester::Requester;
 
 impl Fixture {
-    /// A config that needs approvals, each version of which alice has made.
+    /// Creates a config that needs approvals. Alice has made all of its versions.
     fn guarded(current: Option<&str>, required: u32) -> Self {
         let mut fixture = Self::new(current);
         fixture.config.spec.rollout.approval = Some(Approval { required, ..Approval::default() });
@@ -85,7 +85,7 @@ fn a_version_waits_and_what_runs_or_ran_before_does_not() {
     fixture.wants("1");
     fixture.now += 100;
     assert_eq!(fixture.step().status.current_version.as_deref(), Some("1"));
-    // It was left, so it has to be approved again.
+    // Pods have left the version, so it has to be approved again.
     fixture.wants("2");
     fixture.step();
     assert_eq!(fixture.ready().1, "AwaitingApproval");

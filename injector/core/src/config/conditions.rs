@@ -15,12 +15,12 @@ use crate::versions::{Inventory, SealCheck};
 /// The duration of the condition Suspect.
 const SUSPECT_PERIOD: SignedDuration = SignedDuration::from_hours(24);
 
-/// The progress of a config: whether it is Ready, and what it waits for.
+/// The progress of a config: whether it is Ready, or why it waits.
 pub(super) struct Progress {
     /// The reason and the message of the condition Ready.
     explanation: Explanation,
     state: State,
-    /// The fault of the spec that keeps every version from beginning or continuing, if there is one.
+    /// The fault of the spec that keeps every version from beginning or continuing, if the spec has a fault.
     invalid: Option<Explanation>,
 }
 
@@ -88,7 +88,7 @@ fn is_planned(reason: Reason) -> bool {
     matches!(reason, Reason::AwaitingApproval | Reason::OutsideWindow | Reason::OnHold)
 }
 
-/// Sets the conditions of `status`, and the generation that all of them are about.
+/// Sets the conditions of `status`, and the generation that they describe.
 pub(super) fn with_conditions(
     mut status: VersionedConfigStatus,
     progress: &Progress,
@@ -133,7 +133,7 @@ pub(super) fn suspect_until(status: &VersionedConfigStatus) -> Option<Timestamp>
     condition.last_transition_time.0.checked_add(SUSPECT_PERIOD).ok()
 }
 
-/// Returns the message of the condition Suspect, unless it is about an older version, or older than a day.
+/// Returns the message of the condition Suspect, unless it concerns an older version, or is older than a day.
 fn suspect_message(status: &VersionedConfigStatus, now: &Time) -> Option<String> {
     suspect_until(status).filter(|until| now.0 < *until)?;
     let condition = find_condition(&status.conditions, ConditionType::Suspect)?;

@@ -43,7 +43,7 @@ pub struct Observed<'a> {
     pub pods: &'a Subjects,
     /// The times when other pods on the nodes of these pods failed.
     pub neighbours: &'a HashMap<String, Neighbours>,
-    /// The other config that shares pods with this one and is being moved, if there is one.
+    /// The other config that shares pods with this config and is being moved, if any.
     pub waiting_for: Option<&'a str>,
     /// The measurements of the version that is on trial, or of no pods in a rehearsal.
     pub measured: Option<&'a RolloutAnalysisStatus>,
@@ -82,11 +82,11 @@ pub struct Decision {
     pub question: Option<RolloutAnalysisSpec>,
     /// The Events to write.
     pub events: Vec<EventRecord>,
-    /// The time after which the config must be decided about again even if nothing changes.
+    /// The wait until the next decision about the config if nothing changes.
     pub recheck_after: Option<Millis>,
 }
 
-/// The time after which a spec with faults is checked again: its override may have a valid end by then.
+/// The wait until a spec with faults is checked again: its override may have a valid end by then.
 const INVALID_SPEC_RECHECK_MILLIS: Millis = 3_600_000;
 /// The maximum number of transitions of a rollout in one decision.
 const MAX_TRANSITIONS: usize = 16;

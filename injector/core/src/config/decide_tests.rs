@@ -97,7 +97,7 @@ impl Fixture {
         decide(&observed, &self.evidence)
     }
 
-    /// Decides once, and keeps what is decided.
+    /// Decides once, and keeps the decided status.
     pub(super) fn look(&mut self) {
         let (decision, evidence) = self.decide();
         (self.config.status, self.evidence) = (Some(decision.status), evidence);
@@ -294,7 +294,7 @@ fn what_failed_stays_failed_while_pods_can_not_be_moved_to_it() {
     status.rollout.failure =
         Some(RolloutFailure { version, digest, retry_time: None, reason, message, overridden: None });
     assert_eq!(fixture.step().status.state(), ConfigState::Failed);
-    // Its object is away for a while.
+    // The version's object is away for a while.
     let part = fixture.parts.pop().unwrap();
     let away = fixture.step().status;
     assert_eq!((away.state(), away.rollout.failure.is_some()), (ConfigState::Waiting, true));
@@ -319,7 +319,7 @@ fn a_config_without_objects_is_not_said_to_be_published() {
         fixture.config.spec.objects = objects;
         fixture.step();
         fixture.config.spec.version = Some("2".to_owned());
-        // Nobody has tried to publish version 2 yet: without pods that is what is left to wait for.
+        // Nobody has tried to publish version 2 yet. Without pods, only the publication is left to wait for.
         fixture.config.status = Some(fixture.decide().0.status);
         let (_, reason, message) = fixture.ready();
         assert_eq!((reason.as_str(), message.as_str()), expected);

@@ -1,5 +1,5 @@
-//! The gate before sealing: what breaks a rule of `spec.validation` is never sealed, and what was sealed is never
-//! judged again.
+//! The gate before sealing: a version that breaks a rule of `spec.validation` is never sealed, and a sealed version is
+//! never checked again.
 
 use nudge_api::{ConfigState, InvalidVersion, VersionedConfigStatus};
 
@@ -8,7 +8,7 @@ use super::decide_tests::Fixture;
 use crate::versions::{RulesState, Verdict};
 
 impl Fixture {
-    /// What the controller does with versions that have to be judged.
+    /// Checks versions against the rules, as the controller does.
     fn judge(&mut self, rules: &str, message: Option<&str>) -> VersionedConfigStatus {
         let Decision { unjudged, .. } = self.step();
         for one in unjudged {

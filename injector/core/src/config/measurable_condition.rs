@@ -82,7 +82,7 @@ pub(super) fn set_measurable(
     RehearsalEffects { question: wanted_rehearsal(config, Some(&*status)), event }
 }
 
-/// Returns the condition, if it is about the answers of this rehearsal.
+/// Returns the condition, if it concerns the answers of this rehearsal.
 fn rehearsal_condition<'a>(status: &'a VersionedConfigStatus, round: &str) -> Option<&'a Condition> {
     let condition = find_condition(&status.conditions, ConditionType::Measurable);
     condition.filter(|_| status.internal.rehearsed.as_deref() == Some(round))

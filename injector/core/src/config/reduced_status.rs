@@ -11,7 +11,7 @@ use nudge_api::{
 
 use crate::versions::MAX_RETIRED_VERSIONS;
 
-/// The text in place of an omitted one.
+/// The text in place of an omitted text.
 const OMITTED_TEXT: &str = "left out; see the condition StatusComplete";
 
 /// The part of a decided status that is written.

@@ -66,7 +66,7 @@ fn known(status: &VersionedConfigStatus) -> BTreeMap<String, Vec<String>> {
     sealed.chain(retired).collect()
 }
 
-/// What a user may write into an annotation, a reason or a name.
+/// Generates a text that a user may write into an annotation, a reason or a name.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         ".{0,40}",
@@ -76,12 +76,12 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What happens to a config.
+/// An event of a config.
 #[derive(Clone, Debug)]
 enum Act {
     /// A version is created.
     Create,
-    /// Its object is deleted, or put back.
+    /// The object of the version with this index is deleted, or put back.
     Delete(usize),
     PutBack(usize),
     /// The API server takes this much of each status.
@@ -93,7 +93,7 @@ enum Act {
     /// A step has a selector with this label.
     Select(String),
     Hold(OnFailure),
-    /// Pods report this of what they are assigned.
+    /// Pods report this about their assigned versions.
     Report(Option<Reason>, String),
     Wait(i64),
 }
@@ -115,7 +115,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Reports what the pods run, and how that went.
+/// Adds reports of the pods' versions, with the outcome.
 fn report(fixture: &mut Fixture, reason: Option<Reason>, message: &str) {
     let target = fixture
         .config

@@ -1,5 +1,5 @@
-//! A spec that breaks a rule which its schema can't say, and that no webhook has seen: nothing new begins by it, and
-//! the config says so. What runs is judged, and goes back.
+//! Specs that break a rule that their schema can't express, and that no webhook has seen. No version begins by such a
+//! spec, and the config reports that. A running version is still judged, and rolled back if it is bad.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::decide_tests::Fixture;
 use crate::keys::PodUid;
 use crate::pods::{PodPhase, PodState, Readiness, Report, ReportState};
 
-/// Changes of `spec.rollout`, each against a rule, with the reason and a part of what is said.
+/// Returns changes of `spec.rollout` that each break a rule, with the reason and a part of the message.
 pub(super) fn broken() -> Vec<(Value, &'static str, &'static str)> {
     let step = |selector: Value| json!({"pods": 1, "selector": {"matchLabels": selector}});
     let zones: Vec<Value> = (0..9).map(|zone| step(json!({"zone": zone.to_string()}))).collect();
@@ -107,7 +107,7 @@ fn nothing_new_begins_and_the_config_says_why() {
     for (rollout, reason, said) in broken() {
         let mut fixture = Fixture::new(Some("1")).with("1").with("2");
         fixture.step();
-        // At rest it is said, too, and what is asked for is current.
+        // At rest the config reports the fault, too, and the requested version is current.
         fixture.config.spec = spec("1", &rollout);
         fixture.step();
         assert_eq!(fixture.ready().1, "Current", "{rollout}");
@@ -166,7 +166,7 @@ fn the_way_back_waits_for_nothing() {
     }
 }
 
-/// Pods that run a version, of which the first may have failed.
+/// Returns pods that run the versions; the first pod may have failed.
 fn pods(runs: &[&str], failed: bool) -> Vec<Arc<PodState>> {
     let pod = |(number, runs): (usize, &&str)| {
         let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())];

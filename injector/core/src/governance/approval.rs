@@ -16,8 +16,7 @@ use crate::rollout::{Now, SteadyTime, Withheld};
 const MAX_REASON_BYTES: usize = 128;
 /// The maximum number of users that a message names.
 const MAX_NAMED_USERS: usize = 4;
-/// The time after which approvals are counted again if somebody has decided: no watch reports that a right was granted
-/// or removed.
+/// The interval of counts of approvals if somebody has decided: no watch reports that a right was granted or removed.
 const RIGHTS_RECHECK_MILLIS: i64 = 15_000;
 
 /// The message if the author of a version is unknown.
@@ -32,7 +31,7 @@ const UNKNOWN_ASKER: &str = "Nudge does not know who asked for it, so no approva
 /// The decision of a user, from a `VersionApproval` that admission has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserDecision {
-    /// The version that the decision is about.
+    /// The version that the decision approves or denies.
     pub version: String,
     /// The digest of its content.
     pub digest: String,
@@ -289,7 +288,7 @@ fn find_exclusion(
 }
 
 /// Returns whether an approval of the candidate counts, with the reason; `None` if not known yet. `incomplete` is the
-/// reason why no approval is counted, if there is one.
+/// reason why no approval is counted, if none can be counted.
 pub fn explain_approval(
     needed: &Approval,
     candidate: Candidate<'_>,

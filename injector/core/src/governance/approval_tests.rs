@@ -1,4 +1,4 @@
-//! Who may approve, whose approval counts, and what is said of the others.
+//! Users who may approve, approvals that count, and the messages about the other approvals.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -41,7 +41,7 @@ fn of_nobody<'a>(authors: &'a Authors, rule: &'a RuleOwner) -> Candidate<'a> {
     Candidate { config: "shop", version: "2", digest: DIGEST, authors, asker: Asker::Nobody, rule }
 }
 
-/// The users who are counted, or what is missing.
+/// Returns the users who count, or the message about missing approvals.
 fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[UserDecision]) -> Result<Vec<String>, String> {
     let approvals = Approvals { decisions: all.to_vec(), incomplete: None, awaited: None };
     let candidate = Candidate { asker, ..of_nobody(authors, &RuleOwner::Config) };
@@ -90,7 +90,7 @@ fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
     let counted = check_approvals(&needs(1), candidate, &approvals, now).unwrap();
     assert_eq!((counted.len(), counted[0].approval_time.0.as_second()), (1, 5), "since the first time");
-    // The right of a group that the user has left does not hide that of another one.
+    // The right of a group that the user has left does not hide the right of another group.
     for gone in [Some(false), None] {
         let again = [UserDecision { is_allowed: gone, ..given("bob", 1) }, given("bob", 2)];
         assert_eq!(by_alice(1, &again), Ok(vec!["bob".to_owned()]));
@@ -213,8 +213,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// What lets a version go on is, whatever else there is: nobody with the right denies it, and enough users other
-    /// than its authors, who have the right, have approved exactly this.
+    /// A version may continue exactly if nobody with the right denies it, and enough users with the right, other than
+    /// its authors, have approved exactly this content.
     #[test]
     fn enough_others_with_the_right_have_approved_it(all in prop::collection::vec(any_given(), 0..8), required in 1..4_u32) {
         let counted = by_alice(required, &all);
@@ -256,7 +256,7 @@ fn an_answer_that_is_under_way_lets_nothing_go_on_and_is_not_said_for_a_while() 
         assert_eq!(at(9_999, &[old(could)]), Err((true, Some(10_000))), "{could:?}");
         assert_eq!(at(10_000, &[old(could)]), Err((false, Some(25_000))), "the bound");
     }
-    // What is known to be missing is said at once.
+    // A right that is known to be missing is reported at once.
     let denies = |is_allowed, was_allowed| UserDecision { is_allowed, was_allowed, ..denied("carol") };
     let gone = UserDecision { is_allowed: Some(false), was_allowed: Some(true), ..given("bob", 1) };
     for all in [vec![old(Some(false))], vec![gone], vec![], vec![old(Some(true)), denies(Some(true), None)]] {

@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// What is stored in that second with a note for these groups.
+    /// Returns the approval that is stored in second `at`, with a note of these groups.
     fn stored(groups: &[String], at: i64) -> VersionApproval {
         let mut approval = VersionApproval::new("one", spec());
         let note = sign_approver_groups(&note_key(1), "team", &spec(), groups, second(SIGNED));

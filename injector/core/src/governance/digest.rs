@@ -1,4 +1,4 @@
-//! The digest that an approval is about: one text for the whole version.
+//! The digest that an approval names: one text for the whole version.
 
 use nudge_api::VersionStatus;
 use nudge_protocol::hex::hex;

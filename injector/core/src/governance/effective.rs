@@ -42,7 +42,7 @@ pub struct EffectiveHold<'a> {
     pub owner: RuleOwner,
     /// The reason.
     pub reason: &'a str,
-    /// The time of the end, if there is one.
+    /// The time of the end; `None` if there is no end.
     pub until: Option<Timestamp>,
 }
 

@@ -23,7 +23,7 @@ fn window(from: &str, to: &str) -> Value {
     json!([{"name": "always", "days": ALWAYS, "from": from, "to": to, "timeZone": "UTC"}])
 }
 
-/// Why nothing goes on at this time of 25 November 2026, and for how many seconds at most nobody needs to look.
+/// Returns why nothing may continue at this time of 25 November 2026, and the number of seconds until the next check.
 fn said(spec: Value, policies: &Policies, time: &str) -> Option<(Reason, String, Option<i64>)> {
     let spec: RolloutSpec = serde_json::from_value(spec).unwrap();
     let time: Timestamp = format!("2026-11-25T{time}Z").parse().unwrap();
@@ -125,7 +125,7 @@ fn a_hold_says_whose_it_is_why_and_until_when() {
         "{message}"
     );
     assert_eq!(wait, Some(3600));
-    // Outside of a window, too, and what ends last of all has no end.
+    // Outside of a window, too. The last reason has no end.
     let (reason, ..) =
         said(json!({"hold": {"reason": "y"}, "windows": window("00:00", "01:00")}), &known(&[sale]), "12:00:00")
             .unwrap();

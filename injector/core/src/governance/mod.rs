@@ -38,7 +38,7 @@ use crate::rollout::{Millis, Now, Withheld};
 
 /// The maximum time until a withheld version is checked again, because the clock may be set: an hour.
 const MAX_RECHECK_MILLIS: Millis = 3_600_000;
-/// The time after which unknown policies are read again: the right to read them may exist by then.
+/// The interval of reads of unknown policies: the right to read them may exist by then.
 const UNKNOWN_POLICIES_RETRY_MILLIS: Millis = 30_000;
 
 /// Returns why the rules withhold the requested version, if they do. A reason that needs somebody to act comes first.

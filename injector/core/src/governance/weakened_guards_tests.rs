@@ -1,4 +1,4 @@
-//! Every way to weaken a guard, and what is no such way.
+//! All changes that weaken a guard, and similar changes that do not.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{RolloutSpec, VersionedConfigSpec};
@@ -72,7 +72,7 @@ fn fewer_approvals_those_of_authors_and_older_ones_are_less() {
     let valid = |seconds: u32| json!({"approval": {"validSeconds": seconds}});
     assert_eq!(said(&valid(3600), &valid(3601)), ["lets approvals count for 3601 s instead of 3600 (validSeconds)"]);
     assert_eq!(said(&valid(3601), &valid(3600)), Vec::<String>::new());
-    // The defaults are what an empty object says.
+    // An empty object has the defaults.
     assert_eq!(said(&json!({"approval": {}}), &approval(1, true)), Vec::<String>::new());
 }
 
@@ -190,7 +190,7 @@ prop_compose! {
     }
 }
 
-/// The hours of a week in which one of these is open.
+/// Returns the hours of a week with an open window.
 fn open(windows: &[Value]) -> Vec<u32> {
     let hour = |text: &Value| text.as_str().unwrap()[..2].parse::<u32>().unwrap();
     let mut hours: Vec<u32> = Vec::new();
@@ -208,7 +208,7 @@ fn open(windows: &[Value]) -> Vec<u32> {
 }
 
 proptest! {
-    /// What passes opens no hour that was closed.
+    /// A change that passes opens no hour that was closed.
     #[test]
     fn windows_that_pass_open_nothing(old in prop::collection::vec(any_window(), 1..4), new in prop::collection::vec(any_window(), 1..4)) {
         let passes = said(&json!({"windows": old}), &json!({"windows": new})).is_empty();
@@ -218,7 +218,7 @@ proptest! {
         }
     }
 
-    /// Two changes that pass one after the other pass as one: nobody gets anywhere in small steps.
+    /// Two successive changes that pass also pass as one change: small steps lead no further.
     #[test]
     fn small_steps_lead_no_further(all in prop::collection::vec(prop::collection::vec(any_window(), 1..3), 3), required in prop::collection::vec(1..4_u32, 3)) {
         let of = |at: usize| json!({"windows": all[at], "approval": {"required": required[at]}});

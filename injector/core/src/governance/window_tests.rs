@@ -29,8 +29,8 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// Moments at which it opens and closes from `start` on within so many hours, read minute by minute, as the clock there
-/// shows them.
+/// Returns the moments when the windows open and close in the hours after `start`, checked minute by minute, in the
+/// zone's local time.
 fn changes(windows: &Windows, zone: &str, start: &str, hours: i64) -> Vec<String> {
     let zone = TimeZone::get(zone).unwrap();
     let (mut time, mut open, mut all) = (at(start), windows.is_open(at(start)), Vec::new());
@@ -177,7 +177,7 @@ fn windows_that_never_open_together_end_in_no_time_and_not_in_a_loop() {
     assert_eq!(both.to_string(), "2026-11-28 00:00 UTC");
 }
 
-/// The first minute from `start` on at which one is open, by looking at each.
+/// Returns the first minute from `start` on with an open window, by a check of each minute.
 fn brute(windows: &[Windows], start: Timestamp, end: Timestamp) -> Option<Timestamp> {
     let mut time = start;
     while time < end && !windows.iter().all(|one| one.is_open(time)) {
@@ -268,7 +268,7 @@ fn any_window() -> impl Strategy<Value = Window> {
     })
 }
 
-/// A minute near a change of clocks somewhere, or any other.
+/// Generates a minute near a change of clocks somewhere, or any other minute.
 fn any_minute() -> impl Strategy<Value = Timestamp> {
     let near = prop::sample::select(vec![
         "2026-03-29T01:00:00Z",

@@ -60,7 +60,7 @@ struct UsableWindow {
     zone_name: String,
 }
 
-/// A list of windows, one of which must be open.
+/// A list of windows. It is open while any window is open.
 #[derive(Clone, Debug)]
 pub struct Windows(Vec<UsableWindow>);
 
@@ -98,7 +98,7 @@ fn format_time(time: DateTime) -> impl fmt::Display {
 
 impl Windows {
     /// Returns the windows that can be used. A window with a fault is closed. If no window can be used, the result is
-    /// the fault of the first one.
+    /// the fault of the first window.
     pub fn parse(windows: &[Window]) -> Result<Self, WindowError> {
         let mut usable = Vec::new();
         let mut fault = None;

@@ -12,7 +12,7 @@ use nudge_api::{Explanation, Reason};
 
 use super::waiting_reports::ReplicaNotes;
 
-/// The time without a renewal of the Lease, or without a written condition, after which the hub is away.
+/// How long the Lease may stay without renewal, or a report without its condition, until the hub counts as away.
 const AWAY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The way out for an administrator.
 const HUB_HINT: &str = "check the Deployment nudge-hub and its log";

@@ -42,9 +42,9 @@ pub struct Waits {
 /// shared by all.
 pub const MAX_FAILING_NAMESPACES: usize = 4;
 
-/// Returns the note of a replica whose oldest reports wait like this, such as `4 s at 2023-11-14T22:13:20Z` or `0 s at
-/// 2023-11-14T22:13:20Z, 40 s in shop, 7 s in web`; `None` if the waits are short. The time makes each note differ from
-/// the last one.
+/// Returns the note of a replica about the waits of its oldest reports, such as `4 s at 2023-11-14T22:13:20Z` or `0 s
+/// at 2023-11-14T22:13:20Z, 40 s in shop, 7 s in web`; `None` if the waits are short. The time makes each note differ
+/// from the previous note.
 pub fn format_note(waits: &Waits, now: Timestamp) -> Option<String> {
     let failing: Vec<_> =
         waits.failing.iter().filter(|(_, wait)| *wait >= MIN_NOTED_WAIT).take(MAX_FAILING_NAMESPACES).collect();

@@ -124,7 +124,7 @@ impl MovedMounts {
                         .filter_map(|name| facts.configs.get(*name))
                         .filter(|config| config.version.is_some())
                         .collect();
-                    // A config without a version may get a large one.
+                    // A config without a version may get a large version.
                     let min_room = if resolved.len() < names.len() { MIN_FILES_ROOM } else { MIN_VOLUME_ROOM };
                     let room = room_of(resolved.into_iter(), 2).max(min_room);
                     let kept = KeptVolume {
@@ -298,8 +298,8 @@ fn with_readable_modes(
     Ok((sources, agent_user))
 }
 
-/// Returns the folders of a volume where the readers mount other volumes. The kubelet creates such folders in its
-/// volumes, and the agent in its own.
+/// Returns the folders of a volume that are mount points of other volumes in the readers. The kubelet creates such
+/// folders in its volumes, and the agent in its own.
 fn mountpoints(readers: &[&UserContainer], volume: &str, added_paths: &[&str]) -> Vec<String> {
     let mut folders = BTreeSet::new();
     for reader in readers {

@@ -193,7 +193,7 @@ fn placed(pod: &mut Value, list: &str, name: &str, front: bool) {
     containers.insert(at, json!({"name": name, "image": "mesh"}));
 }
 
-/// The pod without empty lists and what injection adds to the pod itself.
+/// Returns the pod without empty lists and without the additions of injection to the pod itself.
 fn bare(mut pod: Value, before: &Value) -> Value {
     strip(&mut pod).unwrap();
     let spec = pod["spec"].as_object_mut().unwrap();
@@ -271,7 +271,7 @@ proptest! {
         let settled = injected(&later, &facts);
         prop_assert_eq!(agents(&settled), [(list, 0)]);
         prop_assert_eq!(&injected(&settled, &facts), &settled);
-        // What they added stays, and so does what the user wrote.
+        // The additions of the other injectors stay, and so do the user's fields.
         prop_assert_eq!(bare(settled, &pod), bare(injected(&injected_by_others(pod.clone()), &facts), &pod));
     }
 

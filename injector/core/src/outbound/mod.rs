@@ -1,6 +1,6 @@
 //! Requests to addresses that users choose: the parsed parts of a URL, the hosts allowed to get a credential, and the
 //! forbidden addresses.
-// This module computes with numbers that others send, so nothing may overflow.
+// This module computes with numbers from outside, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod address;

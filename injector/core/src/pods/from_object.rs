@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(names, ["plain", "shop-1", "keys-7"]);
     }
 
-    /// What a kubelet of 1.36 writes, one after the other.
+    /// The statuses that a kubelet of 1.36 writes, in order.
     #[test]
     fn a_restart_in_place_is_followed_from_the_command_to_a_crash() {
         let at = |second: u32| format!("2026-11-23T12:00:{second:02}Z");
@@ -297,7 +297,7 @@ mod tests {
             assert_eq!((command, restarts, state.last_restart.is_some()), expected);
             before = state;
         }
-        // It has restarts, and is not restarted in place.
+        // The other container has restarts, but is not restarted in place.
         let mut other = sample();
         other["status"]["phase"] = json!("Pending");
         assert_eq!(pod_state(&pod(other)).unwrap().phase, PodPhase::Pending);

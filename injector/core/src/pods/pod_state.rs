@@ -117,7 +117,7 @@ pub enum Removal {
     /// Nothing removes the pod.
     #[default]
     None,
-    /// The pod is about to be evicted, preempted, or removed with its node (condition DisruptionTarget).
+    /// The pod will soon be evicted, preempted, or removed with its node (condition DisruptionTarget).
     Disrupted,
     /// The pod is being deleted.
     Terminating,

@@ -1,4 +1,4 @@
-//! The maximum time that the probes of a pod take to notice that its application got worse, or that it has started.
+//! The maximum time until a pod's probes notice that the application got worse, or has started.
 //!
 //! Only probes of containers that get the configuration count: a slow sidecar says nothing about a version.
 

@@ -16,9 +16,9 @@ const MAX_MESSAGE_BYTES: usize = MAX_CONFIGS * (253 + 63 + 50) + 2048;
 pub struct Report {
     /// The version of each config that the pod runs, in the order of merging; `None` if the pod serves no version.
     pub versions: Vec<(ConfigName, Option<VersionName>)>,
-    /// The state of the pod: the first failure of all configs, if there is one.
+    /// The state of the pod: the first failure of all configs, if any config has failed.
     pub state: ReportState,
-    /// The reasons of configs, where they differ from the pod's reason.
+    /// The reasons of configs that differ from the pod's reason.
     pub reasons: Vec<(ConfigName, Reason)>,
     /// The time when the agent made the report, in seconds since 1970; `None` if there is no report.
     pub at: Option<i64>,
@@ -140,7 +140,7 @@ impl Report {
     }
 }
 
-/// The part of a message that is about one config.
+/// The part of a message that describes one config.
 struct Config {
     name: ConfigName,
     version: Option<VersionName>,

@@ -66,7 +66,7 @@ pub fn apply_outcome(
         }
         Publication::Drifted(message) => {
             note(Reason::Drifted, message);
-            // The condition Drifted is true if the kind has one; SecretPublished is false.
+            // The condition Drifted is true if the kind has such a condition; SecretPublished is false.
             (kind.drift_condition() != kind.condition(), Reason::ChangedByOthers, message.clone())
         }
         Publication::Refused(Explanation { reason, message })

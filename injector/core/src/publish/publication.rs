@@ -43,7 +43,7 @@ impl Publication {
         }
     }
 
-    /// Returns whether the object belongs to others.
+    /// Returns whether the object belongs to somebody else.
     pub fn is_of_others(&self) -> bool {
         matches!(self, Self::Refused(why) if matches!(why.reason, Reason::NotOurs | Reason::IsVersion))
     }
@@ -129,8 +129,8 @@ pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'
     Publication::Write
 }
 
-/// Returns the object to write: the stored one, which keeps its resourceVersion, or a new one. The object has the keys
-/// of the version and no others.
+/// Returns the object to write: the stored object, which keeps its resourceVersion, or a new object. It has exactly the
+/// keys of the version.
 pub fn object_to_write(stored: Option<PublishedObject>, goal: &PublishGoal<'_>) -> Option<PublishedObject> {
     let content = goal.content?.clone();
     let (mut metadata, immutable) = stored.map(|stored| (stored.metadata, stored.immutable)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is decided about published objects, for both kinds.
+//! Decisions about published objects, for both kinds.
 
 use std::collections::BTreeMap;
 

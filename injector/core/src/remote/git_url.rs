@@ -42,7 +42,7 @@ enum Form {
     Https,
     /// `ssh://user@host:port/path`.
     Ssh(Option<String>),
-    /// `user@host:path`, where the path begins in the home of the user.
+    /// `user@host:path`. The path begins in the home of the user.
     Short(String),
 }
 

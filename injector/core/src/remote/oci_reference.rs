@@ -92,7 +92,7 @@ impl fmt::Display for Reference {
 pub struct ArtifactLocation {
     /// The repository.
     pub reference: Reference,
-    /// The tag or the digest, if there is one.
+    /// The tag or the digest, if the reference has one.
     pub pick: Option<Pick>,
     /// The folder behind `//`; empty for the whole artifact.
     pub path: String,

@@ -222,7 +222,7 @@ mod tests {
         let listed = json!({"nudge.dev/configs": "one, two"});
         assert_eq!(configs(&listed, json!({"containers": [{"name": "app"}]})), ["one", "two"]);
         assert_eq!(configs(&listed, spec()), ["one", "two"], "the annotation says what the agent has");
-        // As injection finds them: what the named containers reference.
+        // As in injection: the references of the named containers.
         assert_eq!(configs(&json!({}), spec()), ["by-env", "by-env-from", "by-sub-path", "by-volume"]);
         assert_eq!(configs(&json!({"nudge.dev/containers": "init"}), spec()), ["by-env"]);
         let both = json!({"nudge.dev/notify": "SIGUSR1", "nudge.dev/notify.app": "rollout"});

@@ -277,7 +277,7 @@ mod tests {
         let message = report.why.message;
         assert!(message.starts_with("7 pods") && message.contains("p4, …"), "{message}");
         assert_eq!(report_stale_pods(&[pod("new", 101)], stale), None);
-        // An agent says what its pod runs.
+        // An agent reports the version of its pod.
         let [old, new] =
             [(101, true), (1, false)].map(|(made, old)| ReplaceablePod { behind: Some(old), ..pod("job", made) });
         assert!(report_stale_pods(&[old], stale).is_some() && report_stale_pods(&[new], stale).is_none());

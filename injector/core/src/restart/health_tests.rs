@@ -1,4 +1,4 @@
-//! What counts as up after a restart, and as failed.
+//! Workloads that count as up after a restart, and workloads that count as failed.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::tests::{at, mark, open, workload};
 use super::*;
 
-/// What the API server says of a DaemonSet or StatefulSet under restart.
+/// Returns a DaemonSet or StatefulSet under restart, as the API server shows it.
 fn under_restart(kind: WorkloadKind, all: i32, updated: i32, down: i32) -> (Workload, String) {
     let (status, meta) = match kind {
         WorkloadKind::DaemonSet => (
@@ -40,7 +40,7 @@ fn under_restart(kind: WorkloadKind, all: i32, updated: i32, down: i32) -> (Work
     (workload, "new".to_owned())
 }
 
-/// Looks as the controller does, with what the leader remembers.
+/// Observes as the controller does, with the leader's memory.
 pub(super) fn watched(
     memory: &mut RestartAttempts,
     all: &[(Workload, String)],
@@ -90,7 +90,7 @@ fn a_restart_progresses_where_the_workload_is_scaled() {
             let (next, _) = watched(&mut memory, &[under_restart(kind, all, updated, 1)], now);
             assert!(matches!(next, NextRestart::Wait(_)), "{kind:?} {all} {updated}: {next:?}");
         }
-        // It grows and shrinks, and is no farther.
+        // The workload grows and shrinks, and makes no progress.
         let ends = (0..100).find(|turn| {
             let (next, _) =
                 watched(&mut memory, &[under_restart(kind, 9 - turn % 2, 8 - turn % 2, 1)], 515 + i64::from(*turn));
@@ -106,11 +106,11 @@ fn a_restart_that_goes_forth_and_back_does_not_progress() {
         let (mut memory, mut now) = (RestartAttempts::default(), 101);
         let ends = (0..1000).find(|turn| {
             now += 7;
-            // It becomes Ready for a moment, over and over again.
+            // The pod becomes Ready for a moment, over and over again.
             matches!(watched(&mut memory, &[under_restart(kind, 3, 1, turn % 2)], now).0, NextRestart::Failed(_))
         });
         assert!(ends.is_some_and(|turn| (8..=10).contains(&turn)), "{kind:?}: {ends:?}");
-        // A new leader waits anew.
+        // A new leader waits again.
         let mut anew = RestartAttempts::default();
         assert!(matches!(watched(&mut anew, &[under_restart(kind, 3, 1, 1)], now).0, NextRestart::Wait(_)));
         assert!(matches!(watched(&mut anew, &[under_restart(kind, 3, 1, 1)], now + 60).0, NextRestart::Failed(_)));
@@ -124,7 +124,7 @@ fn what_came_up_long_ago_may_flap() {
         let other = || (Workload { progress: WorkloadProgress::Moving, ..restarted() }, "new".to_owned());
         watched(&mut memory, &[under_restart(kind, 3, 2, 1), other()], 110);
         watched(&mut memory, &[under_restart(kind, 3, 3, 0), other()], 120);
-        // It gets another pod, which is not Ready yet, and one of the others is not Ready either.
+        // The workload gets another pod, which is not Ready yet, and one of the older pods is not Ready either.
         let (next, _) = watched(&mut memory, &[under_restart(kind, 4, 3, 2), other()], 900);
         assert_eq!(next, NextRestart::Wait("Deployment/web is being restarted".to_owned()), "{kind:?}");
     }
@@ -172,7 +172,7 @@ fn without_a_probe_pods_that_crash_again_and_again_fail() {
     assert!(matches!(look(WorkloadProgress::Moving, 0, 102), NextRestart::Wait(_)));
     assert!(matches!(look(WorkloadProgress::Complete, 1, 105), NextRestart::Wait(_)));
     assert!(matches!(look(WorkloadProgress::Ended, 2, 109), NextRestart::Failed(_)));
-    // One pod alone may have a reason of its own, unless the workload has no other.
+    // One pod alone may have a reason of its own, unless the workload has no other pod.
     for (all, fails) in [(3, false), (1, true)] {
         let mut memory = RestartAttempts::default();
         let mut look = |most, now| {
@@ -212,14 +212,14 @@ fn a_template_that_somebody_has_changed_is_reported_and_not_blamed() {
     let (next, reports) = look(theirs(WorkloadProgress::Failed), "new", 102);
     assert_eq!((next, reports[0].why.reason), (NextRestart::Done, Reason::TemplateChanged));
     assert_eq!(look(theirs(WorkloadProgress::Complete), "new", 102), (NextRestart::Done, vec![]));
-    // Another config goes on, and does not blame it either.
+    // Another config continues, and does not blame the workload either.
     let (next, _) = look(theirs(WorkloadProgress::Failed), "newer", 102);
     assert!(
         matches!(next, NextRestart::Restart { mark, .. } if mark.before == HealthBefore::Unwell && mark.template == "template")
     );
 }
 
-/// A look at what has not been restarted yet; with the mark that it gets.
+/// Observes a workload that has not been restarted yet. Returns the mark that it gets.
 fn first_mark(workload: &Workload) -> RestartMark {
     let before = Workload { digest: None, last_mark: None, ..workload.clone() };
     match watched(&mut RestartAttempts::default(), &[(before, "new".to_owned())], 101).0 {
@@ -230,7 +230,7 @@ fn first_mark(workload: &Workload) -> RestartMark {
 
 #[test]
 fn one_pod_that_is_unready_before_does_not_switch_the_judgement_off() {
-    // A Deployment whose controller says that it came up is well.
+    // A Deployment is healthy if its controller reports that it came up.
     let (mut web, _) = open("web");
     web.progress = WorkloadProgress::Ended;
     assert_eq!(first_mark(&web).before, HealthBefore::Well);
@@ -250,7 +250,7 @@ fn one_pod_that_is_unready_before_does_not_switch_the_judgement_off() {
         assert!(matches!(end(10, 2, 103).0, NextRestart::Wait(_)) && matches!(end(5, 1, 103).0, NextRestart::Wait(_)));
         assert!(matches!(end(10, 2, 162).0, NextRestart::Failed(_)), "fewer");
         assert!(matches!(end(2, 2, 162).0, NextRestart::Failed(_)));
-        // The pod that was not Ready before keeps its controller from replacing the others.
+        // The pod that was not Ready before keeps its controller from replacing the other pods.
         assert_eq!(end(2, 1, 162), (NextRestart::Done, Some(Reason::Unwell)));
         let none = first_mark(&under_restart(kind, 1, 1, 1).0);
         assert_eq!(none.before, HealthBefore::Unwell, "what would it prove?");
@@ -290,7 +290,7 @@ fn without_a_probe_as_many_as_before_must_stay_up() {
 #[test]
 fn a_restart_for_another_config_is_waited_for_while_it_progresses() {
     let mut memory = RestartAttempts::default();
-    // It was restarted at 101; the other config comes to restarting at 161, after the deadline.
+    // The workload was restarted at 101; the other config's turn comes at 161, after the deadline.
     let mut look = |updated, down, now| {
         let (set, _) = under_restart(WorkloadKind::StatefulSet, 3, updated, down);
         memory.observe(&set, 10, at(now));

@@ -1,5 +1,5 @@
-//! The choice of the workload to restart next, or of the one that the rollout waits for. Workloads hold the state, so a
-//! new leader continues where the last one stopped.
+//! The choice of the next workload to restart, or of the workload that the rollout waits for. Workloads hold the state,
+//! so a new leader continues the work of the last leader.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ fn restart_progress(situation: &RestartSituation<'_>, workload: &Workload, mark:
         && watched.is_some_and(|watched| watched.restarts(has_one_pod) > MAX_CONTAINER_RESTARTS);
     // A controller that has reported the end of its rollout never reports that the rollout takes too long.
     let reports_failure = workload.has_deadline && workload.progress == WorkloadProgress::Moving;
-    // On the way back, the Deployment's condition is about the version that is left until the Deployment progresses.
+    // On the way back, the Deployment's condition describes the version that is left until the Deployment progresses.
     let may_come_up = match workload.progress_since(mark) {
         WorkloadProgress::Complete | WorkloadProgress::Ended if settle_seconds == 0 => {
             return RestartProgress::Complete;
@@ -124,7 +124,7 @@ fn undo_report(
 /// would hide whether the first one failed.
 fn earlier_restart(situation: &RestartSituation<'_>, workload: &Workload) -> Option<RestartProgress> {
     let mark = workload.mark()?;
-    // On the way back nothing waits, and nothing waits for a workload that is held or was unwell.
+    // On the way back nothing waits. Also, nothing waits for a workload that is held or was unhealthy.
     if situation.is_return || mark.before == HealthBefore::Unwell || workload.hold.is_some() {
         return None;
     }
@@ -150,7 +150,7 @@ fn is_excused(workload: &Workload, mark: &RestartMark) -> bool {
 
 /// Returns the health of the workload before its restart, for the mark.
 fn health_before(situation: &RestartSituation<'_>, workload: &Workload) -> HealthBefore {
-    // The version that pods leave may have made the workload unwell; the earlier mark has the health before that
+    // The version that pods leave may have made the workload unhealthy; the earlier mark has the health before that
     // version.
     if situation.is_return {
         return workload.last_mark.as_ref().map(|mark| mark.before).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The pods behind: pods with an agent that take a version only by a restart, and run another one. While there are such
-//! pods, the version does not become current.
+//! The pods behind: pods with an agent that take a version only by a restart, and run another version. While there are
+//! such pods, the version does not become current.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use super::workload::{PodRestarts, ReplicaCounts, Workload, WorkloadProgress};
 /// The maximum number of digests that are remembered of one workload, one for each content of its configs in this part.
 /// When a forgotten restart is undone, it is tried once more.
 const MAX_DIGESTS: usize = 8;
-/// The time in seconds after which a refused restart is tried again: somebody may have bound the missing role.
+/// The wait in seconds until a refused restart is tried again: somebody may have bound the missing role.
 pub const RETRY_SECONDS: u32 = 10;
 
 /// The part of a rollout that a memory belongs to. In another part the memory starts empty.
@@ -63,7 +63,7 @@ pub(super) struct WatchedRestart {
     pub(super) settled: bool,
 }
 
-/// The progress of a restart; each pair is compared by its first number, and then by its second one.
+/// The progress of a restart; each pair is compared by its first number, and then by its second number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
     /// The maximum that was done.
@@ -73,8 +73,8 @@ struct Progress {
 }
 
 impl WatchedRestart {
-    /// Returns how often containers were started again in each of at least two pods, or in the only pod if the workload
-    /// has just one.
+    /// Returns how often containers were started again in each of at least two pods, or in the only pod of a workload
+    /// with one pod.
     pub(super) fn restarts(&self, has_one_pod: bool) -> i32 {
         let count = |restarts: PodRestarts| if has_one_pod { restarts.max } else { restarts.second };
         self.restarts.map_or(0, |(first, last)| count(last) - count(first))
@@ -95,7 +95,7 @@ impl RestartAttempts {
     }
 
     /// Forgets refusals after [`RETRY_SECONDS`]. The controller calls this once a reconciliation, so that nothing is
-    /// tried twice in one.
+    /// tried twice in one reconciliation.
     pub fn forget_refusals(&mut self, now: Timestamp) {
         if self.forgotten_at.is_none_or(|since| has_elapsed(since, RETRY_SECONDS, now)) {
             self.forgotten_at = Some(now);

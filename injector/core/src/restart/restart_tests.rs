@@ -1,4 +1,4 @@
-//! The order in which workloads are restarted, and how that ends.
+//! The order of the workloads' restarts, and their outcomes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// A Deployment that is well and has not been restarted.
+/// Returns a healthy Deployment that has not been restarted.
 pub(super) fn workload(name: &str) -> Workload {
     Workload {
         kind: WorkloadKind::Deployment,
@@ -162,7 +162,7 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
         both(&all[0].0, "newer", 115).iter().all(|next| matches!(next, NextRestart::Failed(_))),
         "it is of both now"
     );
-    // What an older rollout has left unwell is waited for no longer than its time.
+    // A workload that an older rollout has left unhealthy is waited for no longer than its deadline.
     web.progress = WorkloadProgress::Moving;
     let [_, step] = both(&web, "newer", 161);
     assert!(matches!(step, NextRestart::Restart { mark, .. } if mark.before == HealthBefore::Unwell));

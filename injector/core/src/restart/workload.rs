@@ -145,11 +145,11 @@ pub struct Workload {
     pub last_mark: Option<RestartMark>,
     /// The controlling owner, such as `Prometheus/main`, which writes the template.
     pub owner: Option<String>,
-    /// The reason why the pods do not follow the template by themselves, if there is one.
+    /// The reason why the pods do not follow the template by themselves, if they do not.
     pub hold: Option<Hold>,
     /// The progress of the workload's rollout.
     pub progress: WorkloadProgress,
-    /// The numbers of its pods; `None` while they are about an older template.
+    /// The numbers of its pods; `None` while they describe an older template.
     pub replicas: Option<ReplicaCounts>,
     /// Whether a container that uses a config has no readiness probe.
     pub is_unprobed: bool,
@@ -323,7 +323,7 @@ impl Workload {
         Some(workload.with_status(&object.metadata, status.observed_generation, progress, counts))
     }
 
-    /// Returns the workload with the facts of its status, unless that is about an older template.
+    /// Returns the workload with the facts of its status, unless the status describes an older template.
     fn with_status(
         self,
         meta: &ObjectMeta,

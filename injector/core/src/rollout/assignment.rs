@@ -57,8 +57,8 @@ pub fn version_to_publish(status: &VersionedConfigStatus) -> Option<&str> {
 }
 
 /// Returns the version that the hub will assign to a pod that is being admitted. The pod's uid is not always known by
-/// then. Without a uid, the pod gets the target only if all pods of its workload have it, since the current version is
-/// the proven one.
+/// then. Without a uid, the pod gets the target only if all pods of its workload have it, since only the current
+/// version is proven.
 pub fn version_for_new_pod<'a>(
     status: &'a VersionedConfigStatus,
     identity: Identity,

@@ -79,9 +79,10 @@ fn turn_back(transfer: Transfer, cause: Cause, evidence: &mut Evidence, now: Now
 }
 
 /// Returns to the previous version, which is requested: it is current again at once, and one write assigns it to every
-/// pod. The version that was current does not become the previous one: to return to it is a rollout like any other.
+/// pod. The version that was current does not become the previous version: a return to it is an ordinary rollout.
 ///
-/// This is a brake. It does not depend on healthy pods, and waits neither for a hold to end nor for another config.
+/// The return is a brake. It does not depend on healthy pods, and waits neither for a hold to end nor for another
+/// config.
 pub(super) fn return_to_previous(base: Base, evidence: &mut Evidence, observation: &Observation<'_>) -> Transition {
     let now = observation.now;
     evidence.begin_return(now.steady);

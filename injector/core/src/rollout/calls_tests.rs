@@ -1,4 +1,4 @@
-//! Calls that fail beside the rollout keep it from no verdict and from no way back.
+//! Failing calls outside of the rollout keep it from no verdict and from no return.
 
 use nudge_api::{Reason, RolloutStage};
 

@@ -63,7 +63,7 @@ fn the_step_that_went_out_last_is_found_by_its_name() {
     rollout.spec.steps.insert(0, share("before", "5%"));
     let waits = rollout.watch("2", 60).continuation.explanation().unwrap().message.clone();
     assert!(waits.contains("step half pauses for 600 s"), "{waits}");
-    // It is taken away: what follows is the first step that pods have not reached.
+    // The step is removed: the next step is the first that pods have not reached.
     rollout.spec.steps = vec![share("first", "10%"), share("three", "75%")];
     rollout.watch("2", 60);
     assert_eq!((rollout.assigned("2"), rollout.status.rollout.step_name.as_deref()), (20, Some("three")));

@@ -1,4 +1,4 @@
-//! What goes wrong around a rollout: a good version becomes current all the same, and in time; a bad one does not.
+//! Faults around a rollout: a good version becomes current all the same, and in time; a bad version does not.
 
 use nudge_api::{MaxHarmed, Reason};
 use serde_json::json;
@@ -73,7 +73,7 @@ fn an_image_roll_out_in_the_middle_brings_another_probe() {
             scene.nature = nature;
             let mut old: Vec<PodUid> = scene.rollout.pods.iter().map(|pod| pod.uid.clone()).collect();
             let mut number = 100;
-            // Every 5 s an old pod is replaced by a new one.
+            // Every 5 s a new pod replaces an old pod.
             let replace = |scene: &mut Scene| {
                 if scene.seconds % 5 > 0 || old.is_empty() {
                     return;
@@ -188,7 +188,7 @@ fn clocks_of_nodes_are_off_by_a_minute() {
             let shift = |scene: &mut Scene| {
                 let now = scene.rollout.millis / 1000;
                 for pod in &mut scene.rollout.pods {
-                    // What the node has written a moment ago.
+                    // A readiness that the node wrote a moment ago.
                     if let Readiness::Lost { since } = pod.readiness {
                         pod.lose_readiness(if now - since <= 1 { since + off } else { since });
                     }
@@ -254,7 +254,7 @@ fn a_pod_that_is_ready_for_2_seconds_at_a_time() {
                     with_probe(&mut rollout.pods, &probe);
                     rollout.pods.sort_by_key(|pod| pod.number);
                     let mut scene = Scene::of(rollout, nature);
-                    // It did so before, and is the first of the order.
+                    // The pod did so before, and is the first in the order.
                     let flap = |scene: &mut Scene| {
                         let ready = (scene.seconds + phase) % (unready + 2) < 2;
                         let pod = &mut scene.rollout.pods[0];
@@ -324,7 +324,7 @@ fn a_judge_that_becomes_pending_is_replaced_by_another_one() {
         let mut scene = Scene::new(&[("web", 3)], Nature::Good);
         scene.watch(10);
         scene.nature = nature;
-        // Its node is gone, and there is no place for its successor.
+        // The pod's node is gone, and there is no room for its successor.
         let name = scene.rollout.with("2").remove(0).uid.clone();
         scene.rollout.pods.retain(|pod| pod.uid != name);
         let pod = scene.bear("web", 50, 0);
@@ -355,7 +355,7 @@ fn a_return_with_every_pod_crash_looping_is_one_write() {
             scene.rollout.rest("1");
             assert_eq!(scene.rollout.assigned("1"), count);
             assert!(scene.rollout.status.internal.revision > revision);
-            // They come back one after the other, without anything more to write for them.
+            // The pods come back one after the other, without any further writes for them.
             for at in 0..count {
                 (scene.rollout.pods[at].in_contact, scene.rollout.pods[at].runs) = (true, Some("1".to_owned()));
             }

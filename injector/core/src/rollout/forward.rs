@@ -211,7 +211,7 @@ fn take_next_step(
         return (Rollout::Forward(transfer), watched.unwrap_or(effects));
     }
     if transfer.step > 0 && tally.judges == 0 {
-        // The pods that have the target prove nothing: another pod of the step gets it, if there is one.
+        // The pods that have the target prove nothing: another pod of the step gets it, if the step has another pod.
         let selector = last.step.and_then(|step| step.selector.as_ref());
         let in_step = |pod: &Subject| judges(pod) && selector.is_none_or(|selector| selects(selector, pod));
         if observation.pods.iter().any(in_step) {
@@ -248,7 +248,7 @@ fn take_next_step(
 
 /// The step of the spec that went out last.
 struct LastStep<'a> {
-    /// The number of steps that went out, with this one.
+    /// The number of steps that went out, including this step.
     count: usize,
     /// The step in the spec; `None` for the step of all pods that follows the steps of the spec.
     step: Option<&'a Step>,

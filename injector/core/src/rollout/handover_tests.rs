@@ -179,7 +179,7 @@ fn another_leader_ends_each_way_back() {
         failed.live(1);
         failed.rollout.watch("2", 1);
     }
-    // It is not requested any more.
+    // The version is not requested any more.
     let mut left = moving(Stage::Moving);
     left.requested = "1";
     left.rollout.rest("1");
@@ -302,7 +302,7 @@ fn what_follows_soon_on_another_leader_is_not_what_follows_soon_on_a_notificatio
     scene.watch(70);
     scene.hand_over();
     scene.watch(2);
-    // A dependency is away: those with the version fall one second before the others.
+    // A dependency is away: pods with the version fall one second before the other pods.
     scene.rollout.with("2").into_iter().for_each(super::Subject::fall);
     scene.watch(1);
     scene.rollout.pods.iter_mut().for_each(super::Subject::fall);

@@ -24,7 +24,7 @@ fn what_is_inconclusive_stays_it_when_the_evidence_begins_anew() {
     scene.rollout.spec.steps = steps(&["25%", "50%"]);
     scene.rollout.spec.steps[0].pause_seconds = 840;
     scene.watch(830);
-    // An outage of everybody, in the middle of which the first 15 minutes end.
+    // All pods are down, and the first 15 minutes end in the middle of the outage.
     scene.rollout.pods.iter_mut().for_each(Subject::fall);
     for _ in 0..300 {
         let effects = scene.second();
@@ -45,7 +45,7 @@ fn time_in_which_a_rollout_is_only_watched_is_no_delay() {
         891 => scene.rollout.pods[0].recover(),
         _ => {}
     });
-    // Nor do rare troubles of a long bake add up to one.
+    // Rare troubles of a long bake do not add up to an outage either.
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);
     scene.rollout.spec.bake_seconds = 20_000;
     scene.passes_while(22_000, |scene| match scene.seconds % 2_000 {
@@ -63,7 +63,7 @@ fn time_in_which_a_rollout_is_only_watched_is_no_delay() {
     assert_eq!(reason, Reason::ProgressDeadlineExceeded);
 }
 
-/// Both configs are in the same pods: what one of them does to a pod, the other sees.
+/// Both configs are in the same pods: each config sees the effects of the other config on a pod.
 fn share(from: &Scene, to: &mut Scene) {
     for (from, to) in from.rollout.pods.iter().zip(&mut to.rollout.pods) {
         let (runs, seen) = (to.runs.clone(), from.clone());

@@ -53,7 +53,7 @@ fn unheard(away: HubAway) -> Scene {
 fn pods_have_all_their_time_again_when_the_hub_is_back() {
     let mut scene = unheard(HubAway::NotRenewing);
     let patience = i64::from(scene.rollout.spec.ack_timeout_seconds);
-    // They say nothing for almost as long as they may.
+    // The pods stay silent for almost as long as they may.
     let effects = scene.rollout.watch("2", patience - 1);
     assert_eq!((reason(&effects), failure(&scene.rollout)), (Some(Reason::Progressing), None));
     assert_eq!(reason(&scene.rollout.watch("2", 2)), Some(Reason::NotAcknowledged));

@@ -1,4 +1,4 @@
-//! Restarts that agents command, and crashes beside them.
+//! Restarts that agents command, and crashes at the same time.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -9,7 +9,7 @@ use super::tests::{TestRollout, failure};
 use crate::pods::{LastCommand, PodPhase, Readiness, UpdateMode};
 
 impl Subject {
-    /// Its agent ends to have all containers restarted.
+    /// The pod's agent ends, so that all containers restart.
     fn command(&mut self) {
         (self.last_command, self.phase) = (LastCommand::Restarting, PodPhase::Running);
         self.last_restart = None;
@@ -47,7 +47,8 @@ fn walk(rollout: &mut TestRollout, version: &str, seconds: i64) {
 fn a_commanded_restart_harms_nobody_and_makes_nobody_restless() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.rest("1");
-    // Each right after the other: what was restarted a moment ago can judge, however long it takes to start.
+    // Each version right after the other: a pod that was restarted a moment ago counts as evidence, however long it
+    // takes to start.
     for (version, seconds) in [("2", 1), ("3", 30), ("4", 100)] {
         walk(&mut rollout, version, seconds);
         assert_eq!((failure(&rollout), rollout.status.current_version.as_deref()), (None, Some(version)));
@@ -81,7 +82,7 @@ fn a_pod_that_does_not_become_ready_after_a_commanded_restart_is_harmed() {
     rollout.with("2").into_iter().for_each(Subject::command);
     rollout.watch("2", 2);
     rollout.with("2").into_iter().for_each(|pod| pod.start("2"));
-    // It has the time of a new pod.
+    // The pod gets as much time as a new pod.
     rollout.watch("2", 280);
     assert_eq!((failure(&rollout), rollout.assigned("2")), (None, 1));
     rollout.watch("2", 100);

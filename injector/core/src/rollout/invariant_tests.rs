@@ -1,4 +1,4 @@
-//! What always holds: events in random orders, pods that come and go, writes that get lost, leaders that take over.
+//! Invariants: events in random orders, pods that come and go, writes that get lost, leaders that take over.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -15,9 +15,9 @@ use crate::pods::PodPhase;
 /// Something happens.
 #[derive(Clone, Debug)]
 enum Event {
-    /// So many seconds pass, in which the leader looks.
+    /// This number of seconds passes, and the leader observes.
     Look(i64),
-    /// The leader decides, and what it writes gets lost with what it has seen.
+    /// The leader decides. Its write and its observations are lost.
     Lose,
     HandOver,
     NobodyLooks(i64),
@@ -147,7 +147,7 @@ impl Scene {
     }
 }
 
-/// One release is open exactly as long as something moves, it is about that, and no write is made for the record alone.
+/// A release is open exactly while its version moves, and no write is made for the record alone.
 fn recorded(before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
     let (open, ended): (Vec<_>, Vec<_>) = after.releases.iter().partition(|release| release.end_time.is_none());
     assert_eq!(open.len(), usize::from(after.rollout.stage.is_some()), "{after:?}");
@@ -163,7 +163,7 @@ fn recorded(before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
     assert!(before.releases == after.releases || others != *before || began_without_record, "{after:?}");
 }
 
-/// What holds of every transition, from one status to the next.
+/// Checks the invariants of every transition, from one status to the next.
 pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
     let assigned =
         |status: &VersionedConfigStatus, pod: &Subject| version_of_place(status, pod.place()).map(str::to_owned);
@@ -195,7 +195,7 @@ pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after
             assert_eq!(assigned(after, pod).as_ref(), Some(&target), "{} goes back", pod.name);
         }
     }
-    // What turns back does so whole.
+    // A return is complete: no pod keeps the version.
     let back = matches!(
         after.rollout.stage,
         Some(RolloutStage::RollingBack | RolloutStage::Returning | RolloutStage::Leaving)
@@ -203,7 +203,7 @@ pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after
     if back || matches!(after.state(), ConfigState::Failed | ConfigState::Waiting) {
         assert!(rollout.pods.iter().all(|pod| assigned(after, pod) == after.current_version), "{after:?}");
     }
-    // Only what the healthy pods that count have taken is current, but for a silent minority.
+    // A version is current only if the healthy pods that count have taken it, except a silent minority.
     let returns = before.previous_version.is_some() && before.previous_version == after.current_version;
     if before.current_version.is_some() && before.current_version != after.current_version && !returns {
         assert_eq!(before.target_version, after.current_version);
@@ -240,7 +240,7 @@ proptest! {
             let held = reason(&scene.second()) == Some(Reason::NobodyToJudge);
             let current = scene.rollout.status.current_version.as_deref() == Some(scene.requested);
             let ended = scene.rollout.status.state() == ConfigState::Failed;
-            // A version that crashes pods that were unwell before waits for one that is well, or for somebody.
+            // A version that crashes unhealthy pods waits for a healthy pod, or for a user.
             ended || (bad && held) || (current && scene.rollout.status.state() == ConfigState::Current)
         });
         prop_assert!(ended, "{:?} {:?}", scene.requested, scene.rollout.status);

@@ -1,4 +1,4 @@
-//! What is not decided yet stays: over time, pauses, other leaders, and changes of the spec.
+//! Pending decisions stay: over time, pauses, other leaders, and changes of the spec.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

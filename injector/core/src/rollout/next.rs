@@ -1,6 +1,6 @@
 //! The rollout's transition: its state, the observation and the time go in; the next state and its requests come out.
 //!
-//! The status stores the state: a leader that takes over continues where the last one stopped. The evidence is this
+//! The status stores the state: a leader that takes over continues the work of the last leader. The evidence is this
 //! leader's own. Each call makes at most one transition. A transition that changes nothing waits for an observation or
 //! for a time.
 

@@ -98,7 +98,7 @@ pub struct Observation<'a> {
     pub digest: &'a str,
     /// The version that the config should have; pods can be moved to it.
     pub requested: &'a str,
-    /// The reason to assign the requested version to all pods at once, if there is one.
+    /// The reason of an override that assigns the requested version to all pods at once, if there is an override.
     pub override_reason: Option<&'a str>,
     /// The users who requested the versions, if known.
     pub requesters: &'a Requesters,
@@ -108,7 +108,7 @@ pub struct Observation<'a> {
     pub neighbours: &'a HashMap<String, Neighbours>,
     /// The harm to pods of the config without a new version.
     pub background: Option<&'a BackgroundStatus>,
-    /// The other config that shares pods with this one and is being moved, if there is one.
+    /// The other config that shares pods with this config and is being moved, if any.
     pub waiting_for: Option<&'a str>,
     /// The reason that keeps the requested version from continuing although nothing is wrong with it.
     pub withheld: Option<&'a Withheld>,
@@ -143,8 +143,8 @@ impl Observation<'_> {
     }
 
     /// Returns the hold on the version while the hub is away, however the version is assigned. The deadline does not
-    /// end this hold. Without pods to move, nobody needs the hub. If no pod owes a report of the version, reports in
-    /// the hub's line do not matter.
+    /// end this hold. Without pods to move, nobody needs the hub. If no report of the version is missing, reports that
+    /// wait in the hub do not matter.
     pub(super) fn hub_away_effects(&self, owed: bool) -> Option<Effects> {
         let matters = |away: &HubAway| !self.pods.is_empty() && (owed || *away == HubAway::NotRenewing);
         let Explanation { reason, message } = self.hub_away.filter(matters)?.explanation();

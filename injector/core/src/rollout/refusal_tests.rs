@@ -9,7 +9,7 @@ fn a_refusal_fails_the_version_at_the_first_pod_and_does_not_count_for_the_next_
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.rest("1");
     rollout.rest("2");
-    // It goes on running version 1, which it acknowledged.
+    // The pod continues to run version 1, which it acknowledged.
     let asked = rollout.with("2").remove(0);
     asked.failure = Some(Reason::CheckRefused.explained("config shop: container app refuses it: no"));
     asked.acknowledged = false;
@@ -18,7 +18,7 @@ fn a_refusal_fails_the_version_at_the_first_pod_and_does_not_count_for_the_next_
     let message = format!("pod {name} reported about version 2: config shop: container app refuses it: no");
     assert_eq!(failure(&rollout), Some((Reason::CheckRefused, message)));
     assert_eq!((rollout.assigned("1"), rollout.status.state()), (8, ConfigState::RollingBack));
-    // Its report is on its way.
+    // The pod's report is on its way.
     rollout.watch("3", 20);
     assert_eq!((rollout.assigned("3"), rollout.status.state()), (0, ConfigState::RollingBack));
     for pod in &mut rollout.pods {

@@ -1,7 +1,7 @@
 //! The record of releases: each transition of the rollout may add to `status.releases`.
 //!
-//! A release is open while the rollout is about it. So the record follows from the states before and after a
-//! transition, and a new leader continues the stored record.
+//! A release is open while its rollout lasts. So the record follows from the states before and after a transition, and
+//! a new leader continues the stored record.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Reason, Release, ReleaseOutcome, ReleaseOverride, ReleaseStep, RolloutFailure, clipped};
@@ -132,7 +132,7 @@ pub fn release_summary(release: &Release) -> String {
     format!("release {version}{from}{by}, ended after {took} s: {outcome}{why}")
 }
 
-/// Returns the version that the rollout is about, and the one before.
+/// Returns the version that the rollout moves pods to, and the version before.
 fn subject(rollout: &Rollout) -> Option<(&str, &str)> {
     match rollout {
         Rollout::Forward(transfer) => Some((&transfer.target, &transfer.base.current)),

@@ -1,4 +1,4 @@
-//! What is recorded of releases.
+//! The records of releases.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -55,7 +55,7 @@ fn a_bad_version_is_recorded_with_what_was_found() {
         assert!(release.evidence.as_ref().is_some_and(|evidence| evidence.harmed >= 1), "{release:?}");
         assert_eq!(release.steps.len(), 1);
         assert_eq!(release.requested_by, None, "nobody knows");
-        // It is not tried again, so nothing more is recorded.
+        // The version is not tried again, so nothing more is recorded.
         scene.watch(60);
         assert_eq!(scene.rollout.status.releases.len(), 1);
     }
@@ -158,7 +158,7 @@ fn an_override_says_why_and_who_did_it() {
     assert_eq!(release.steps.iter().map(|step| step.pods).collect::<Vec<_>>(), [1, 8]);
 }
 
-/// What somebody kept and writes back, where admission was not asked, is older than what was released since.
+/// Somebody writes back an old object while admission is away: its requester is older than a later release.
 #[test]
 fn an_older_requester_than_one_that_was_recorded_is_none() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);

@@ -42,7 +42,7 @@ fn begin_round<'a>(evidence: &'a mut Evidence, observation: &Observation<'_>) ->
     Some(trial.analysis.round(RoundStart { at: proven.0, generation }, name))
 }
 
-/// Returns the numbers for the status: the last numbers stay while there are no others.
+/// Returns the numbers for the status: the last numbers stay until there are newer numbers.
 pub(super) fn analysis_statuses(
     transfer: &Transfer,
     judgement: Option<&Judgement>,

@@ -77,9 +77,10 @@ impl Service {
         (1.0 - rate) * tail(failing) + rate * tail(failing * times)
     }
 
-    /// An upper bound of the probability that a rollout with no change is blamed. All answers above `max` count as too
-    /// high here, also where the others have them too. The first step is blamed if two in a row are too high before two
-    /// in a row are good; each of two other steps, the last one and the bake, if their first two answers are.
+    /// Returns an upper bound of the probability that a rollout with no change is blamed. All answers above `max` count
+    /// as too high here, even if the other pods have them, too. The first step is blamed if two in a row are too high
+    /// before two in a row are good; each of two other steps, the last one and the bake, if their first two answers
+    /// are.
     fn blamed_by_chance(&self) -> f64 {
         let one = (1..=self.pods as usize).map(|pods| self.is_above(pods, self.failing)).fold(0.0, f64::max);
         (two_high_first(one) + 4.0 * one * one).min(1.0)
@@ -130,7 +131,7 @@ fn at_most(probability: f64) -> u32 {
 enum End {
     Current,
     Blamed,
-    /// It did not end.
+    /// The rollout did not end.
     Stuck,
 }
 
@@ -157,7 +158,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Begins a round, or answers what is due.
+    /// Begins a round, or answers the queries that are due.
     fn see(&mut self, question: &RolloutAnalysisSpec, now: Millis) -> RolloutAnalysisStatus {
         if self.round != question.round {
             (self.round, self.due) = (question.round.clone(), now + MINUTE);
@@ -219,7 +220,7 @@ fn run(service: Service, seed: u64) -> Run {
     run
 }
 
-/// What happens now, and when the next thing does.
+/// Simulates the events of this moment. Returns the time of the next event.
 fn happens(rollout: &mut TestRollout, prometheus: &mut Prometheus, effects: &Effects) -> Millis {
     let now = rollout.millis;
     let runs: Vec<_> = rollout.pods.iter().map(|pod| pod.runs.clone()).collect();
@@ -232,8 +233,8 @@ fn happens(rollout: &mut TestRollout, prometheus: &mut Prometheus, effects: &Eff
     let status = prometheus.see(question, now);
     let is_new = known.as_ref() != Some(&status);
     rollout.measured = Some(status);
-    // What is answered is looked at soon. Between two answers the rollout looks every few seconds whether there is one;
-    // but the end of the bake may come, too.
+    // A new answer is read soon. Between two answers the rollout checks for answers every few seconds; but the end of
+    // the bake may come, too.
     if is_new {
         now + 1000
     } else {
@@ -278,7 +279,7 @@ fn of_rollouts_with_no_change_few_are_blamed_and_all_others_end_well() {
         // Something else is ill in one of twenty minutes.
         Service { disturbed: outage, ..service(8, 10.0, 0.002, 0.01) },
         Service { disturbed: outage, ratio: Some(2.0), ..service(8, 10.0, 0.002, 0.01) },
-        // `max` is hardly more than what it has: what the page warns of.
+        // `max` is hardly higher than the usual value: the documentation warns of such limits.
         service(8, 10.0, 0.008, 0.01),
     ] {
         let outcomes = Outcomes::of(service);

@@ -11,7 +11,7 @@ use super::Effects;
 use super::test_scene::{Nature, Scene};
 use super::tests::{failure, reason};
 
-/// The numbers of pods with the version, and of the others.
+/// The numbers of pods with the version, and of the other pods.
 type Numbers = (Result<f64, &'static str>, f64);
 
 /// A rollout whose numbers are asked for as the role `analysis` does: every minute, and first a minute after a round

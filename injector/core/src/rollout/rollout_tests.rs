@@ -51,7 +51,7 @@ pub(super) struct TestRollout {
     pub(super) generation: i64,
     pub(super) events: Vec<EventRecord>,
     pub(super) suspect: Option<String>,
-    /// Transitions of one look go on with the state as it is, not with what is stored of it.
+    /// Transitions of one observation continue with the state in memory, not with the stored status.
     pub(super) in_memory: bool,
     pub(super) millis: i64,
 }
@@ -66,7 +66,7 @@ fn ready(status: bool, reason: Reason, now: &Time) -> Condition {
     condition(ConditionType::Ready, status, reason, "", None, now)
 }
 
-/// The status with the condition Ready of this state: what is read of it follows from both.
+/// Returns the status with the condition Ready of this state: the state is read from both.
 fn with_ready(mut status: VersionedConfigStatus, rollout: &Rollout, now: &Time) -> VersionedConfigStatus {
     let condition = match rollout {
         Rollout::Current(_) => ready(true, Reason::Current, now),
@@ -118,7 +118,7 @@ impl TestRollout {
         self.requesters.retry = Some(Requester::new("joe", at));
     }
 
-    /// Makes transitions until nothing more happens at this time. What the last one asks for.
+    /// Makes transitions until nothing more happens at this time. Returns the effects of the last transition.
     pub(super) fn rest(&mut self, requested: &str) -> Effects {
         let mut memory = None;
         for _ in 0..50 {
@@ -162,7 +162,7 @@ impl TestRollout {
             let status = with_ready(status, &rollout, &time);
             check(self, &self.status, &status);
             memory = self.in_memory.then_some(rollout);
-            // As it comes back from the API server; what is written is looked at once more.
+            // The status as it comes back from the API server: after a write, the leader observes once more.
             let before = self.status.clone();
             if before != status {
                 self.status = serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap();
@@ -177,7 +177,7 @@ impl TestRollout {
         panic!("it does not come to rest: {:?}", self.status)
     }
 
-    /// Looks every second, and whenever it is asked for. What the last look asks for.
+    /// Observes every second, and whenever a transition requests it. Returns the effects of the last observation.
     pub(super) fn watch(&mut self, requested: &str, seconds: i64) -> Effects {
         let end = self.millis + seconds * 1000;
         loop {
@@ -203,7 +203,7 @@ impl TestRollout {
         version_of_place(&self.status, pod.place())
     }
 
-    /// Every pod takes what is assigned to it.
+    /// Every pod takes its assigned version.
     pub(super) fn take(&mut self) {
         for (version, pod) in self.versions().into_iter().zip(&mut self.pods) {
             pod.runs = version;
@@ -276,7 +276,7 @@ impl DerefMut for Subject {
 }
 
 impl Subject {
-    /// Its probe fails, as of now.
+    /// The pod's probe begins to fail now.
     pub(super) fn fall(&mut self) {
         self.containers_ready = false;
         self.lose_readiness(0);
@@ -286,7 +286,7 @@ impl Subject {
         (self.readiness, self.containers_ready) = (Readiness::Ready, true);
     }
 
-    /// It is not Ready since this second, if it was.
+    /// The pod, if Ready, stops being Ready at this second.
     pub(super) fn lose_readiness(&mut self, since: i64) {
         if self.was_ready() {
             self.readiness = Readiness::Lost { since };
@@ -298,14 +298,14 @@ impl Subject {
         self.containers.iter_mut().for_each(|container| container.ended = ended);
     }
 
-    /// It crashes, and is started again.
+    /// The pod crashes, and is started again.
     pub(super) fn crash(&mut self, millis: i64) {
         self.restarts += 1;
         self.last_restart = Some(millis / 1000);
     }
 }
 
-/// What the rollout waits for.
+/// Returns the reason why the rollout waits.
 pub(super) fn reason(effects: &Effects) -> Option<Reason> {
     effects.continuation.explanation().map(|explanation| explanation.reason)
 }

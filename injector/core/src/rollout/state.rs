@@ -183,7 +183,7 @@ impl Base {
     }
 }
 
-/// Returns the revision after this one. Revisions start from the time, so that they grow even if the status was lost:
+/// Returns the revision after `revision`. Revisions start from the time, so that they grow even if the status was lost:
 /// an agent never takes a lower revision.
 pub(super) fn next_revision(revision: u64, now: &Time) -> u64 {
     let millis = u64::try_from(now.0.as_millisecond()).unwrap_or(0);

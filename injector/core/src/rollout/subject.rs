@@ -98,8 +98,8 @@ impl Subject {
         self.acknowledged && self.runs.as_deref() == Some(version)
     }
 
-    /// Returns the pod's report against `version`, its assigned version. A report may be about the previous version;
-    /// but a refusal is about `version`, even while the pod still runs the previous one.
+    /// Returns the pod's report against `version`, its assigned version. A report may concern the previous version. But
+    /// a refusal concerns `version`, even while the pod still runs the previous version.
     pub(super) fn report_against(&self, version: &str) -> Option<&Explanation> {
         let about = |reason: Reason| self.runs.as_deref() == Some(version) || REFUSAL_REASONS.contains(&reason);
         self.failure.as_ref().filter(|failure| about(failure.reason))
@@ -138,7 +138,7 @@ mod tests {
         assert!(!of("keys").acknowledged);
         let waits = seen("shop", "TooLarge", "keys=7,shop=2 (Pending); config keys: it is too large");
         assert!(!waits.acknowledged && waits.failure.is_none());
-        // What a container did concerns all configs.
+        // A container's failure concerns all configs.
         for config in ["keys", "shop"] {
             let deaf = seen(config, "NoHandler", "keys=7,shop=2; container app: it has none");
             assert!(!deaf.acknowledged && deaf.failure.is_some(), "{config}");

@@ -8,7 +8,8 @@ use super::{Now, Observation, Subject, Thresholds};
 /// The number of pods with the target in each state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// The number of pods that count and can be waited for.
+    /// The number of judges: pods whose health counts as evidence for or against the target, and whose report can be
+    /// waited for.
     pub(super) judges: usize,
     /// The number of judges that run the target and are Ready.
     pub(super) proven: usize,
@@ -54,7 +55,7 @@ impl Tally {
         self.judges - self.proven - self.fallen
     }
 
-    /// Returns the number of pods that are not where they should be, and may still come there.
+    /// Returns the number of judges that have not proven the target yet, but still may.
     pub(super) fn unproven(&self) -> usize {
         self.judges - self.proven - self.silent
     }
@@ -79,7 +80,7 @@ impl Tally {
     }
 }
 
-/// Returns whether a pod without the target could judge it.
+/// Returns whether the health of a pod without the target could count as evidence about it.
 pub(super) fn judge_filter(thresholds: &Thresholds, now: Now<'_>) -> impl Fn(&Subject) -> bool {
     let seconds = now.time.0.as_second();
     move |pod| !thresholds.is_assigned(pod) && pod.is_healthy(seconds)

@@ -1,4 +1,4 @@
-//! A config whose pods live: they take what is assigned to them, start, end, and suffer from a bad version.
+//! A config with simulated pods: they take their assigned versions, start, end, and suffer from a bad version.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,14 +9,14 @@ use super::{Continuation, Effects, Subject};
 use crate::keys::PodUid;
 use crate::pods::{PodPhase, Readiness};
 
-/// What version 2 does to the pods that run it.
+/// The effect of version 2 on the pods that run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nature {
     /// Nothing.
     Good,
-    /// Their probe notices that they do not work: one of default timing after 25 s.
+    /// The pods' probe notices that they do not work: with default timing after 25 s.
     Unready,
-    /// They crash 2 s later, and again and again.
+    /// The pods crash 2 s later, and again and again.
     Crashes,
 }
 
@@ -26,12 +26,12 @@ pub(super) const BAD: [Nature; 2] = [Nature::Unready, Nature::Crashes];
 /// the bake.
 pub(super) const USUAL: i64 = 190;
 
-/// What a good version does here, and two bad ones.
+/// Runs the test with a good version, and with two bad versions.
 pub(super) fn each(mut run: impl FnMut(Nature)) {
     [Nature::Good, Nature::Unready, Nature::Crashes].into_iter().for_each(&mut run);
 }
 
-/// A rollout from version 1 to 2, and what happens around it.
+/// A rollout from version 1 to 2, and its surroundings.
 pub(super) struct Scene {
     pub(super) rollout: TestRollout,
     pub(super) nature: Nature,
@@ -68,7 +68,7 @@ impl Scene {
         }
     }
 
-    /// One second passes in which the leader looks. What it asks for.
+    /// Lets one second pass, and the leader observe. Returns the effects.
     pub(super) fn second(&mut self) -> Effects {
         let effects = self.rollout.watch(self.requested, 1);
         self.exposed = self.exposed.max(self.rollout.assigned("2"));
@@ -93,7 +93,7 @@ impl Scene {
         self.rollout.evidence = super::Evidence::default();
     }
 
-    /// What happens to the pods in so many seconds.
+    /// Simulates the pods for this number of seconds.
     pub(super) fn live(&mut self, seconds: i64) {
         self.seconds += seconds;
         let (now, versions) = (self.rollout.millis, self.rollout.versions());

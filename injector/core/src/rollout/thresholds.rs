@@ -207,9 +207,8 @@ impl Thresholds {
         next
     }
 
-    /// Returns the thresholds that give one more pod that `judges` the target, of the pods that the selector matches.
-    /// Pods before it in the order can't judge, and get the target with it. The choice falls on the pod with the fewest
-    /// Ready ones before it.
+    /// Returns the thresholds that give the target to one more pod of the selector that `judges` accepts. Pods before
+    /// this pod in the order get the target with it. The choice falls on the pod with the fewest Ready pods before it.
     pub(super) fn with_judge(
         &self,
         pods: &[Subject],

@@ -48,7 +48,7 @@ fn no_pod_goes_back_when_more_workloads_are_large_than_can_be_listed() {
     let mut most = 0;
     // Steps that were edited: the threshold of all other pods stays below those of the workloads.
     for (name, share) in ('a'..='e').zip(["60%", "55%", "50%", "45%", "40%"]) {
-        // Those that were large are small now.
+        // Workloads that were large are small now.
         let pods: Vec<Subject> = old.iter().cloned().chain(workloads(name, 20)).collect();
         let before = assigned(&thresholds, &pods);
         thresholds = thresholds.raise(&pods, &Pods::Share(share.to_owned()), None);

@@ -85,7 +85,7 @@ pub(super) fn reach_verdict(
         true => harm.comparison_time(),
         false => harm.at + patience,
     };
-    // Without other pods to compare with, a pod that was unready and is well again is not evidence, but a pod that
+    // Without other pods to compare with, a pod that was unready and has recovered is not evidence, but a pod that
     // restarted is.
     let stays = |harm: &Harm| compares || harm.kind != HarmKind::Unready || !evidence.is_well(&harm.uid);
     // Harm before this time may have begun before the last step.
@@ -175,9 +175,10 @@ fn rule_out_environment(
     count > 0 && poisson_binomial_tail(&shares, u32::try_from(count).unwrap_or(u32::MAX)) < MAX_ERROR_RATE
 }
 
-/// Returns the time after which harm counts again, if all pods seem to be harmed by something that began before the
-/// last step: probes need a while to notice it. Then the pods that had the target for longer were harmed in at least
-/// half the share of the pods that had just got it; a version that harms them would have done so before.
+/// Returns the time when harm counts again after sudden harm. Harm is sudden if a cause from before the last step seems
+/// to harm all pods; probes need a while to notice such a cause. It shows in the pods that had the target before: at
+/// least half as large a share of them was harmed as of the pods that had just got it. The target itself would have
+/// harmed them earlier.
 fn sudden_harm_end(evidence: &Evidence, watch_seconds: u32) -> Option<SteadyTime> {
     let stepped = evidence.trial.as_ref()?.stepped_at?;
     let until = stepped + 2 * seconds(watch_seconds);

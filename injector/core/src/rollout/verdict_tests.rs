@@ -1,4 +1,4 @@
-//! What counts for and against a version, and what does not: with everything at its default.
+//! Evidence for and against a version, with all settings at their defaults.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -276,7 +276,7 @@ fn what_a_probe_notices_too_soon_had_begun_before_the_notification() {
     one_harmed(&mut rollout, 10, |pod, _| pod.fall());
     rollout.watch("2", 60);
     assert_eq!((failure(&rollout), rollout.assigned("2")), (None, 1));
-    // Its container had ended, and is started again now.
+    // The pod's container had ended, and is started again now.
     let millis = rollout.millis;
     rollout.with("2").into_iter().for_each(|pod| pod.crash(millis));
     rollout.watch("2", 15);

@@ -28,7 +28,7 @@ fn sunday(from: &str, to: &str, time: &str) -> Scene {
     Scene::of(rollout, Nature::Good)
 }
 
-/// What its spec says at this moment.
+/// Applies the spec's rules of this moment.
 fn ruled(scene: &mut Scene) {
     let time = Time(Timestamp::from_millisecond(scene.rollout.millis).unwrap());
     let now = Now { time: &time, steady: SteadyTime(scene.rollout.millis) };
@@ -114,7 +114,7 @@ fn outside_of_a_window_it_goes_back_and_takes_an_override() {
         assert!((1..8).contains(&scene.rollout.assigned("2")));
         scene
     };
-    // What has gone out is watched all the same.
+    // A step that has gone out is watched all the same.
     let mut scene = start(Nature::Good);
     until(&mut scene, "2026-10-25T06:00:00Z");
     scene.nature = Nature::Crashes;

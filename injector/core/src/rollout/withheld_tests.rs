@@ -1,4 +1,4 @@
-//! Versions that may not go on although nothing is wrong with them.
+//! Versions that may not continue although nothing is wrong with them.
 
 use nudge_api::{ConfigState, OnFailure, Reason};
 

@@ -194,7 +194,7 @@ fn rule_refusal(observed: &SourceSnapshot<'_>, version: &str) -> Option<Explanat
     observed.refusal.cloned().or_else(sealing).or_else(admission)
 }
 
-/// The time from the objects of a version to its seal after which the objects are made again.
+/// The maximum time from the objects of a version to its seal. After that, the objects are created again.
 const SEALING_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn is_sealing(status: &ConfigSourceStatus, now: Timestamp) -> bool {
@@ -224,7 +224,8 @@ fn note_failure(status: &mut ConfigSourceStatus, config: Option<&VersionedConfig
     }
 }
 
-/// Returns the explanation why there is no content now, which adds that the last version stays, if there is one.
+/// Returns the explanation why there is no content now. It adds that the last version stays, if there is a last
+/// version.
 fn with_last_version(why: &Explanation, status: &ConfigSourceStatus) -> Explanation {
     let stays = matches!(why.reason, Reason::SourceGone | Reason::FetchFailed) && status.version.is_some();
     let end = if stays { "; the last version stays as it is" } else { "" };
@@ -253,7 +254,7 @@ fn own_name(source: &ConfigSource) -> &str {
     source.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Returns the request of `kubectl nudge source sync`, if there is one.
+/// Returns the request of `kubectl nudge source sync`, if the source has the annotation.
 fn sync_request(source: &ConfigSource) -> Option<&str> {
     source.metadata.annotations.as_ref()?.get(labels::SYNC).map(String::as_str)
 }

@@ -1,4 +1,4 @@
-//! A source beside a config, step by step and at random.
+//! A source with its config, step by step and at random.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn a_failed_version_is_not_tried_again() {
     scene.passes(2000);
     scene.rollout_ends(true);
     scene.is(true, "Activated");
-    // It comes again, and other content meanwhile does not make it better.
+    // The bad content comes again. Other content meanwhile does not make it better.
     scene.passes(1_000_000);
     scene.changes("bad");
     scene.passes(2000);
@@ -379,7 +379,7 @@ proptest! {
         }
     }
 
-    /// Whatever came before, what stays becomes current, unless it failed.
+    /// Whatever came before, the last content becomes current, unless it failed.
     #[test]
     fn the_last_content_is_asked_for_in_the_end(contents in proptest::collection::vec((0_u8..6, 0_i64..30_000), 1..40)) {
         let mut scene = Scene::new();

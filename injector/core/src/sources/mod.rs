@@ -1,5 +1,5 @@
 //! The decision about a `ConfigSource`: its next act on the content of the object that it follows.
-// This module computes with numbers that others send, so nothing may overflow.
+// This module computes with numbers from outside, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod debounced_version;

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::ConfigSource;
 
-/// Returns the oldest source for the same config that is older than this one. Suspended sources do not count.
+/// Returns the oldest source for the same config that is older than `source`. Suspended sources do not count.
 pub fn older_rival<'a>(source: &ConfigSource, sources: impl IntoIterator<Item = &'a ConfigSource>) -> Option<&'a str> {
     let is_older_rival =
         |other: &&ConfigSource| other.config() == source.config() && !other.spec.suspend && age(other) < age(source);

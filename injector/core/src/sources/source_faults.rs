@@ -1,5 +1,5 @@
-//! The faults of a `ConfigSource` beyond its schema, and the remote content that a source without faults asks for.
-//! Certificates are checked where they are used, because that takes a TLS library.
+//! The faults of a `ConfigSource` beyond its schema, and the remote content that a source without faults requests.
+//! Certificates are checked when they are used, because the check requires a TLS library.
 
 use std::fmt::Display;
 

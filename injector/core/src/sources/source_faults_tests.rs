@@ -1,5 +1,5 @@
-//! Sources with a spec that breaks a rule which its schema can't say, and that no webhook has seen: they make nothing
-//! new, and say why.
+//! Sources with a spec that breaks a rule that its schema can't express, and that no webhook has seen. Such sources
+//! make no version, and report why.
 
 use nudge_api::{ConditionType, find_condition};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::source_faults::source_faults;
 use super::test_scene::running;
 
-/// Specs, each against a rule, with a part of what is said.
+/// Returns specs that each break a rule, with a part of the message.
 fn broken() -> Vec<(Value, &'static str)> {
     let git = |change: Value| {
         let mut git = json!({"url": "https://git.example.com/shop"});
@@ -82,7 +82,7 @@ fn a_source_that_can_not_be_read_makes_nothing_and_says_why() {
         assert_eq!((&ready.message, scene.stalled()), (&faults[0].message, true), "{spec}");
         assert_eq!(scene.source.status.as_ref().unwrap().version, made, "the last version stays");
         assert_eq!(scene.activated(), ["src-a"], "{spec}");
-        // What the config runs goes back all the same: the source has no part in it.
+        // The config's version returns all the same: the source has no part in it.
         scene.source.spec = good;
         scene.passes(100_000);
         scene.rollout_ends(true);

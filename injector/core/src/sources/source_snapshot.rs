@@ -29,7 +29,7 @@ pub struct SourceSnapshot<'a> {
     pub config: Option<&'a VersionedConfig>,
     /// The last version that the config keeps of a source that is gone.
     pub last: Option<&'a str>,
-    /// The older source that makes the versions of the config, if there is one.
+    /// The older source that makes the versions of the config, if any.
     pub rival: Option<&'a str>,
     /// The reason why the last act failed, while nothing has changed since.
     pub trouble: Option<&'a Explanation>,
@@ -37,7 +37,7 @@ pub struct SourceSnapshot<'a> {
     pub now: Timestamp,
 }
 
-/// An act of a source, after which the source is decided about again.
+/// An act of a source. After the act, the next decision about the source follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Create the config.

@@ -44,7 +44,7 @@ pub(super) struct Scene {
     pub(super) rival: Option<&'static str>,
     pub(super) refusal: Option<Explanation>,
     pub(super) now: i64,
-    /// What was done, with the time.
+    /// The acts, with their times.
     pub(super) acts: Vec<(i64, Act)>,
 }
 
@@ -86,8 +86,8 @@ impl Scene {
         self.config().status.as_mut().unwrap()
     }
 
-    /// Decides until there is nothing to do, and does it. The config seals at once and begins a rollout where there is
-    /// a version already.
+    /// Decides until there is nothing to do, and does it. The config seals at once, and begins a rollout if there is a
+    /// version already.
     pub(super) fn settle(&mut self) {
         for _ in 0..5 {
             let gone = explain_missing(PartKind::ConfigMap, "live");
@@ -111,7 +111,7 @@ impl Scene {
             assert!(decision.recheck_at.is_none_or(|recheck_at| recheck_at > at(self.now)), "{decision:?}");
             self.source.status = Some(decision.status);
             let Some(act) = decision.act else {
-                // The controller comes after what the source has seen of its own write.
+                // The controller acts after the source has seen its own write.
                 if self.tries_again() {
                     continue;
                 }
@@ -153,7 +153,7 @@ impl Scene {
                 took(status, version);
                 self.config().spec.version = Some(version.clone());
                 let status = self.status();
-                // What failed stays failed, until somebody asks for another attempt.
+                // A failed version stays failed, until somebody requests another attempt.
                 if status.rollout.failure.as_ref().is_some_and(|failure| failure.version == *version) {
                     return;
                 }

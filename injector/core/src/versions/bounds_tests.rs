@@ -1,4 +1,4 @@
-//! The largest status that a config can have, and what keeps it from being larger.
+//! The largest status that a config can have, and the limits of its size.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn version(number: usize, names: &[String]) -> VersionStatus {
     VersionStatus { version, state, digest, parts, keys: 999, bytes, seal_time, consent: None }
 }
 
-/// What becomes of these versions, and of as many that were deleted as are remembered at most.
+/// Returns the versions that are kept of these versions and of the maximum number of remembered deleted versions.
 fn kept(versions: &[VersionStatus], more: &[VersionStatus]) -> super::Inventory {
     surveyed(versions, more, None, |_| true)
 }
@@ -290,7 +290,7 @@ fn what_does_not_fit_is_refused_or_forgotten() {
     assert_eq!(many.sealed.len(), 14);
     assert!(said(&many, &next).contains("there are 14 versions"), "{}", said(&many, &next));
     assert!(many.retired.len() < MAX_RETIRED_VERSIONS, "{}", many.retired.len());
-    // What would take too much alone.
+    // A version that would take too much room by itself.
     let huge: Vec<String> = (0..16).map(|number| format!("{}-{number}-*", "n".repeat(200))).collect();
     let huge = version(999, &huge);
     let refused = kept(&[], std::slice::from_ref(&huge));

@@ -27,7 +27,8 @@ impl Room {
     const WHOLE: Self = Self { versions: MAX_VERSIONS, bytes: MAX_BYTES };
     /// The room of one version, which is kept free for the next requested one.
     const ONE: Self = Self { versions: 1, bytes: MAX_VERSION_BYTES };
-    /// The room of versions whose makers may not activate them. It is limited, so that they do not keep out others.
+    /// The room of versions whose makers may not activate them. It is limited, so that they do not keep out other
+    /// versions.
     const UNMARKED: Self = Self { versions: MAX_VERSIONS / 2, bytes: MAX_BYTES / 2 };
 
     fn and(self, other: Self) -> Self {
@@ -49,8 +50,8 @@ fn sealed_bytes(sealed: &VersionStatus) -> usize {
     bytes(&VersionStatus { state: VersionState::Available, consent: Some(Consent::NeededAnew), ..sealed.clone() })
 }
 
-/// Returns whether at most a tenth of the maximum number of versions is left, or another version may not fit beside the
-/// room that is kept free.
+/// Returns whether at most a tenth of the maximum number of versions is left, or another version may not fit into the
+/// status in addition to the room that is kept free.
 pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
     let taken = Room { versions: status.versions.len(), bytes: status.versions.iter().map(sealed_bytes).sum() };
     10 * taken.versions >= 9 * MAX_VERSIONS || !taken.and(Room::ONE).and(Room::ONE).is_within(Room::WHOLE)
@@ -163,8 +164,8 @@ impl Occupancy {
         displaced
     }
 
-    /// Returns why the version can't be sealed in addition to these. A needed version always fits, since others give
-    /// way.
+    /// Returns why the version can't be sealed in addition to the versions here. A needed version always fits, since
+    /// other versions give way.
     pub(super) fn refusal(&self, new: &Occupant) -> Option<String> {
         let Occupant { version, bytes, .. } = new;
         if *bytes > MAX_VERSION_BYTES {

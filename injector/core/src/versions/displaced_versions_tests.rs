@@ -17,7 +17,7 @@ use super::seal_check::tests::{facts, part};
 use super::{Facts, MAX_RETIRED_VERSIONS, MAX_VERSIONS, SealCheck, is_of_source};
 use crate::keys::PartMeta;
 
-/// The versions of one config, and what is known of them.
+/// The versions of one config, and their state.
 #[derive(Default)]
 struct Cluster {
     /// The objects that are there, by version.
@@ -66,7 +66,8 @@ impl Cluster {
         self.versions.extend(self.deleted.remove_entry(version));
     }
 
-    /// What `spec.version` names or is current, or else the first version that may become current by itself.
+    /// Returns the version that `spec.version` names, or else the current version, or else the first version that may
+    /// become current by itself.
     fn wish(&self) -> Option<&str> {
         let first = || self.status.versions.iter().find(|sealed| sealed.consent.is_none());
         let wish = self.named.as_deref().or(self.status.current_version.as_deref());
@@ -78,7 +79,7 @@ impl Cluster {
         self.wish() == Some(version) || self.status.holds(version) || is_published
     }
 
-    /// Takes over what a look at all versions has found.
+    /// Takes an inventory of all versions, and stores its results.
     fn look(&mut self) -> Inventory {
         let parts: Vec<Arc<PartMeta>> = self.versions.values().flatten().cloned().map(Arc::new).collect();
         let named = self.named.as_deref();
@@ -90,7 +91,7 @@ impl Cluster {
         found
     }
 
-    /// Goes on with a rollout, or begins one.
+    /// Continues a rollout, or begins one.
     fn roll(&mut self) {
         let status = &mut self.status;
         let wish = self.named.as_deref().and_then(|named| status.version(named));
@@ -215,7 +216,7 @@ fn one_that_gave_way_comes_back_with_its_content_where_it_is_asked_for() {
         cluster.look();
     }
     assert!(cluster.status.version(&unmarked).is_none());
-    // Its content was known when it was named, so that is consent.
+    // The content of the version was known when the spec named it, so naming it is consent.
     cluster.named = Some(unmarked.clone());
     let found = cluster.look();
     assert_eq!(
@@ -223,7 +224,7 @@ fn one_that_gave_way_comes_back_with_its_content_where_it_is_asked_for() {
         ([unmarked.clone()].as_slice(), Some(Consent::Needed))
     );
     assert!(cluster.status.internal.retired.iter().all(|retired| retired.version != unmarked));
-    // One that is named before it is there, or while it is gone, needs consent anew.
+    // A version that is named before it exists, or while it is gone, needs consent again.
     cluster.delete(&unmarked);
     cluster.look();
     cluster.restore(&unmarked);
@@ -336,7 +337,7 @@ proptest! {
             let within_half = unmarked.len() <= MAX_VERSIONS / 2 && bytes(&unmarked) <= MAX_BYTES / 2;
             let all_needed = unmarked.iter().all(|sealed| needed.contains(&sealed.version));
             prop_assert!(within_half || all_needed, "{event:?}: {} bytes of {}", bytes(&unmarked), unmarked.len());
-            // What gave way is remembered, and it is said why it is not sealed.
+            // A version that gave way is remembered, with the reason why it is not sealed.
             for gone in before.versions.iter().filter(|gone| found.find(&gone.version).is_none()) {
                 let version = gone.version.as_str();
                 let is_there = cluster.versions.contains_key(version);

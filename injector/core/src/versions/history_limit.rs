@@ -12,7 +12,7 @@ use super::source_name::is_of_source;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
 
-/// The minimum age difference between two versions of a source that shows that nobody will seal the older one. A
+/// The minimum age difference between two versions of a source that shows that nobody will seal the older version. A
 /// version takes far less time from its first object to its seal.
 const MIN_SUPERSEDED_SECONDS: i64 = 600;
 
@@ -204,7 +204,7 @@ mod tests {
             *part = Arc::new(PartMeta { kind, keep: Some(300), ..(**part).clone() });
             config.status.as_mut().unwrap().versions[at].parts[0].kind = kind;
         }
-        // This one a person has made.
+        // A person has made this version.
         parts[4] = Arc::new(PartMeta { kind: PartKind::Secret, ..(*parts[4]).clone() });
         config.status.as_mut().unwrap().versions[4].parts[0].kind = PartKind::Secret;
         assert!(!is_beyond_limit(&config, &parts, None) && is_beyond_limit(&config, &parts, Some("3")));
@@ -254,7 +254,7 @@ mod tests {
         let mounted = [(PartKind::ConfigMap, "shop-0".to_owned())].into();
         config.spec.version = Some("src-1".to_owned());
         assert!(to_prune(&config, &parts, None, &[], &mounted).is_empty());
-        // Somebody else's, and what is sealed meanwhile.
+        // A version of somebody else, and a version that is sealed meanwhile.
         config.spec.version = None;
         parts[0] = Arc::new(PartMeta { keep: None, ..(*parts[0]).clone() });
         parts.remove(3);

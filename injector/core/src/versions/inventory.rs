@@ -98,7 +98,8 @@ pub fn take_inventory(
     inventory.give_way(&displaced);
     no_room.extend(displaced);
     no_room.extend(sealing.seal_all(&others, false, &mut inventory, &mut occupancy));
-    // This follows from the versions that are sealed in the end, so that the next pass says the same.
+    // The requested version follows from the versions that are sealed in the end, so that the next pass has the same
+    // result.
     if let Some(version) = wish(named, current, &inventory.sealed) {
         occupancy.need(version);
     }

@@ -1,4 +1,4 @@
-//! What becomes of versions: sealed, retired, back, refused.
+//! The fate of versions: sealed, retired, restored, refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The mark of a part whose maker may update the ConfigMap of the config's name: only the version of such a part
 //! becomes current without anybody setting `spec.version` to it.
 //!
-//! The webhook makes the mark, and the controller believes no other: it is a [note](crate::signed_notes) about the
+//! The webhook makes the mark, and the controller accepts no other mark: it is a [note](crate::signed_notes) about the
 //! whole part. On another part, or with other content, the mark is worth nothing. Its time is ignored, so that versions
 //! become current even if a clock is wrong.
 

@@ -24,7 +24,7 @@ pub enum PartLabelsError {
     /// The version's name breaks its rule.
     #[error("label nudge.dev/version: {0}")]
     Version(NameError),
-    /// The number of parts is not one.
+    /// The label for the number of parts is not a number.
     #[error("annotation nudge.dev/parts must be a number from 1 to {MAX_PARTS}, not {0:?}")]
     Count(String),
     /// One of several parts has no number.

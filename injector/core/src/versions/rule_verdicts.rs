@@ -112,7 +112,7 @@ fn content_of(parts: &[PartStatus]) -> String {
     hex(&digest(&SHA256, digests.join("\n").as_bytes()).as_ref()[..DIGEST_BYTES / 2])
 }
 
-/// Returns the verdict about this content by these rules, if there is one.
+/// Returns the verdict about this content by these rules, if it is known.
 fn verdict<'a>(
     judging: &'a Judging<'_>,
     status: &'a VersionedConfigStatus,

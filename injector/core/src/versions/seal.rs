@@ -50,8 +50,8 @@ impl Seals {
         &self.own
     }
 
-    /// Returns a tag of this config. The second field of the message is a digest, and in that of a seal a number, so
-    /// none is the other.
+    /// Returns a tag of this config. The second field of this message is a digest; that of a seal's message is a
+    /// number. So neither can be used as the other.
     pub(super) fn tag(&self, message: &[u8]) -> Vec<u8> {
         hmac::sign(&self.own, message).as_ref().to_vec()
     }

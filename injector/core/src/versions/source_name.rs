@@ -1,5 +1,5 @@
 //! Names of versions that a source makes: digests of their contents. Sealing checks them, so such a name never stands
-//! for anything else, and nothing need be remembered of a deleted one.
+//! for other content, and nothing need be remembered of a deleted version.
 
 use nudge_api::PartKind;
 use nudge_protocol::hex::hex;

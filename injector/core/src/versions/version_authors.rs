@@ -32,7 +32,8 @@ pub(crate) fn authors(
         };
         // The author of another content is not an author of the version.
         let author = facts.author.clone().filter(|_| facts.is_sealed(&sealed.digest, seals, &version.version, number));
-        // The author's note is about the setter's, too. In a version that no source has made, it is a copy.
+        // The author's note covers the setter's note, too. In a version that no source has made, the setter's note is a
+        // copy.
         let setter = facts.setter.clone().filter(|_| author.is_some() && of_source);
         unknown |= author.is_none() || (setter.is_none() && of_source);
         users.extend(author.into_iter().chain(setter));

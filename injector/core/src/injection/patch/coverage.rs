@@ -1,5 +1,5 @@
-//! The check that a present value covers the required one. The API server adds defaults to a value, and other injectors
-//! add their own fields.
+//! The check that a present value covers the required value. The API server adds defaults to a value, and other
+//! injectors add their own fields.
 
 use serde_json::Value;
 

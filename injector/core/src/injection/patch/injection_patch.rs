@@ -93,7 +93,7 @@ fn update_volumes(builder: &mut PatchBuilder, required: &[Value]) -> Result<(), 
     Ok(())
 }
 
-/// Puts the agent before all others: it must run before the containers that use it.
+/// Puts the agent before all other containers: it must run before the containers that use it.
 fn update_agent(builder: &mut PatchBuilder, plan: &InjectionPlan<'_>) -> Result<(), PatchError> {
     let same_version = builder.object()["metadata"]["labels"][labels::AGENT] == VERSION;
     let mut present: Vec<(&str, usize, bool)> = Vec::new();
@@ -117,7 +117,7 @@ fn update_agent(builder: &mut PatchBuilder, plan: &InjectionPlan<'_>) -> Result<
     }
 }
 
-/// Returns whether the present agent matches the required one. Another image or other resources, as from a mirror of
+/// Returns whether the present agent matches the required agent. Another image or other resources, as from a mirror of
 /// images or a vertical autoscaler, are kept while the agent is of this version.
 fn matches(present: &Value, required: &Value, same_version: bool) -> bool {
     let mut required = required.clone();

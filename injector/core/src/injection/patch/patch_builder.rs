@@ -53,12 +53,12 @@ impl PatchBuilder {
         self.apply(PatchOperation::Move(MoveOperation { from, path }))
     }
 
-    /// Creates an empty list unless there is one.
+    /// Creates an empty list unless there is a list.
     pub(super) fn create_list(&mut self, path: PointerBuf) -> Result<(), PatchError> {
         self.create(path, json!([]))
     }
 
-    /// Creates an empty object unless there is one.
+    /// Creates an empty object unless there is an object.
     pub(super) fn create_map(&mut self, path: PointerBuf) -> Result<(), PatchError> {
         self.create(path, json!({}))
     }

@@ -29,7 +29,7 @@ fn annotation_text(warnings: &[String]) -> Option<String> {
 }
 
 /// Sets or removes the annotation. A pod may have it as a copy of another pod. On a pod that was injected before, the
-/// annotation stays: it is about the user's original pod, which can no longer be distinguished from the additions.
+/// annotation stays: it describes the user's original pod, which can no longer be distinguished from the additions.
 pub(super) fn write(builder: &mut PatchBuilder, warnings: &[String], injected_before: bool) -> Result<(), PatchError> {
     let is_present = builder.object()["metadata"]["annotations"].get(WARNINGS).is_some();
     if is_present && injected_before { Ok(()) } else { builder.set_annotation(WARNINGS, annotation_text(warnings)) }

@@ -11,7 +11,7 @@ pub const CONFIGS: &str = "nudge.dev/configs";
 pub const NOTIFY: &str = "nudge.dev/notify";
 /// The annotation for the URL of a container's webhook, which ends with a dot and the container's name.
 pub const WEBHOOK: &str = "nudge.dev/webhook";
-/// The annotation for the URL where a container says whether it takes a version. Its name ends with a dot and the
+/// The annotation for the URL that answers whether a container takes a version. Its name ends with a dot and the
 /// container's name.
 pub const CHECK: &str = "nudge.dev/check";
 /// The annotation for the keys that become a container's variables, separated by commas, which ends with a dot and the
@@ -19,7 +19,7 @@ pub const CHECK: &str = "nudge.dev/check";
 pub const VARIABLES: &str = "nudge.dev/env";
 /// The annotation for the addresses outside of the pod that webhooks and checks may have.
 pub const WEBHOOK_ALLOW: &str = "nudge.dev/webhook-allow";
-/// The annotation for the path where the values are mounted as files.
+/// The annotation for the mount path of the values' files.
 pub const MOUNT_PATH: &str = "nudge.dev/mount-path";
 /// The annotation that says which event counts as an acknowledgement.
 pub const ACK: &str = "nudge.dev/ack";

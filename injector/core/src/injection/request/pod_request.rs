@@ -29,8 +29,8 @@ pub struct PodRequest {
     pub(in crate::injection) mounted_secrets: Vec<String>,
     pub(in crate::injection) notify: Option<Notify>,
     pub(in crate::injection) notify_of: BTreeMap<String, Notify>,
-    /// The annotation that demands a rolling update for each change of the version, if there is one. Then no container
-    /// is notified.
+    /// The annotation that demands a rolling update for each change of the version, if any. Then no container is
+    /// notified.
     pub(in crate::injection) rollout: Option<String>,
     pub(in crate::injection) webhooks: BTreeMap<String, String>,
     pub(in crate::injection) checks: BTreeMap<String, String>,
@@ -90,7 +90,7 @@ impl PodRequest {
         }
     }
 
-    /// Returns the annotation that restarts the containers in place, if there is one.
+    /// Returns the annotation that restarts the containers in place, if any.
     fn in_place_annotation(&self) -> Option<String> {
         let way = format!(": {}", Notify::InPlace);
         if self.notify == Some(Notify::InPlace) {

@@ -81,7 +81,7 @@ mod tests {
             ("mount.path", Some("mount-path")),
             ("mountpath", Some("mount-path")),
             ("agent-prot", Some("agent-port")),
-            // Without saying that it is about the agent.
+            // Names without the prefix `agent-`.
             ("cpu", Some("agent-cpu")),
             ("memory", Some("agent-memory")),
             ("Port", Some("agent-port")),

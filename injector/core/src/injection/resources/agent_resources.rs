@@ -14,8 +14,8 @@ use crate::injection::settings::AgentDefaults;
 use crate::injection::user_pod::UserPod;
 
 const DEFAULT_CPU: Quantity = Quantity::millis(5);
-/// The request of the agent in a Guaranteed pod, where it is also the limit: with 5m the agent would stop in the middle
-/// of a handshake.
+/// The CPU request and limit of the agent in a Guaranteed pod: with 5m the agent would stop in the middle of a
+/// handshake.
 const GUARANTEED_CPU: Quantity = Quantity::millis(50);
 const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
 /// The memory that is added for values as files: they are in memory, twice during an update. If the files have more

@@ -21,7 +21,7 @@ pub(in crate::injection) fn files_room(
     facts: &Facts,
 ) -> Option<Quantity> {
     request.mount_path.as_ref()?;
-    // One copy is served, one replaces it, and containers are asked about a third one.
+    // One copy is served, the next copy replaces it, and containers are asked about a third copy.
     let copies = if request.checks.is_empty() { 2 } else { 3 };
     Some(room_of(configs.iter().filter_map(|name| facts.configs.get(name)), copies).max(MIN_FILES_ROOM))
 }

@@ -22,7 +22,7 @@ struct Bounds {
     max: Option<Quantity>,
     /// The largest allowed ratio of a limit to its request.
     ratio: Option<Quantity>,
-    /// Whether the API server sets a limit on containers without one.
+    /// Whether the API server sets a limit on containers without a limit.
     default_limit: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What injection adds to a pod that opts in.
+//! The additions of injection to a pod that opts in.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What the installation says of agents where their pods do not say it.
+//! The installation's defaults for agents of pods without such settings.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn they_hold_where_the_pod_has_no_annotation() {
     let declared = json!({"containers": [{"name": "app", "ports": [{"containerPort": 9100}]}]});
     let refused = try_under(&with_spec(&json!({}), &declared), &facts(), &port).unwrap_err();
     assert!(refused.contains("container app declares port 9100"), "{refused}");
-    // It may be taken on a node all the same.
+    // The port may be in use on a node all the same.
     let on_node = json!({"hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"});
     let refused = try_under(&with_spec(&json!({}), &on_node), &facts(), &port).unwrap_err();
     assert!(refused.contains("where port 9100 may be taken; set annotation nudge.dev/agent-port"), "{refused}");

@@ -1,4 +1,4 @@
-//! What holds the pod's containers back until the agent has their configuration.
+//! The gate that holds the pod's containers back until the agent has their configuration.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Containers that are restarted in place: variables, the agent's rule, and what is refused.
+//! Containers that are restarted in place: variables, the agent's rule, and refusals.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What injection keeps of a pod, also of one that was injected before.
+//! The fields of a pod that injection keeps, also of a pod that was injected before.
 
 use super::*;
 

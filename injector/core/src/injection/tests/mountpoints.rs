@@ -1,8 +1,8 @@
-//! Mounts of the user's in which the kubelet and the runtime can't make the folders for Nudge's.
+//! Mounts of the user where the kubelet and the runtime can't create the folders for Nudge's mounts.
 
 use super::*;
 
-/// What becomes of a mount.
+/// The outcome of a mount.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Admitted,
@@ -12,8 +12,8 @@ enum Outcome {
 
 use Outcome::{Admitted, Refused, Warned};
 
-/// What becomes of a pod with these volumes, where container `app` has these mounts and `setup`, an init container, has
-/// others: warnings of mounts, or the refusal.
+/// Returns the outcome of a pod with these volumes: warnings about mounts, or the refusal. The container `app` and the
+/// init container `setup` have different mounts.
 fn outcome(files: Option<&str>, volumes: &Value, setup: &Value, app: &Value) -> Result<String, String> {
     let annotations = files.map_or(json!({}), |path| json!({"mount-path": path}));
     let spec = json!({

@@ -1,4 +1,4 @@
-//! What a pod may ask for, and what is refused or warned of.
+//! Requests of pods, and their refusals and warnings.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Containers that are notified of a version while what they read of it is still that of the version before.
+//! Containers that are notified of a version while they still read values of the version before.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn a_restart_in_place_comes_before_the_published_config_map_changes() {
     };
     let warned = warnings(&json!({"notify": "in-place"}));
     assert!(warned.contains("at /etc/shop, whose files the kubelet changes up to a minute after"), "{warned}");
-    // It starts with variables of the version.
+    // The container starts with variables of the version.
     let variables = warnings(&json!({"env.app": "GREETING"}));
     assert!(!variables.contains("is notified of config"), "{variables}");
 }

@@ -46,7 +46,7 @@ pub struct Evidence {
 /// The evidence about a version on trial.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trial {
-    /// The version that assignments and harms are about.
+    /// The version of the assignments and harms.
     target: String,
     /// The harms of this epoch.
     harms: Vec<Harm>,
@@ -176,8 +176,8 @@ impl Evidence {
         }
     }
 
-    /// Notes that the target is assigned to these pods now. Healthy pods judge the target, even if they fall before the
-    /// next observation.
+    /// Notes that the target is assigned to these pods now. The health of pods that are healthy now counts as evidence,
+    /// even if they fall before the next observation.
     pub(super) fn assign<'a>(&mut self, pods: impl Iterator<Item = &'a Subject>, now: SteadyTime, now_seconds: i64) {
         for pod in pods {
             if let Some(history) = self.pods.get_mut(pod.uid.as_str()) {

@@ -173,7 +173,8 @@ impl Evidence {
 }
 
 impl PodHistory {
-    /// Notes whether the target is assigned to the pod, whether the pod judges it, and when it says that it runs it.
+    /// Notes whether the target is assigned to the pod, whether the pod's health counts as evidence, and when the pod
+    /// reports that it runs the target.
     fn note_assignment(&mut self, pod: &Subject, assigned: bool, new: bool, pass: &Pass<'_>) {
         if !assigned {
             self.assignment = None;
