@@ -141,7 +141,7 @@ impl Assembly {
         Ok((Self { address, endpoint, app, ready: ready_receiver, settings }, outlets))
     }
 
-    /// Returns the address where clients reach the endpoint.
+    /// Returns the endpoint's address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

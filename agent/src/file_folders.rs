@@ -94,7 +94,7 @@ pub enum UnfitFiles {
 }
 
 impl FileFolders {
-    /// Returns the folder for the whole dictionary, if there is one, and the volumes.
+    /// Returns the folder for the whole dictionary, if any container mounts it, and the volumes.
     pub fn new(dictionary: Option<PathBuf>, volumes: Vec<KeptVolume>) -> Self {
         let dictionary = dictionary.map(|path| FileFolder { path, layout: Layout::Dictionary });
         let of_volume = |volume: KeptVolume| FileFolder {
@@ -157,7 +157,7 @@ impl FileFolders {
 }
 
 impl FileFolder {
-    /// Returns the folders inside this one where other volumes are mounted.
+    /// Returns the folders inside `folder` that are mount points of other volumes.
     fn mountpoints(&self) -> &[String] {
         match &self.layout {
             Layout::Dictionary => &[],

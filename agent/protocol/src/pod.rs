@@ -11,7 +11,7 @@ pub const CONDITION: &str = "nudge.dev/ConfigCurrent";
 /// rule for it.
 pub const RESTART_EXIT_CODE: u8 = 88;
 
-/// The folder where containers find `token`, `ca.crt` and `env`.
+/// The folder of the files `token`, `ca.crt` and `env`, which containers read.
 pub const CONTAINER_PATH: &str = "/run/nudge";
 /// The folder with the agent's token for the hub (`token`). Otherwise Kubernetes would mount a token of the pod's
 /// account for the API server there, and the agent has no use for that.

@@ -243,7 +243,7 @@ mod tests {
     /// The answers of an API server, by path.
     type Answers = Arc<std::sync::Mutex<Value>>;
 
-    /// Returns an API server with neither Services nor slices, where Endpoints stand behind its own Service.
+    /// Returns an API server with neither Services nor slices, whose own Service has Endpoints.
     fn answers() -> Answers {
         let endpoints = json!({"subsets": [{"addresses": [{"ip": "10.9.0.1"}], "ports": [{"port": 6443}]}]});
         Arc::new(std::sync::Mutex::new(json!({

@@ -5,8 +5,8 @@ use kube::client::AuthError;
 use kube::config::{InferConfigError, KubeconfigError};
 use nudge_protocol::error_chain::{message, without_os_code};
 
-/// Returns the message if no cluster is known. It names what the kubeconfig lacks, a likelier mistake than the pod's
-/// own account.
+/// Returns the message if no cluster is known. The message names the missing part of the kubeconfig, a likelier mistake
+/// than the pod's own account.
 pub fn not_found_message(error: &InferConfigError) -> String {
     let source = std::error::Error::source(error).and_then(|error| error.downcast_ref());
     format!("no cluster is known: {}", source.map_or_else(|| message(error), kubeconfig_fault))

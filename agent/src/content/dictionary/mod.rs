@@ -121,7 +121,7 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// Merges `contents`, where later ones win, and renders the result.
+    /// Merges `contents` and renders the result. If two contents have the same key, the later one wins.
     pub fn merge(contents: &[Arc<VersionContent>], etags: &EtagKey) -> Result<Self, TooLarge> {
         if contents.len() > MAX_CONFIGS {
             return Err(TooLarge::Configs { configs: contents.len() });

@@ -136,7 +136,7 @@ impl HubClient {
         }
     }
 
-    /// Reports what the pod runs and how its containers took it.
+    /// Reports the versions that the pod runs, and how its containers took them.
     pub async fn report(&mut self, report: &ReportRequest) -> Result<(), Failure> {
         let body = serde_json::to_vec(report).unwrap_or_default();
         let result = match self.send(REPORT_PATH, body, REPORT_TIMEOUT).await {

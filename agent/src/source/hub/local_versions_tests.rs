@@ -141,7 +141,7 @@ fn content_that_the_hub_wrongly_leaves_out_is_requested() {
     assert_eq!(held(&local_versions, 0).2.unwrap(), "1");
 }
 
-/// Takes in a reply as the pipeline does where containers are asked.
+/// Takes a reply as the pipeline does if containers are asked.
 fn hold_back(local_versions: &mut LocalVersions, store: &mut Store, configs: Vec<(PollConfig, ReceivedBlock)>) {
     let taken = local_versions.take(reply(configs));
     let readings = local_versions.hold_back_new(taken.readings);

@@ -465,7 +465,7 @@ async fn deletions(cluster: &Cluster, space: &TestNamespace) -> Result<()> {
 /// Guards are weakened and deleted by those who may override them.
 async fn configs_guarded(cluster: &Cluster) -> Result<()> {
     const POLICY: &str = "nudge-configs-guarded";
-    // One where jane has no right to all verbs.
+    // A config that jane does not have all rights to.
     let space = &cluster.space_with("guarded", &[("nudge.dev/enabled", "true")]).await?;
     allow_devs(space, "all", all_but_override()).await?;
     let jane = cluster.client(&cluster.user("jane", &["devs"])).await?;

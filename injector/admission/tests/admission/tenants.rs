@@ -78,7 +78,7 @@ async fn slow_reviews_of_one_namespace_leave_room_to_another() -> Result<()> {
         shared.hang("loud", &format!("user-{number}"));
     }
     shared.until("loud", "eve", "took too long").await?;
-    // Also where both are of one user, such as a controller.
+    // The same if both requests are of one user, such as a controller.
     shared.passes("quiet", "user-1").await?;
     shared.passes("quiet", "bob").await
 }

@@ -59,7 +59,7 @@ impl ConfigMemories {
         change(self.0.lock().entry(key.clone()).or_default())
     }
 
-    /// Reads or changes the memory of a config, if any.
+    /// Reads or changes the memory of a config, if the config has a memory.
     pub(crate) fn get<T>(&self, key: &ConfigKey, change: impl FnOnce(&mut ConfigMemory) -> T) -> Option<T> {
         self.0.lock().get_mut(key).map(change)
     }

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::fake_api_server::{FakeApiServer, controller_over};
 
-    /// Returns how many lists a check takes in this stage, where version 2 is to be published.
+    /// Returns the number of lists of a check in this stage, if version 2 is to be published.
     async fn count_lists(stage: &str, published: &str, by_restart: bool) -> usize {
         let server = Arc::<FakeApiServer>::default();
         let client = server.client(|_, _, _| (200, json!({"metadata": {}, "items": []})));

@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// So many events where so many are expected.
+/// The probability of at least this number of events if `mean` events are expected.
 fn poisson(expected: f64, random: &mut StdRng) -> f64 {
     let (limit, mut product, mut count) = ((-expected).exp(), random.random::<f64>(), 0.0);
     while product > limit {

@@ -21,8 +21,8 @@ pub enum RuleOwner {
 /// The rules of a config and of the policies of its namespace together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EffectiveRules<'a> {
-    /// The required approval: by the largest number of users that any rule requires, without the authors if any rule
-    /// excludes them, and valid for the shortest time.
+    /// The required approval. It needs the largest number of users that any rule requires, excludes the authors if any
+    /// rule does, and is valid for the shortest time of all rules.
     pub approval: Option<Approval>,
     /// The owner of the strictest approval rule: if several rules are equally strict, the config, or else the first
     /// policy.

@@ -33,7 +33,7 @@ pub fn annotation_key(replica: &str) -> String {
 pub struct Waits {
     /// The wait of the oldest report that only the hub or the API server holds up, as far as the replica can see.
     pub shared: Duration,
-    /// The namespaces where writes fail, at most [`MAX_FAILING_NAMESPACES`], each with the wait of its oldest report:
+    /// The namespaces whose writes fail, at most [`MAX_FAILING_NAMESPACES`], each with the wait of its oldest report:
     /// the cause may be a webhook of that namespace.
     pub failing: Vec<(String, Duration)>,
 }

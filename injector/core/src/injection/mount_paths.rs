@@ -1,4 +1,4 @@
-//! The paths where values are never mounted, even if a pod asks for it.
+//! The paths that values are never mounted at, even if a pod asks for it.
 
 use nudge_protocol::pod;
 

@@ -95,7 +95,7 @@ impl fmt::Display for Unmovable {
 
 impl MovedMounts {
     /// Decides which mounts of `members`, the containers that use the agent, move. `signalling_user` is the user that
-    /// signals need. `added_paths` are the paths where injection mounts volumes in each of these containers.
+    /// signals need. `added_paths` are the mount paths of the volumes that injection adds to each of these containers.
     pub(super) fn of(
         pod: &UserPod,
         members: &[&UserContainer],

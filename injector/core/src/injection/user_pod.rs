@@ -59,7 +59,7 @@ pub(super) struct UserPod {
     pub(super) labels: BTreeMap<String, String>,
     /// The kinds of the pod's owners.
     pub(super) owners: Vec<String>,
-    /// The workload that it belongs to, such as `Deployment/web`, if any.
+    /// The workload of the pod, such as `Deployment/web`, if any.
     pub(super) workload: Option<String>,
     /// The namespace of the pod; empty if only the request says it.
     pub(super) namespace: String,

@@ -15,11 +15,11 @@ pub struct GuardedAddresses {
     pub endpoints: HashSet<SocketAddr>,
     /// The addresses of nodes, which are guarded at all ports: kubelets answer there, and Services with node ports.
     pub nodes: HashSet<IpAddr>,
-    /// The ranges where requests to nodes are allowed despite the guard.
+    /// The ranges of nodes that requests are allowed to despite the guard.
     pub allowed_ranges: Vec<AddressRange>,
 }
 
-/// The addresses where clouds give credentials to machines or their pods, outside of the ranges that [`refusal`]
+/// The addresses of clouds that give credentials to machines or their pods, outside of the ranges that [`refusal`]
 /// checks: Alibaba, Oracle, Azure, AWS (for machines and for pods), and Google. The NetworkPolicies of the components
 /// have the same addresses.
 pub const METADATA: [IpAddr; 6] = [

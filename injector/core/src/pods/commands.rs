@@ -45,7 +45,7 @@ pub(super) fn is_removed(end: &ContainerStateTerminated) -> bool {
     end.reason.as_deref() == Some(REMOVED)
 }
 
-/// Returns whether the agent restarts containers. Admission refuses a pod where another container has such a rule too.
+/// Returns whether the agent restarts containers. Admission refuses a pod if another container has such a rule, too.
 pub(super) fn restarts_in_place(agent: &Container) -> bool {
     let variable = agent.env.iter().flatten().find(|variable| variable.name == env::NOTIFY);
     let list = variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default();

@@ -37,9 +37,9 @@ pub(super) fn poisson_tail(mean: f64, count: u32) -> f64 {
     sum.min(1.0)
 }
 
-/// Returns P(X ≥ `count`), where X is the number of independent events that happen, each with its own probability
-/// (Poisson binomial distribution). For many events the result is the bound of Chernoff: exp(count − mean − count ×
-/// ln(count / mean)).
+/// Returns P(X ≥ `count`). X is the number of independent events that happen, each with its own probability (Poisson
+/// binomial distribution). For many events the result is the bound of Chernoff: exp(count − mean − count × ln(count /
+/// mean)).
 pub(super) fn poisson_binomial_tail(probabilities: &[f64], count: u32) -> f64 {
     let at_least = usize::try_from(count).unwrap_or(usize::MAX);
     if at_least == 0 {

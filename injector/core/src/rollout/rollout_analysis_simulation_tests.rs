@@ -94,8 +94,8 @@ impl Service {
     }
 }
 
-/// The probability that two answers in a row are too high before two in a row are good, where each is too high with
-/// this probability.
+/// Returns the probability that two answers in a row are too high before two in a row are good. Each answer is too high
+/// with the given probability.
 fn two_high_first(high: f64) -> f64 {
     let good = 1.0 - high;
     high * (1.0 - good * good) / (1.0 - high * good)
@@ -106,7 +106,7 @@ fn whole(number: f64) -> u32 {
     number as u32
 }
 
-/// So many events where so many are expected.
+/// The probability of at least this number of events if `mean` events are expected.
 fn poisson(expected: f64, random: &mut StdRng) -> f64 {
     // The sum of two is one, too; exp(-700) is nearly nothing.
     if expected > 300.0 {

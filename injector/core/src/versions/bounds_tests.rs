@@ -51,7 +51,7 @@ fn kept(versions: &[VersionStatus], more: &[VersionStatus]) -> super::Inventory 
     surveyed(versions, more, None, |_| true)
 }
 
-/// The same where `named` is asked for and these versions are marked.
+/// The same if `named` is requested and these versions are marked.
 fn surveyed(
     versions: &[VersionStatus],
     more: &[VersionStatus],
@@ -282,7 +282,7 @@ fn what_does_not_fit_is_refused_or_forgotten() {
     // The oldest of those that were deleted are forgotten.
     assert_eq!(full.retired.last().unwrap().version, format!("2025.11.{MAX_RETIRED_VERSIONS}"));
     assert_eq!(full.retired.len(), MAX_RETIRED_VERSIONS);
-    // Fewer where names are long: another one is refused, and not those that are sealed.
+    // Fewer versions fit if names are long: a further version is refused, but no sealed version is removed.
     let long: Vec<String> = (0..4).map(|number| format!("{}-{number}-*", "n".repeat(200))).collect();
     let next = version(999, &long);
     assert_eq!(kept(&of(&long, 5), std::slice::from_ref(&next)).sealed.len(), 6);
@@ -298,7 +298,7 @@ fn what_does_not_fit_is_refused_or_forgotten() {
     assert!(said(&refused, &huge).contains(&bound), "{}", said(&refused, &huge));
     let named = surveyed(&[], std::slice::from_ref(&huge), Some(&huge.version), |_| true);
     assert!(said(&named, &huge).contains(&bound), "{}", said(&named, &huge));
-    // Thresholds of fewer workloads where their names are long.
+    // Thresholds of fewer workloads fit if their names are long.
     let counts = ["w", &"w".repeat(200)].map(|name| thresholds(name).workloads.len());
     assert!(counts[0] == 100 && (20..30).contains(&counts[1]), "{counts:?}");
 }

@@ -25,7 +25,7 @@ struct Room {
 impl Room {
     /// The room of all versions together.
     const WHOLE: Self = Self { versions: MAX_VERSIONS, bytes: MAX_BYTES };
-    /// The room of one version, which is kept free for the next requested one.
+    /// The room of one version. It is kept free for the next requested version.
     const ONE: Self = Self { versions: 1, bytes: MAX_VERSION_BYTES };
     /// The room of versions whose makers may not activate them. It is limited, so that they do not keep out other
     /// versions.

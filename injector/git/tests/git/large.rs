@@ -194,7 +194,7 @@ async fn large_repositories_cost_what_is_of_use() -> Result<()> {
     let mut lfs = client()?;
     lfs.credential = crate::giftless::credential(giftless.token("open/large", "read", 3600)?);
     lfs.lfs = true;
-    // The contents once more, because these are not packed; the pointers, and where each object is.
+    // The contents once more, because these are not packed; the pointers, and the place of each object.
     let most = folder.received + content + 1000 * WANTED_FILES as u64;
     let kept = measure.fetches("a folder in LFS", &lfs, "lfs", most).await?;
     assert!(contents_of(kept.commit) == contents, "other contents");

@@ -1,5 +1,5 @@
-//! Namespaces where writes fail although the API server answers, for example because a webhook for pods is down. Only
-//! the writes to these namespaces are slowed down. Pure: times are arguments.
+//! Namespaces whose writes fail although the API server answers, for example because a webhook for pods is down. Only
+//! the writes to these namespaces are slowed down. Times are arguments.
 
 use std::collections::HashMap;
 use std::time::Duration;

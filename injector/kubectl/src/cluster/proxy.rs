@@ -34,7 +34,7 @@ impl Variables {
 }
 
 /// Returns the proxy for this server, or the reason why the named proxy can't be used. `proxy_url` is the field of the
-/// kubeconfig, on which NO_PROXY has no effect.
+/// kubeconfig; NO_PROXY has no effect on it.
 pub(super) fn proxy(proxy_url: Option<&str>, variables: &Variables, server: &Uri) -> Result<Option<Uri>, String> {
     if let Some(url) = proxy_url.filter(|url| !url.is_empty()) {
         let proxy = parse_proxy(url).ok_or_else(|| format!("proxy-url {SCHEMES}"))?;

@@ -1,5 +1,5 @@
-//! `kubectl nudge enable` and `disable`: the RoleBindings by which Nudge may work in a namespace, and the label that makes
-//! it do so.
+//! `kubectl nudge enable` and `disable`: the RoleBindings that allow Nudge to work in a namespace, and the label that
+//! makes it work there.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! `kubectl nudge export`: configs with their versions and what their status must keep, in one file.
+//! `kubectl nudge export`: configs with their versions and the lasting parts of their status, in one file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! `kubectl nudge hold` and `unhold`: no version of a config begins or goes on for a while.
+//! `kubectl nudge hold` and `unhold`: no version of a config begins or continues for a while.
 
 use std::time::Duration;
 

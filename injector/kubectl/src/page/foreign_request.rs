@@ -11,7 +11,7 @@ use hyper::{Method, Request};
 pub(crate) enum ForeignRequest {
     /// The `Host` header names another host.
     Host,
-    /// The request comes from another site, or does not say from where.
+    /// The request comes from another site, or does not name its site.
     Origin,
     /// The body is not JSON.
     Type,

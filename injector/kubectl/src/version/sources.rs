@@ -35,7 +35,7 @@ pub(crate) struct Sources {
     pub(crate) secret_from_env_file: Vec<PathBuf>,
 }
 
-/// Parses the key, if there is one, and the path of a `--from-file`.
+/// Parses the optional key and the path of a `--from-file`.
 fn file_source(text: &str) -> Result<(Option<&str>, &str), String> {
     match text.split_once('=') {
         None => Ok((None, text)),

@@ -40,7 +40,7 @@ fn mount(volume: &str, path: &str) -> Value {
     json!({"name": volume, "mountPath": path})
 }
 
-/// The pod with the agent, where another injection changes nothing.
+/// Returns the pod with the agent, after a check that another injection changes nothing.
 fn moved(pod: &Value, facts: &Facts) -> Value {
     let (injected, _) = try_with(pod, facts).unwrap();
     assert_eq!(try_with(&injected, facts).unwrap().0, injected, "a second run changes nothing");
