@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// The probability of at least this number of events if `mean` events are expected.
+/// Returns a random number of events, of which `expected` occur on average (Poisson distribution).
 fn poisson(expected: f64, random: &mut StdRng) -> f64 {
     let (limit, mut product, mut count) = ((-expected).exp(), random.random::<f64>(), 0.0);
     while product > limit {

@@ -30,12 +30,12 @@ pub struct RestartMark {
 /// The health of a workload before its restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HealthBefore {
-    /// The workload was well.
+    /// The workload was healthy.
     #[default]
     Well,
     /// Not all pods were available, but this many. A version that takes none of them is not to blame.
     Available(i32),
-    /// The workload was not well, so the restart is not waited for.
+    /// The workload was not healthy, so nothing waits for the restart.
     Unwell,
 }
 

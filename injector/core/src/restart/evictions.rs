@@ -43,7 +43,7 @@ pub struct PodGroup {
 pub struct Staleness {
     /// The time when the published ConfigMap was written. Creation times of pods have whole seconds.
     pub published: Timestamp,
-    /// The time since when pods may have read the version that they leave; only on the way back.
+    /// The earliest time when pods may have read the version that they leave; only on the way back.
     pub since: Option<Timestamp>,
 }
 

@@ -44,7 +44,7 @@ pub struct RestartSituation<'a> {
 /// The decision about the workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextRestart {
-    /// All workloads are restarted and well.
+    /// All workloads are restarted and healthy.
     Done,
     /// The digest must be written into this workload's template.
     Restart {

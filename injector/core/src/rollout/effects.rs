@@ -36,7 +36,7 @@ pub enum Continuation {
     AtOnce,
     /// The rollout waits until something is observed, or for a time.
     Waiting(Explanation),
-    /// The rollout is held until the numbers say more, or the progress deadline passes.
+    /// The rollout is held until the numbers are conclusive, or the progress deadline passes.
     Inconclusive(Explanation),
     /// The rollout is held until somebody acts.
     Held {

@@ -11,9 +11,9 @@ use super::{Effects, Subject};
 use crate::hub_health::HubAway;
 use crate::requester::Requesters;
 
-/// The maximum time that a pod is given for the line of the hub.
+/// The maximum time that is added to a pod's deadline for the queue of the hub.
 const MAX_LINE_WAIT: Millis = 60_000;
-/// The minimum of other pods on a node that must be harmed too until the node is the cause.
+/// The minimum number of other harmed pods on a node that makes the node the cause.
 const MIN_FALLEN_NEIGHBOURS: usize = 2;
 
 /// The state of the workloads that take the version by a restart.
@@ -55,8 +55,7 @@ impl PublishAttempt {
     }
 }
 
-/// The times when pods of a node last became unready or restarted, if they did. Only pods without a version on trial
-/// count.
+/// The times when pods of a node last fell: became unready or restarted. Only pods without a version on trial count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
     /// The times of each pod of the config's namespace.
@@ -120,11 +119,11 @@ pub struct Observation<'a> {
     pub publishes: bool,
     /// The last attempt to publish a version. It is noted even if there is no object to publish.
     pub published: Option<&'a PublishAttempt>,
-    /// The time since when workloads may have been restarted with the current version, if known.
+    /// The earliest time when workloads may have been restarted with the current version, if known.
     pub current_since: Option<&'a Time>,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
-    /// The time that reports of pods wait in the line of a hub replica.
+    /// The time that reports of pods wait in the queue of a hub replica.
     pub report_wait: Millis,
     /// The reason why the reports of pods reach no hub, if they do not.
     pub hub_away: Option<HubAway>,
@@ -176,8 +175,8 @@ impl Observation<'_> {
         self.published.filter(|attempt| attempt.version == version)?.failure.as_ref()
     }
 
-    /// Returns the time that a pod has to acknowledge. The time that its report may wait in the hub's own line does not
-    /// count as silence of the pod.
+    /// Returns the time that a pod has to acknowledge. The time that the pod's report may wait in the hub's own queue
+    /// does not count as silence.
     pub(super) fn ack_timeout(&self) -> Millis {
         seconds(self.spec.ack_timeout_seconds) + self.report_wait.clamp(0, MAX_LINE_WAIT)
     }

@@ -106,7 +106,7 @@ fn whole(number: f64) -> u32 {
     number as u32
 }
 
-/// The probability of at least this number of events if `mean` events are expected.
+/// Returns a random number of events, of which `expected` occur on average (Poisson distribution).
 fn poisson(expected: f64, random: &mut StdRng) -> f64 {
     // The sum of two is one, too; exp(-700) is nearly nothing.
     if expected > 300.0 {

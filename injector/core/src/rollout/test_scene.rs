@@ -22,8 +22,8 @@ pub(super) enum Nature {
 
 pub(super) const BAD: [Nature; 2] = [Nature::Unready, Nature::Crashes];
 
-/// With nothing in the way, a version with default probes is current after so many seconds: three steps of 37 s, and
-/// the bake.
+/// The seconds until a good version with default probes is current if nothing delays it: three steps of 37 s, and the
+/// bake.
 pub(super) const USUAL: i64 = 190;
 
 /// Runs the test with a good version, and with two bad versions.
@@ -37,19 +37,19 @@ pub(super) struct Scene {
     pub(super) nature: Nature,
     /// The version that is requested.
     pub(super) requested: &'static str,
-    /// Since the rollout began.
+    /// The seconds since the rollout began.
     pub(super) seconds: i64,
-    /// The most pods that version 2 was ever assigned to.
+    /// The maximum number of pods that version 2 was ever assigned to.
     pub(super) exposed: usize,
-    /// Since when each pod runs version 2.
+    /// The time when each pod began to run version 2.
     took: HashMap<PodUid, i64>,
     hurt: HashSet<PodUid>,
-    /// When each new pod becomes Ready.
+    /// The time when each new pod becomes Ready.
     starts: HashMap<PodUid, i64>,
 }
 
 impl Scene {
-    /// The leader has looked at these pods before version 2 is requested.
+    /// Creates a scene whose leader has observed the pods before version 2 is requested.
     pub(super) fn new(workloads: &[(&str, usize)], nature: Nature) -> Self {
         Self::of(TestRollout::new(workloads), nature)
     }
@@ -80,7 +80,7 @@ impl Scene {
         (0..seconds).for_each(|_| drop(self.second()));
     }
 
-    /// Time passes without a leader.
+    /// Lets time pass without a leader.
     pub(super) fn nobody_looks(&mut self, seconds: i64) {
         for _ in 0..seconds {
             self.rollout.later(1);
@@ -88,7 +88,7 @@ impl Scene {
         }
     }
 
-    /// Another leader, which knows the stored status alone.
+    /// Replaces the leader by one that knows only the stored status.
     pub(super) fn hand_over(&mut self) {
         self.rollout.evidence = super::Evidence::default();
     }
@@ -136,7 +136,7 @@ impl Scene {
         self.took.retain(|uid, _| present.contains(uid));
     }
 
-    /// A pod is created, and Ready so many seconds later.
+    /// Creates a pod that is Ready after this number of seconds.
     pub(super) fn bear(&mut self, workload: &str, number: usize, ready_after: i64) -> &mut Subject {
         let mut new = pod(workload, number);
         (new.runs, new.readiness) = (None, Readiness::Never);
@@ -154,13 +154,14 @@ impl Scene {
         matches!(self.rollout.status.state(), ConfigState::RollingBack | ConfigState::Failed)
     }
 
-    /// The version becomes current without a roll-back within so many seconds of now. How many it took.
+    /// Checks that the version becomes current without a rollback within this number of seconds. Returns the seconds
+    /// that it took.
     #[track_caller]
     pub(super) fn passes(&mut self, at_most: i64) -> i64 {
         self.passes_while(at_most, |_| {})
     }
 
-    /// The same, while something happens every second.
+    /// Checks the same while `event` happens every second.
     #[track_caller]
     pub(super) fn passes_while(&mut self, at_most: i64, mut happens: impl FnMut(&mut Self)) -> i64 {
         let began = self.seconds;
@@ -176,13 +177,13 @@ impl Scene {
         panic!("not current after {at_most} s: {effects:?} {:?}", self.rollout.status.rollout);
     }
 
-    /// The version is stopped within so many seconds of now: it goes back, or is held. Why.
+    /// Checks that the version is rolled back or held within this number of seconds. Returns the reason.
     #[track_caller]
     pub(super) fn is_stopped(&mut self, at_most: i64) -> Reason {
         self.is_stopped_while(at_most, |_| {})
     }
 
-    /// The same, while something happens every second.
+    /// Checks the same while `event` happens every second.
     #[track_caller]
     pub(super) fn is_stopped_while(&mut self, at_most: i64, mut happens: impl FnMut(&mut Self)) -> Reason {
         let began = self.seconds;

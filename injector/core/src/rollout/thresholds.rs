@@ -107,7 +107,7 @@ impl Thresholds {
     }
 
     /// Returns the thresholds that give `count` pods the target, of the pods that the selector matches or of the
-    /// config. No threshold sinks.
+    /// config. No threshold is lowered.
     pub(crate) fn raise(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
         match selector {
             Some(selector) => self.raise_selector(pods, count, selector),
@@ -259,7 +259,7 @@ fn large_workloads<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>, known: &[Workl
         .filter(|(_, pods)| pods.len() >= LARGE_WORKLOAD_PODS)
         .map(|(workload, pods)| (pods.len(), *workload))
         .collect();
-    // One group has nothing to share.
+    // A single group gets all pods.
     if large.len() == 1 && groups.len() == 1 {
         return BTreeSet::new();
     }

@@ -2,7 +2,7 @@
 //!
 //! Harm to pods with the target is weighed twice. Against chance: the probability that at least k pods are harmed
 //! without any cause is below 0.001 × 2⁻ᵏ. Harm to k pods during E watched pod-seconds is a Poisson process. Since the
-//! probabilities of all k add up to 0.001, a look after each harm errs in one rollout of a thousand. Against the
+//! probabilities of all k add up to 0.001, a check after each harm is wrong in one rollout of a thousand. Against the
 //! environment: if pods without the target were harmed too, the probability that at least this many of the harmed pods
 //! have the target by chance is below 0.001. Each harm counts with the share of pods that had the target at that time
 //! (the log-rank test; Mantel 1966). The number of harmed pods with the target has a Poisson binomial distribution.
@@ -18,7 +18,7 @@ use super::harm::{Harm, HarmKind};
 use super::probability::{poisson_binomial_tail, poisson_tail};
 use crate::analysis::VersionNames;
 
-/// The maximum share of rollouts that go back by chance.
+/// The maximum share of rollouts that are rolled back by chance.
 const MAX_ERROR_RATE: f64 = 0.001;
 /// The seconds of a week.
 const WEEK_SECONDS: u64 = 604_800;
@@ -30,12 +30,12 @@ const MIN_EXPECTED_PROBABILITY: f64 = 0.05;
 /// The verdict of the numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// The numbers say nothing against the target.
+    /// The numbers are no evidence against the target.
     Clear,
-    /// The numbers are too weak to go back, and too strong to continue.
+    /// The numbers are too weak for a rollback, and too strong to continue.
     Inconclusive {
         message: String,
-        /// The time when the numbers may say more even if nothing changes.
+        /// The time when the numbers may be conclusive even if nothing changes.
         reconcile_at: Option<SteadyTime>,
         /// Whether this much harm is expected by chance: the healthy pods are watched meanwhile.
         expected: bool,
@@ -46,7 +46,7 @@ pub(super) enum Verdict {
 
 /// Returns the rate of harm by chance, per pod and second.
 fn harm_rate(observation: &Observation<'_>) -> f64 {
-    // Less than a pod and week is not enough for a rate: a bad first hour would excuse every version.
+    // Less than one pod-week is not enough for a rate: a bad first hour would excuse every version.
     #[allow(clippy::cast_precision_loss)] // numbers of harm and of pod-seconds in two weeks
     let own_rate = |status: &BackgroundStatus| status.harmed as f64 / status.pod_seconds.max(WEEK_SECONDS) as f64;
     observation.background.map_or(0.0, own_rate).max(MIN_HARM_RATE)

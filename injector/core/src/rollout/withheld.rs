@@ -1,7 +1,7 @@
 //! A version that may not continue although nothing is wrong with it: it is not approved, or it is not the time for it.
 //!
-//! Each step and the publication are withheld. A version that is assigned to pods is still judged, and goes back if it
-//! is bad. Neither the way back nor an override waits, and once the target is published its workloads are restarted.
+//! Each step and the publication are withheld. A version that is assigned to pods is still judged, and rolled back if
+//! it is bad. Neither the way back nor an override waits, and once the target is published its workloads are restarted.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -26,7 +26,7 @@ pub struct Withheld {
 
 impl Withheld {
     /// Returns whether even the first version of a config waits while no pod runs any version. That version could break
-    /// nothing, so the time does not matter. But unknown policies may ask for approval, and nothing begins with an
+    /// nothing, so the time does not matter. But unknown policies may require approval, and nothing begins with an
     /// unusable spec.
     pub(super) fn holds_first(&self) -> bool {
         matches!(

@@ -37,7 +37,7 @@ pub(super) struct PodHistory {
     pub(super) birth: Option<Birth>,
 }
 
-/// The role of a pod in the judgement.
+/// The role of a pod as evidence: whether harm to it counts for or against the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Role {
     /// The pod does not count: it was not healthy when the target was assigned to it, and has not been for as long as a
@@ -163,7 +163,8 @@ impl PodHistory {
                 birth.due = None;
             }
         } else if ordered {
-            // An application that ends with the code of a rule again and again has this time once, until it is ready.
+            // An application that ends with the code of a rule again and again gets this time only once until it is
+            // ready.
             self.starts_until.get_or_insert(until);
         } else if pod.is_ready() && pod.containers_ready {
             self.starts_until = None;

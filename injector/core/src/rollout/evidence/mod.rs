@@ -1,8 +1,8 @@
 //! The evidence of one leader about a config's pods: when each became healthy, which were harmed, and how long they
 //! were watched.
 //!
-//! Evidence is kept in memory, and measured with a clock that never jumps. A new leader begins without evidence:
-//! nothing counts that no leader observed. Evidence about pods that are gone is dropped.
+//! Evidence is kept in memory, and measured with a clock that never jumps. A new leader begins without evidence: events
+//! that no leader observed do not count. Evidence about pods that are gone is dropped.
 
 mod background;
 mod excuse;
@@ -21,7 +21,7 @@ use crate::analysis::RoundMemory;
 
 /// The time that containers must be unready before this counts as harm.
 pub(super) const UNREADY_TOLERANCE: Millis = 3_000;
-/// The time that evidence is added up before the sums begin again.
+/// How long evidence is added up before the sums restart.
 const EPOCH: Millis = 900_000;
 
 /// The evidence of one leader.
@@ -56,26 +56,26 @@ pub(super) struct Trial {
     failing: usize,
     /// The time when the last step went out.
     pub(super) stepped_at: Option<SteadyTime>,
-    /// The time since when all pods that are waited for have proven the target.
+    /// The time when the last awaited pod proved the target; since then, no awaited pod has lost this state.
     pub(super) proven_since: Option<SteadyTime>,
     /// The times when answers of spec.rollout.analysis came.
     pub(super) analysis: RoundMemory,
     /// The time until which harm is looked for after the version became current.
     suspected_until: Option<SteadyTime>,
     progress: Option<Progress>,
-    /// The time since when the target can't be published.
+    /// The time when the target first could not be published.
     pub(super) unpublished_since: Option<SteadyTime>,
-    /// The time since when the move waits only for time to pass.
+    /// The time when the move began to wait only for time to pass.
     quiet_since: Option<SteadyTime>,
     /// Whether the hub was away at the last observation.
     hub_away: bool,
-    /// The time since when the hub is back, if it was away.
+    /// The time when the hub came back, if it was away.
     hub_back_since: Option<SteadyTime>,
     /// The time when a pod with the target last counted.
     pub(super) judged_at: Option<SteadyTime>,
 }
 
-/// The maximum number of pods that had proven the target so far, and the time since when.
+/// The maximum number of pods that had proven the target so far, and the time when that number was reached.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     proven: usize,
