@@ -32,6 +32,8 @@ pub const WARNINGS: &str = "nudge.dev/warnings";
 /// Annotation of a pod: the labels that it was created with, as JSON. Injection writes it if a step of a rollout has
 /// a selector.
 pub const BIRTH_LABELS: &str = "nudge.dev/birth-labels";
+/// Label of a ConfigMap or Secret that belongs to a config: the config's name.
+pub const FOLLOWS: &str = "nudge.dev/follows";
 /// Label of a published ConfigMap: the version that it holds.
 pub const PUBLISHED: &str = "nudge.dev/published";
 /// Label of a `ConfigMap` that becomes the first version of a config of its name, once a pod uses it: `"true"`.

@@ -47,8 +47,8 @@ pub use source_from::{
 };
 pub use status::{
     BackgroundStatus, Consent, InternalStatus, InvalidVersion, PartKind, PartStatus, PodCounts, RetiredVersion,
-    RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus, VersionedConfigStatus,
-    Watch, WithheldStatus, WorkloadThreshold,
+    RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, TextStatus, VersionState, VersionStatus,
+    VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
 };
 pub use step_selector::StepSelector;
 pub use text::Text;

@@ -16,7 +16,8 @@ pub struct VersionedConfigStatus {
     /// The metadata.generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Version that is asked for: spec.version or, when that is absent, the first complete version.
+    /// Version that is asked for: spec.version or, when that is absent, the version of the text of the config's
+    /// objects or, without objects, the first complete version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired_version: Option<String>,
     /// Version that is proven: it has passed its steps and its bake. Pods run it unless a rollout has moved them.
@@ -112,6 +113,20 @@ pub struct InternalStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^rehearsal-[0-9a-f]{12}$"))]
     pub rehearsed: Option<String>,
+    /// Version that the text of the config's objects is. Absent while spec.version is set, and until the text was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextStatus>,
+}
+
+/// The version that the text of a config's objects is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TextStatus {
+    /// Name of the version.
+    #[schemars(length(min = 1, max = 63))]
+    pub version: String,
+    /// Time at which the text had settled.
+    pub settle_time: Time,
 }
 
 impl VersionedConfigStatus {

@@ -37,7 +37,8 @@ use super::validation::ValidationRule;
 #[serde(rename_all = "camelCase")]
 pub struct VersionedConfigSpec {
     /// Name of the version that pods should run, such as 1.4.0. It may name a version that does not exist yet: nothing
-    /// moves until the version is complete. When absent, the first complete version becomes current and stays current.
+    /// moves until the version is complete. When absent, the text of the objects in spec.objects is what pods should
+    /// get; without objects, the first complete version becomes current and stays current.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub version: Option<String>,
@@ -46,9 +47,11 @@ pub struct VersionedConfigSpec {
     #[serde(default)]
     pub rollout: RolloutSpec,
 
-    /// Objects that Nudge keeps at the current version, for workloads without an agent. `ConfigMap`: the ConfigMap of
-    /// the config's name, if it is there. `Secret`: the Secret of the config's name, which Nudge creates, with the type
-    /// of the version's Secrets. When empty, Nudge writes neither, and restarts no workload without an agent.
+    /// Objects of the config's name that belong to the config: `ConfigMap`, `Secret`. While spec.version is absent,
+    /// Nudge reads them and does not write them: each change of their text is a version that pods should run. While
+    /// spec.version is set, Nudge writes the current version to them, for workloads without an agent. It creates the
+    /// Secret, with the type of the version's Secrets, but no ConfigMap. When empty, Nudge neither reads nor writes
+    /// them, and restarts no workload without an agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub objects: Vec<PartKind>,
@@ -91,9 +94,25 @@ impl VersionedConfigSpec {
         self.allowed_service_accounts.as_ref().is_none_or(|allowed| allowed.iter().any(|account| account == name))
     }
 
-    /// Returns whether an object of this kind and the config's name is kept at the current version.
-    pub fn publishes(&self, kind: PartKind) -> bool {
+    /// Returns whether the object of this kind and the config's name belongs to the config.
+    pub fn owns(&self, kind: PartKind) -> bool {
         self.objects.contains(&kind)
+    }
+
+    /// Returns whether the text of the config's objects is what pods should get.
+    pub fn follows_text(&self) -> bool {
+        self.version.is_none() && !self.objects.is_empty()
+    }
+}
+
+impl VersionedConfig {
+    /// Returns the version that is asked for: `spec.version`, or that of the text of the config's objects.
+    pub fn requested_version(&self) -> Option<&str> {
+        let text = || {
+            let status = self.status.as_ref().filter(|_| self.spec.follows_text())?;
+            Some(status.internal.text.as_ref()?.version.as_str())
+        };
+        self.spec.version.as_deref().or_else(text)
     }
 }
 

@@ -84,7 +84,7 @@ async fn fill(space: &TestNamespace) -> Result<()> {
     let version = json!({labels::CONFIG: "shop", labels::VERSION: "1"});
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop-1", "labels": version}})).await?;
     space.create_object::<Secret>(json!({"metadata": {"name": "shop-1", "labels": version}})).await?;
-    let published = json!({"metadata": {"name": "shop", "labels": {labels::PUBLISHED: "1"}}});
+    let published = json!({"metadata": {"name": "shop", "labels": {labels::FOLLOWS: "shop"}}});
     space.create_object::<ConfigMap>(published).await?;
     let configs = json!([{"name": pod::env::CONFIGS, "value": "shop"}]);
     let object = json!({"metadata": {"name": "web", "labels": {labels::AGENT: "0.1.0"}}, "spec": {

@@ -1,8 +1,8 @@
 //! The controllers: the shell around the decisions of `nudge-core`. Only the leader runs them.
 //!
 //! `run/` is the loop of the leader. It reconciles a config (`reconcile/`) with the help of `approve/`, `measure/`,
-//! `restart/`, `publish/` and `delete/`, and writes the result with `status/`. `memory/` keeps the state that lasts
-//! between reconciles. `repair/` and `injection_warnings.rs` look after pods, independently of configs.
+//! `restart/`, `publish/`, `text/` and `delete/`, and writes the result with `status/`. `memory/` keeps the state that
+//! lasts between reconciles. `repair/` and `injection_warnings.rs` look after pods, independently of configs.
 
 mod approve;
 mod controller;
@@ -21,6 +21,7 @@ mod repair;
 mod restart;
 mod run;
 mod status;
+mod text;
 mod urgency;
 mod work_item;
 

@@ -5,11 +5,11 @@ use nudge_api::{RolloutStage, VersionedConfig, VersionedConfigStatus};
 /// Returns whether the config may begin to move now.
 pub(super) fn may_begin(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
-    let requested = config.spec.version.as_ref();
+    let requested = config.requested_version();
     status.rollout.stage.is_none()
         && status.current_version.is_some()
         && requested.is_some()
-        && requested != status.current_version.as_ref()
+        && requested != status.current_version.as_deref()
 }
 
 /// Returns whether the config's pods return to another version.

@@ -11,13 +11,13 @@ use super::move_predicates::{may_begin, returns_pods};
 /// from the config alone.
 pub(super) fn is_brake(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
-    let (requested, rollout) = (config.spec.version.as_ref(), &status.rollout);
+    let (requested, rollout) = (config.requested_version(), &status.rollout);
     let forward = matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
     let overridden = config.spec.rollout.overridden.as_ref().zip(requested);
     let assigns_all = overridden.is_some_and(|(overridden, requested)| overridden.assigns(requested, Timestamp::now()));
     let has_steps_left = rollout.stage == Some(RolloutStage::Moving) && status.internal.threshold < ALL;
-    (requested.is_some() && requested == status.previous_version.as_ref())
-        || (forward && requested != status.target_version.as_ref())
+    (requested.is_some() && requested == status.previous_version.as_deref())
+        || (forward && requested != status.target_version.as_deref())
         || (assigns_all && (may_begin(config) || has_steps_left))
 }
 

@@ -22,4 +22,5 @@ pub mod restart;
 pub mod rollout;
 mod signed_notes;
 pub mod sources;
+pub mod text;
 pub mod versions;

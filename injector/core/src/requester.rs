@@ -111,7 +111,7 @@ impl Requesters {
         Self {
             current: requester(labels::REQUESTED_BY, spec.version.as_deref().map(Request::Version)),
             overridden: requester(labels::OVERRIDDEN_BY, spec.rollout.overridden.as_ref().map(Request::from)),
-            retry: requester(labels::RETRY, spec.version.as_deref().map(Request::Retry)),
+            retry: requester(labels::RETRY, config.requested_version().map(Request::Retry)),
         }
     }
 

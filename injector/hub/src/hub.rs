@@ -139,7 +139,8 @@ impl Hub {
         if !index.is_enabled(&key.namespace) || index.subscribers(key).is_empty() {
             return;
         }
-        let assignable = [&config.spec.version, &status.target_version, &status.current_version];
+        let assignable =
+            [config.requested_version(), status.target_version.as_deref(), status.current_version.as_deref()];
         for version in assignable.into_iter().flatten().filter_map(|version| status.version(version)) {
             let has_secret = version.parts.iter().any(|part| part.kind == PartKind::Secret);
             if !has_secret || index.may_read_secrets(&key.namespace) {

@@ -172,7 +172,7 @@ impl Writes {
             Err(error) => {
                 let context = format!("spec.version of config {name} can't be set");
                 Err(match to_write_error(error, &context, ServerMessage::Shown) {
-                    WriteError::Refused(explanation) if config.spec.publishes(PartKind::Secret) => {
+                    WriteError::Refused(explanation) if config.spec.owns(PartKind::Secret) => {
                         WriteError::Refused(explain_unpublishable(&explanation, name, &self.sources.account))
                     }
                     error => error,

@@ -31,7 +31,7 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    attackers, away, certificates, checks, deleted, demo, edits, exposure, failures, fetched, forged, guarded,
+    attackers, away, certificates, checks, deleted, demo, edited, edits, exposure, failures, fetched, forged, guarded,
     handlers, in_place, jobs, long_restarts, memory, mounted, published_secrets, quick_start, removal, resized,
     restarts, rollback, rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
 };
@@ -66,6 +66,7 @@ const BESIDE: &[Scenario] = &[
     ("fetched", |suite| Box::pin(fetched::run(suite))),
     ("takeover", |suite| Box::pin(takeover::run(suite))),
     ("failures", |suite| Box::pin(failures::run(suite))),
+    ("edited", |suite| Box::pin(edited::run(suite))),
     ("published_secrets", |suite| Box::pin(published_secrets::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
     ("checks", |suite| Box::pin(checks::run(suite))),

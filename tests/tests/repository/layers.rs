@@ -24,7 +24,10 @@ const LAYERS: [(&str, &[&str]); 23] = [
         "nudge-admission",
         &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-server", "nudge-validation"],
     ),
-    ("nudge-controller", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"]),
+    (
+        "nudge-controller",
+        &["nudge-api", "nudge-authoring", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"],
+    ),
     (
         "nudge-sources",
         &[

@@ -16,7 +16,7 @@ pub(crate) fn publishing_rights<'a>(
     name: &'a str,
     action: &'a str,
 ) -> impl Iterator<Item = NeededRight<'a>> + use<'a> {
-    let has_secret = old.into_iter().chain([new]).any(|spec| spec.publishes(PartKind::Secret));
+    let has_secret = old.into_iter().chain([new]).any(|spec| spec.owns(PartKind::Secret));
     let kinds = [PartKind::ConfigMap].into_iter().chain(has_secret.then_some(PartKind::Secret));
     kinds.map(move |kind| {
         NeededRight::new(Right::Update(kind, name), action, format!("that decides what {kind} {name} holds"))

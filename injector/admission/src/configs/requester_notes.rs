@@ -44,7 +44,8 @@ fn current(config: &DynamicObject) -> Option<Request<'_>> {
 /// Returns the version that another attempt is asked for, if one is or was.
 fn retry(config: &DynamicObject) -> Option<Request<'_>> {
     config.annotations().get(RETRY)?;
-    config.data["spec"]["version"].as_str().map(Request::Retry)
+    let text = || config.data["status"]["internal"]["text"]["version"].as_str();
+    config.data["spec"]["version"].as_str().or_else(text).map(Request::Retry)
 }
 
 /// Returns whether the user has given the annotation another value, to request another attempt.

@@ -38,8 +38,8 @@ fn find_role(version: &str, config: &VersionedConfig) -> Option<(&'static str, &
         Some(("the version is current", FIRST))
     } else if is_version(status.and_then(|status| status.target_version.as_ref())) {
         Some(("pods are being moved to the version", FIRST))
-    } else if is_version(config.spec.version.as_ref()) {
-        Some(("spec.version names the version", FIRST))
+    } else if config.requested_version() == Some(version) {
+        Some(("the version is asked for", FIRST))
     } else if is_version(status.and_then(|status| status.previous_version.as_ref())) {
         Some(("it is the version before the current one, to which pods would return", LATER))
     } else {
@@ -106,7 +106,7 @@ mod tests {
         let mut named_config =
             shop(VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() });
         named_config.spec.version = Some(named());
-        assert!(message(check_deletion(&object(), Some(&named_config))).contains("spec.version names the version"));
+        assert!(message(check_deletion(&object(), Some(&named_config))).contains("the version is asked for"));
     }
 
     #[test]

@@ -69,12 +69,12 @@ impl<L: Lookups> ValidateSources<L> {
         let (namesake, config_object) = try_join(namesake, self.lookups.config(namespace, config)).await?;
         if let SourcePlace::Object(kind, object) = place {
             let namesake = if object == config { &config_object } else { &namesake };
-            let may_publish = |namesake: &VersionedConfig| kind == PartKind::ConfigMap || namesake.spec.publishes(kind);
+            let may_publish = |namesake: &VersionedConfig| kind == PartKind::ConfigMap || namesake.spec.owns(kind);
             if namesake.as_ref().is_some_and(may_publish) {
                 return Ok(check_faults(&title, &[], &[published_object_fault(kind, object)]).into());
             }
         }
-        let publishes_secret = config_object.is_some_and(|config| config.spec.publishes(PartKind::Secret));
+        let publishes_secret = config_object.is_some_and(|config| config.spec.owns(PartKind::Secret));
         let reviews = lent_rights(place, config, publishes_secret)
             .into_iter()
             .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));

@@ -116,8 +116,7 @@ impl<L: Lookups> MutateVersions<L> {
             if !may? {
                 return Ok(Some(right(PartKind::ConfigMap)));
             }
-            let is_published_secret =
-                kind == PartKind::Secret && stored?.is_some_and(|stored| stored.spec.publishes(kind));
+            let is_published_secret = kind == PartKind::Secret && stored?.is_some_and(|stored| stored.spec.owns(kind));
             Ok((is_published_secret && !self.lookups.may(request, namespace, right(kind)).await?).then(|| right(kind)))
         };
         (lacking_right.await, identity)

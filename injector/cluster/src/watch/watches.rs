@@ -258,7 +258,7 @@ impl Watches {
                 self.run(following, scope, kind, |index, object, _| put_part(index, &object, PartKind::Secret))
             }
             WatchedKind::Published => {
-                let following = self.following_metadata::<ConfigMap>(scope, labels::PUBLISHED, health);
+                let following = self.following_metadata::<ConfigMap>(scope, labels::FOLLOWS, health);
                 self.run(following, scope, kind, |index, object, _| put_published(index, &object))
             }
             WatchedKind::Accounts => {

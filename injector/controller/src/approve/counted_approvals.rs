@@ -49,9 +49,8 @@ impl Controller {
 
     /// Returns whether the config's next step waits for approvals.
     fn awaits_approval(&self, key: &ConfigKey, config: &VersionedConfig) -> bool {
-        let current = config.status.as_ref().and_then(|status| status.current_version.as_ref());
-        let is_at_rest =
-            current.is_some() && config.spec.version.as_ref().is_none_or(|version| Some(version) == current);
+        let current = config.status.as_ref().and_then(|status| status.current_version.as_deref());
+        let is_at_rest = current.is_some() && config.requested_version().is_none_or(|version| Some(version) == current);
         !is_at_rest && self.needs_approval(key, config)
     }
 
@@ -97,7 +96,7 @@ impl Controller {
         config: &VersionedConfig,
     ) -> Result<SignedApprovals, String> {
         let approvals = self.index.approvals(key)?;
-        let version = config.spec.version.as_deref().or_else(|| config.status.as_ref()?.current_version.as_deref());
+        let version = config.requested_version().or_else(|| config.status.as_ref()?.current_version.as_deref());
         let signed_fields =
             approvals.into_iter().filter(|approval| version.is_none_or(|version| approval.spec.version == version));
         let signed = signed_fields.filter_map(|approval| {

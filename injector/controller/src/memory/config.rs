@@ -17,6 +17,7 @@ use super::publish_retries::PublishAttempts;
 use super::restart_check::RestartMemory;
 use super::side_calls::{FailedSideCalls, SideCall};
 use super::status_refusal::StatusRefusal;
+use super::text::TextMemory;
 use super::validation::ValidationMemory;
 use crate::failure_cause::FailureCause;
 
@@ -39,6 +40,8 @@ pub(crate) struct ConfigMemory {
     pub(crate) number_writes: NumberWrites,
     /// The last attempts to publish the objects.
     pub(crate) publish: PublishAttempts,
+    /// The text of the config's objects.
+    pub(crate) text: TextMemory,
     /// The workloads that are restarted.
     pub(crate) restarts: RestartMemory,
     /// The failing calls outside of the decision.

@@ -9,6 +9,7 @@ mod publish_retries;
 mod restart_check;
 mod side_calls;
 mod status_refusal;
+mod text;
 mod validation;
 mod workload_lists;
 
@@ -21,5 +22,6 @@ pub(crate) use publish_retries::{PublishAttempts, PublishSubject};
 pub(crate) use restart_check::{RestartCheck, RestartMemory};
 pub(crate) use side_calls::SideCall;
 pub(crate) use status_refusal::StatusRefusal;
+pub(crate) use text::TextMemory;
 pub(crate) use validation::ValidationMemory;
 pub(crate) use workload_lists::{PodController, WorkloadLists};

@@ -91,7 +91,7 @@ impl Controller {
     /// Brings the version to the object of this kind, if it is due.
     async fn publish_kind(&self, kind: PartKind, key: &ConfigKey, config: &VersionedConfig) -> Option<Outcome> {
         let status = config.status.as_ref()?;
-        let is_published = config.spec.publishes(kind);
+        let is_published = config.spec.owns(kind);
         let Some(version) = version_to_publish(status).and_then(|version| status.version(version)) else {
             self.forget_published(key);
             return if is_published { None } else { clear_publication(kind, config) };
@@ -155,6 +155,7 @@ impl Controller {
             kind,
             name,
             version: &version.version,
+            follows_text: config.spec.follows_text(),
             published: config.status.as_ref().and_then(|status| kind.held_version(status)),
             content: content.as_ref(),
             seals: &seals,

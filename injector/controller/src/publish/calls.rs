@@ -5,6 +5,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use nudge_api::{PartKind, Reason};
 use nudge_cluster::call::{CallError, call};
@@ -12,14 +13,15 @@ use nudge_core::publish::{Publication, PublishedKind as _, PublishedObject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use serde_json::json;
 use zeroize::Zeroize as _;
 
-use crate::controller::written_by_us;
+use crate::controller::{FIELD_MANAGER, written_by_us};
 use crate::failure_cause::FailureCause;
 
 /// An operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(crate) enum Act {
     Read,
     Create,
     Replace,
@@ -37,10 +39,10 @@ impl Act {
 }
 
 /// The objects of one kind in a namespace.
-pub(super) struct ObjectApi<'a> {
-    pub(super) client: &'a Client,
-    pub(super) namespace: &'a str,
-    pub(super) kind: PartKind,
+pub(crate) struct ObjectApi<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) namespace: &'a str,
+    pub(crate) kind: PartKind,
 }
 
 impl ObjectApi<'_> {
@@ -49,7 +51,7 @@ impl ObjectApi<'_> {
     }
 
     /// Reads an object, if it exists.
-    pub(super) async fn read(&self, name: &str) -> Result<Option<PublishedObject>, CallError> {
+    pub(crate) async fn read(&self, name: &str) -> Result<Option<PublishedObject>, CallError> {
         let reading = || format!("reading {} {}/{name}", self.kind, self.namespace);
         Ok(match self.kind {
             PartKind::ConfigMap => call(reading, self.api::<ConfigMap>().get_opt(name)).await?.map(Into::into),
@@ -58,7 +60,7 @@ impl ObjectApi<'_> {
     }
 
     /// Creates or replaces an object. Returns it as the API server has stored it.
-    pub(super) async fn write(
+    pub(crate) async fn write(
         &self,
         name: &str,
         object: &PublishedObject,
@@ -68,6 +70,14 @@ impl ObjectApi<'_> {
             PartKind::ConfigMap => self.put(name, &object.config_map(), act).await?.into(),
             PartKind::Secret => self.put(name, &Wiped(object.secret()).0, act).await?.into(),
         })
+    }
+
+    /// Sets a label of a ConfigMap, and nothing else.
+    pub(crate) async fn label(&self, name: &str, label: &str, value: &str) -> Result<(), CallError> {
+        let labelling = || format!("labelling {} {}/{name}", self.kind, self.namespace);
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::Merge(json!({"metadata": {"labels": {label: value}}}));
+        call(labelling, self.api::<ConfigMap>().patch_metadata(name, &params, &patch)).await.map(drop)
     }
 
     async fn put<K>(&self, name: &str, object: &K, act: Act) -> Result<K, CallError>
@@ -95,7 +105,7 @@ impl Drop for Wiped {
 
 /// Returns the meaning of an error for the object. No message about a Secret repeats the API server, which may quote a
 /// value.
-pub(super) fn publication_fault(error: &CallError, kind: PartKind, name: &str, act: Act) -> Publication {
+pub(crate) fn publication_fault(error: &CallError, kind: PartKind, name: &str, act: Act) -> Publication {
     let done = act.participle();
     if let CallError::Api { source, .. } = error {
         match &**source {

@@ -6,3 +6,5 @@ mod attempts;
 mod calls;
 #[cfg(test)]
 mod publish_tests;
+
+pub(crate) use calls::{Act, ObjectApi, publication_fault};

@@ -125,6 +125,7 @@ mod tests {
             spec_version: Some("1"),
             digest: "sha256:0",
             requested: "1",
+            follows_text: false,
             override_reason: None,
             requesters: &Requesters::default(),
             pods: &[],

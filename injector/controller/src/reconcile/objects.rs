@@ -95,12 +95,12 @@ impl Controller {
     /// for approvals, because they name its author.
     pub(super) fn keep_facts(&self, key: &ConfigKey, config: &VersionedConfig, mut facts: Facts) {
         if let Some(status) = config.status.as_ref().filter(|_| !facts.is_empty()) {
-            let desired = config.spec.version.as_ref().or(status.desired_version.as_ref());
+            let desired = config.requested_version().or(status.desired_version.as_deref());
             let awaited = desired.filter(|_| self.needs_approval(key, config));
-            let awaited = awaited.filter(|version| status.current_version.as_ref() != Some(version));
+            let awaited = awaited.filter(|version| status.current_version.as_deref() != Some(version));
             let parts = self.index.parts(key);
             let mut open: HashSet<&str> = parts.iter().map(|part| part.uid.as_str()).collect();
-            let sealed = status.versions.iter().filter(|sealed| awaited != Some(&sealed.version));
+            let sealed = status.versions.iter().filter(|sealed| awaited != Some(sealed.version.as_str()));
             for sealed in sealed.flat_map(|version| &version.parts) {
                 open.remove(sealed.uid.as_str());
             }

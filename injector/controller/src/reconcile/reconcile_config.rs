@@ -74,9 +74,13 @@ impl Controller {
         {
             next = NextReconcile::Soon;
         }
+        let followed = self.follow_text(key, Arc::clone(&config)).await?;
+        if followed.is_recorded {
+            next = NextReconcile::Soon;
+        }
         let pruned = self.prune(key, &config).await;
         let side_calls = self.memories.get(key, |memory| memory.side_calls.next_reconcile(Instant::now())).flatten();
-        Ok(next.or_within(self.next_publication(key)).or_within(pruned).or_within(side_calls))
+        Ok(next.or_within(self.next_publication(key)).or_within(followed.wait).or_within(pruned).or_within(side_calls))
     }
 
     /// Writes into the status that the config is being imported, and does nothing else. Earlier observations do not

@@ -64,7 +64,8 @@ impl Controller {
         let rollout = &status.rollout;
         let back = rollout.stage != Some(RolloutStage::Restarting);
         // A rollout to another version than spec.version goes no further.
-        let is_left = config.spec.version.is_some() && config.spec.version != status.target_version;
+        let is_left =
+            config.requested_version().is_some_and(|version| status.target_version.as_deref() != Some(version));
         if !back && is_left {
             return RestartCheck::not_yet();
         }

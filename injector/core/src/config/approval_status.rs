@@ -90,7 +90,7 @@ fn verdict(
             ),
         );
     };
-    let aim = config.spec.version.as_ref().or(status.desired_version.as_ref()).filter(|aim| *aim == version);
+    let aim = config.requested_version().or(status.desired_version.as_deref()).filter(|aim| *aim == version);
     let gated = aim.and_then(|aim| gated_version(aim, (config, status), provenance, policies, now));
     if *decision == ApprovalDecision::Deny {
         if given.is_allowed.or(given.was_allowed) == Some(false) {

@@ -145,7 +145,7 @@ fn suspect_message(status: &VersionedConfigStatus, now: &Time) -> Option<String>
 /// than spec.version.
 pub(super) fn find_conflict(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
     let invalid = inventory.others.iter().filter_map(|(version, seal_check)| match seal_check {
-        SealCheck::Invalid(message) | SealCheck::Refused(message) if config.spec.version.as_ref() != Some(version) => {
+        SealCheck::Invalid(message) | SealCheck::Refused(message) if config.requested_version() != Some(version) => {
             Some(message.clone())
         }
         _ => None,

@@ -25,6 +25,7 @@ use crate::rollout::{
     Continuation, Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, PublishAttempt,
     Restarts, Rollout, Subjects, Withheld, fit_releases, newly_ended_releases, next, record_release, release_summary,
 };
+use crate::text::{forget_text, withheld_by_pace};
 use crate::versions::{Facts, Judging, Seals, Unjudged, take_inventory};
 
 /// The facts about a config at one moment.
@@ -100,7 +101,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let before = config.status.clone().unwrap_or_default();
     let hidden = (!secrets_known).then_some(PartKind::Secret);
     let unseen: Vec<PartKind> = left_out.iter().copied().chain(hidden).collect();
-    let named = config.spec.version.as_deref();
+    let named = config.requested_version();
     let fault = spec_fault(config, clocks);
     let mut inventory = take_inventory(&before, parts, facts, &unseen, named, &judging, seals, now);
     inventory.unjudged.sort_by_key(|unjudged| named != Some(unjudged.version.as_str()));
@@ -123,6 +124,9 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         ..before.clone()
     };
     (status.internal.identity, status.internal.retired) = (Some(Identity::of(config).to_string()), inventory.retired);
+    if !config.spec.follows_text() {
+        forget_text(&mut status);
+    }
     let rollout = Rollout::from_status(&status, now);
     // While pods can't be moved to the requested version, they stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current_version.as_ref()).cloned();
@@ -219,19 +223,21 @@ fn transitions(
 ) -> (Rollout, Effects) {
     let config = observed.config;
     let Requesters { current, overridden, retry } = observed.requesters;
-    let of_aim =
-        |requester: &Option<Requester>| requester.clone().filter(|_| config.spec.version.as_deref() == Some(aim));
+    let of_aim = |requester: &Option<Requester>| requester.clone().filter(|_| config.requested_version() == Some(aim));
     let requesters = Requesters { current: of_aim(current), overridden: overridden.clone(), retry: of_aim(retry) };
+    let pace = withheld_by_pace(config, status, observed.now);
     let mut releases = std::mem::take(&mut status.releases);
     let digest = status.version(aim).map(sealed_digest).unwrap_or_default();
     let rules = EffectiveRules::of(&config.spec.rollout, observed.policies);
     let withheld = counted.withheld.clone().or_else(|| withheld_by_rules(&rules, observed.now));
+    let withheld = withheld.or(pace);
     let seen = Observation {
         now: observed.now,
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
         requested: aim,
-        spec_version: config.spec.version.as_deref(),
+        follows_text: config.spec.follows_text(),
+        spec_version: config.requested_version(),
         digest: &digest,
         override_reason: override_reason(config, aim, observed.now),
         requesters: &requesters,

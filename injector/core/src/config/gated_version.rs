@@ -8,7 +8,7 @@ use crate::governance::{Asker, Authors, Candidate, EffectiveRules, Policies, Rul
 use crate::keys::PartMeta;
 use crate::requester::Requesters;
 use crate::rollout::Now;
-use crate::versions::{Facts, Seals, authors};
+use crate::versions::{Facts, Seals, authors, is_of_text};
 
 /// The facts that identify the authors of a config's versions and the users who requested them.
 #[derive(Clone, Copy)]
@@ -58,6 +58,9 @@ pub(super) fn gated_version<'a>(
     let runs = [&status.current_version, &status.previous_version].into_iter().flatten().any(|version| version == aim);
     let EffectiveRules { approval, approval_owner, .. } = EffectiveRules::of(&config.spec.rollout, policies);
     let needed = approval.filter(|_| !runs && override_reason(config, aim, now).is_none())?;
+    // Nobody knows who wrote a text, so of two approvers one at least is not its author.
+    let least = if needed.not_author && is_of_text(aim) { 2 } else { 1 };
+    let needed = Approval { required: needed.required.max(least), ..needed };
     let version = status.version(aim)?;
     let (authors, unread) = authors(version, parts, facts, seals);
     let unread = if needed.not_author { unread } else { Vec::new() };

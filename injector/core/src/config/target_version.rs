@@ -37,7 +37,7 @@ fn with_hint(mut explanation: Explanation) -> Explanation {
 /// Returns the version that is asked for, whether pods can be moved to it or not; or why there is none.
 pub(super) fn desired_version(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
     let current = config.status.as_ref().and_then(|status| status.current_version.as_deref());
-    let wish = wish(config.spec.version.as_deref(), current, &inventory.sealed);
+    let wish = wish(config.requested_version(), current, &inventory.sealed);
     wish.map(str::to_owned).ok_or_else(|| {
         if let Some(sealed) = inventory.sealed.first() {
             return not_authorized(config, &sealed.version);

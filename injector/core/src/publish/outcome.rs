@@ -64,6 +64,11 @@ pub fn apply_outcome(
             }
             (true, Reason::Published, message)
         }
+        Publication::OtherText(message) => {
+            let (held, time) = kind.version_fields(status);
+            (*held, *time) = (None, None);
+            (false, Reason::OtherText, message.clone())
+        }
         Publication::Drifted(message) => {
             note(Reason::Drifted, message);
             // The condition Drifted is true if the kind has such a condition; SecretPublished is false.

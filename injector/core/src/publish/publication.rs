@@ -25,6 +25,8 @@ pub enum Publication {
     Published,
     /// The object held this version, and somebody else has changed it since.
     Drifted(String),
+    /// The object has another text, which Nudge does not overwrite.
+    OtherText(String),
     /// Nudge does not or may not write the object. The rollout continues without it.
     Refused(Explanation),
     /// A call failed. The rollout waits until the object is written.
@@ -39,7 +41,7 @@ impl Publication {
         match self {
             Self::Failed(_) => true,
             Self::Refused(why) => why.reason != kind.without_part(),
-            Self::NotThere | Self::Published | Self::Drifted(_) | Self::Write => false,
+            Self::NotThere | Self::Published | Self::Drifted(_) | Self::OtherText(_) | Self::Write => false,
         }
     }
 
@@ -57,6 +59,8 @@ pub struct PublishGoal<'a> {
     pub name: &'a str,
     /// The version that the object should hold.
     pub version: &'a str,
+    /// Whether the text of the object is what pods should get, so that Nudge never writes it.
+    pub follows_text: bool,
     /// The version that the status says the object holds.
     pub published: Option<&'a str>,
     /// The content of the version's parts of this kind; `None` if the version has no such part.
@@ -69,9 +73,12 @@ pub struct PublishGoal<'a> {
 
 /// Decides about the object that has the config's name.
 pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> Publication {
-    let PublishGoal { kind, name, version, published, content, .. } = *goal;
-    if stored.is_none() && !kind.is_created() {
+    let PublishGoal { kind, name, version, published, content, follows_text, .. } = *goal;
+    if stored.is_none() && (follows_text || !kind.is_created()) {
         return Publication::NotThere;
+    }
+    if let Some(stored) = stored.filter(|_| follows_text) {
+        return compare_text(stored, goal);
     }
     let refusal = |reason: Reason, message: String| Publication::Refused(reason.explained(message));
     if stored.is_some_and(|stored| label(&stored.metadata, labels::CONFIG).is_some()) {
@@ -129,6 +136,18 @@ pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'
     Publication::Write
 }
 
+/// Compares the text of an object, which Nudge does not write, with the version.
+fn compare_text(stored: &PublishedObject, goal: &PublishGoal<'_>) -> Publication {
+    let PublishGoal { kind, name, version, content, .. } = *goal;
+    if content.is_some_and(|content| content.values() == stored.content.values()) {
+        return Publication::Published;
+    }
+    Publication::OtherText(format!(
+        "{kind} {name} has another text than version {version}, and Nudge does not write it while spec.version is absent; put the text \
+         back, or set spec.version"
+    ))
+}
+
 /// Returns the object to write: the stored object, which keeps its resourceVersion, or a new object. It has exactly the
 /// keys of the version.
 pub fn object_to_write(stored: Option<PublishedObject>, goal: &PublishGoal<'_>) -> Option<PublishedObject> {
@@ -136,7 +155,9 @@ pub fn object_to_write(stored: Option<PublishedObject>, goal: &PublishGoal<'_>) 
     let (mut metadata, immutable) = stored.map(|stored| (stored.metadata, stored.immutable)).unwrap_or_default();
     metadata.name = Some(goal.name.to_owned());
     metadata.managed_fields = None;
-    metadata.labels.get_or_insert_default().insert(labels::PUBLISHED.to_owned(), goal.version.to_owned());
+    let marks = [(labels::FOLLOWS, goal.name), (labels::PUBLISHED, goal.version)];
+    let marks = marks.map(|(label, value)| (label.to_owned(), value.to_owned()));
+    metadata.labels.get_or_insert_default().extend(marks);
     let mark = goal.kind.mark(goal.seals, goal.version, &content);
     metadata.annotations.get_or_insert_default().insert(DIGEST_ANNOTATION.to_owned(), mark);
     Some(PublishedObject { kind: goal.kind, metadata, immutable, content })

@@ -52,7 +52,7 @@ fn goal<'a>(
     (kind, content): (PartKind, Option<&'a PublishedContent>),
     seals: &'a Seals,
 ) -> PublishGoal<'a> {
-    PublishGoal { kind, name: "shop", version, published, content, seals, writer: WRITER }
+    PublishGoal { kind, name: "shop", version, follows_text: false, published, content, seals, writer: WRITER }
 }
 
 fn decide(

@@ -49,6 +49,11 @@ impl PublishedContent {
         self.secret_type.as_deref()
     }
 
+    /// Returns the keys and values, and the type of the Secret.
+    pub fn into_parts(self) -> (Contents, Option<String>) {
+        (self.values, self.secret_type)
+    }
+
     /// Returns the size of all keys and values in bytes.
     pub fn size(&self) -> usize {
         self.values.iter().map(|(key, value)| key.len() + value.len()).sum()

@@ -97,6 +97,8 @@ pub struct Observation<'a> {
     pub digest: &'a str,
     /// The version that the config should have; pods can be moved to it.
     pub requested: &'a str,
+    /// Whether the requested version is the text of the config's objects.
+    pub follows_text: bool,
     /// The reason of an override that assigns the requested version to all pods at once, if there is an override.
     pub override_reason: Option<&'a str>,
     /// The users who requested the versions, if known.

@@ -137,6 +137,7 @@ impl TestRollout {
                 requested,
                 spec_version: Some(requested),
                 digest: "sha256:0",
+                follows_text: false,
                 override_reason: self.override_reason,
                 requesters: &self.requesters,
                 pods: &self.pods,

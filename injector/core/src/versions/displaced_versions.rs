@@ -3,7 +3,7 @@
 use nudge_api::{Consent, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus};
 use serde::Serialize;
 
-use super::source_name::is_of_source;
+use super::digest_names::digest_prefix;
 
 /// The maximum number of sealed versions of one config.
 pub const MAX_VERSIONS: usize = 50;
@@ -68,12 +68,12 @@ pub(crate) fn wish<'a>(
     named.or(current).or_else(first)
 }
 
-/// Returns the record that the status keeps of a version that was sealed. Returns `None` for a version of a source,
-/// because its name is the digest of its content.
+/// Returns the record that the status keeps of a version that was sealed. Returns `None` for a version whose name is
+/// the digest of its content.
 pub(super) fn record(sealed: &VersionStatus) -> Option<RetiredVersion> {
     let version = sealed.version.clone();
     let digests = sealed.parts.iter().map(|part| part.digest.clone()).collect();
-    (!is_of_source(&version)).then_some(RetiredVersion { version, digests })
+    digest_prefix(&version).is_none().then_some(RetiredVersion { version, digests })
 }
 
 /// A version that takes room in the status.

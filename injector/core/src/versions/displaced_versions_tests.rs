@@ -14,7 +14,7 @@ use super::inventory::{Inventory, take_inventory};
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
-use super::{Facts, MAX_RETIRED_VERSIONS, MAX_VERSIONS, SealCheck, is_of_source};
+use super::{Facts, MAX_RETIRED_VERSIONS, MAX_VERSIONS, SOURCE_PREFIX, SealCheck, is_of_source};
 use crate::keys::PartMeta;
 
 /// The versions of one config, and their state.
@@ -48,7 +48,8 @@ impl Cluster {
             ..facts(object, &format!("{number:024x}{at:024x}"))
         });
         let known: Vec<_> = known.collect();
-        let of_contents = || seals().source_version_of(known.iter().map(|known| (PartKind::ConfigMap, known)));
+        let of_contents =
+            || seals().digest_name_of(SOURCE_PREFIX, known.iter().map(|known| (PartKind::ConfigMap, known)));
         let version = if of_source { of_contents() } else { format!("2026.11.{number}") };
         for object in &mut objects {
             object.version.clone_from(&version);

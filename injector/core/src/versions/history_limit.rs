@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig};
 use nudge_protocol::VersionName;
 
-use super::source_name::is_of_source;
+use super::digest_names::digest_prefix;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
 
@@ -75,18 +75,18 @@ pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>], last: 
     !surplus(config, parts, last, &may_prune(config, parts, last)).is_empty() || !never_sealed(config, parts).is_empty()
 }
 
-/// Returns the versions of sources that will never be sealed: because they break a rule, or because newer versions
+/// Returns the versions of sources and texts that will never be sealed: because they break a rule, or because newer versions
 /// exist while nobody can judge them. The newest version that breaks a rule stays, because the source does not make it
 /// again while it is known.
 fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<VersionStatus> {
     let invalid = config.status.iter().flat_map(|status| &status.invalid);
     let mut names: Vec<&str> =
-        invalid.map(|invalid| invalid.version.as_str()).filter(|version| is_of_source(version)).collect();
+        invalid.map(|invalid| invalid.version.as_str()).filter(|version| digest_prefix(version).is_some()).collect();
     names.pop();
     names.extend(superseded(config, parts));
-    names.retain(|version| config.spec.version.as_deref() != Some(version));
+    names.retain(|version| config.requested_version() != Some(version));
     let version = |version: &str| {
-        let own = parts.iter().filter(|part| part.version == version && part.keep.is_some());
+        let own = parts.iter().filter(|part| part.version == version && part.prune);
         let parts = own.map(|part| PartStatus {
             kind: part.kind,
             name: part.name.clone(),
@@ -107,12 +107,12 @@ fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<Versio
     names.into_iter().map(version).filter(|refused| !refused.parts.is_empty()).collect()
 }
 
-/// Returns the versions of sources that are neither sealed nor refused although another such version was made long
+/// Returns the versions of sources and texts that are neither sealed nor refused although another such version was made long
 /// after them, oldest first.
 fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&'a str> {
     let Some(status) = &config.status else { return Vec::new() };
     let mut made: BTreeMap<&str, i64> = BTreeMap::new();
-    for part in parts.iter().filter(|part| part.keep.is_some() && is_of_source(&part.version)) {
+    for part in parts.iter().filter(|part| part.prune && digest_prefix(&part.version).is_some()) {
         let last = made.entry(&part.version).or_insert(part.created);
         *last = part.created.max(*last);
     }
@@ -143,7 +143,7 @@ fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>], last: Opt
             .iter()
             .filter_map(|part| objects.get(&(part.kind, part.name.as_str())).filter(|object| object.uid == part.uid));
         let marked = left.clone().next().is_some() && left.all(|object| object.prune);
-        marked && !status.is_in_use(version) && config.spec.version.as_ref() != Some(version)
+        marked && !status.is_in_use(version) && config.requested_version() != Some(version)
     };
     status.versions.iter().filter(is_free).collect()
 }

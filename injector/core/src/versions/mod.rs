@@ -4,7 +4,9 @@ mod baseline;
 #[cfg(test)]
 mod bounds_tests;
 mod config_of_part;
+mod content_digests;
 mod digest;
+mod digest_names;
 mod displaced_versions;
 #[cfg(test)]
 mod displaced_versions_tests;
@@ -21,7 +23,6 @@ mod seal;
 mod seal_check;
 mod secret_type;
 mod source_gone;
-mod source_name;
 mod version_authors;
 
 pub(crate) use baseline::RESERVED;
@@ -29,7 +30,9 @@ pub use baseline::{
     FIRST_VERSION, baseline_refusal, first_config, first_names, first_version, is_first_version, wants_baseline,
 };
 pub use config_of_part::{made_for, made_for_a_config};
+pub use content_digests::ContentDigests;
 pub use digest::{Contents, PLAIN, contents_of, part_digest};
+pub use digest_names::{SOURCE_PREFIX, digest_of_parts, is_of_source, is_of_text};
 pub(crate) use displaced_versions::wish;
 pub use displaced_versions::{MAX_RETIRED_VERSIONS, MAX_VERSIONS, is_nearly_full};
 pub use history_limit::{is_beyond_limit, to_prune};
@@ -47,5 +50,4 @@ pub(crate) use seal_check::tests::{facts, part};
 pub use seal_check::{Facts, SealCheck, seal_check};
 pub(crate) use secret_type::OPAQUE;
 pub use secret_type::is_configuration;
-pub use source_name::{SOURCE_PREFIX, digest_of_parts, is_of_source};
 pub(crate) use version_authors::authors;

@@ -8,10 +8,10 @@ use nudge_protocol::VersionName;
 use nudge_protocol::block::MAX_BLOCK_BYTES;
 use nudge_protocol::limits::MAX_KEYS;
 
+use super::digest_names::digest_prefix;
 use super::part_facts::{PartFacts, object_name};
 use super::part_labels::PartNumber;
 use super::seal::Seals;
-use super::source_name::{SOURCE_PREFIX, is_of_source};
 use crate::keys::PartMeta;
 
 /// The facts by the uid of the object.
@@ -85,12 +85,12 @@ fn judge(
     if !unread.is_empty() {
         return Ok(SealCheck::Unread(unread));
     }
-    if is_of_source(version) {
+    if let Some(prefix) = digest_prefix(version) {
         let contents = ordered.iter().filter_map(|part| Some((part.kind, facts_of(facts, part)?)));
-        if seals.source_version_of(contents) != version {
+        if seals.digest_name_of(prefix, contents) != version {
             return Err(format!(
-                "names that begin with {SOURCE_PREFIX} are those of versions that a ConfigSource makes, and {version} is not the digest of \
-                 its content; create it under another name"
+                "names that begin with {prefix} are those of versions that Nudge makes of a source or a text, and {version} is not the \
+                 digest of its content; create it under another name"
             ));
         }
     }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use nudge_api::{PartKind, VersionStatus};
 
+use super::digest_names::is_of_source;
 use super::seal::Seals;
 use super::seal_check::{Facts, facts_of};
-use super::source_name::is_of_source;
 use crate::governance::Authors;
 use crate::keys::PartMeta;
 
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn who_set_the_spec_of_a_source_is_an_author_of_its_versions() {
-        let name = format!("{}0123", super::super::source_name::SOURCE_PREFIX);
+        let name = format!("{}0123", super::super::digest_names::SOURCE_PREFIX);
         let of = |name: &str, author: Option<&str>, setter: Option<&str>| {
             let part = Arc::new(part(PartKind::ConfigMap, "a", name));
             let version: VersionStatus = serde_json::from_value(serde_json::json!({

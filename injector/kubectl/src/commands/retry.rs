@@ -28,10 +28,10 @@ pub(crate) async fn run(session: &Session, command: &Retry) -> Result<(), Failur
     let config = session.config(name).await?;
     let failure = config.status.as_ref().and_then(|status| status.rollout.failure.as_ref());
     let Some(version) =
-        config.spec.version.as_deref().filter(|version| failure.is_some_and(|failure| failure.version == *version))
+        config.requested_version().filter(|version| failure.is_some_and(|failure| failure.version == *version))
     else {
         return Err(Failure::new(format!(
-            "config {name}: the version that spec.version names has not failed, so there is nothing to try again"
+            "config {name}: the version that is asked for has not failed, so there is nothing to try again"
         )));
     };
     // The attempt goes in steps, even if the version failed in all pods at once.

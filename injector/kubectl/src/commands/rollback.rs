@@ -31,7 +31,7 @@ fn destination(config: &VersionedConfig) -> Result<&str, Failure> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let status = config.status.as_ref();
     let current = status.and_then(|status| status.current_version.as_deref());
-    let requested = config.spec.version.as_deref();
+    let requested = config.requested_version();
     match (current, requested) {
         (None, _) => Err(no_current_version(name)),
         (Some(current), Some(requested)) if current != requested => Ok(current),

@@ -29,7 +29,7 @@ impl Need {
             }
             Self::Activate => {
                 let resources = ["configmaps", "secrets"].into_iter();
-                let resources = resources.take(1 + usize::from(config.spec.publishes(PartKind::Secret)));
+                let resources = resources.take(1 + usize::from(config.spec.owns(PartKind::Secret)));
                 resources.map(|resource| Right { verb: "update", group: "", resource }).collect()
             }
         }

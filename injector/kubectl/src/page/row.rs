@@ -117,7 +117,7 @@ impl Row {
             reason: notable.map(|condition| condition.reason.clone()),
             message: notable.map(|condition| condition.message.clone()),
             since: began.or(changed).or(created),
-            desired: config.spec.version.clone(),
+            desired: config.requested_version().map(str::to_owned),
             reached: step_progress(config),
             on_target: status.pods.on_target,
             total: status.pods.total,

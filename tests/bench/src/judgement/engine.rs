@@ -179,6 +179,7 @@ impl Judge for Engine {
                 requested: if self.rests { CURRENT } else { TARGET },
                 spec_version: Some(if self.rests { CURRENT } else { TARGET }),
                 digest: "sha256:0",
+                follows_text: false,
                 override_reason: None,
                 requesters: &Requesters::default(),
                 pods: &self.subjects,

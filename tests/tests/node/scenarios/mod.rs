@@ -6,6 +6,7 @@ pub(crate) mod certificates;
 pub(crate) mod checks;
 pub(crate) mod deleted;
 pub(crate) mod demo;
+pub(crate) mod edited;
 pub(crate) mod edits;
 pub(crate) mod exposure;
 pub(crate) mod failures;

@@ -15,7 +15,7 @@ const MAX_APPROVALS: usize = 32;
 /// Returns the requested version, if it is complete.
 pub(crate) fn requested_version(config: &VersionedConfig) -> Option<&VersionStatus> {
     let status = config.status.as_ref()?;
-    let requested = config.spec.version.as_deref().or(status.desired_version.as_deref());
+    let requested = config.requested_version().or(status.desired_version.as_deref());
     status.version(requested.or(status.current_version.as_deref())?)
 }
 

@@ -125,7 +125,7 @@ impl Report {
             step: step_report(config, count),
             state: status.state().as_str().to_owned(),
             stage: status.rollout.stage,
-            desired: config.spec.version.clone(),
+            desired: config.requested_version().map(str::to_owned),
             held: config.spec.rollout.hold.is_some(),
             watch: status.rollout.watch,
             evidence: status.rollout.evidence,

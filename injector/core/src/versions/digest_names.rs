@@ -1,5 +1,5 @@
-//! Names of versions that a source makes: digests of their contents. Sealing checks them, so such a name never stands
-//! for other content, and nothing need be remembered of a deleted version.
+//! Names of versions that a source makes, or the control plane makes of a text: digests of their contents. Sealing
+//! checks them, so such a name never stands for other content, and nothing need be remembered of a deleted version.
 
 use nudge_api::PartKind;
 use nudge_protocol::hex::hex;
@@ -11,6 +11,8 @@ use super::seal::Seals;
 
 /// The beginning of the names of versions that a source makes. No other version can be sealed under such a name.
 pub const SOURCE_PREFIX: &str = "src-";
+/// The beginning of the names of versions that the control plane makes of the text of a config's objects.
+pub(super) const TEXT_PREFIX: &str = "txt-";
 /// The size in bytes of a digest in a name: large enough that nobody can construct two contents with the same name. A
 /// name has at most 63 characters, so at most 29 bytes fit after the prefixes.
 const NAME_BYTES: usize = 20;
@@ -18,6 +20,16 @@ const NAME_BYTES: usize = 20;
 /// Returns whether a source makes versions of this name.
 pub fn is_of_source(version: &str) -> bool {
     version.starts_with(SOURCE_PREFIX)
+}
+
+/// Returns whether the control plane makes versions of this name of a text.
+pub fn is_of_text(version: &str) -> bool {
+    version.starts_with(TEXT_PREFIX)
+}
+
+/// Returns the beginning of the name, if the rest is the digest of the version's content.
+pub(super) fn digest_prefix(version: &str) -> Option<&'static str> {
+    [SOURCE_PREFIX, TEXT_PREFIX].into_iter().find(|prefix| version.starts_with(prefix))
 }
 
 /// Returns the digest over the digests of parts, in their order.
@@ -31,28 +43,34 @@ fn message(parts: impl IntoIterator<Item = (PartKind, String)>) -> Vec<u8> {
 }
 
 impl Seals {
-    /// Returns the name of the version with these parts.
+    /// Returns the name of the version of a source with these parts.
     pub fn source_version<'a>(&self, parts: impl IntoIterator<Item = (PartKind, &'a Contents)>) -> String {
         let digests = |(kind, content): (PartKind, &Contents)| {
             let plain = (kind == PartKind::ConfigMap).then(|| part_digest(content, None));
             (kind, plain, part_digest(content, Some(self.content_key())))
         };
-        self.named(parts.into_iter().map(digests).collect())
+        self.digest_name(SOURCE_PREFIX, parts.into_iter().map(digests).collect())
     }
 
-    /// Returns the name from the known facts about the parts of a version.
-    pub(super) fn source_version_of<'a>(&self, parts: impl IntoIterator<Item = (PartKind, &'a PartFacts)>) -> String {
-        self.named(parts.into_iter().map(|(kind, facts)| (kind, facts.plain.clone(), facts.keyed.clone())).collect())
+    /// Returns the name with this beginning, from the known facts about the parts of a version.
+    pub(super) fn digest_name_of<'a>(
+        &self,
+        prefix: &str,
+        parts: impl IntoIterator<Item = (PartKind, &'a PartFacts)>,
+    ) -> String {
+        let digests = parts.into_iter().map(|(kind, facts)| (kind, facts.plain.clone(), facts.keyed.clone()));
+        self.digest_name(prefix, digests.collect())
     }
 
-    /// Returns the name. It is keyed if a Secret is among the parts, so that it says nothing about a value.
-    fn named(&self, parts: Vec<(PartKind, Option<String>, String)>) -> String {
+    /// Returns the name with this beginning. It is keyed if a Secret is among the parts, so that it says nothing about a
+    /// value.
+    pub(super) fn digest_name(&self, prefix: &str, parts: Vec<(PartKind, Option<String>, String)>) -> String {
         let name = if parts.iter().all(|(_, plain, _)| plain.is_some()) {
             digest_of_parts(parts.into_iter().map(|(kind, plain, _)| (kind, plain.unwrap_or_default())))
         } else {
             let keyed = message(parts.into_iter().map(|(kind, _, keyed)| (kind, keyed)));
             hex(&self.tag(&keyed)[..NAME_BYTES])
         };
-        format!("{SOURCE_PREFIX}{name}")
+        format!("{prefix}{name}")
     }
 }

@@ -1,0 +1,110 @@
+//! What was last read of the text of a config's objects, and when to read it again.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::Explanation;
+use nudge_core::keys::PublishedMeta;
+use nudge_core::sources::DebouncedVersion;
+use nudge_core::text::TEXT_DEBOUNCE;
+use nudge_core::versions::ContentDigests;
+use nudge_protocol::backoff::Backoff;
+
+/// The time between two reads of objects that a watch shows.
+const WATCHED_INTERVAL: Duration = Duration::from_mins(5);
+/// The time between two reads of a Secret, or of a ConfigMap without our label, which no watch shows.
+const UNWATCHED_INTERVAL: Duration = Duration::from_secs(10);
+/// The waits after reads in a row that gave no text.
+const MISSING_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
+
+/// A text that can become a version.
+#[derive(Clone, Debug)]
+pub(crate) struct TextContent {
+    pub(crate) digests: ContentDigests,
+    /// The digest of the content, with the times of its changes.
+    pub(crate) newest: DebouncedVersion,
+}
+
+/// The state of the text.
+#[derive(Clone, Debug, Default)]
+enum TextState {
+    /// The objects have not been read yet.
+    #[default]
+    Unread,
+    /// The objects have no text that can become a version.
+    Missing(Explanation),
+    /// The text.
+    Read(TextContent),
+}
+
+/// What was last read of the text of a config's objects.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TextMemory {
+    state: TextState,
+    /// The metadata of the ConfigMap that the watch showed before the read, and the generation of the spec.
+    subject: Option<(Option<PublishedMeta>, Option<i64>)>,
+    /// The number of reads in a row that gave no text.
+    missing: u32,
+    next: Option<Instant>,
+}
+
+impl TextMemory {
+    /// Returns whether the objects must be read, because they may have changed.
+    pub(crate) fn is_due(&self, meta: Option<&PublishedMeta>, generation: Option<i64>, now: Instant) -> bool {
+        let is_same = self.subject.as_ref().is_some_and(|(known, at)| known.as_ref() == meta && *at == generation);
+        !is_same || self.next.is_none_or(|next| next <= now)
+    }
+
+    /// Keeps the result of a read. `version` is the digest of the content as a name.
+    pub(crate) fn keep(
+        &mut self,
+        read: Result<(ContentDigests, String), Explanation>,
+        subject: (Option<PublishedMeta>, Option<i64>),
+        is_watched: bool,
+        (now, time): (Instant, Timestamp),
+    ) {
+        let wait = match &read {
+            Ok(_) => {
+                self.missing = 0;
+                if is_watched { WATCHED_INTERVAL } else { UNWATCHED_INTERVAL }
+            }
+            Err(_) => {
+                self.missing = self.missing.saturating_add(1);
+                MISSING_BACKOFF.jittered_wait(self.missing, rand::random())
+            }
+        };
+        (self.subject, self.next) = (Some(subject), now.checked_add(wait));
+        self.state = match (read, std::mem::take(&mut self.state)) {
+            (Err(why), _) => TextState::Missing(why),
+            (Ok((digests, version)), TextState::Read(mut content)) => {
+                content.newest.observe(version, TEXT_DEBOUNCE, time);
+                TextState::Read(TextContent { digests, ..content })
+            }
+            (Ok((digests, version)), _) => {
+                TextState::Read(TextContent { digests, newest: DebouncedVersion::first(version, time) })
+            }
+        };
+    }
+
+    /// Returns the text once it has settled, or why there is none; `None` while it is not known.
+    pub(crate) fn settled(&self, now: Timestamp) -> Option<Result<&TextContent, &Explanation>> {
+        match &self.state {
+            TextState::Unread => None,
+            TextState::Missing(why) => Some(Err(why)),
+            TextState::Read(content) => (content.newest.settles_at(TEXT_DEBOUNCE) <= now).then_some(Ok(content)),
+        }
+    }
+
+    /// Returns when to look again.
+    pub(crate) fn wait(&self, now: Instant, time: Timestamp) -> Option<Duration> {
+        let settles = match &self.state {
+            TextState::Read(content) => {
+                let left = content.newest.settles_at(TEXT_DEBOUNCE).duration_since(time);
+                Duration::try_from(left).ok().filter(|left| !left.is_zero())
+            }
+            TextState::Unread | TextState::Missing(_) => None,
+        };
+        let reads = self.next.map(|next| next.saturating_duration_since(now));
+        settles.into_iter().chain(reads).min()
+    }
+}

@@ -1,0 +1,130 @@
+//! The pace of texts: a text that changes again and again must not keep pods moving.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use nudge_api::{Explanation, Reason, Release, ReleaseOutcome, VersionedConfig, VersionedConfigStatus};
+
+use crate::requester::noted_retry_time;
+use crate::rollout::{Now, Withheld};
+
+/// The minimum time between the beginnings of two moves to texts.
+const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
+/// The number of moves in a row that texts may end before the next text must stand.
+const MAX_LEFT_MOVES: usize = 5;
+/// The time for which a text must stand after so many moves.
+const STANDING_TIME: SignedDuration = SignedDuration::from_mins(5);
+
+/// Returns why the move to the text may not begin yet, if there is a reason. Neither a move to this text that is under
+/// way, nor a return, nor the first version waits.
+pub fn withheld_by_pace(config: &VersionedConfig, status: &VersionedConfigStatus, now: Now<'_>) -> Option<Withheld> {
+    let text = status.internal.text.as_ref().filter(|_| config.spec.follows_text())?;
+    if status.holds(&text.version) {
+        return None;
+    }
+    let begin = status.releases.last()?.start_time.0;
+    // The end of a move that is under way to another version is recorded only after this decision.
+    let is_left = |release: &&Release| matches!(release.outcome, None | Some(ReleaseOutcome::Left));
+    let left = status.releases.iter().rev().take_while(is_left).count();
+    let settled = text.settle_time.0;
+    let is_retried = noted_retry_time(config).is_some_and(|retry| retry.0 >= settled);
+    let interval_end = end(begin, MIN_INTERVAL);
+    let standing_end = end(settled, STANDING_TIME);
+    let (until, why) = if left >= MAX_LEFT_MOVES && !is_retried && now.until(standing_end).is_some() {
+        (standing_end, unsettled(config, left))
+    } else {
+        let version = &text.version;
+        let message = format!("version {version} begins a minute after the last move began");
+        (interval_end, Reason::Unsettled.explained(message))
+    };
+    let wait = now.until(until)?;
+    Some(Withheld { why, until: Some(now.steady + wait), ends: Some(until), unsaid: false })
+}
+
+fn unsettled(config: &VersionedConfig, left: usize) -> Explanation {
+    let writers = "see who writes it (kubectl get --show-managed-fields), ";
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    Reason::Unsettled.explained(format!(
+        "the text of config {name} has ended {left} moves in a row, so it must stand for 5 minutes; {writers}or begin at once with \
+         kubectl nudge retry {name}"
+    ))
+}
+
+/// Returns the time that is this long after another, in whole seconds.
+fn end(time: Timestamp, wait: SignedDuration) -> Timestamp {
+    let end = time.checked_add(wait).unwrap_or(Timestamp::MAX);
+    Timestamp::from_second(end.as_second()).unwrap_or(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use nudge_protocol::labels;
+    use serde_json::json;
+
+    use super::*;
+    use crate::rollout::SteadyTime;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// The current version is 1, the text is version 9 since second 1000, and moves began at these seconds.
+    fn config(left: &[i64], outcome: &str) -> VersionedConfig {
+        let releases: Vec<_> = left
+            .iter()
+            .map(|begin| json!({"version": "8", "startTime": at(*begin).to_string(), "outcome": outcome}))
+            .collect();
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
+            "spec": {"objects": ["ConfigMap"]},
+            "status": {"currentVersion": "1", "releases": releases,
+                "internal": {"text": {"version": "9", "settleTime": at(1000).to_string()}}},
+        }))
+        .unwrap()
+    }
+
+    fn wait(config: &VersionedConfig, second: i64) -> Option<i64> {
+        let now = Now { time: &Time(at(second)), steady: SteadyTime(5_000) };
+        let withheld = withheld_by_pace(config, config.status.as_ref().unwrap(), now)?;
+        assert_eq!(withheld.why.reason, Reason::Unsettled);
+        Some((withheld.until.unwrap() - now.steady) / 1000)
+    }
+
+    #[test]
+    fn moves_begin_a_minute_apart() {
+        assert_eq!(wait(&config(&[], "Left"), 1000), None);
+        let one = config(&[980], "Left");
+        assert_eq!((wait(&one, 1000), wait(&one, 1039), wait(&one, 1040)), (Some(40), Some(1), None));
+        assert_eq!(wait(&config(&[980], "RolledBack"), 1000), Some(40), "a correction waits, too");
+    }
+
+    #[test]
+    fn after_five_moves_that_texts_ended_the_text_must_stand() {
+        let five = config(&[100, 200, 300, 400, 500], "Left");
+        let mut open = five.clone();
+        open.status.as_mut().unwrap().releases[4].outcome = None;
+        assert_eq!(wait(&open, 1000), Some(300), "the fifth move ends in this decision");
+        assert_eq!((wait(&five, 1000), wait(&five, 1299), wait(&five, 1300)), (Some(300), Some(1), None));
+        assert_eq!(wait(&config(&[100, 200, 300, 400], "Left"), 1000), None);
+        let mut ended = five.clone();
+        ended.status.as_mut().unwrap().releases[4].outcome = Some(ReleaseOutcome::Current);
+        assert_eq!(wait(&ended, 1000), None, "a move that ended well begins the count again");
+        let mut retried = five.clone();
+        let note = format!("{} signature", at(1100));
+        retried.metadata.annotations = Some([(labels::RETRY.to_owned(), note)].into());
+        assert_eq!(wait(&retried, 1101), None);
+    }
+
+    #[test]
+    fn neither_a_return_nor_a_version_that_is_named_waits() {
+        let five = config(&[100, 200, 300, 400, 980], "Left");
+        for change in [
+            |config: &mut VersionedConfig| config.spec.version = Some("9".to_owned()),
+            |config: &mut VersionedConfig| config.status.as_mut().unwrap().current_version = Some("9".to_owned()),
+            |config: &mut VersionedConfig| config.status.as_mut().unwrap().previous_version = Some("9".to_owned()),
+        ] {
+            let mut changed = five.clone();
+            change(&mut changed);
+            assert_eq!(wait(&changed, 1000), None);
+        }
+    }
+}
