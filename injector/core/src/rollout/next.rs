@@ -13,7 +13,7 @@ use super::{Continuation, Effects, Observation, back, forward, idle};
 pub fn next(rollout: Rollout, evidence: &mut Evidence, observation: &Observation<'_>) -> Transition {
     let now = observation.now;
     let previous = rollout.base().filter(|base| base.previous.as_deref() == Some(observation.requested));
-    // A text is an edit by whoever may write the object, so unlike a request it waits for gates.
+    // Everybody who may write the object can edit the text, so unlike a request it waits for gates.
     let previous = previous.filter(|_| !observation.follows_text || observation.withheld_effects().is_none());
     if let Some(base) = previous.cloned() {
         return back::return_to_previous(base, evidence, observation);

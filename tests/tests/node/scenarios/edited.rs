@@ -85,16 +85,10 @@ async fn text(home: &ScenarioNamespace<'_>) -> Result<String> {
 async fn wait_until_current(home: &ScenarioNamespace<'_>, mode: &str) -> Result<VersionedConfigStatus> {
     let is_current = |status: &VersionedConfigStatus| {
         let version = status.desired_version.as_deref().filter(|version| version.starts_with("txt-"));
-        version.is_some() && status.current_version.as_deref() == version && status.rollout.failure.is_none()
+        let is_proven = version.is_some() && status.current_version.as_deref() == version;
+        is_proven && status.published_version.as_deref() == version && status.rollout.failure.is_none()
     };
-    let mut before = None;
-    let status = eventually(6 * LONG_WAIT_TIMEOUT, &format!("the text {mode:?} is current"), async || {
-        let status = home.status("web").await.ok()?;
-        let is_same =
-            before.replace(status.current_version.clone()).is_some_and(|known| known == status.current_version);
-        (is_same && is_current(&status) && status.published_version == status.current_version).then_some(status)
-    })
-    .await?;
+    let status = wait_for_status(home, "web", &format!("the text {mode:?} is current"), is_current).await?;
     ensure!(text(home).await? == mode, "somebody has written the text");
     Ok(status)
 }
