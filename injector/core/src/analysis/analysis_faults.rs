@@ -13,7 +13,7 @@ pub enum AnalysisFault {
     /// The analysis has nothing to compare results with.
     #[error("set max, or maxRatio, or both")]
     NoLimit,
-    /// By the ratio, a version that is as good as the one before would be bad.
+    /// The ratio is so low that a version that is as good as the previous version would be bad.
     #[error("maxRatio must be a number such as 1.5, and at least 1")]
     Ratio,
     /// The query is the same for all pods.

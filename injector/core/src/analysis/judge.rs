@@ -1,8 +1,8 @@
 //! The verdict of all answers of a round about the version.
 //!
 //! An answer that is too high counts against the version if the pods without the version have a good answer at the same
-//! time. Without such pods it counts half. A good answer, or one that is too high for all pods, ends the row. A failed
-//! measurement holds the version, and blames nobody.
+//! time. Without such pods it counts half. A good answer, or an answer that is too high for all pods, ends the series.
+//! A failed measurement holds the version, and blames nobody.
 
 use std::collections::HashMap;
 
@@ -16,19 +16,19 @@ use super::period::answer_period;
 const MAX_ANSWER_DELAY_MILLIS: i64 = 30_000;
 /// The number of periods until the next answer is overdue.
 const OVERDUE_PERIODS: i64 = 3;
-/// The minimum time between two looks for answers, in milliseconds.
+/// The minimum time between two checks for answers, in milliseconds.
 const MIN_RECHECK_MILLIS: i64 = 1000;
-/// The maximum time between two looks for answers, in milliseconds.
+/// The maximum time between two checks for answers, in milliseconds.
 const MAX_RECHECK_MILLIS: i64 = 5000;
 
 /// The verdict of all answers about the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The results say nothing against the version.
+    /// The results are no evidence against the version.
     Clear,
     /// More answers are needed, as the message says.
     Pending(String),
-    /// The results show neither, as the message says.
+    /// The results are inconclusive, as the message says.
     Inconclusive(String),
     /// The version is bad, as the message says.
     Bad(String),

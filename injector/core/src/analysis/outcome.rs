@@ -5,7 +5,7 @@ use nudge_api::{Analysis, Answer};
 /// The outcome of one answer about the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The pods with the version have no more than they may.
+    /// The pods with the version stay within the limits.
     Good,
     /// Pods with the target exceed `max`, and control does not.
     High,

@@ -114,11 +114,11 @@ fn verdict(
     if status.releases.iter().any(|release| given.is_recorded(release)) {
         return Some((true, Reason::Counted.explained(format!("version {version} went on with this approval"))));
     }
-    // The record of the release may be forgotten by now. While the version is in use, it keeps the condition from the
+    // The record of the release may have been forgotten. While the version is in use, it keeps the condition from the
     // time when it continued.
     let before = approval.status.as_ref().and_then(|status| find_condition(&status.conditions, ConditionType::Counted));
     let went_on = before.is_some_and(|before| before.status == "True") && status.holds(version);
-    // An unknown policy may ask for approvals.
+    // An unknown policy may require approvals.
     if went_on || matches!(policies, Policies::Unknown(_)) {
         return None;
     }

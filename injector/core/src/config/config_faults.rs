@@ -1,8 +1,8 @@
 //! The faults of a `VersionedConfig` beyond its schema.
 //!
-//! No version begins while the spec has faults, but running versions are judged, and go back if they are bad. The rules
-//! of `spec.validation` are not checked here, because that takes ConfigMaps and time; they hold new versions before
-//! they are sealed: see [`Judging`](crate::versions::Judging).
+//! No version begins while the spec has faults, but running versions are judged, and rolled back if they are bad. The
+//! rules of `spec.validation` are not checked here, because that takes ConfigMaps and time; they hold new versions
+//! before they are sealed: see [`Judging`](crate::versions::Judging).
 
 use std::collections::BTreeSet;
 

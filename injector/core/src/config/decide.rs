@@ -178,7 +178,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
 }
 
 /// Returns why no version begins or continues while the spec has faults that escaped the webhook. Running versions are
-/// still judged, and go back if they are bad.
+/// still judged, and rolled back if they are bad.
 fn spec_fault(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, Override::reader_time(now.time.0)).into_iter().next()?;

@@ -13,7 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 const PREFIX: &str = "waiting.nudge.dev/";
 /// The maximum length of the name in an annotation's key.
 const MAX_NAME_BYTES: usize = 63;
-/// The shortest wait that a replica notes.
+/// The minimum wait that a replica notes.
 const MIN_NOTED_WAIT: Duration = Duration::from_secs(3);
 /// The maximum age of a note that counts: replicas write a new one every few seconds while reports wait.
 const MAX_NOTE_AGE: Duration = Duration::from_secs(20);

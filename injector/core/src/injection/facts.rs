@@ -60,7 +60,7 @@ pub struct MountedPart {
 /// A config as it is at admission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedConfig {
-    /// The version that a new pod is assigned; `None` while there is none.
+    /// The version that a new pod is assigned; `None` while there is no version.
     pub version: Option<String>,
     /// The parts of the version, numbered from 1. The list is empty if a part may not be mounted here (a Secret, unless
     /// the namespace's admin allows it), because the agent would take the other parts for the whole version.

@@ -36,7 +36,7 @@ const MAX_SETTING_BYTES: usize = 96 * 1024;
 /// The minimum size of a volume.
 const MIN_VOLUME_ROOM: Quantity = Quantity::mebi(4);
 
-/// A volume that the agent keeps in place of one of the pod's.
+/// A volume that the agent keeps in place of a volume of the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MovedVolume {
     /// The name of the agent's volume.
@@ -69,7 +69,7 @@ pub(super) enum Unmovable {
     Mixed,
     /// The hub may not serve Secrets in the namespace.
     SecretsNotServed,
-    /// A key or path can't be a file of the agent's.
+    /// The agent can't have a file of this key or path.
     BadItem,
     /// The containers that mount the volume could not read files that the agent writes.
     Unreadable,

@@ -52,9 +52,9 @@ pub(super) struct WatchedRestart {
     mark: RestartMark,
     /// The time when the restart last progressed, or was first seen.
     pub(super) progressed_at: Timestamp,
-    /// The best progress since then. A workload that falls back and recovers has made none, so the wait ends.
+    /// The best progress since then. A workload that falls back and recovers has made no progress, so the wait ends.
     best: Progress,
-    /// The time since when the workload is up. If it is unprobed, the time since when all pods are available and no
+    /// The time when the workload came up. If it is unprobed, the time when all pods were available and after which no
     /// container was started again.
     up_since: Option<Timestamp>,
     /// The restarts of containers when the restart was first seen, and when it was last seen.
@@ -66,9 +66,9 @@ pub(super) struct WatchedRestart {
 /// The progress of a restart; each pair is compared by its first number, and then by its second number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
-    /// The maximum that was done.
+    /// The maximum of the finished part.
     done: (i32, i32),
-    /// The minimum that was left.
+    /// The minimum of the remaining part.
     left: (i32, i32),
 }
 

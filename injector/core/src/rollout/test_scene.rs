@@ -161,7 +161,7 @@ impl Scene {
         self.passes_while(at_most, |_| {})
     }
 
-    /// Checks the same while `event` happens every second.
+    /// Checks the same while `happens` runs every second.
     #[track_caller]
     pub(super) fn passes_while(&mut self, at_most: i64, mut happens: impl FnMut(&mut Self)) -> i64 {
         let began = self.seconds;
@@ -183,7 +183,7 @@ impl Scene {
         self.is_stopped_while(at_most, |_| {})
     }
 
-    /// Checks the same while `event` happens every second.
+    /// Checks the same while `happens` runs every second.
     #[track_caller]
     pub(super) fn is_stopped_while(&mut self, at_most: i64, mut happens: impl FnMut(&mut Self)) -> Reason {
         let began = self.seconds;

@@ -14,7 +14,7 @@ pub struct DebouncedVersion {
     pub version: String,
     /// The time when the content was first seen.
     pub changed: Timestamp,
-    /// The time since which content changes: when the first content after a settled one was seen.
+    /// The time when the content began to change: when the first content after settled content was seen.
     pub since: Timestamp,
 }
 
@@ -24,7 +24,7 @@ impl DebouncedVersion {
         Self { version, changed: now, since: now }
     }
 
-    /// Takes in the content that was seen. The same content is not a change.
+    /// Notes the content that was read. The same content is not a change.
     pub fn observe(&mut self, version: String, debounce: Duration, now: Timestamp) {
         if self.version == version {
             return;

@@ -1,4 +1,5 @@
-//! A Secret that is gone: after a time, the older versions that were made of it go, too. The last one stays.
+//! A Secret that is gone: after a time, the older versions that were made of it are deleted, too. The last version
+//! stays.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -8,13 +9,13 @@ use super::debounced_version::after;
 use super::periods::secret_retention;
 use super::source_snapshot::{Act, SourceSnapshot, Upstream};
 
-/// Notes since when the object is gone.
+/// Notes the time when the object disappeared.
 pub(super) fn note_gone(status: &mut ConfigSourceStatus, upstream: &Upstream<'_>, now: Timestamp) {
     match upstream {
         Upstream::Refused(why) if why.reason == Reason::SourceGone => {
             status.gone_time.get_or_insert(Time(now));
         }
-        // Whether it is there can't be seen.
+        // It is unknown whether the object exists.
         Upstream::Unknown => {}
         Upstream::Refused(why) if why.reason == Reason::NotAllowed => {}
         Upstream::Refused(_) | Upstream::Content(_) => status.gone_time = None,

@@ -44,9 +44,9 @@ pub enum Act {
     CreateConfig,
     /// Make the version of the newest content.
     Make,
-    /// Ask for this version.
+    /// Request this version.
     Activate(String),
-    /// Ask for another attempt with this version, which is asked for and failed.
+    /// Request another attempt with this version, which is requested and failed.
     Retry(String),
     /// Note in the config that Secret versions of sources older than this one may go, or remove that note.
     KeepOnly(Option<String>),
@@ -59,6 +59,6 @@ pub struct Decision {
     pub status: ConfigSourceStatus,
     /// The act to carry out.
     pub act: Option<Act>,
-    /// The time when the source must be decided about again even if nothing changes.
+    /// The time of the next decision about the source if nothing changes.
     pub recheck_at: Option<Timestamp>,
 }

@@ -49,7 +49,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// With a debounce of 2 s and 60 s between versions.
+    /// Creates a scene with a debounce of 2 s and 60 s between versions.
     pub(super) fn new() -> Self {
         let source = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop", "generation": 1},
@@ -239,7 +239,7 @@ impl Scene {
         of.map(|(_, act)| if let Act::Activate(version) = act { version.as_str() } else { "" }).collect()
     }
 
-    /// How often another attempt was asked for.
+    /// Returns how often another attempt was requested.
     pub(super) fn retried(&self) -> usize {
         self.acts.iter().filter(|(_, act)| matches!(act, Act::Retry(_))).count()
     }
@@ -251,7 +251,7 @@ impl Scene {
     }
 }
 
-/// With one version that is current.
+/// Creates a scene with one version, which is current.
 pub(super) fn running() -> Scene {
     let mut scene = Scene::new();
     scene.changes("a");

@@ -1,7 +1,7 @@
-//! The digest of one part's content: over all keys and values in key order, each behind its length.
+//! The digest of one part's content: over all keys and values in key order, each after its length.
 //!
-//! Digests have 192 bits: enough that nobody finds two contents with the same one, and short enough for the status of a
-//! config with many versions.
+//! Digests have 192 bits: enough that nobody finds two contents with the same digest, and short enough for the status
+//! of a config with many versions.
 //!
 //! A bare hash of a Secret would let a short value be guessed, so there is also an HMAC under a key of the injector.
 //! The HMAC stays in memory: the status holds a [seal](super::seal) in its place.

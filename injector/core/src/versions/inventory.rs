@@ -270,7 +270,7 @@ impl Inventory {
         self.others.insert(version.to_owned(), seal_check);
     }
 
-    /// Takes these versions out of the sealed ones. They are remembered like deleted versions.
+    /// Removes these versions from the sealed versions. They are remembered like deleted versions.
     fn give_way(&mut self, displaced: &[Occupant]) {
         for occupant in displaced {
             let place = self.sealed.iter().position(|sealed| sealed.version == occupant.version);

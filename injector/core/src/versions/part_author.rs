@@ -1,5 +1,5 @@
 //! The creator of a part of a version, as admission saw it: a [note](crate::signed_notes) about the whole part. If the
-//! part names the user who set the spec of its source, the note is also about that user.
+//! part names the user who set the spec of its source, the note covers that user, too.
 //!
 //! The webhook writes the note, and removes text that users wrote in its place. On another part, or with other content,
 //! the note is worth nothing. A part that was created while the webhook was away has no note, or one that somebody else

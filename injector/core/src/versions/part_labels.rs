@@ -30,7 +30,7 @@ pub enum PartLabelsError {
     /// One of several parts has no number.
     #[error("label nudge.dev/part is missing; it must be a number from 1 to {count}")]
     NoNumber {
-        /// How many parts the version has.
+        /// The number of parts of the version.
         count: usize,
     },
     /// The version has no part of this number.
@@ -38,7 +38,7 @@ pub enum PartLabelsError {
     Number {
         /// The label's value, cut if it is long.
         text: String,
-        /// How many parts the version has.
+        /// The number of parts of the version.
         count: usize,
     },
 }

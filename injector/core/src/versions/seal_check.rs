@@ -20,7 +20,7 @@ pub type Facts = HashMap<String, PartFacts>;
 /// The result of the check whether a version can be sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SealCheck {
-    /// The version is complete and right.
+    /// The version is complete and valid.
     Complete {
         /// The objects of the version.
         parts: Vec<PartStatus>,

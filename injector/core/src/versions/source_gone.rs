@@ -1,9 +1,9 @@
 //! The notice of a source whose Secret is gone for long: of the Secret versions of sources, only the last one is
 //! needed.
 //!
-//! Because of it the controller deletes versions, so it believes only who has the content key, and only until the spec
-//! of the config changes: an older notice is worth nothing. It is a [note](crate::signed_notes) under the key of the
-//! config, which the role `sources` has.
+//! The controller deletes versions because of the notice. So it accepts only notices of holders of the content key, and
+//! only until the spec of the config changes: an older notice is worth nothing. It is a [note](crate::signed_notes)
+//! under the key of the config, which the role `sources` has.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;

@@ -1,4 +1,4 @@
-//! Which resources the agent gets: small ones, and such that the pod keeps its QoS class.
+//! The agent's resources: they are small, and keep the pod's QoS class.
 
 use k8s_openapi::api::core::v1::LimitRangeItem;
 
@@ -21,7 +21,7 @@ const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
 /// The memory that is added for values as files: they are in memory, twice during an update. If the files have more
 /// room, more memory is added.
 const MEMORY_FOR_FILES: Quantity = Quantity::mebi(8);
-/// The memory that is added for a dictionary that containers are asked about while another one may arrive.
+/// The memory that is added for a dictionary that containers are asked about while another dictionary may arrive.
 const MEMORY_FOR_CANDIDATE: Quantity = Quantity::mebi(4);
 
 /// Returns the agent's resources, `None` if it has none of its own, and warnings.

@@ -41,8 +41,8 @@ impl Bounds {
         bounds
     }
 
-    /// Returns the user's own value, or else the default, raised to the minimum. Refuses a value that does not fit;
-    /// none is lowered.
+    /// Returns the user's own value, or else the default, raised to the minimum. Refuses a value that does not fit; no
+    /// value is lowered.
     fn fit(
         &self,
         annotation: &str,
