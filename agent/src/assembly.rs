@@ -18,7 +18,7 @@ use crate::file_folders::FileFolders;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
 use crate::metrics::Metrics;
 use crate::notify::{
-    NotifiedEtags, Scope, TargetPolicy, WebhookError, WebhookUrl, WebhookUrlError, Webhooks, notify_by_signal,
+    NotifiedEtags, NotifyScope, TargetPolicy, WebhookError, WebhookUrl, WebhookUrlError, Webhooks, notify_by_signal,
 };
 use crate::pipeline::Outlets;
 use crate::publish::Current;
@@ -147,7 +147,7 @@ impl Assembly {
     }
 
     /// Starts to serve, and to notify of later changes; each container's processes are found by its scope.
-    pub fn run(self, tasks: &mut Tasks, scope: impl Fn(&ContainerName) -> Scope) -> Result<(), AssemblyError> {
+    pub fn run(self, tasks: &mut Tasks, scope: impl Fn(&ContainerName) -> NotifyScope) -> Result<(), AssemblyError> {
         let Self { endpoint, app, mut ready, settings, .. } = self;
         ready.mark_unchanged();
         let etag = ready.borrow().as_ref().map(|ready| ready.dictionary.etag().to_owned()).unwrap_or_default();

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use crate::publish::Published;
-use crate::source::Fault;
+use crate::source::SourceFault;
 
 /// A container that the agent serves.
 #[derive(Clone, Debug)]
@@ -30,40 +30,40 @@ pub struct Container {
 }
 
 #[derive(Debug)]
-struct Row {
+struct ContainerRow {
     container: Container,
     notified: NotificationStatus,
     fetched: Option<String>,
 }
 
 #[derive(Debug)]
-struct Facts {
+struct StatusFacts {
     /// The time when the source was last read without fault.
     confirmed: Instant,
     contact: Option<ContactStatus>,
     since: BTreeMap<ConfigName, OffsetDateTime>,
     problems: BTreeMap<ConfigName, Problem>,
-    containers: Vec<Row>,
+    containers: Vec<ContainerRow>,
     files: Option<FilesStatus>,
     /// The configs whose files are not those that are served.
     unwritten: Vec<ConfigName>,
     /// The faults of the addresses that the endpoint can't listen on.
-    listen_faults: BTreeMap<SocketAddr, Fault>,
+    listen_faults: BTreeMap<SocketAddr, SourceFault>,
 }
 
 /// The status, which all parts of the agent share. Every method is short and never waits for another method.
 #[derive(Clone, Debug)]
 pub struct StatusPage {
     source: &'static str,
-    facts: Arc<Mutex<Facts>>,
+    facts: Arc<Mutex<StatusFacts>>,
     changes: watch::Sender<()>,
 }
 
 impl StatusPage {
     /// Creates the status before anything has happened. The source counts as read `now`.
     pub fn new(source: &'static str, containers: Vec<Container>, now: Instant) -> Self {
-        let row = |container| Row { container, notified: NotificationStatus::default(), fetched: None };
-        let facts = Facts {
+        let row = |container| ContainerRow { container, notified: NotificationStatus::default(), fetched: None };
+        let facts = StatusFacts {
             confirmed: now,
             contact: None,
             since: BTreeMap::new(),
@@ -76,13 +76,13 @@ impl StatusPage {
         Self { source, facts: Arc::new(Mutex::new(facts)), changes: watch::Sender::new(()) }
     }
 
-    fn facts(&self) -> MutexGuard<'_, Facts> {
+    fn facts(&self) -> MutexGuard<'_, StatusFacts> {
         // Every change below is one assignment, so no panic elsewhere leaves it incomplete.
         lock(&self.facts)
     }
 
     /// Changes the facts, and announces the change.
-    fn change(&self, change: impl FnOnce(&mut Facts)) {
+    fn change(&self, change: impl FnOnce(&mut StatusFacts)) {
         change(&mut self.facts());
         self.changes.send_replace(());
     }
@@ -191,7 +191,7 @@ impl StatusPage {
     }
 
     /// Sets the fault that keeps the endpoint from listening at this address; `None` clears it.
-    pub fn set_listen_fault(&self, address: SocketAddr, fault: Option<Fault>) {
+    pub fn set_listen_fault(&self, address: SocketAddr, fault: Option<SourceFault>) {
         if self.facts().listen_faults.get(&address) == fault.as_ref() {
             return;
         }
@@ -204,7 +204,7 @@ impl StatusPage {
     }
 
     /// Returns the fault of one of the addresses that the endpoint can't listen on.
-    pub fn listen_fault(&self) -> Option<Fault> {
+    pub fn listen_fault(&self) -> Option<SourceFault> {
         self.facts().listen_faults.values().next().cloned()
     }
 
@@ -225,7 +225,7 @@ impl StatusPage {
     /// Without a name the request counts only if exactly one container is notified.
     pub fn record_fetch(&self, container: Option<&str>, etag: &str) {
         let mut facts = self.facts();
-        let is_notified = |row: &&mut Row| row.container.notify != Notify::None;
+        let is_notified = |row: &&mut ContainerRow| row.container.notify != Notify::None;
         let row = if let Some(name) = container {
             facts.containers.iter_mut().find(|row| row.container.name.as_str() == name)
         } else {
@@ -280,7 +280,7 @@ impl StatusPage {
     }
 }
 
-impl Row {
+impl ContainerRow {
     fn status(&self, etag: &str) -> ContainerStatus {
         let Container { notify, ack, .. } = self.container;
         ContainerStatus {

@@ -108,10 +108,10 @@ pub fn encode<V: AsRef<[u8]>>(values: &BTreeMap<Key, Stored<V>>, out: &mut Vec<u
 }
 
 /// An entry of a block; the value is a part of the block.
-pub type Entry<'a> = (Key, Stored<&'a [u8]>);
+pub type EncodedEntry<'a> = (Key, Stored<&'a [u8]>);
 
 /// Reads a block.
-pub fn decode(block: &[u8]) -> Result<Vec<Entry<'_>>, BlockError> {
+pub fn decode(block: &[u8]) -> Result<Vec<EncodedEntry<'_>>, BlockError> {
     let mut remainder = block;
     let mut take = |count: usize| {
         let offset = block.len() - remainder.len();
@@ -124,7 +124,7 @@ pub fn decode(block: &[u8]) -> Result<Vec<Entry<'_>>, BlockError> {
     if count > MAX_KEYS || block.len() > MAX_BLOCK_BYTES {
         return Err(BlockError::TooLarge { keys: count, bytes: block.len() });
     }
-    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(count);
+    let mut entries: Vec<EncodedEntry<'_>> = Vec::with_capacity(count);
     for entry in 0..count {
         let kind = match take(1)? {
             [0] => ObjectKind::ConfigMap,

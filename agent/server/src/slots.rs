@@ -104,7 +104,7 @@ enum Phase {
 
 /// The phase of a connection, and its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
+struct SlotsState {
     phase: Phase,
     since: Instant,
 }
@@ -130,13 +130,13 @@ impl Share {
         self.0[phase as usize].front().copied()
     }
 
-    fn insert(&mut self, State { phase, since }: State, id: u64) {
+    fn insert(&mut self, SlotsState { phase, since }: SlotsState, id: u64) {
         let of_phase = &mut self.0[phase as usize];
         // The place is at the end, as a rule.
         of_phase.insert(of_phase.partition_point(|&other| other < (since, id)), (since, id));
     }
 
-    fn remove(&mut self, State { phase, since }: State, id: u64) {
+    fn remove(&mut self, SlotsState { phase, since }: SlotsState, id: u64) {
         let of_phase = &mut self.0[phase as usize];
         if let Ok(index) = of_phase.binary_search(&(since, id)) {
             of_phase.remove(index);
@@ -165,11 +165,11 @@ impl Share {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SlotEntry {
     peer: Peer,
-    state: State,
+    state: SlotsState,
     /// The state under which the share of the peer has the connection.
-    filed_state: State,
+    filed_state: SlotsState,
     /// The generation of the content that is being sent.
     sending: Option<u64>,
     cut: Arc<Notify>,
@@ -181,7 +181,7 @@ struct Entry {
 /// comes.
 #[derive(Debug, Default)]
 struct Table {
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, SlotEntry>,
     shares: HashMap<Peer, Share>,
     /// The ranks of all shares, and some that they had before.
     ranks: BinaryHeap<Rank>,
@@ -227,7 +227,7 @@ impl Table {
     }
 
     /// Files a connection under another state.
-    fn file(&mut self, id: u64, peer: Peer, from: Option<State>, to: Option<State>) {
+    fn file(&mut self, id: u64, peer: Peer, from: Option<SlotsState>, to: Option<SlotsState>) {
         let share = self.shares.entry(peer).or_default();
         if let Some(state) = from {
             share.remove(state, id);
@@ -257,14 +257,14 @@ impl Table {
     fn add(&mut self, peer: Peer, now: Instant) -> (u64, Arc<Notify>) {
         let id = self.next_id;
         self.next_id += 1;
-        let (state, cut) = (State { phase: Phase::Handshake, since: now }, Arc::new(Notify::new()));
-        self.entries.insert(id, Entry { peer, state, filed_state: state, sending: None, cut: Arc::clone(&cut) });
+        let (state, cut) = (SlotsState { phase: Phase::Handshake, since: now }, Arc::new(Notify::new()));
+        self.entries.insert(id, SlotEntry { peer, state, filed_state: state, sending: None, cut: Arc::clone(&cut) });
         self.file(id, peer, None, Some(state));
         (id, cut)
     }
 
     fn remove(&mut self, id: u64) -> Option<Arc<Notify>> {
-        let Entry { peer, filed_state, cut, .. } = self.entries.remove(&id)?;
+        let SlotEntry { peer, filed_state, cut, .. } = self.entries.remove(&id)?;
         self.file(id, peer, Some(filed_state), None);
         Some(cut)
     }
@@ -274,12 +274,12 @@ impl Table {
         if entry.state == entry.filed_state {
             self.unfiled.push(id);
         }
-        (entry.state, entry.sending) = (State { phase, since: now }, None);
+        (entry.state, entry.sending) = (SlotsState { phase, since: now }, None);
     }
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedSlots {
     table: Mutex<Table>,
     bounds: Bounds,
     metrics: ConnectionMetrics,
@@ -287,12 +287,12 @@ struct Shared {
 
 /// The slots of one listener, or of one group of its clients; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Slots(Arc<Shared>);
+pub struct Slots(Arc<SharedSlots>);
 
 impl Slots {
     /// Creates a table without connections. Several tables may share `metrics`.
     pub fn new(bounds: Bounds, metrics: ConnectionMetrics) -> Self {
-        Self(Arc::new(Shared { table: Mutex::default(), bounds, metrics }))
+        Self(Arc::new(SharedSlots { table: Mutex::default(), bounds, metrics }))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

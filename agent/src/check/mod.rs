@@ -9,5 +9,5 @@ mod answer;
 mod question;
 mod refusal_reason;
 
-pub use question::{Candidate, Check, Checks, Question, Verdict};
+pub use question::{Candidate, Check, CheckVerdict, Checks, Question};
 pub use refusal_reason::displayable_reason;

@@ -19,13 +19,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use zeroize::Zeroizing;
 
-use super::answer::{Answer, interpret_status};
+use super::answer::{CheckAnswer, interpret_status};
 use super::refusal_reason::{MAX_READ_BYTES, displayable_reason};
 use crate::content::{Dictionary, VersionContent, changed_keys};
 use crate::file_folders::dictionary_files;
 use crate::files::CandidateFiles;
 use crate::notify::{Containers, Event, WebhookTarget, post, random_name};
-use crate::source::Fault;
+use crate::source::SourceFault;
 
 /// The waits between two attempts to ask a container.
 const ATTEMPT_BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
@@ -57,20 +57,20 @@ impl Candidate {
 
 /// The verdict of the containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CheckVerdict {
     /// All containers take the candidate.
     Takes,
     /// A container refuses the candidate.
-    Refuses(Fault),
+    Refuses(SourceFault),
     /// The time is over, but a container has not answered. The question continues.
-    Overdue(Fault),
+    Overdue(SourceFault),
 }
 
 /// The containers that have checks; cheap to clone.
 #[derive(Clone)]
-pub struct Checks(Arc<Shared>);
+pub struct Checks(Arc<SharedChecks>);
 
-struct Shared {
+struct SharedChecks {
     checks: Vec<Check>,
     /// The secret that signs the questions.
     secret: Zeroizing<Vec<u8>>,
@@ -88,7 +88,7 @@ impl Checks {
         if let Some(folder) = folder.as_ref().filter(|_| !checks.is_empty()) {
             CandidateFiles::remove_old(folder);
         }
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedChecks {
             checks,
             secret,
             folder,
@@ -150,7 +150,7 @@ impl Checks {
 /// A question that is being asked; it ends on drop.
 pub struct Question {
     context: Arc<TaskContext>,
-    answers: JoinSet<Result<(), Fault>>,
+    answers: JoinSet<Result<(), SourceFault>>,
     timeout: Duration,
     /// The end of the time for answers; `None` once a verdict has reported it.
     deadline: Option<Instant>,
@@ -171,15 +171,15 @@ impl Question {
     /// Waits for the next verdict.
     ///
     /// Cancel safe.
-    pub async fn verdict(&mut self) -> Verdict {
+    pub async fn verdict(&mut self) -> CheckVerdict {
         loop {
             let deadline = self.deadline;
             tokio::select! {
                 biased;
                 answer = self.answers.join_next(), if !self.is_lost => match answer {
-                    None => return Verdict::Takes,
+                    None => return CheckVerdict::Takes,
                     Some(Ok(Ok(()))) => {}
-                    Some(Ok(Err(refusal))) => return Verdict::Refuses(refusal),
+                    Some(Ok(Err(refusal))) => return CheckVerdict::Refuses(refusal),
                     Some(Err(error)) => {
                         tracing::error!(%error, "question lost, which is a bug");
                         self.is_lost = true;
@@ -187,7 +187,7 @@ impl Question {
                 },
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.deadline = None;
-                    return Verdict::Overdue(self.context.overdue_fault(self.timeout));
+                    return CheckVerdict::Overdue(self.context.overdue_fault(self.timeout));
                 }
                 else => return std::future::pending().await,
             }
@@ -203,7 +203,7 @@ impl Drop for Question {
 
 /// The context of the tasks of one question.
 struct TaskContext {
-    shared: Arc<Shared>,
+    shared: Arc<SharedChecks>,
     id: String,
     body: Bytes,
     candidate: Arc<Candidate>,
@@ -220,7 +220,11 @@ impl TaskContext {
     }
 
     /// Asks one container until it has answered, or has ended.
-    async fn ask(self: Arc<Self>, check: Check, mut containers: watch::Receiver<Containers>) -> Result<(), Fault> {
+    async fn ask(
+        self: Arc<Self>,
+        check: Check,
+        mut containers: watch::Receiver<Containers>,
+    ) -> Result<(), SourceFault> {
         let Check { container, target } = check;
         self.failures().insert(container.clone(), None);
         for attempt in 1.. {
@@ -249,20 +253,20 @@ impl TaskContext {
     }
 
     /// Asks once. Returns the fault if the container refuses the candidate.
-    async fn attempt(&self, container: &ContainerName, target: &WebhookTarget) -> Result<Option<Fault>, String> {
+    async fn attempt(&self, container: &ContainerName, target: &WebhookTarget) -> Result<Option<SourceFault>, String> {
         self.files.get_or_try_init(|| self.write_files()).await?;
         let answer = post(target, &self.shared.secret, &self.id, self.body.clone(), MAX_READ_BYTES).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let status = answer.status;
         match interpret_status(status) {
-            Answer::Takes => Ok(None),
-            Answer::Refuses => {
+            CheckAnswer::Takes => Ok(None),
+            CheckAnswer::Refuses => {
                 let text = answer.text.as_ref().map(|text| &text[..]);
                 let text = displayable_reason(text, &[&self.candidate.dictionary, &self.served]);
                 let message = format!("container {container} refuses it: {text}");
-                Ok(Some(Fault { reason: ProblemReason::CheckRefused, message }))
+                Ok(Some(SourceFault { reason: ProblemReason::CheckRefused, message }))
             }
-            Answer::NoCheck => {
+            CheckAnswer::NoCheck => {
                 let mut without_check = lock(&self.shared.without_check);
                 if !without_check.contains(container) {
                     without_check.push(container.clone());
@@ -271,7 +275,9 @@ impl TaskContext {
                 }
                 Ok(None)
             }
-            Answer::Again => Err(format!("the check answered {status}, which neither accepts nor refuses a version")),
+            CheckAnswer::Again => {
+                Err(format!("the check answered {status}, which neither accepts nor refuses a version"))
+            }
         }
     }
 
@@ -288,7 +294,7 @@ impl TaskContext {
         }
     }
 
-    fn overdue_fault(&self, timeout: Duration) -> Fault {
+    fn overdue_fault(&self, timeout: Duration) -> SourceFault {
         let failures = self.failures();
         let container = failures.keys().next().map_or("", ContainerName::as_str);
         let cause = failures.values().next().and_then(Option::as_ref);
@@ -296,6 +302,6 @@ impl TaskContext {
         let seconds = timeout.as_secs();
         let message =
             format!("container {container} has not answered its check within {seconds} s; the agent asks again{cause}");
-        Fault { reason: ProblemReason::CheckFailed, message }
+        SourceFault { reason: ProblemReason::CheckFailed, message }
     }
 }

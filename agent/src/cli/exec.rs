@@ -12,10 +12,10 @@ use time::OffsetDateTime;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
-use super::launch::{Failure, launch};
+use super::launch::{LaunchFailure, launch};
 use crate::assembly::{Assembly, Settings};
 use crate::identity::{Handout, Identity, endpoint_url};
-use crate::notify::{NotifiedEtags, Scope, WebhookUrl};
+use crate::notify::{NotifiedEtags, NotifyScope, WebhookUrl};
 use crate::pipeline::DirPipeline;
 use crate::proc::{Child, EXIT_AGENT, Signals};
 use crate::serve::bind;
@@ -100,11 +100,11 @@ pub(super) fn run(args: Args) -> ExitCode {
     launch(args.log_format, args.log_level, run_child(args))
 }
 
-async fn run_child(args: Args) -> Result<u8, Failure> {
+async fn run_child(args: Args) -> Result<u8, LaunchFailure> {
     if args.notify == Notify::InPlace {
         let reason =
             "--notify in-place is for pods, where the kubelet restarts containers; choose another way".to_owned();
-        return Err(Failure { code: EXIT_AGENT, reasons: vec![reason] });
+        return Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] });
     }
     let now = OffsetDateTime::now_utc();
     let mut signals = Signals::watch(args.notify.signal())?;
@@ -131,13 +131,13 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
     let store = Store::new(configs.clone(), outlets.etags.clone());
     let pipeline =
         DirPipeline::new(DirSource::new(args.dir, configs), store, outlets, Duration::from_secs(args.reread));
-    let pipeline = pipeline.start().await.map_err(|reasons| Failure { code: EXIT_AGENT, reasons })?;
+    let pipeline = pipeline.start().await.map_err(|reasons| LaunchFailure { code: EXIT_AGENT, reasons })?;
 
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let handout = Handout::write(&identity, runtime_dir.as_deref())?;
     let address = assembly.address();
     let mut tasks = Tasks::default();
-    assembly.run(&mut tasks, |_| Scope::Descendants)?;
+    assembly.run(&mut tasks, |_| NotifyScope::Descendants)?;
     tasks.spawn("folder", pipeline.run());
 
     let (token_file, certificate) = (handout.token_file(), handout.certificate_file());
@@ -145,7 +145,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
     tracing::info!(endpoint = endpoint_url(address), %token_file, %certificate, "started");
     let variables = handout.variables(&identity, address, &app.name);
     let child = Child::spawn(&args.command, variables)
-        .map_err(|error| Failure { code: error.exit_code(), reasons: vec![message(&error)] })?;
+        .map_err(|error| LaunchFailure { code: error.exit_code(), reasons: vec![message(&error)] })?;
     loop {
         tokio::select! {
             code = child.wait(&mut signals) => return Ok(code),

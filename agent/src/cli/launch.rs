@@ -15,12 +15,12 @@ use crate::proc::EXIT_AGENT;
 const FILES_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The reasons why a command fails, with its exit code.
-pub(super) struct Failure {
+pub(super) struct LaunchFailure {
     pub(super) code: u8,
     pub(super) reasons: Vec<String>,
 }
 
-impl<E: std::error::Error> From<E> for Failure {
+impl<E: std::error::Error> From<E> for LaunchFailure {
     fn from(error: E) -> Self {
         Self { code: EXIT_AGENT, reasons: vec![message(&error)] }
     }
@@ -30,7 +30,7 @@ impl<E: std::error::Error> From<E> for Failure {
 pub(super) fn launch(
     format: LogFormat,
     level: LevelFilter,
-    work: impl Future<Output = Result<u8, Failure>>,
+    work: impl Future<Output = Result<u8, LaunchFailure>>,
 ) -> ExitCode {
     // The runtime has one thread; helpers that read files should not each get an arena.
     limit_arenas(1);
@@ -38,14 +38,14 @@ pub(super) fn launch(
     report_panics();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().thread_keep_alive(Duration::from_secs(1)).build();
-    let result = runtime.map_err(Failure::from).and_then(|runtime| {
+    let result = runtime.map_err(LaunchFailure::from).and_then(|runtime| {
         let result = runtime.block_on(work);
         runtime.shutdown_timeout(FILES_SHUTDOWN_TIMEOUT);
         result
     });
     match result {
         Ok(code) => ExitCode::from(code),
-        Err(Failure { code, reasons }) => {
+        Err(LaunchFailure { code, reasons }) => {
             for reason in reasons {
                 print_error(&reason);
             }

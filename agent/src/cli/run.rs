@@ -16,10 +16,10 @@ use tokio::sync::watch;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
-use super::launch::{Failure, launch};
+use super::launch::{LaunchFailure, launch};
 use crate::assembly::{Assembly, Settings};
 use crate::identity::{Identity, Share, endpoint_url};
-use crate::notify::{Containers, NotificationRecord, Scope, WebhookUrl};
+use crate::notify::{Containers, NotificationRecord, NotifyScope, WebhookUrl};
 use crate::pipeline::{HubPipeline, InPlace, InPlaceSettings, IntakeParts};
 use crate::proc::EXIT_AGENT;
 use crate::readiness::NotReady;
@@ -158,13 +158,13 @@ pub(super) fn run(args: Args) -> ExitCode {
     })
 }
 
-async fn serve_pod(args: Args) -> Result<u8, Failure> {
+async fn serve_pod(args: Args) -> Result<u8, LaunchFailure> {
     let now = OffsetDateTime::now_utc();
     if let Some(twice) =
         args.configs.iter().enumerate().find_map(|(index, name)| args.configs[..index].contains(name).then_some(name))
     {
         let reason = format!("config {twice} is named twice; name each config once, in the order of merging");
-        return Err(Failure { code: EXIT_AGENT, reasons: vec![reason] });
+        return Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] });
     }
     let mut end_signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let identity = Identity::load_or_generate(&args.state_dir, now)?;
@@ -220,8 +220,8 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let containers = pipeline.containers();
     let mut tasks = Tasks::default();
     assembly.run(&mut tasks, |name| match trees.iter().rfind(|(container, _)| container == name) {
-        Some(&(_, pid)) => Scope::Tree(pid),
-        None => Scope::for_container(name.clone(), containers.clone()),
+        Some(&(_, pid)) => NotifyScope::Tree(pid),
+        None => NotifyScope::for_container(name.clone(), containers.clone()),
     })?;
     Share::new(&args.share_dir).write(&identity, &endpoint)?;
     tracing::info!(endpoint, hub = args.hub.authority, version = env!("CARGO_PKG_VERSION"), "started");
@@ -278,7 +278,7 @@ fn to_webhooks(
     webhooks: Vec<(ContainerName, WebhookUrl)>,
     containers: &[Container],
     ack: Ack,
-) -> Result<Vec<(WebhookUrl, Container)>, Failure> {
+) -> Result<Vec<(WebhookUrl, Container)>, LaunchFailure> {
     let pair = |(name, url): (ContainerName, WebhookUrl)| match containers
         .iter()
         .find(|container| container.name == name)
@@ -286,7 +286,7 @@ fn to_webhooks(
         Some(container) if container.notify != Notify::Webhook => {
             let reason =
                 format!("container {name} has a webhook, but is notified by {}; set {name}=webhook", container.notify);
-            Err(Failure { code: EXIT_AGENT, reasons: vec![reason] })
+            Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] })
         }
         Some(container) => Ok((url, container.clone())),
         None => Ok((url, Container { name, notify: Notify::Webhook, ack })),

@@ -18,7 +18,7 @@ mod webhooks;
 
 pub use notification_record::{NotificationRecord, NotifiedEtags};
 pub use nudge_protocol::webhook_url::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
-pub use scope::{Containers, Scope};
+pub use scope::{Containers, NotifyScope};
 pub use signals::notify_by_signal;
-pub use webhook_post::{Answer, DeliverError, Event, post};
+pub use webhook_post::{DeliverError, Event, WebhookAnswer, post};
 pub use webhooks::{WebhookError, Webhooks, random_name};

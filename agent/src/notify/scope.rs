@@ -15,7 +15,7 @@ pub type Containers = Arc<BTreeMap<ContainerName, PodContainer>>;
 
 /// The set of processes that the agent searches for a container's processes.
 #[derive(Clone, Debug)]
-pub enum Scope {
+pub enum NotifyScope {
     /// All descendants of this process.
     Descendants,
     /// The process with this PID and its descendants.
@@ -42,7 +42,7 @@ pub(super) enum Roots {
     Ended,
 }
 
-impl Scope {
+impl NotifyScope {
     /// Returns the scope of the container with this name.
     pub fn for_container(name: ContainerName, containers: watch::Receiver<Containers>) -> Self {
         Self::Container { name, containers, last: None }
@@ -98,7 +98,7 @@ mod tests {
             Arc::new(BTreeMap::from([(name.clone(), container)]))
         };
         let (sender, containers) = watch::channel(Containers::default());
-        let mut scope = Scope::for_container(name.clone(), containers);
+        let mut scope = NotifyScope::for_container(name.clone(), containers);
         let mut table = LiveTable::default();
         assert_eq!(scope.roots(&mut table), Roots::Unknown);
         sender.send_replace(with("", false));

@@ -7,7 +7,7 @@ use nudge_protocol::status::{NotificationStatus, Outcome};
 use nudge_protocol::{ContainerName, NotifySignal};
 
 use super::notification_status::status_now;
-use super::scope::{Roots, Scope};
+use super::scope::{NotifyScope, Roots};
 use super::targets::{Selection, select};
 use crate::metrics::{Channel, Metrics};
 use crate::proc::{LiveTable, Process, SendError, SendOutcome, send, to_os_signal};
@@ -25,6 +25,8 @@ const GIVE_UP_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The wait for a container that the hub has not reported yet; its start ends the wait.
 const UNKNOWN_CONTAINER_DELAY: Duration = Duration::from_hours(24);
+/// The number of attempts that roughly fit into [`HANDLER_GRACE_PERIOD`]; only the shape of later waits depends on it.
+const EAGER_ATTEMPTS: u32 = 46;
 
 /// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. The container
 /// starts with the dictionary that `ready` has shown before, so nothing is sent for that one, unless it is known to
@@ -32,7 +34,7 @@ const UNKNOWN_CONTAINER_DELAY: Duration = Duration::from_hours(24);
 pub async fn notify_by_signal(
     container: ContainerName,
     signal: NotifySignal,
-    scope: Scope,
+    scope: NotifyScope,
     mut ready: Current,
     known_etag: Option<String>,
     status: StatusPage,
@@ -67,7 +69,7 @@ pub async fn notify_by_signal(
 /// The attempts to notify one container of one change.
 struct Attempts {
     signal: NotifySignal,
-    scope: Scope,
+    scope: NotifyScope,
     etag: String,
     started: Instant,
     count: u32,
@@ -78,7 +80,7 @@ struct Attempts {
 }
 
 impl Attempts {
-    fn new(signal: NotifySignal, scope: Scope, etag: String) -> Self {
+    fn new(signal: NotifySignal, scope: NotifyScope, etag: String) -> Self {
         Self { signal, scope, etag, started: Instant::now(), count: 0, delivered: Vec::new(), logged: None }
     }
 
@@ -174,9 +176,6 @@ fn plan_retry(outcome: Outcome, failures: u32, elapsed: Duration) -> (Outcome, O
     let patient = failures.saturating_sub(if may_still_start { EAGER_ATTEMPTS } else { 0 }).max(1);
     (outcome, PATIENT_BACKOFF.wait_within(GIVE_UP_TIMEOUT, patient, elapsed))
 }
-
-/// The number of attempts that roughly fit into [`HANDLER_GRACE_PERIOD`]; only the shape of later waits depends on it.
-const EAGER_ATTEMPTS: u32 = 46;
 
 fn report(container: &ContainerName, signal: NotifySignal, notified: &NotificationStatus, metrics: &Metrics) {
     metrics.count_notification(Channel::Signal, notified.outcome);

@@ -84,7 +84,7 @@ impl Event<'_> {
 }
 
 /// The answer to a post.
-pub struct Answer {
+pub struct WebhookAnswer {
     /// The status.
     pub status: StatusCode,
     /// The body, if it says why a container refuses; `None` if it is too long, too slow or was cut.
@@ -113,7 +113,7 @@ pub async fn post(
     id: &str,
     body: Bytes,
     max_text_bytes: usize,
-) -> Result<Answer, DeliverError> {
+) -> Result<WebhookAnswer, DeliverError> {
     let timestamp = OffsetDateTime::now_utc().unix_timestamp();
     let body_signature = signature(secret, id, timestamp, &body);
     let request = Request::builder()
@@ -137,7 +137,7 @@ async fn exchange(
     request: Request<Full<Bytes>>,
     max_text_bytes: usize,
     deadline: Instant,
-) -> Result<Answer, DeliverError> {
+) -> Result<WebhookAnswer, DeliverError> {
     let timed_out = |_| DeliverError::TimedOut;
     let connect = TcpStream::connect(target.addresses());
     let stream = timeout_at(deadline, connect).await.map_err(timed_out)?.map_err(DeliverError::Connect)?;
@@ -150,7 +150,7 @@ async fn exchange(
         } else {
             None
         };
-        Ok(Answer { status: head.status, text: text.map(|text| Zeroizing::new(text.to_bytes().to_vec())) })
+        Ok(WebhookAnswer { status: head.status, text: text.map(|text| Zeroizing::new(text.to_bytes().to_vec())) })
     };
     tokio::pin!(reply);
     tokio::select! {

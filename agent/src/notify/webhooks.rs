@@ -53,7 +53,7 @@ struct Webhook {
     task: AbortHandle,
 }
 
-struct Shared {
+struct SharedWebhooks {
     webhooks: Mutex<Vec<Webhook>>,
     limit: usize,
     secret: Zeroizing<Vec<u8>>,
@@ -65,7 +65,7 @@ struct Shared {
 
 /// The pod's webhooks; cheap to clone.
 #[derive(Clone)]
-pub struct Webhooks(Arc<Shared>);
+pub struct Webhooks(Arc<SharedWebhooks>);
 
 impl Webhooks {
     /// Creates the list without webhooks. `ready` brings the dictionaries that subscribers are notified of; `secret`
@@ -78,7 +78,7 @@ impl Webhooks {
         status: StatusPage,
         metrics: Metrics,
     ) -> Self {
-        Self(Arc::new(Shared { webhooks: Mutex::default(), limit, secret, policy, ready, status, metrics }))
+        Self(Arc::new(SharedWebhooks { webhooks: Mutex::default(), limit, secret, policy, ready, status, metrics }))
     }
 
     fn webhooks(&self) -> MutexGuard<'_, Vec<Webhook>> {

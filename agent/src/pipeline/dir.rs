@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant as Deadline;
 
 use super::{Delivery, Outlets};
-use crate::source::dir::{Change, DirSource, SETTLE_TIME, Scan, Watcher};
+use crate::source::dir::{DirSource, FolderChange, SETTLE_TIME, Scan, Watcher};
 use crate::source::{Applied, Store};
 
 /// How long after the first write the files are read even if writing continues.
@@ -172,7 +172,7 @@ impl DirPipeline {
 }
 
 /// Waits for the next change; for ever without a watcher.
-async fn next_change(watcher: &mut Option<Watcher>) -> Change {
+async fn next_change(watcher: &mut Option<Watcher>) -> FolderChange {
     match watcher {
         None => std::future::pending().await,
         Some(watching) => match watching.next_change().await {
@@ -180,7 +180,7 @@ async fn next_change(watcher: &mut Option<Watcher>) -> Change {
             Err(error) => {
                 tracing::warn!(%error, "watching the folder failed; it is re-read from time to time");
                 *watcher = None;
-                Change::Current
+                FolderChange::Current
             }
         },
     }
@@ -211,10 +211,10 @@ impl NextScan {
     }
 
     /// Brings the scan forward after a change that was noticed at `now`. Does no I/O.
-    fn hurry(&mut self, change: Change, now: Deadline) {
+    fn hurry(&mut self, change: FolderChange, now: Deadline) {
         match change {
-            Change::Current => self.planned = now,
-            Change::Content => {
+            FolderChange::Current => self.planned = now,
+            FolderChange::Content => {
                 let began = self.writes.map_or(now, |writes| writes.began);
                 self.writes = Some(Writes { began, settled: (now + SETTLE_TIME).min(began + MAX_SETTLE_TIME) });
             }
@@ -232,21 +232,21 @@ mod tests {
         let idle = NextScan::planned(start + Duration::from_mins(1));
 
         let mut next = idle;
-        next.hurry(Change::Current, start);
+        next.hurry(FolderChange::Current, start);
         assert_eq!(next.at(), start);
 
         let mut next = idle;
-        next.hurry(Change::Content, start);
+        next.hurry(FolderChange::Content, start);
         assert_eq!(next.at(), start + SETTLE_TIME);
         let later = start + Duration::from_millis(30);
-        next.hurry(Change::Content, later);
+        next.hurry(FolderChange::Content, later);
         assert_eq!(next.at(), later + SETTLE_TIME, "a second write puts it off");
-        next.hurry(Change::Current, later);
+        next.hurry(FolderChange::Current, later);
         assert_eq!(next.at(), later, "a switch does not wait");
 
         let mut next = idle;
         for millis in (0..1200).step_by(30) {
-            next.hurry(Change::Content, start + Duration::from_millis(millis));
+            next.hurry(FolderChange::Content, start + Duration::from_millis(millis));
         }
         assert_eq!(next.at(), start + MAX_SETTLE_TIME, "not for ever");
     }

@@ -16,7 +16,9 @@ use crate::map::map;
 use crate::metrics::HubCall;
 use crate::notify::Containers;
 use crate::source::FaultReminder;
-use crate::source::hub::{Answer, Failure, FailureKind, HubClient, NextPoll, PollEnd, PollRetry, Reply, read_mounted};
+use crate::source::hub::{
+    FailureKind, HubClient, HubFailure, NextPoll, PollAnswer, PollEnd, PollReply, PollRetry, read_mounted,
+};
 
 /// The pipeline that follows the hub and keeps the outlets up to date.
 pub struct HubPipeline {
@@ -30,7 +32,7 @@ pub struct HubPipeline {
 
 /// A poll that has ended.
 struct FinishedPoll {
-    answer: Result<Answer, Failure>,
+    answer: Result<PollAnswer, HubFailure>,
     /// Whether this agent has interrupted the poll.
     interrupted: bool,
     /// The wait that the poll asked for.
@@ -166,9 +168,9 @@ impl HubPipeline {
             Err(failure) => failure.kind == FailureKind::Malformed,
         };
         let (poll_end, failure) = match answer {
-            Ok(Answer::Unchanged) if interrupted => (PollEnd::Interrupted, None),
-            Ok(Answer::Unchanged) => (PollEnd::Unchanged, None),
-            Ok(Answer::Changed(reply)) => {
+            Ok(PollAnswer::Unchanged) if interrupted => (PollEnd::Interrupted, None),
+            Ok(PollAnswer::Unchanged) => (PollEnd::Unchanged, None),
+            Ok(PollAnswer::Changed(reply)) => {
                 let before = (self.intake.local_versions.request(0), self.containers.borrow().clone());
                 let fault = self.take(*reply).await;
                 let after = (self.intake.local_versions.request(0), self.containers.borrow().clone());
@@ -179,7 +181,7 @@ impl HubPipeline {
                 } else {
                     PollEnd::Changed
                 };
-                (poll_end, fault.map(|fault| Failure::new(FailureKind::Malformed, fault)))
+                (poll_end, fault.map(|fault| HubFailure::new(FailureKind::Malformed, fault)))
             }
             Err(failure) => (PollEnd::Unchanged, Some(failure)),
         };
@@ -201,7 +203,7 @@ impl HubPipeline {
 
     /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns its fault, if
     /// any.
-    async fn take(&mut self, reply: Reply) -> Option<String> {
+    async fn take(&mut self, reply: PollReply) -> Option<String> {
         let HubSettings { wait_seconds, report_seconds } = reply.head.settings;
         self.retry.set_wait_seconds(wait_seconds);
         let containers = reply.head.containers.iter();
@@ -218,7 +220,7 @@ impl HubPipeline {
         fault
     }
 
-    fn note_contact(&mut self, connected: bool, failure: Option<&Failure>, next: NextPoll) {
+    fn note_contact(&mut self, connected: bool, failure: Option<&HubFailure>, next: NextPoll) {
         let status = &self.intake.delivery.outlets().status;
         let failures = self.retry.failures();
         let contact = ContactStatus {

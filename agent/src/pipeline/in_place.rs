@@ -14,10 +14,10 @@ use super::retry::Retry;
 use crate::content::Dictionary;
 use crate::notify::Containers;
 use crate::restart::{
-    Command, CommandDecision, CommandFile, Ids, Inexpressible, Variables, VariablesError, decide_command, is_done,
-    is_undone,
+    CommandDecision, CommandFile, Ids, Inexpressible, RestartCommand, Variables, VariablesError, decide_command,
+    is_done, is_undone,
 };
-use crate::source::Fault;
+use crate::source::SourceFault;
 use crate::status::StatusPage;
 
 /// The settings of restarts.
@@ -37,14 +37,14 @@ pub(super) enum RestartStep {
     /// Nothing, until something changes or is due.
     Wait,
     /// The command to restart, once the contents for it are stored.
-    Command(Command),
+    Command(RestartCommand),
     /// The restart was commanded often enough, and its contents were lost each time; they stay held back.
-    Lost(Fault),
+    Lost(SourceFault),
 }
 
 /// The progress of the restart with the served content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+enum InPlaceProgress {
     /// The containers run the served content, as far as is known.
     Done,
     /// The restart was commanded, and was not seen yet to have happened.
@@ -67,8 +67,8 @@ pub struct InPlace {
     /// The start of this agent. A command ends the agent, so the time after a command is measured from here.
     started: Instant,
     /// The last command, which an agent before this one has given.
-    last: Option<Command>,
-    progress: Progress,
+    last: Option<RestartCommand>,
+    progress: InPlaceProgress,
     goal: Option<RestartGoal>,
     retry: Retry,
     /// Whether the agent must end.
@@ -84,7 +84,7 @@ impl InPlace {
             variables: Variables::new(&folder, variables),
             last: file.load(),
             started: Instant::now(),
-            progress: Progress::Done,
+            progress: InPlaceProgress::Done,
             goal: None,
             retry: Retry::default(),
             end: watch::Sender::new(false),
@@ -105,24 +105,24 @@ impl InPlace {
     }
 
     /// Writes the variables that the containers start with. The agent is not ready before this is done.
-    pub(super) fn prepare(&mut self, dictionary: &Dictionary, content: &str) -> Result<(), Fault> {
+    pub(super) fn prepare(&mut self, dictionary: &Dictionary, content: &str) -> Result<(), SourceFault> {
         if let Err(error) = self.variables.write(dictionary) {
             self.retry.plan();
             return Err(match error {
                 VariablesError::Inexpressible(fault) => cant_apply_fault(&fault),
                 // Another version does not mend it.
-                VariablesError::Io { .. } => Fault { reason: ProblemReason::Other, message: error.to_string() },
+                VariablesError::Io { .. } => SourceFault { reason: ProblemReason::Other, message: error.to_string() },
             });
         }
         self.retry = Retry::default();
         // If this agent alone was started again, a container may still be the one before the restart.
         let is_last = self.last.as_ref().is_some_and(|last| last.content == content);
-        self.progress = if is_last { Progress::Pending } else { Progress::Done };
+        self.progress = if is_last { InPlaceProgress::Pending } else { InPlaceProgress::Done };
         Ok(())
     }
 
     /// Checks whether the containers can be restarted with this dictionary.
-    pub(super) fn check(&self, dictionary: &Dictionary) -> Result<(), Fault> {
+    pub(super) fn check(&self, dictionary: &Dictionary) -> Result<(), SourceFault> {
         self.variables.check(dictionary).map_err(|fault| cant_apply_fault(&fault))
     }
 
@@ -133,7 +133,7 @@ impl InPlace {
         self.retry.due = None;
         let ids = self.container_ids(containers);
         if self.last.as_ref().is_some_and(|last| is_done(last, &ids)) {
-            self.progress = Progress::Done;
+            self.progress = InPlaceProgress::Done;
         }
         let before = self.goal.take();
         let Some(content) = held_back.or_else(|| self.undone_content(&ids)) else { return RestartStep::Wait };
@@ -143,18 +143,18 @@ impl InPlace {
         match decision {
             CommandDecision::Command(command) => return RestartStep::Command(command),
             CommandDecision::Wait(wait) => self.retry.due = Some(now + wait),
-            CommandDecision::GiveUp if self.progress == Progress::Done => {
+            CommandDecision::GiveUp if self.progress == InPlaceProgress::Done => {
                 return RestartStep::Lost(lost_fault(self.times()));
             }
             // The served content stays; the status shows that the containers do not run the new content.
-            CommandDecision::GiveUp => self.progress = Progress::GaveUp,
+            CommandDecision::GiveUp => self.progress = InPlaceProgress::GaveUp,
         }
         RestartStep::Wait
     }
 
     /// Returns the content of the restart that was not done; `None` while the hub has not reported the containers.
     fn undone_content(&self, ids: &Ids) -> Option<String> {
-        let last = self.last.as_ref().filter(|last| self.progress != Progress::Done && is_undone(last, ids))?;
+        let last = self.last.as_ref().filter(|last| self.progress != InPlaceProgress::Done && is_undone(last, ids))?;
         Some(last.content.clone())
     }
 
@@ -188,9 +188,9 @@ impl InPlace {
     /// Shows whether the containers run the dictionary with this `ETag`.
     pub(super) fn show_progress(&self, etag: &str, status: &StatusPage) {
         let (outcome, message) = match self.progress {
-            Progress::Done => (Outcome::Delivered, String::new()),
-            Progress::Pending => (Outcome::Pending, String::new()),
-            Progress::GaveUp => (
+            InPlaceProgress::Done => (Outcome::Delivered, String::new()),
+            InPlaceProgress::Pending => (Outcome::Pending, String::new()),
+            InPlaceProgress::GaveUp => (
                 Outcome::Failed,
                 format!(
                     "the kubelet did not restart the containers, though the agent asked for it (exit code 88, {} times); see the kubelet's log",
@@ -213,16 +213,16 @@ impl InPlace {
 }
 
 /// Returns the fault of a version that the containers can't be restarted with.
-fn cant_apply_fault(fault: &Inexpressible) -> Fault {
-    Fault { reason: ProblemReason::CantApply, message: fault.to_string() }
+fn cant_apply_fault(fault: &Inexpressible) -> SourceFault {
+    SourceFault { reason: ProblemReason::CantApply, message: fault.to_string() }
 }
 
 /// Returns the fault of this agent's state, which is not the version's.
-fn lost_fault(times: u32) -> Fault {
+fn lost_fault(times: u32) -> SourceFault {
     let message = format!(
         "the agent asked {times} times for a restart of all containers, and came back without the version; see its log, and delete the pod"
     );
-    Fault { reason: ProblemReason::Other, message }
+    SourceFault { reason: ProblemReason::Other, message }
 }
 
 #[cfg(test)]
@@ -258,7 +258,7 @@ mod tests {
     /// Returns the restarts of an agent that is started with `content` after a command for the content `new`.
     fn start(state: &Path, times: u32, content: &str) -> InPlace {
         let before = Ids::from([(app(), "a".to_owned())]);
-        CommandFile::new(state).store(&Command { content: "new".to_owned(), before, times }).unwrap();
+        CommandFile::new(state).store(&RestartCommand { content: "new".to_owned(), before, times }).unwrap();
         let variables = vec![(app(), VariableName::new("LIVES").unwrap())];
         let settings = InPlaceSettings { containers: vec![app()], variables, folder: state.join("variables") };
         let mut in_place = InPlace::new(settings, state).unwrap();

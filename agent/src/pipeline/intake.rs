@@ -16,14 +16,14 @@ use super::last_good_keeper::LastGoodKeeper;
 use super::retry::Retry;
 use super::unfit_contents::find_unfit;
 use super::{Delivery, InPlace, Outlets};
-use crate::check::{Candidate, Checks, Question, Verdict};
+use crate::check::{Candidate, CheckVerdict, Checks, Question};
 use crate::content::{TooLarge, VersionContent};
 use crate::file_folders::{FileSizes, Rooms, UnfitFiles};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
-use crate::restart::Command;
-use crate::source::hub::{LastGood, LocalVersions, RanFile, Reply};
-use crate::source::{Applied, Fault, Reading, Store};
+use crate::restart::RestartCommand;
+use crate::source::hub::{LastGood, LocalVersions, PollReply, RanFile};
+use crate::source::{Applied, Reading, SourceFault, Store};
 
 /// The time that the containers have for their answer if the hub does not say.
 const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ pub(super) struct Intake {
     ran: RanFile,
     in_place: Option<InPlace>,
     /// The reason why the containers can't start with the contents.
-    start_fault: Option<Fault>,
+    start_fault: Option<SourceFault>,
     unplaced: UnplacedFiles,
     /// Whether a refused content is wanted again, so the hub must be polled at once.
     polls_again: bool,
@@ -150,7 +150,7 @@ impl Intake {
 
     /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns the reply's
     /// faults, if any.
-    pub(super) async fn take(&mut self, reply: Reply) -> Option<String> {
+    pub(super) async fn take(&mut self, reply: PollReply) -> Option<String> {
         let taken = self.local_versions.take(reply);
         let readings = if !self.is_serving() {
             taken.readings
@@ -218,12 +218,12 @@ impl Intake {
             Work::Restart if self.is_serving() => return self.restart().await,
             // The variables could not be written, so there is no further wait for the other configs.
             Work::Restart => return self.serve_now().await,
-            Work::Verdict(Verdict::Overdue(fault)) => self.local_versions.overdue_readings(&fault),
-            Work::Verdict(Verdict::Refuses(fault)) => {
+            Work::Verdict(CheckVerdict::Overdue(fault)) => self.local_versions.overdue_readings(&fault),
+            Work::Verdict(CheckVerdict::Refuses(fault)) => {
                 self.end_question();
                 self.local_versions.refuse(&fault)
             }
-            Work::Verdict(Verdict::Takes) => {
+            Work::Verdict(CheckVerdict::Takes) => {
                 // The files and the dictionary of the candidate go before others are made.
                 self.end_question();
                 self.local_versions.release()
@@ -326,7 +326,7 @@ impl Intake {
     }
 
     /// Writes the variables that the containers start with, before anything is served.
-    fn prepare(&mut self) -> Result<(), Fault> {
+    fn prepare(&mut self) -> Result<(), SourceFault> {
         let is_serving = self.is_serving();
         match (&mut self.in_place, self.store.dictionary()) {
             (Some(in_place), Some(dictionary)) if !is_serving => {
@@ -337,7 +337,7 @@ impl Intake {
     }
 
     /// Reports that the containers can't start with the contents, which are not served.
-    fn report_start_fault(&mut self, fault: Fault) {
+    fn report_start_fault(&mut self, fault: SourceFault) {
         let configs = self.local_versions.order().iter().filter(|config| self.store.good(config).is_some());
         let reading = |config: &ConfigName| Reading { config: config.clone(), result: Err(fault.clone()) };
         let readings = configs.map(reading).collect();
@@ -348,7 +348,7 @@ impl Intake {
 
     /// Withdraws the fault that the containers can't start.
     fn clear_start_fault(&mut self) {
-        let Some(Fault { reason, message }) = self.start_fault.take() else { return };
+        let Some(SourceFault { reason, message }) = self.start_fault.take() else { return };
         let problems = self.store.problems().iter();
         let problems = problems.filter(|(_, problem)| problem.reason == reason && problem.message == message);
         let good = |config: &ConfigName| {
@@ -385,7 +385,8 @@ impl Intake {
         let check = |contents: &[Arc<VersionContent>]| {
             rooms.as_ref().map_or(Ok(()), |rooms| self.check_files(rooms, contents))?;
             let Some(in_place) = &self.in_place else { return Ok(()) };
-            let too_large = |error: TooLarge| Fault { reason: ProblemReason::TooLarge, message: error.to_string() };
+            let too_large =
+                |error: TooLarge| SourceFault { reason: ProblemReason::TooLarge, message: error.to_string() };
             in_place.check(&self.store.preview(contents).map_err(too_large)?)
         };
         let unfit = find_unfit(&contents, check);
@@ -422,8 +423,8 @@ impl Intake {
     }
 
     /// Checks whether the files that there would be with these contents have their keys and room.
-    fn check_files(&self, rooms: &Rooms, contents: &[Arc<VersionContent>]) -> Result<(), Fault> {
-        let fault = |message| Fault { reason: ProblemReason::CantApply, message };
+    fn check_files(&self, rooms: &Rooms, contents: &[Arc<VersionContent>]) -> Result<(), SourceFault> {
+        let fault = |message| SourceFault { reason: ProblemReason::CantApply, message };
         let sizes = self.sizes_with(contents).map_err(|error| fault(error.to_string()))?;
         rooms.check(&sizes).map_err(|error| fault(error.to_string()))
     }
@@ -435,7 +436,7 @@ impl Intake {
 
     /// Stores the contents that the containers should run, and ends the agent. After its start it serves them before
     /// any container starts.
-    async fn command_restart(&mut self, command: Command) {
+    async fn command_restart(&mut self, command: RestartCommand) {
         let Some(in_place) = &mut self.in_place else { return };
         let (head, blocks) = self.local_versions.assigned();
         let configs =
@@ -508,7 +509,7 @@ impl Intake {
 /// Work that does not depend on the polls.
 pub(super) enum Work {
     /// The containers have answered about the candidate.
-    Verdict(Verdict),
+    Verdict(CheckVerdict),
     /// The files were not written: another attempt is due.
     Files,
     /// The endpoint listens at all of its addresses.

@@ -18,7 +18,7 @@ use crate::content::ConfigView;
 use crate::metrics::HubCall;
 use crate::notify::Containers;
 use crate::publish::{Current, Published};
-use crate::source::hub::{Failure, HubClient, Revision, retry_wait};
+use crate::source::hub::{HubClient, HubFailure, Revision, retry_wait};
 
 /// The delay of a report that says only that the outcome is pending.
 const PENDING_REPORT_DELAY: Duration = Duration::from_secs(2);
@@ -70,7 +70,7 @@ impl Cadence {
         if let Self::Failed { failures, .. } = self { failures } else { 0 }
     }
 
-    fn after_failure(self, failure: &Failure, now: Instant, random: f64) -> Self {
+    fn after_failure(self, failure: &HubFailure, now: Instant, random: f64) -> Self {
         let failures = self.failures().saturating_add(1);
         Self::Failed { failures, retry_at: now + retry_wait(failure, failures, random) }
     }
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(Cadence::First.due_at(interval, start), start);
         let cadence = Cadence::Sent { at: start };
         assert_eq!(cadence.due_at(interval, start), start + interval);
-        let failure = Failure::new(FailureKind::Lost, "");
+        let failure = HubFailure::new(FailureKind::Lost, "");
         let cadence = cadence.after_failure(&failure, start, 1.0).after_failure(&failure, start, 1.0);
         assert_eq!(cadence.due_at(interval, start), start + Duration::from_secs(2));
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use nudge_protocol::ConfigName;
 
 use crate::content::VersionContent;
-use crate::source::Fault;
+use crate::source::SourceFault;
 
 /// Returns the contents that do not pass the check. If all pass it together, there are none. Otherwise each is checked
 /// together with the ones before it that pass.
 pub(super) fn find_unfit(
     contents: &[Arc<VersionContent>],
-    check: impl Fn(&[Arc<VersionContent>]) -> Result<(), Fault>,
-) -> Vec<(ConfigName, Fault)> {
+    check: impl Fn(&[Arc<VersionContent>]) -> Result<(), SourceFault>,
+) -> Vec<(ConfigName, SourceFault)> {
     let (mut passed, mut unfit) = (Vec::new(), Vec::new());
     if contents.is_empty() || check(contents).is_ok() {
         return unfit;
@@ -45,7 +45,7 @@ mod tests {
     fn a_content_that_does_not_pass_takes_no_other_with_it() {
         let check = |contents: &[Arc<VersionContent>]| {
             let bad = contents.iter().any(|content| content.config().as_str().starts_with("bad"));
-            let fault = || Fault { reason: ProblemReason::Other, message: String::new() };
+            let fault = || SourceFault { reason: ProblemReason::Other, message: String::new() };
             if bad || contents.len() > 2 { Err(fault()) } else { Ok(()) }
         };
         for (held, expected) in [

@@ -2,6 +2,12 @@
 
 use std::str::FromStr;
 
+/// The beginning of the name of runc's process before it executes a container's program, such as `runc:[2:INIT]`. The
+/// signal handlers of that process are not the program's.
+const RUNTIME_PREFIX: &str = "runc:[";
+/// The part that the names of monitors' groups have.
+const MONITOR_MARK: &[u8] = b"-conmon-";
+
 /// The error of a file of `/proc` that is not as proc(5) specifies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has no valid field {field}, which proc(5) specifies")]
@@ -39,10 +45,6 @@ impl ProcessStatus {
 fn has_bit(mask: u64, signal: i32) -> bool {
     u32::try_from(signal - 1).is_ok_and(|shift| mask.checked_shr(shift).unwrap_or(0) & 1 == 1)
 }
-
-/// The beginning of the name of runc's process before it executes a container's program, such as `runc:[2:INIT]`. The
-/// signal handlers of that process are not the program's.
-const RUNTIME_PREFIX: &str = "runc:[";
 
 /// Reads `/proc/<pid>/status`. A process's name can hold anything but a newline, which the kernel escapes. So only the
 /// start of a line counts, and the first of two equal fields.
@@ -84,9 +86,6 @@ pub fn parse_children(content: &[u8]) -> Vec<i32> {
     let ids = content.split(u8::is_ascii_whitespace);
     ids.filter_map(|id| std::str::from_utf8(id).ok()?.parse().ok()).filter(|&pid| pid > 0).collect()
 }
-
-/// The part that the names of monitors' groups have.
-const MONITOR_MARK: &[u8] = b"-conmon-";
 
 /// Returns whether `/proc/<pid>/cgroup` shows that the process belongs to the container with this ID (64 hex digits).
 /// The ID can be in any element of any path: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope`

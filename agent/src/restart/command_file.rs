@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::retry::Command;
+use super::retry::RestartCommand;
 use crate::atomic_file::{read_json, write_json};
 
 /// The name of the file in the state folder.
@@ -23,7 +23,7 @@ impl CommandFile {
     }
 
     /// Reads the file. If that fails, no restart counts as commanded.
-    pub fn load(&self) -> Option<Command> {
+    pub fn load(&self) -> Option<RestartCommand> {
         read_json(&self.path).unwrap_or_else(|error| {
             tracing::warn!(%error, path = %self.path.display(), "record of the last restart not read");
             None
@@ -31,7 +31,7 @@ impl CommandFile {
     }
 
     /// Writes the file.
-    pub fn store(&self, command: &Command) -> io::Result<()> {
+    pub fn store(&self, command: &RestartCommand) -> io::Result<()> {
         write_json(&self.path, command)
     }
 }
@@ -50,7 +50,7 @@ mod tests {
         let file = CommandFile::new(state.path());
         assert_eq!(file.load(), None);
         let before = [(ContainerName::new("app").unwrap(), "a".to_owned())].into();
-        let last = Command { content: "x".to_owned(), before, times: 1 };
+        let last = RestartCommand { content: "x".to_owned(), before, times: 1 };
         file.store(&last).unwrap();
         assert_eq!(file.load(), Some(last));
         fs::write(state.path().join(FILE_NAME), "{").unwrap();

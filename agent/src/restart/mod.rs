@@ -10,5 +10,5 @@ mod retry;
 mod variables;
 
 pub use command_file::CommandFile;
-pub use retry::{Command, CommandDecision, Ids, decide_command, is_done, is_undone};
+pub use retry::{CommandDecision, Ids, RestartCommand, decide_command, is_done, is_undone};
 pub use variables::{Inexpressible, Variables, VariablesError};

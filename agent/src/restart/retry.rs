@@ -27,7 +27,7 @@ pub type Ids = BTreeMap<ContainerName, String>;
 
 /// A restart that was commanded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Command {
+pub struct RestartCommand {
     /// The content that the containers restart with.
     pub content: String,
     /// The IDs of the containers before the restart.
@@ -40,7 +40,7 @@ pub struct Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandDecision {
     /// The command is given now.
-    Command(Command),
+    Command(RestartCommand),
     /// The command is not given before this time has passed.
     Wait(Duration),
     /// The command was given often enough.
@@ -48,13 +48,13 @@ pub enum CommandDecision {
 }
 
 /// Returns whether the containers have been restarted since the command.
-pub fn is_done(command: &Command, ids: &Ids) -> bool {
+pub fn is_done(command: &RestartCommand, ids: &Ids) -> bool {
     ids.iter().all(|(name, id)| !id.is_empty() && command.before.get(name) != Some(id))
 }
 
 /// Returns whether one of the containers is still the one before the command. A container that has not started again
 /// yet does not count: an init container may fail, which another restart does not mend.
-pub fn is_undone(command: &Command, ids: &Ids) -> bool {
+pub fn is_undone(command: &RestartCommand, ids: &Ids) -> bool {
     ids.iter().any(|(name, id)| !id.is_empty() && command.before.get(name) == Some(id))
 }
 
@@ -62,7 +62,7 @@ pub fn is_undone(command: &Command, ids: &Ids) -> bool {
 /// was first wanted. `uptime` is the time since this agent started. A command ends the agent, so `uptime` is also the
 /// time since the last command, whatever the clock says.
 pub fn decide_command(
-    last: Option<&Command>,
+    last: Option<&RestartCommand>,
     content: &str,
     ids: &Ids,
     wanted_for: Duration,
@@ -84,7 +84,7 @@ pub fn decide_command(
     if let Some(wait) = start_wait.filter(|_| ids.values().any(String::is_empty)) {
         return CommandDecision::Wait(wait);
     }
-    CommandDecision::Command(Command { content: content.to_owned(), before: ids.clone(), times: times + 1 })
+    CommandDecision::Command(RestartCommand { content: content.to_owned(), before: ids.clone(), times: times + 1 })
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
         [("app", app), ("web", web)].map(|(name, id)| (ContainerName::new(name).unwrap(), id.to_owned())).into()
     }
 
-    fn command(decision: CommandDecision) -> Command {
+    fn command(decision: CommandDecision) -> RestartCommand {
         let CommandDecision::Command(command) = decision else { panic!("{decision:?}") };
         command
     }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_restart_that_was_not_done_is_commanded_again_after_longer_waits_and_not_for_ever() {
         let (mut last, mut waits) = (None, Vec::new());
-        let after = |last: &Option<Command>, content: &str, runs: u64| {
+        let after = |last: &Option<RestartCommand>, content: &str, runs: u64| {
             decide_command(last.as_ref(), content, &ids("a", "b"), LONG_UPTIME, Duration::from_secs(runs))
         };
         for _ in 0..MAX_COMMANDS {

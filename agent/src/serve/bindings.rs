@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use crate::proc::find_port_holder;
-use crate::source::Fault;
+use crate::source::SourceFault;
 use crate::status::StatusPage;
 
 /// The options of the sockets. Replies of large dictionaries would otherwise fill megabytes of the kernel's buffers for
@@ -55,7 +55,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 pub struct Bindings {
     first: SocketAddr,
     open: Vec<TcpListener>,
-    faults: Vec<(SocketAddr, Fault)>,
+    faults: Vec<(SocketAddr, SourceFault)>,
 }
 
 impl From<TcpListener> for Bindings {
@@ -80,7 +80,7 @@ impl Bindings {
                 }
                 Err(error) if port == 0 => return Err(error),
                 Err(error) => {
-                    let fault = Fault::from(&error);
+                    let fault = SourceFault::from(&error);
                     tracing::warn!(%address, reason = fault.reason.as_str(), error = fault.message, "can't listen; retrying");
                     faults.push((address, fault));
                 }
@@ -90,7 +90,7 @@ impl Bindings {
     }
 
     /// Returns the sockets that listen, and the addresses without one yet, each with its fault.
-    pub(super) fn into_parts(self) -> (Vec<TcpListener>, Vec<(SocketAddr, Fault)>) {
+    pub(super) fn into_parts(self) -> (Vec<TcpListener>, Vec<(SocketAddr, SourceFault)>) {
         (self.open, self.faults)
     }
 
@@ -108,7 +108,7 @@ impl Bindings {
 }
 
 /// Waits until the address is free, and listens there. `fault` is shown already.
-pub(super) async fn bind_when_free(address: SocketAddr, mut fault: Fault, status: &StatusPage) -> TcpListener {
+pub(super) async fn bind_when_free(address: SocketAddr, mut fault: SourceFault, status: &StatusPage) -> TcpListener {
     loop {
         sleep(RETRY_INTERVAL).await;
         match bind(address) {
@@ -120,14 +120,14 @@ pub(super) async fn bind_when_free(address: SocketAddr, mut fault: Fault, status
             // The process that has taken the port is searched only once, since that reads about all processes.
             Err(BindError::InUse { .. }) if fault.reason == ProblemReason::PortTaken => {}
             Err(error) => {
-                fault = Fault::from(&error);
+                fault = SourceFault::from(&error);
                 status.set_listen_fault(address, Some(fault.clone()));
             }
         }
     }
 }
 
-impl From<&BindError> for Fault {
+impl From<&BindError> for SourceFault {
     fn from(error: &BindError) -> Self {
         match error {
             BindError::InUse { address, .. } => {

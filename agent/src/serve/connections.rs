@@ -15,7 +15,7 @@ const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The place of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum RequestOrigin {
     /// This pod.
     Pod,
     /// A place outside of the pod.
@@ -49,17 +49,17 @@ impl Connections {
     }
 
     /// Returns the slots for clients of an origin.
-    pub fn slots(&self, origin: Origin) -> &Slots {
+    pub fn slots(&self, origin: RequestOrigin) -> &Slots {
         match origin {
-            Origin::Pod => &self.pod,
-            Origin::Foreign => &self.foreign,
+            RequestOrigin::Pod => &self.pod,
+            RequestOrigin::Foreign => &self.foreign,
         }
     }
 
     /// Returns the connection that has `slot`.
-    pub fn connection(&self, slot: Slot) -> Connection {
-        let origin = if self.pod.contains(&slot) { Origin::Pod } else { Origin::Foreign };
-        Connection { slot, origin, waiting: Arc::clone(&self.waiting) }
+    pub fn connection(&self, slot: Slot) -> AgentConnection {
+        let origin = if self.pod.contains(&slot) { RequestOrigin::Pod } else { RequestOrigin::Foreign };
+        AgentConnection { slot, origin, waiting: Arc::clone(&self.waiting) }
     }
 
     /// Returns the number of connections.
@@ -81,15 +81,15 @@ impl Connections {
 
 /// A connection; its slot is free again when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct AgentConnection {
     slot: Slot,
-    origin: Origin,
+    origin: RequestOrigin,
     waiting: Arc<Semaphore>,
 }
 
-impl Connection {
+impl AgentConnection {
     /// Returns the origin of the client.
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> RequestOrigin {
         self.origin
     }
 
@@ -118,7 +118,7 @@ mod tests {
         Connections::new(&limits, &ConnectionMetrics::default())
     }
 
-    fn take(connections: &Connections, origin: Origin) -> Option<Connection> {
+    fn take(connections: &Connections, origin: RequestOrigin) -> Option<AgentConnection> {
         let slot = connections.slots(origin).take(PEER, Instant::now());
         slot.map(|slot| connections.connection(slot))
     }
@@ -126,17 +126,17 @@ mod tests {
     #[test]
     fn foreign_clients_take_no_slots_from_the_pod() {
         let all = connections();
-        let foreign: Vec<_> = (0..5).map(|_| take(&all, Origin::Foreign)).collect();
+        let foreign: Vec<_> = (0..5).map(|_| take(&all, RequestOrigin::Foreign)).collect();
         assert_eq!(foreign.iter().flatten().count(), 2);
-        assert!(foreign.iter().flatten().all(|connection| connection.origin() == Origin::Foreign));
-        let pod = take(&all, Origin::Pod).unwrap();
-        assert_eq!((pod.origin(), all.count()), (Origin::Pod, 3));
+        assert!(foreign.iter().flatten().all(|connection| connection.origin() == RequestOrigin::Foreign));
+        let pod = take(&all, RequestOrigin::Pod).unwrap();
+        assert_eq!((pod.origin(), all.count()), (RequestOrigin::Pod, 3));
     }
 
     #[test]
     fn requests_that_wait_have_a_bound_and_are_not_busy() {
         let all = connections();
-        let one = take(&all, Origin::Pod).unwrap();
+        let one = take(&all, RequestOrigin::Pod).unwrap();
         let busy = one.begin_request();
         assert!(all.are_busy());
         let (first, second) = (one.begin_wait().unwrap(), one.begin_wait());

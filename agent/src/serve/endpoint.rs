@@ -17,9 +17,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::bindings::{Bindings, bind_when_free};
-use super::connections::{Connection, Connections};
+use super::connections::{AgentConnection, Connections};
 use super::reply_body::ReplyBody;
-use super::{Limits, Origin, OwnAddresses};
+use super::{Limits, OwnAddresses, RequestOrigin};
 use crate::metrics::Metrics;
 use crate::status::StatusPage;
 
@@ -49,7 +49,7 @@ pub struct Endpoint {
 /// Serves until dropped; `answer` answers each request.
 pub async fn serve<A, F>(endpoint: Endpoint, answer: A)
 where
-    A: Fn(Connection, Request<Incoming>) -> F + Send + Sync + 'static,
+    A: Fn(AgentConnection, Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<ReplyBody>> + Send + 'static,
 {
     let Endpoint { bindings, status, tls, own_addresses, limits, connections, metrics } = endpoint;
@@ -96,11 +96,12 @@ struct Clients<A> {
 
 impl<A, F> Handler<TcpStream> for Clients<A>
 where
-    A: Fn(Connection, Request<Incoming>) -> F + Send + Sync + 'static,
+    A: Fn(AgentConnection, Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<ReplyBody>> + Send + 'static,
 {
     fn slots(&self, stream: &TcpStream, peer: IpAddr) -> &Slots {
-        let origin = stream.local_addr().map_or(Origin::Foreign, |local| self.own_addresses.origin(peer, local.ip()));
+        let origin =
+            stream.local_addr().map_or(RequestOrigin::Foreign, |local| self.own_addresses.origin(peer, local.ip()));
         self.connections.slots(origin)
     }
 
@@ -171,7 +172,7 @@ mod tests {
             connections: connections.clone(),
             metrics,
         };
-        tokio::spawn(serve(endpoint, |connection: Connection, request: Request<Incoming>| async move {
+        tokio::spawn(serve(endpoint, |connection: AgentConnection, request: Request<Incoming>| async move {
             let _guard = connection.begin_request();
             assert_ne!(request.uri().path(), "/panic", "as the test expects");
             Response::new(Full::default())

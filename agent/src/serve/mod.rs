@@ -15,11 +15,11 @@ mod reply_body;
 mod router;
 
 pub use bindings::{BindError, Bindings, bind};
-pub use connections::{Connection, Connections, Origin};
+pub use connections::{AgentConnection, Connections, RequestOrigin};
 pub use endpoint::{Endpoint, serve};
 pub use handler::App;
 pub use limits::Limits;
 pub use own_addresses::OwnAddresses;
-pub use refusal::Refusal;
+pub use refusal::RequestRefusal;
 pub use reply_body::ReplyBody;
 pub use router::{Call, ConfigFormat, route};

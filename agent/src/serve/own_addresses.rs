@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::Origin;
+use super::RequestOrigin;
 
 /// The addresses of this network namespace.
 #[derive(Clone, Debug, Default)]
@@ -40,10 +40,10 @@ impl OwnAddresses {
     /// same address at both ends, even if the host got that address after this list was made. Other addresses of
     /// loopback do not show that a client is in the pod: a mesh's proxy forwards the connections of neighbours from
     /// 127.0.0.6 (Istio).
-    pub fn origin(&self, peer: IpAddr, local: IpAddr) -> Origin {
+    pub fn origin(&self, peer: IpAddr, local: IpAddr) -> RequestOrigin {
         // An IPv4 client of an IPv6 socket shows as ::ffff:a.b.c.d.
         let (peer, local) = (peer.to_canonical(), local.to_canonical());
-        if peer == local || self.0.contains(&peer) { Origin::Pod } else { Origin::Foreign }
+        if peer == local || self.0.contains(&peer) { RequestOrigin::Pod } else { RequestOrigin::Foreign }
     }
 }
 
@@ -57,11 +57,11 @@ mod tests {
         let own = OwnAddresses(own.map(|address| address.parse().unwrap()).into());
         let origin = |peer: &str, local: &str| own.origin(peer.parse().unwrap(), local.parse().unwrap());
         for peer in ["127.0.0.1", "::1", "10.0.0.7", "::ffff:10.0.0.7", "fd00::7"] {
-            assert_eq!(origin(peer, "10.0.0.7"), Origin::Pod, "{peer}");
+            assert_eq!(origin(peer, "10.0.0.7"), RequestOrigin::Pod, "{peer}");
         }
-        assert_eq!(origin("10.0.0.9", "10.0.0.9"), Origin::Pod);
+        assert_eq!(origin("10.0.0.9", "10.0.0.9"), RequestOrigin::Pod);
         for peer in ["127.0.0.6", "::ffff:127.0.0.6", "10.0.0.8", "fd00::8", "::ffff:10.0.0.8"] {
-            assert_eq!(origin(peer, "10.0.0.7"), Origin::Foreign, "{peer}");
+            assert_eq!(origin(peer, "10.0.0.7"), RequestOrigin::Foreign, "{peer}");
         }
     }
 

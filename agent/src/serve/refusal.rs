@@ -10,7 +10,7 @@ use crate::notify::WebhookError;
 
 /// A refused request. The text never holds a value or a token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RequestRefusal {
     /// The request can't be understood.
     #[error("{0}")]
     BadRequest(String),
@@ -75,7 +75,7 @@ pub enum Refusal {
     Hook(WebhookError),
 }
 
-impl Refusal {
+impl RequestRefusal {
     /// Returns the reply's status, and its reason for programs.
     fn code(&self) -> (StatusCode, &'static str) {
         match self {

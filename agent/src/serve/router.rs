@@ -6,7 +6,7 @@ use hyper::Method;
 use nudge_protocol::settings::parse_time;
 use percent_encoding::percent_decode_str;
 
-use super::Refusal;
+use super::RequestRefusal;
 
 /// The formats of the whole dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +61,10 @@ impl Call {
 }
 
 /// Reads the parts of a request line.
-pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, Refusal> {
+pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, RequestRefusal> {
     let require_read = |call| match *method {
         Method::GET | Method::HEAD => Ok(call),
-        _ => Err(Refusal::MethodNotAllowed { allow: "GET, HEAD" }),
+        _ => Err(RequestRefusal::MethodNotAllowed { allow: "GET, HEAD" }),
     };
     let call = match path {
         "/config" => require_read(parse_config_query(query)?),
@@ -75,7 +75,7 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, R
         "/hooks" => match *method {
             Method::GET | Method::HEAD => Ok(Call::ListHooks),
             Method::POST => Ok(Call::AddHook),
-            _ => Err(Refusal::MethodNotAllowed { allow: "GET, HEAD, POST" }),
+            _ => Err(RequestRefusal::MethodNotAllowed { allow: "GET, HEAD, POST" }),
         },
         _ => {
             if let Some(key) = path.strip_prefix("/config/") {
@@ -83,48 +83,49 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, R
             } else if let Some(id) = path.strip_prefix("/hooks/") {
                 match *method {
                     Method::DELETE => Ok(Call::RemoveHook { id: decode_percent(id)? }),
-                    _ => Err(Refusal::MethodNotAllowed { allow: "DELETE" }),
+                    _ => Err(RequestRefusal::MethodNotAllowed { allow: "DELETE" }),
                 }
             } else {
-                Err(Refusal::NoSuchPath)
+                Err(RequestRefusal::NoSuchPath)
             }
         }
     }?;
     if !matches!(call, Call::Config { .. }) && query.is_some_and(|query| !query.is_empty()) {
-        return Err(Refusal::BadRequest("this path takes no query".to_owned()));
+        return Err(RequestRefusal::BadRequest("this path takes no query".to_owned()));
     }
     Ok(call)
 }
 
-fn parse_config_query(query: Option<&str>) -> Result<Call, Refusal> {
+fn parse_config_query(query: Option<&str>) -> Result<Call, RequestRefusal> {
     let (mut format, mut wait, mut candidate) = (ConfigFormat::Json, None, None);
     for pair in query.unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("format", "json")) => format = ConfigFormat::Json,
             Some(("format", "env")) => format = ConfigFormat::Env,
             Some(("format", _)) => {
-                return Err(Refusal::BadRequest("'format' must be json or env".to_owned()));
+                return Err(RequestRefusal::BadRequest("'format' must be json or env".to_owned()));
             }
             Some(("wait", text)) => {
-                let refusal = || Refusal::BadRequest("'wait' must be a number with ms, s or m, such as 30s".to_owned());
+                let refusal =
+                    || RequestRefusal::BadRequest("'wait' must be a number with ms, s or m, such as 30s".to_owned());
                 wait = Some(parse_time(text).ok_or_else(refusal)?);
             }
             Some(("candidate", version)) => candidate = Some(decode_percent(version)?),
             _ => {
                 let message = "the query may have 'format', 'wait' and 'candidate' only";
-                return Err(Refusal::BadRequest(message.to_owned()));
+                return Err(RequestRefusal::BadRequest(message.to_owned()));
             }
         }
     }
     if candidate.is_some() && wait.is_some() {
-        return Err(Refusal::BadRequest("a candidate can't be waited for; leave out 'wait'".to_owned()));
+        return Err(RequestRefusal::BadRequest("a candidate can't be waited for; leave out 'wait'".to_owned()));
     }
     Ok(Call::Config { format, wait, candidate })
 }
 
-fn decode_percent(part: &str) -> Result<String, Refusal> {
+fn decode_percent(part: &str) -> Result<String, RequestRefusal> {
     let text = percent_decode_str(part).decode_utf8();
-    text.map(std::borrow::Cow::into_owned).map_err(|_| Refusal::BadRequest("the path is not UTF-8".to_owned()))
+    text.map(std::borrow::Cow::into_owned).map_err(|_| RequestRefusal::BadRequest("the path is not UTF-8".to_owned()))
 }
 
 #[cfg(test)]
@@ -133,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    fn get(target: &str) -> Result<Call, Refusal> {
+    fn get(target: &str) -> Result<Call, RequestRefusal> {
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         route(&Method::GET, path, query)
     }

@@ -10,7 +10,7 @@ use nudge_protocol::ConfigName;
 use nudge_protocol::status::{Problem, ProblemReason};
 use time::OffsetDateTime;
 
-use super::{Fault, Reading};
+use super::{Reading, SourceFault};
 use crate::content::{Dictionary, EtagKey, TooLarge, VersionContent};
 
 /// The last good contents by config.
@@ -83,7 +83,7 @@ impl Store {
 
     /// Takes in readings of a source. Good configs that are not among them stay as they are.
     pub fn apply(&mut self, readings: Vec<Reading>, now: OffsetDateTime) -> Applied {
-        let mut faults: BTreeMap<ConfigName, Option<Fault>> = BTreeMap::new();
+        let mut faults: BTreeMap<ConfigName, Option<SourceFault>> = BTreeMap::new();
         let mut candidates = Vec::new();
         for Reading { config, result } in readings {
             faults.insert(config.clone(), result.as_ref().err().cloned());
@@ -95,7 +95,7 @@ impl Store {
         if !candidates.is_empty() {
             for (config, error) in self.adopt(&candidates, now, &mut applied) {
                 let reason = ProblemReason::TooLarge;
-                faults.insert(config, Some(Fault { reason, message: error.to_string() }));
+                faults.insert(config, Some(SourceFault { reason, message: error.to_string() }));
             }
         }
         // A config that was never good and is gone has no problem any more, unless it is in the given order.
@@ -160,8 +160,14 @@ impl Store {
         }
     }
 
-    fn set_problem(&mut self, config: ConfigName, fault: Option<Fault>, now: OffsetDateTime, applied: &mut Applied) {
-        let Some(Fault { reason, message }) = fault else {
+    fn set_problem(
+        &mut self,
+        config: ConfigName,
+        fault: Option<SourceFault>,
+        now: OffsetDateTime,
+        applied: &mut Applied,
+    ) {
+        let Some(SourceFault { reason, message }) = fault else {
             if self.problems.remove(&config).is_some() {
                 applied.cleared.push(config);
             }
@@ -204,7 +210,7 @@ mod tests {
     }
 
     fn bad_reading(config: &str, message: &str) -> Reading {
-        let fault = Fault { reason: ProblemReason::VersionMissing, message: message.to_owned() };
+        let fault = SourceFault { reason: ProblemReason::VersionMissing, message: message.to_owned() };
         Reading { config: name(config), result: Err(fault) }
     }
 

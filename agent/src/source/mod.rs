@@ -17,7 +17,7 @@ pub use good_contents::{Applied, Store};
 
 /// The fault of a config that can't be read: a reason for programs and a message for people, without any value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct SourceFault {
     /// The reason.
     pub reason: ProblemReason,
     /// The fault and its remedy.
@@ -30,5 +30,5 @@ pub struct Reading {
     /// The name of the config.
     pub config: ConfigName,
     /// The content of the version that is current at the source, or the fault.
-    pub result: Result<Arc<VersionContent>, Fault>,
+    pub result: Result<Arc<VersionContent>, SourceFault>,
 }

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use nudge_agent::identity::{Identity, serving_addresses};
 use nudge_agent::metrics::Metrics;
-use nudge_agent::serve::{Connection, Connections, Endpoint, Limits, OwnAddresses, ReplyBody, bind, serve};
+use nudge_agent::serve::{AgentConnection, Connections, Endpoint, Limits, OwnAddresses, ReplyBody, bind, serve};
 use nudge_agent::status::StatusPage;
 use nudge_server::tls::server_config;
 use nudge_tests::Access;
@@ -68,7 +68,7 @@ impl Drop for InProcess {
 
 /// Answers `/big` with a large body, panics at `/panic`, and answers other paths with `ok`.
 #[allow(clippy::panic, reason = "a panic is what is tested")]
-async fn answer(connection: Connection, request: Request<Incoming>) -> Response<ReplyBody> {
+async fn answer(connection: AgentConnection, request: Request<Incoming>) -> Response<ReplyBody> {
     let _guard = connection.begin_request();
     let body = match request.uri().path() {
         "/panic" => panic!("this was asked for"),

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::caller::Caller;
 use super::lookups::{AttendedKind, IndexLookups, LookupError, Lookups, Right};
-use super::review::{self, Request};
+use super::review::{self, ReviewRequest};
 use super::verdict::Denial;
 use super::version_object::{Content, VersionObject};
 
@@ -100,7 +100,7 @@ pub(super) fn caller() -> Caller {
 }
 
 /// A request as the API server sends it.
-pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Option<&Value>) -> Request {
+pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Option<&Value>) -> ReviewRequest {
     let group = match kind {
         "VersionedConfig" | "VersionApproval" | "ConfigSource" | "RolloutPolicy" => "nudge.dev",
         "RolloutAnalysis" => "internal.nudge.dev",
@@ -177,7 +177,7 @@ impl Lookups for FakeLookups {
         self.note(format!("config {namespace}/{name}"), found)
     }
 
-    async fn is_enabled(&self, _: &Request, namespace: &str) -> Result<bool, LookupError> {
+    async fn is_enabled(&self, _: &ReviewRequest, namespace: &str) -> Result<bool, LookupError> {
         self.note(format!("enabled {namespace}"), self.enabled)
     }
 
@@ -189,11 +189,16 @@ impl Lookups for FakeLookups {
         self
     }
 
-    async fn config_map(&self, _: &Request, namespace: &str, name: &str) -> Result<Option<ConfigMap>, LookupError> {
+    async fn config_map(
+        &self,
+        _: &ReviewRequest,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<ConfigMap>, LookupError> {
         self.note(format!("ConfigMap {namespace}/{name}"), self.config_map.clone())
     }
 
-    async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
+    async fn may(&self, request: &ReviewRequest, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
         if self.too_many {
             let action = right.to_string();
             return Err(LookupError::TooMany { action, address: request.caller.address, per_second: 1 });
@@ -220,7 +225,7 @@ impl Lookups for FakeLookups {
         asked
     }
 
-    async fn attends(&self, _: &Request, _: &str, what: AttendedKind) -> Result<bool, LookupError> {
+    async fn attends(&self, _: &ReviewRequest, _: &str, what: AttendedKind) -> Result<bool, LookupError> {
         self.review().await;
         if self.reviews_fail || self.fails {
             return Err(LookupError::TooSlow { action: format!("{what:?}"), within: Duration::from_secs(1) });

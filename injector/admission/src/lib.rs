@@ -28,10 +28,10 @@ pub use lookups::{
 };
 pub use metrics::AdmissionMetrics;
 pub use outline::Outline;
-pub use review::{Request, ReviewError};
+pub use review::{ReviewError, ReviewRequest};
 pub use server::{AdmissionServer, AdmissionSettings, ClientAuthority, ClientAuthorityError, StartError};
 pub use system_users::empties_namespace;
-pub use verdict::{Denial, DenialReason, UndecidedDeletions, Verdict};
+pub use verdict::{AdmissionVerdict, Denial, DenialReason, UndecidedDeletions};
 pub use version_object::{Content, VersionObject};
 pub use webhooks::{
     AnalysisWriters, InjectPods, OnlyEnabled, ValidateAnalyses, Webhook, WebhookError, Webhooks, guards,

@@ -11,7 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 /// The outcome of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ReviewOutcome {
     Allowed,
     Denied,
     /// The review could not be parsed.
@@ -20,7 +20,7 @@ pub(super) enum Outcome {
     Error,
 }
 
-impl Outcome {
+impl ReviewOutcome {
     fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -78,7 +78,7 @@ impl AdmissionMetrics {
         self.connections.register(registry);
     }
 
-    pub(super) fn observe_review(&self, path: &'static str, outcome: Outcome, duration: Duration) {
+    pub(super) fn observe_review(&self, path: &'static str, outcome: ReviewOutcome, duration: Duration) {
         self.reviews.get_or_create(&ReviewLabels { path, outcome: outcome.as_str() }).inc();
         self.seconds.get_or_create(&PathLabel { path }).observe(duration.as_secs_f64());
     }

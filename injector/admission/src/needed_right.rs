@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 
 use crate::audit;
 use crate::lookups::{LookupError, Lookups, Right};
-use crate::review::Request;
+use crate::review::ReviewRequest;
 use crate::verdict::Denial;
 
 /// A right that a change needs.
@@ -38,7 +38,7 @@ impl<'a> NeededRight<'a> {
 /// same time.
 pub(crate) async fn find_denial(
     lookups: &impl Lookups,
-    request: &Request,
+    request: &ReviewRequest,
     (namespace, config): (&str, &str),
     needed: impl IntoIterator<Item = NeededRight<'_>>,
 ) -> Result<Option<Denial>, LookupError> {

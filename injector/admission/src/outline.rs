@@ -29,12 +29,12 @@ pub struct Outline {
 #[derive(serde::Deserialize)]
 struct Review<'a> {
     #[serde(borrow)]
-    request: Request<'a>,
+    request: OutlineRequest<'a>,
 }
 
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Request<'a> {
+struct OutlineRequest<'a> {
     #[serde(borrow)]
     uid: Cow<'a, str>,
     #[serde(borrow)]

@@ -20,23 +20,35 @@ use serde::de::DeserializeOwned;
 
 use super::caller::Caller;
 use super::tenants::Tenant;
-use super::verdict::{Denial, Verdict};
+use super::verdict::{AdmissionVerdict, Denial};
+
+/// The memory that an object of JSON takes however short its text is, with the copies that webhooks make: measured and
+/// rounded up (`tests/memory.rs`).
+const OBJECT_BYTES: usize = 2048;
+/// The memory that any other value of JSON takes, measured in the same way.
+const VALUE_BYTES: usize = 384;
+/// The maximum length of a text of a review that is written to the log or repeated, but for messages.
+pub(super) const MAX_TEXT_BYTES: usize = 253;
+/// The maximum length of a user with all groups: hundreds of them fit.
+const MAX_USER_BYTES: usize = 64 * 1024;
+/// The memory that every review takes.
+const REVIEW_BYTES: usize = 16 * 1024;
 
 /// An admission request with its sender. Its objects hold values, so its debug form shows no objects.
-pub struct Request {
+pub struct ReviewRequest {
     inner: AdmissionRequest<DynamicObject>,
     user: String,
     /// The client that has sent the request.
     pub caller: Caller,
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for ReviewRequest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Request({} {} {})", self.uid, self.kind.kind, self.name)
     }
 }
 
-impl Deref for Request {
+impl Deref for ReviewRequest {
     type Target = AdmissionRequest<DynamicObject>;
 
     fn deref(&self) -> &Self::Target {
@@ -44,13 +56,13 @@ impl Deref for Request {
     }
 }
 
-impl DerefMut for Request {
+impl DerefMut for ReviewRequest {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.inner
     }
 }
 
-impl Request {
+impl ReviewRequest {
     /// Returns the user whose request the review says it is, in one line of bounded length. It is certain only if
     /// the caller is authenticated.
     pub fn user(&self) -> &str {
@@ -151,18 +163,6 @@ pub enum AnswerError {
     Json(#[from] serde_json::Error),
 }
 
-/// The memory that an object of JSON takes however short its text is, with the copies that webhooks make: measured and
-/// rounded up (`tests/memory.rs`).
-const OBJECT_BYTES: usize = 2048;
-/// The memory that any other value of JSON takes, measured in the same way.
-const VALUE_BYTES: usize = 384;
-/// The maximum length of a text of a review that is written to the log or repeated, but for messages.
-pub(super) const MAX_TEXT_BYTES: usize = 253;
-/// The maximum length of a user with all groups: hundreds of them fit.
-const MAX_USER_BYTES: usize = 64 * 1024;
-/// The memory that every review takes.
-const REVIEW_BYTES: usize = 16 * 1024;
-
 /// Returns an upper bound of the memory that the review of a body takes. `[{"a":0},{"a":0}]` takes two hundred times
 /// its length.
 pub fn weight(body: &[u8]) -> usize {
@@ -201,7 +201,7 @@ pub(super) fn measure(body: &[u8]) -> BodyMeasure {
 }
 
 /// Returns a span that names the request, without any content of the object.
-pub fn span(request: &Request) -> tracing::Span {
+pub fn span(request: &ReviewRequest) -> tracing::Span {
     tracing::error_span!(
         "review",
         namespace = request.namespace.as_deref(),
@@ -213,7 +213,7 @@ pub fn span(request: &Request) -> tracing::Span {
 }
 
 /// Parses a review.
-pub fn parse(body: &[u8], caller: Caller) -> Result<Request, ReviewError> {
+pub fn parse(body: &[u8], caller: Caller) -> Result<ReviewRequest, ReviewError> {
     let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
         .map_err(|error| ReviewError::Json { line: error.line(), column: error.column() })?;
     if review.types.kind != META_KIND || review.types.api_version != META_API_VERSION_V1 {
@@ -222,7 +222,7 @@ pub fn parse(body: &[u8], caller: Caller) -> Result<Request, ReviewError> {
     let request: AdmissionRequest<_> = review.try_into().map_err(|_| ReviewError::NoRequest)?;
     check_texts(&request)?;
     let user = one_line(request.user_info.username.as_deref().unwrap_or_default(), MAX_TEXT_BYTES);
-    Ok(Request { inner: request, user, caller })
+    Ok(ReviewRequest { inner: request, user, caller })
 }
 
 /// Refuses names that no stored object can have, and texts that are too long. Names become parts of paths in requests
@@ -280,10 +280,10 @@ pub(super) fn denial_status(denial: Denial) -> Status {
 }
 
 /// Writes the answer to `request`.
-pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerError> {
+pub fn answer(request: &ReviewRequest, verdict: AdmissionVerdict) -> Result<Vec<u8>, AnswerError> {
     let mut response = AdmissionResponse::from(&request.inner);
     match verdict {
-        Verdict::Allow { warnings, patch } => {
+        AdmissionVerdict::Allow { warnings, patch } => {
             if !warnings.is_empty() {
                 response.warnings = Some(warnings);
             }
@@ -291,7 +291,7 @@ pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerErro
                 response = response.with_patch(patch)?;
             }
         }
-        Verdict::Deny(denial) => {
+        AdmissionVerdict::Deny(denial) => {
             response.allowed = false;
             response.result = denial_status(denial);
         }
@@ -327,21 +327,21 @@ mod tests {
     #[test]
     fn a_patch_is_base64_as_the_api_server_has_it() {
         let patch: json_patch::Patch = serde_json::from_value(json!([{"op": "remove", "path": "/a"}])).unwrap();
-        let answer = answer(&parsed(&review()).unwrap(), Verdict::patch(patch.0)).unwrap();
+        let answer = answer(&parsed(&review()).unwrap(), AdmissionVerdict::patch(patch.0)).unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         let patch = BASE64_STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
         assert_eq!(patch, br#"[{"op":"remove","path":"/a"}]"#);
         assert_eq!(answer["response"]["patchType"], "JSONPatch");
     }
 
-    fn parsed(review: &Value) -> Result<Request, ReviewError> {
+    fn parsed(review: &Value) -> Result<ReviewRequest, ReviewError> {
         parse(review.to_string().as_bytes(), caller())
     }
 
     #[test]
     fn a_refusal_carries_the_message_and_the_uid() {
         let denial = Denial::forbidden("no.");
-        let answer = answer(&parsed(&review()).unwrap(), Verdict::Deny(denial)).unwrap();
+        let answer = answer(&parsed(&review()).unwrap(), AdmissionVerdict::Deny(denial)).unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer["response"]["uid"], "7");
         assert_eq!(answer["response"]["allowed"], false);

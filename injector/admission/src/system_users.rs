@@ -4,14 +4,13 @@ use k8s_openapi::api::authentication::v1::UserInfo;
 
 /// The controller that empties a namespace that is being deleted.
 const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
+/// The controller that deletes the dependents of a deleted object.
+const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 /// Returns whether the user empties terminating namespaces. Such requests must pass in spite of all rules.
 pub fn empties_namespace(user: &UserInfo) -> bool {
     user.username.as_deref().is_some_and(is_namespace_controller)
 }
-
-/// The controller that deletes the dependents of a deleted object.
-const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 /// Returns whether the user deletes objects together with their owners.
 pub(super) fn collects_garbage(user: &UserInfo) -> bool {

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 
 use super::lookups::{LookupError, Lookups, Right};
 use super::needed_right::NeededRight;
-use super::review::Request;
+use super::review::ReviewRequest;
 use super::verdict::Denial;
 use super::version_object::VersionObject;
 
@@ -49,7 +49,7 @@ impl Judge {
     pub(super) async fn check_rules<L: Lookups>(
         &self,
         lookups: &L,
-        request: &Request,
+        request: &ReviewRequest,
         (namespace, name): (&str, &str),
         rules: &[ValidationRule],
     ) -> Result<Result<Vec<String>, Denial>, LookupError> {
@@ -86,7 +86,7 @@ impl Judge {
     pub(super) async fn check_version<L: Lookups>(
         &self,
         lookups: &L,
-        request: &Request,
+        request: &ReviewRequest,
         namespace: &str,
         object: &VersionObject,
     ) -> Result<(), Denial> {
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::fixtures::{FakeLookups, request};
-    use crate::verdict::Verdict;
+    use crate::verdict::AdmissionVerdict;
     use crate::webhooks::Webhook as _;
     use crate::webhooks::configs::ValidateConfigs;
     use crate::webhooks::versions::ValidateVersions;
@@ -148,15 +148,15 @@ mod tests {
         FakeLookups { may_update: true, may_get, ..FakeLookups::default() }
     }
 
-    async fn changed(lookups: FakeLookups, validation: Value) -> Verdict {
+    async fn changed(lookups: FakeLookups, validation: Value) -> AdmissionVerdict {
         let change = request("VersionedConfig", "UPDATE", Some(&config(&json!([]))), Some(&config(&validation)));
         ValidateConfigs::new(Arc::new(lookups)).review(&change).await.unwrap()
     }
 
-    fn message(verdict: Verdict) -> String {
+    fn message(verdict: AdmissionVerdict) -> String {
         match verdict {
-            Verdict::Deny(denial) => denial.message,
-            Verdict::Allow { warnings, .. } => format!("allowed {warnings:?}"),
+            AdmissionVerdict::Deny(denial) => denial.message,
+            AdmissionVerdict::Allow { warnings, .. } => format!("allowed {warnings:?}"),
         }
     }
 

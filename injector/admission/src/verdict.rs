@@ -11,7 +11,7 @@ const MAX_WARNING_BYTES: usize = 512;
 
 /// The verdict about a request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum AdmissionVerdict {
     /// The request is allowed.
     Allow {
         /// Warnings for the user who made the request.
@@ -23,7 +23,7 @@ pub enum Verdict {
     Deny(Denial),
 }
 
-impl Verdict {
+impl AdmissionVerdict {
     /// Allows the request as it is.
     pub fn allow() -> Self {
         Self::Allow { warnings: Vec::new(), patch: None }
@@ -65,7 +65,7 @@ fn bound_warning(warning: &str) -> String {
     }
 }
 
-impl From<Result<(), Denial>> for Verdict {
+impl From<Result<(), Denial>> for AdmissionVerdict {
     fn from(checked: Result<(), Denial>) -> Self {
         checked.map_or_else(Self::Deny, |()| Self::allow())
     }
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn warnings_are_bounded() {
-        let warned = |warnings: Vec<String>| match Verdict::warn(warnings) {
-            Verdict::Allow { warnings, patch: None } => warnings,
+        let warned = |warnings: Vec<String>| match AdmissionVerdict::warn(warnings) {
+            AdmissionVerdict::Allow { warnings, patch: None } => warnings,
             other => panic!("{other:?}"),
         };
         let cut = warned(vec!["é".repeat(5000); MAX_WARNINGS + 1]);

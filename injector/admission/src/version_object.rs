@@ -11,7 +11,7 @@ use nudge_api::PartKind;
 use nudge_protocol::labels;
 use serde_json::{Map, Value};
 
-use super::review::{Request, ReviewError};
+use super::review::{ReviewError, ReviewRequest};
 
 /// The keys and values of an object. Its debug form has no values.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -47,16 +47,16 @@ pub struct VersionObject {
 
 impl VersionObject {
     /// Reads the object that a request would store.
-    pub fn new_of(request: &Request) -> Result<Self, ReviewError> {
+    pub fn new_of(request: &ReviewRequest) -> Result<Self, ReviewError> {
         Self::read(request, request.required_object()?)
     }
 
     /// Reads the object that is stored.
-    pub fn old_of(request: &Request) -> Result<Self, ReviewError> {
+    pub fn old_of(request: &ReviewRequest) -> Result<Self, ReviewError> {
         Self::read(request, request.required_old_object()?)
     }
 
-    fn read(request: &Request, object: &DynamicObject) -> Result<Self, ReviewError> {
+    fn read(request: &ReviewRequest, object: &DynamicObject) -> Result<Self, ReviewError> {
         let kind = match (request.kind.group.as_str(), request.kind.kind.as_str()) {
             ("", "ConfigMap") => PartKind::ConfigMap,
             ("", "Secret") => PartKind::Secret,

@@ -12,8 +12,8 @@ use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, LimitRangeItem};
 use kube::core::ObjectMeta;
 use nudge_admission::{
-    AdmissionSettings, Caller, IndexLookups, InjectPods, LookupError, Lookups, Outline, PodLookups, Request, Right,
-    UndecidedDeletions, Webhook, Webhooks, guards, review,
+    AdmissionSettings, Caller, IndexLookups, InjectPods, LookupError, Lookups, Outline, PodLookups, ReviewRequest,
+    Right, UndecidedDeletions, Webhook, Webhooks, guards, review,
 };
 use nudge_api::VersionedConfig;
 use nudge_core::injection::{
@@ -59,7 +59,7 @@ impl Lookups for Nothing {
         Ok(None)
     }
 
-    async fn is_enabled(&self, _: &Request, _: &str) -> Result<bool, LookupError> {
+    async fn is_enabled(&self, _: &ReviewRequest, _: &str) -> Result<bool, LookupError> {
         Ok(true)
     }
 
@@ -71,11 +71,11 @@ impl Lookups for Nothing {
         self
     }
 
-    async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ConfigMap>, LookupError> {
+    async fn config_map(&self, _: &ReviewRequest, _: &str, _: &str) -> Result<Option<ConfigMap>, LookupError> {
         Ok(None)
     }
 
-    async fn may(&self, _: &Request, _: &str, _: Right<'_>) -> Result<bool, LookupError> {
+    async fn may(&self, _: &ReviewRequest, _: &str, _: Right<'_>) -> Result<bool, LookupError> {
         Ok(true)
     }
 }
@@ -95,7 +95,12 @@ impl PodLookups for Nothing {
         None
     }
 
-    async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ReferencedConfigMap>, LookupError> {
+    async fn config_map(
+        &self,
+        _: &ReviewRequest,
+        _: &str,
+        _: &str,
+    ) -> Result<Option<ReferencedConfigMap>, LookupError> {
         Ok(None)
     }
 

@@ -15,6 +15,8 @@ use crate::content::{Content, ContentError};
 
 /// The maximum size of the keys and values of one part, below the 1 MiB that an object may have.
 const MAX_PART_BYTES: usize = 1_000_000;
+/// The default type of Secrets.
+pub const OPAQUE: &str = "Opaque";
 
 /// The content of one object.
 pub struct Part {
@@ -102,9 +104,6 @@ pub struct Common<'a> {
     /// The user who set the spec of the source, for the annotation nudge.dev/set-by.
     pub set_by: Option<&'a str>,
 }
-
-/// The default type of Secrets.
-pub const OPAQUE: &str = "Opaque";
 
 /// Returns the metadata of the part `number` (from 1) of `count`.
 fn metadata(common: &Common<'_>, number: usize, count: usize, name: &str) -> ObjectMeta {

@@ -10,6 +10,9 @@ use super::names::ServingNames;
 use super::plan::{Step, needed_old_authorities};
 use super::stored::{MAX_OLD_AUTHORITIES, Signer, Stored};
 
+/// The maximum number of names in one certificate.
+const MAX_NAMES: usize = 64;
+
 /// Returns the certificates to store after `step`.
 pub fn apply(
     step: Step,
@@ -51,9 +54,6 @@ pub fn apply(
     }
     Ok(stored)
 }
-
-/// The maximum number of names in one certificate.
-const MAX_NAMES: usize = 64;
 
 /// Returns `names`, plus the names of the stored certificate if that is valid but lacks some of `names`.
 fn union(names: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> ServingNames {

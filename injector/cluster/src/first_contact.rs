@@ -41,7 +41,7 @@ pub enum QuestionScope {
 
 /// The reply to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum QuestionReply {
     /// A webhook of Nudge has refused the question.
     Answered,
     /// The API server would have stored the object.
@@ -52,7 +52,7 @@ pub enum Reply {
     Failed(String),
 }
 
-impl Reply {
+impl QuestionReply {
     fn of(created: kube::Result<VersionedConfig>) -> Self {
         match created {
             Ok(_) => Self::NotAsked,
@@ -98,13 +98,13 @@ impl Default for Contact {
 impl Contact {
     /// Returns the contact after one more reply.
     #[must_use]
-    pub fn after(self, reply: Reply) -> Self {
+    pub fn after(self, reply: QuestionReply) -> Self {
         let Self::Missing { answers, failures, cause } = self else { return Self::Made };
         let cause = match reply {
-            Reply::Answered if answers + 1 >= MIN_ANSWERS => return Self::Made,
-            Reply::Answered => return Self::Missing { answers: answers + 1, failures, cause },
-            Reply::NotAsked => "the API server does not ask the webhooks yet".to_owned(),
-            Reply::NotAllowed(cause) | Reply::Failed(cause) => clip(cause, MAX_CAUSE_BYTES),
+            QuestionReply::Answered if answers + 1 >= MIN_ANSWERS => return Self::Made,
+            QuestionReply::Answered => return Self::Missing { answers: answers + 1, failures, cause },
+            QuestionReply::NotAsked => "the API server does not ask the webhooks yet".to_owned(),
+            QuestionReply::NotAllowed(cause) | QuestionReply::Failed(cause) => clip(cause, MAX_CAUSE_BYTES),
         };
         Self::Missing { answers: 0, failures: failures.saturating_add(1), cause }
     }
@@ -128,12 +128,12 @@ impl Contact {
 }
 
 /// Asks the API server once.
-pub async fn ask(client: Client, namespace: &str, scope: QuestionScope) -> Reply {
+pub async fn ask(client: Client, namespace: &str, scope: QuestionScope) -> QuestionReply {
     let api = Api::<VersionedConfig>::namespaced(client, namespace);
     let (dry, question) = (PostParams { dry_run: true, ..PostParams::default() }, question(scope));
     match tokio::time::timeout(QUESTION_TIMEOUT, api.create(&dry, &question)).await {
-        Ok(created) => Reply::of(created),
-        Err(_) => Reply::Failed(format!("the API server did not answer within {QUESTION_TIMEOUT:?}")),
+        Ok(created) => QuestionReply::of(created),
+        Err(_) => QuestionReply::Failed(format!("the API server did not answer within {QUESTION_TIMEOUT:?}")),
     }
 }
 
@@ -154,32 +154,32 @@ mod tests {
 
     use super::*;
 
-    fn refused(code: u16, message: &str) -> Reply {
+    fn refused(code: u16, message: &str) -> QuestionReply {
         let status = Status { code, message: message.to_owned(), ..Status::default() };
-        Reply::of(Err(kube::Error::Api(Box::new(status))))
+        QuestionReply::of(Err(kube::Error::Api(Box::new(status))))
     }
 
-    fn after(replies: &[Reply]) -> Contact {
+    fn after(replies: &[QuestionReply]) -> Contact {
         replies.iter().cloned().fold(Contact::default(), Contact::after)
     }
 
     #[test]
     fn a_refusal_by_a_webhook_of_nudge_is_an_answer_and_nothing_else_is() {
         let answered = "admission webhook \"contact.nudge.dev\" denied the request: it is not enabled there";
-        assert_eq!(refused(403, answered), Reply::Answered);
-        assert_eq!(Reply::of(Ok(question(QuestionScope::Namespace))), Reply::NotAsked);
+        assert_eq!(refused(403, answered), QuestionReply::Answered);
+        assert_eq!(QuestionReply::of(Ok(question(QuestionScope::Namespace))), QuestionReply::NotAsked);
         let unknown = "Internal error occurred: failed calling webhook \"contact.nudge.dev\": x509: certificate signed by unknown authority";
-        assert_eq!(refused(500, unknown), Reply::Failed(unknown.to_owned()));
+        assert_eq!(refused(500, unknown), QuestionReply::Failed(unknown.to_owned()));
         let foreign = "admission webhook \"policy.example.com\" denied the request: no";
-        assert_eq!(refused(400, foreign), Reply::Failed(foreign.to_owned()));
+        assert_eq!(refused(400, foreign), QuestionReply::Failed(foreign.to_owned()));
         let rights = "versionedconfigs.nudge.dev is forbidden: User \"jane\" cannot create resource";
-        assert_eq!(refused(403, rights), Reply::NotAllowed(rights.to_owned()));
+        assert_eq!(refused(403, rights), QuestionReply::NotAllowed(rights.to_owned()));
     }
 
     #[test]
     fn three_answers_in_a_row_make_the_contact_and_it_stays_made() {
-        use Reply::{Answered, NotAsked};
-        let failed = || Reply::Failed("unknown authority".to_owned());
+        use QuestionReply::{Answered, NotAsked};
+        let failed = || QuestionReply::Failed("unknown authority".to_owned());
         assert_eq!(after(&[]).wait(), Some(RETRY_BACKOFF.first));
         assert_eq!(after(&[Answered, Answered]).wait(), Some(ANSWER_DELAY));
         let broken = after(&[Answered, Answered, failed()]);
@@ -193,15 +193,15 @@ mod tests {
 
     #[test]
     fn what_is_not_answered_is_asked_later_and_later() {
-        let waits = |failures: usize| after(&vec![Reply::NotAsked; failures]).wait().map(|wait| wait.as_secs());
+        let waits = |failures: usize| after(&vec![QuestionReply::NotAsked; failures]).wait().map(|wait| wait.as_secs());
         assert_eq!([1, 2, 4, 5, 1_000].map(waits), [1, 2, 8, 15, 15].map(Some));
-        let refused = vec![Reply::NotAllowed("a quota".to_owned()); 1_000];
-        assert_eq!(after(&[refused, vec![Reply::Answered]].concat()).wait(), Some(ANSWER_DELAY));
+        let refused = vec![QuestionReply::NotAllowed("a quota".to_owned()); 1_000];
+        assert_eq!(after(&[refused, vec![QuestionReply::Answered]].concat()).wait(), Some(ANSWER_DELAY));
     }
 
     #[test]
     fn a_cause_is_bounded() {
-        let contact = after(&[Reply::Failed("é".repeat(10_000))]);
+        let contact = after(&[QuestionReply::Failed("é".repeat(10_000))]);
         assert!(contact.missing_cause().is_some_and(|cause| !cause.is_empty() && cause.len() <= MAX_CAUSE_BYTES));
     }
 

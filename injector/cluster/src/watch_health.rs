@@ -23,12 +23,12 @@ pub struct WatchHealth {
     pub what: &'static str,
     /// The minimum time between two lists that are not urgent.
     relist_interval: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<SharedHealth>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedHealth {
+    state: Mutex<HealthState>,
     request: Notify,
 }
 
@@ -43,7 +43,7 @@ enum Relist {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct State {
+struct HealthState {
     /// The time when the server last sent something.
     answered_at: Option<Instant>,
     /// Whether the last answer was that Nudge has no right.
@@ -61,7 +61,7 @@ struct State {
     listed_at: Option<Instant>,
 }
 
-impl State {
+impl HealthState {
     fn confirm(&mut self, until: Instant, now: Instant) {
         self.blind_until = self.last_blind(now);
         self.doubted_since = None;
@@ -87,7 +87,7 @@ impl WatchHealth {
         Self { relist_interval: SHARED_RELIST_INTERVAL, ..Self::new(what) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HealthState> {
         self.shared.state.lock()
     }
 
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn only_a_long_doubt_is_blindness() {
         let start = Instant::now();
-        let mut state = State { doubted_since: Some(start), ..State::default() };
+        let mut state = HealthState { doubted_since: Some(start), ..HealthState::default() };
         state.confirm(start + MAX_BRIEF_INTERRUPTION, start + MAX_BRIEF_INTERRUPTION);
         assert_eq!(state.blind_until, None);
         state.doubted_since = Some(start);

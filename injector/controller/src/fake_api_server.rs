@@ -22,7 +22,7 @@ pub(super) const VALUE: &str = "hunter2";
 
 /// The failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum InjectedFault {
     Code(u16),
     Reset,
     Silence,
@@ -30,23 +30,23 @@ pub(super) enum Fault {
 }
 
 /// Each of them.
-pub(super) const FAULTS: [Fault; 13] = [
-    Fault::Code(400),
-    Fault::Code(401),
-    Fault::Code(403),
-    Fault::Code(404),
-    Fault::Code(409),
-    Fault::Code(413),
-    Fault::Code(422),
-    Fault::Code(429),
-    Fault::Code(500),
-    Fault::Code(503),
-    Fault::Reset,
-    Fault::Silence,
-    Fault::HalfAnswer,
+pub(super) const FAULTS: [InjectedFault; 13] = [
+    InjectedFault::Code(400),
+    InjectedFault::Code(401),
+    InjectedFault::Code(403),
+    InjectedFault::Code(404),
+    InjectedFault::Code(409),
+    InjectedFault::Code(413),
+    InjectedFault::Code(422),
+    InjectedFault::Code(429),
+    InjectedFault::Code(500),
+    InjectedFault::Code(503),
+    InjectedFault::Reset,
+    InjectedFault::Silence,
+    InjectedFault::HalfAnswer,
 ];
 
-impl Fault {
+impl InjectedFault {
     /// Returns whether another attempt would get the same answer.
     pub(super) fn is_refusal(self) -> bool {
         matches!(self, Self::Code(400 | 403 | 413 | 422))
@@ -59,7 +59,7 @@ pub(super) type Call = (&'static str, &'static str);
 /// The requests to the API server, and the request that fails.
 #[derive(Default)]
 pub(super) struct FakeApiServer {
-    pub(super) broken: Mutex<Option<(Fault, Call)>>,
+    pub(super) broken: Mutex<Option<(InjectedFault, Call)>>,
     /// Methods and paths.
     pub(super) calls: Mutex<Vec<String>>,
 }
@@ -84,10 +84,12 @@ impl FakeApiServer {
                     http::Response::builder().status(code).body(Body::from(body.into_bytes())).unwrap()
                 };
                 match fault {
-                    Some(Fault::Code(code)) => return Ok(respond(code, status(code).to_string())),
-                    Some(Fault::Reset) => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
-                    Some(Fault::Silence) => std::future::pending().await,
-                    Some(Fault::HalfAnswer) => {
+                    Some(InjectedFault::Code(code)) => return Ok(respond(code, status(code).to_string())),
+                    Some(InjectedFault::Reset) => {
+                        return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+                    }
+                    Some(InjectedFault::Silence) => std::future::pending().await,
+                    Some(InjectedFault::HalfAnswer) => {
                         return Ok(respond(200, format!("{{\"data\": {{\"password\": \"{VALUE}")));
                     }
                     None => {}

@@ -65,7 +65,7 @@ impl AppToken {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenAnswer {
     token: String,
     expires_at: Timestamp,
 }
@@ -101,8 +101,8 @@ pub(crate) async fn fetch_token(
         .await
         .map_err(|error| GitError::App(error.to_string()))?;
     let cause = match answer.status().as_u16() {
-        201 | 200 => match serde_json::from_slice::<Answer>(answer.body()) {
-            Ok(Answer { token, expires_at }) => return Ok(AppToken { token: Zeroizing::new(token), expires_at }),
+        201 | 200 => match serde_json::from_slice::<TokenAnswer>(answer.body()) {
+            Ok(TokenAnswer { token, expires_at }) => return Ok(AppToken { token: Zeroizing::new(token), expires_at }),
             Err(_) => "the API's answer holds no token".to_owned(),
         },
         401 => "the API refuses the key: compare the app's id and its private key".to_owned(),

@@ -20,9 +20,9 @@ use crate::error::GitError;
 use crate::http::BOUNDS;
 use crate::mirror::Mirror;
 use crate::pointer::Pointer;
-use crate::request::Request;
+use crate::request::FetchRequest;
 use crate::session::{MAX_OUTPUT_BYTES, Session};
-use crate::tree::Kind;
+use crate::tree::TreeEntryKind;
 
 /// The media type of the API.
 const MEDIA_TYPE: &str = "application/vnd.git-lfs+json";
@@ -74,7 +74,7 @@ impl Server<'_> {
         &self,
         session: &Session<'_>,
         mirror: &Mirror<'_>,
-        request: &Request<'_>,
+        request: &FetchRequest<'_>,
         commit: &str,
         files: &mut BTreeMap<String, Zeroizing<Vec<u8>>>,
     ) -> Result<(), GitError> {
@@ -130,7 +130,7 @@ impl Server<'_> {
         &self,
         session: &Session<'_>,
         mirror: &Mirror<'_>,
-        request: &Request<'_>,
+        request: &FetchRequest<'_>,
         commit: &str,
     ) -> Result<Endpoint, GitError> {
         let origin = request.url.address();
@@ -235,7 +235,8 @@ impl Server<'_> {
 
 /// Returns the URL that `.lfsconfig` names.
 async fn configured_url(session: &Session<'_>, mirror: &Mirror<'_>, commit: &str) -> Result<Option<String>, GitError> {
-    let Some(entry) = mirror.entry(commit, ".lfsconfig").await?.filter(|entry| entry.kind == Kind::File) else {
+    let Some(entry) = mirror.entry(commit, ".lfsconfig").await?.filter(|entry| entry.kind == TreeEntryKind::File)
+    else {
         return Ok(None);
     };
     let blobs = mirror.blobs(&[entry.id.as_str()].into(), MAX_DICTIONARY_BYTES).await?;

@@ -26,6 +26,6 @@ pub use credential::Credential;
 pub use error::GitError;
 pub use mirrors::{MAX_MIRROR_BYTES, Mirrors};
 pub use program::PROCESS_MIB;
-pub use request::{Commit, Request};
+pub use request::{Commit, FetchRequest};
 
 pub use nudge_core::remote::{GitUrl, GitUrlError, Revision, RevisionError};

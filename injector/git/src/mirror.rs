@@ -12,8 +12,8 @@ use crate::error::GitError;
 use crate::program::ProcessResult;
 use crate::reference::ResolvedRef;
 use crate::session::{MAX_OUTPUT_BYTES, Session};
-use crate::stderr::Fault;
-use crate::tree::{Entry, Kind, MAX_ENTRIES, parse_entries};
+use crate::stderr::GitFault;
+use crate::tree::{MAX_ENTRIES, TreeEntry, TreeEntryKind, parse_entries};
 
 /// The content of [`FORMAT_FILE`] in the mirrors that this version makes.
 const FORMAT: &str = "1\n";
@@ -134,13 +134,13 @@ impl<'a> Mirror<'a> {
     }
 
     /// Returns the entry at a path.
-    pub(crate) async fn entry(&self, commit: &str, path: &str) -> Result<Option<Entry>, GitError> {
+    pub(crate) async fn entry(&self, commit: &str, path: &str) -> Result<Option<TreeEntry>, GitError> {
         let output = self.run("ls-tree", &["-z", "--full-tree", commit, "--", path]).await?;
         Ok(parse_entries(&output)?.into_iter().find(|entry| entry.path == path))
     }
 
     /// Returns all entries below a tree or a commit, without the folders.
-    pub(crate) async fn entries(&self, tree: &str) -> Result<Vec<Entry>, GitError> {
+    pub(crate) async fn entries(&self, tree: &str) -> Result<Vec<TreeEntry>, GitError> {
         match self.run("ls-tree", &["-r", "-z", "--full-tree", tree]).await {
             Err(GitError::TooLarge(_)) => Err(GitError::TooManyFiles(MAX_ENTRIES)),
             output => parse_entries(&output?),
@@ -209,9 +209,9 @@ impl<'a> Mirror<'a> {
 
     async fn run(&self, command: &str, arguments: &[&str]) -> Result<Zeroizing<Vec<u8>>, GitError> {
         let result = self.run_unchecked(&[&[command], arguments].concat(), b"").await?;
-        match Fault::parse(&result.stderr) {
+        match GitFault::parse(&result.stderr) {
             _ if result.succeeded => Ok(result.output),
-            Fault::DiskFull => Err(GitError::DiskFull),
+            GitFault::DiskFull => Err(GitError::DiskFull),
             _ => Err(GitError::Broken),
         }
     }
@@ -297,12 +297,12 @@ pub fn parse_contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<V
     Ok(contents)
 }
 
-pub(crate) fn check_file(entry: &Entry) -> Result<(), GitError> {
+pub(crate) fn check_file(entry: &TreeEntry) -> Result<(), GitError> {
     match entry.kind {
-        Kind::File => Ok(()),
-        Kind::Symlink => Err(GitError::Symlink(entry.path.clone())),
-        Kind::Submodule => Err(GitError::Submodule(entry.path.clone())),
-        Kind::Folder => Err(GitError::Broken),
+        TreeEntryKind::File => Ok(()),
+        TreeEntryKind::Symlink => Err(GitError::Symlink(entry.path.clone())),
+        TreeEntryKind::Submodule => Err(GitError::Submodule(entry.path.clone())),
+        TreeEntryKind::Folder => Err(GitError::Broken),
     }
 }
 

@@ -25,9 +25,9 @@ use crate::lfs;
 use crate::mirror::{self, Mirror, MirrorKind, check_file};
 use crate::program::{Programs, bytes_in};
 use crate::reference::{ResolvedRef, find_revision};
-use crate::request::{Commit, Request};
+use crate::request::{Commit, FetchRequest};
 use crate::session::Session;
-use crate::tree::{Entry, Kind};
+use crate::tree::{TreeEntry, TreeEntryKind};
 
 /// The maximum duration of a fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(2);
@@ -107,7 +107,7 @@ impl Mirrors {
     /// Fetches the files of a repository, or returns `None` if its revision is the commit `known`, which the caller
     /// has. The caller limits the number of fetches at the same time: each may take two minutes, 2 GiB of disk, and 256
     /// MiB of memory for each process.
-    pub async fn fetch(&self, request: &Request<'_>, known: Option<&str>) -> Result<Option<Commit>, GitError> {
+    pub async fn fetch(&self, request: &FetchRequest<'_>, known: Option<&str>) -> Result<Option<Commit>, GitError> {
         request.check()?;
         if matches!(request.revision, Revision::Commit(id) if Some(id.as_str()) == known) {
             return Ok(None);
@@ -126,7 +126,7 @@ impl Mirrors {
 
     async fn fetch_locked(
         &self,
-        request: &Request<'_>,
+        request: &FetchRequest<'_>,
         known: Option<&str>,
         name: &str,
     ) -> Result<Option<Commit>, GitError> {
@@ -149,7 +149,7 @@ impl Mirrors {
 
     async fn fetch_once(
         &self,
-        request: &Request<'_>,
+        request: &FetchRequest<'_>,
         known: Option<&str>,
         name: &str,
         authorities: &Authorities,
@@ -212,10 +212,10 @@ impl Mirrors {
     /// Returns the value of the header `Authorization`.
     async fn authorization(
         &self,
-        request: &Request<'_>,
+        request: &FetchRequest<'_>,
         authorities: &Authorities,
     ) -> Result<Option<Zeroizing<String>>, GitError> {
-        let Request { credential, reach, .. } = request;
+        let FetchRequest { credential, reach, .. } = request;
         match credential {
             Credential::Anonymous | Credential::Ssh { .. } => Ok(None),
             Credential::Token { username, token } => {
@@ -291,7 +291,7 @@ fn prune(directory: &Path, locks: &Locks, max_bytes: u64) -> u64 {
 }
 
 /// Finds out why the TLS handshake with the server fails, because git does not say so.
-async fn tls_cause(request: &Request<'_>, authorities: &Authorities, host: String) -> GitError {
+async fn tls_cause(request: &FetchRequest<'_>, authorities: &Authorities, host: String) -> GitError {
     match connect(request.url.address(), request.reach, authorities).await {
         Err(error @ ConnectError::Tls { .. }) => GitError::Connect(error),
         _ => GitError::Tls(host),
@@ -302,7 +302,7 @@ async fn tls_cause(request: &Request<'_>, authorities: &Authorities, host: Strin
 async fn read_commit(
     session: &Session<'_>,
     mirror: &Mirror<'_>,
-    request: &Request<'_>,
+    request: &FetchRequest<'_>,
     resolved: ResolvedRef,
     lfs: &lfs::Server<'_>,
 ) -> Result<Commit, GitError> {
@@ -320,7 +320,7 @@ async fn read_commit(
     let blobs = mirror.blobs(&ids, MAX_DICTIONARY_BYTES).await?;
     let mut files = BTreeMap::new();
     let mut total = 0;
-    for Entry { id, path, .. } in &entries {
+    for TreeEntry { id, path, .. } in &entries {
         let content = blobs.get(id).ok_or(GitError::Broken)?;
         // Many files may have the same content.
         total = content.len().saturating_add(total);
@@ -334,18 +334,18 @@ async fn read_commit(
 }
 
 /// Returns the entries below a path, by their path from there.
-async fn entries_below(mirror: &Mirror<'_>, commit: &str, path: &str) -> Result<Vec<Entry>, GitError> {
+async fn entries_below(mirror: &Mirror<'_>, commit: &str, path: &str) -> Result<Vec<TreeEntry>, GitError> {
     if path.is_empty() {
         return mirror.entries(commit).await;
     }
     let no_path = || GitError::NoPath { commit: commit.to_owned(), path: path.to_owned() };
     let entry = mirror.entry(commit, path).await?.ok_or_else(no_path)?;
-    if entry.kind == Kind::Folder {
+    if entry.kind == TreeEntryKind::Folder {
         return mirror.entries(&entry.id).await;
     }
     check_file(&entry)?;
     let name = path.rsplit('/').next().unwrap_or(path).to_owned();
-    Ok(vec![Entry { path: name, ..entry }])
+    Ok(vec![TreeEntry { path: name, ..entry }])
 }
 
 /// Parses the time of a commit.

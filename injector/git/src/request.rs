@@ -12,7 +12,7 @@ use crate::credential::Credential;
 use crate::error::GitError;
 
 /// A request for files of a repository.
-pub struct Request<'a> {
+pub struct FetchRequest<'a> {
     /// The URL of the repository.
     pub url: &'a GitUrl,
     /// The revision that selects the commit.
@@ -34,7 +34,7 @@ pub struct Request<'a> {
     pub is_wanted: &'a (dyn Fn(&str) -> bool + Send + Sync),
 }
 
-impl Request<'_> {
+impl FetchRequest<'_> {
     /// Checks the parts of the request against each other.
     pub(crate) fn check(&self) -> Result<(), GitError> {
         self.revision.check()?;

@@ -13,9 +13,9 @@ use zeroize::Zeroizing;
 use crate::credential::Credential;
 use crate::error::GitError;
 use crate::program::{Job, JobError, PROCESS_MIB, ProcessResult, Programs, is_larger, run};
-use crate::request::Request;
+use crate::request::FetchRequest;
 use crate::settings::{self, Environment, LOW_SPEED_TIMEOUT_SECONDS, Remote};
-use crate::stderr::Fault;
+use crate::stderr::GitFault;
 
 /// The maximum bytes of a list of refs.
 const MAX_REFS_BYTES: usize = 32 * 1024 * 1024;
@@ -37,7 +37,7 @@ impl<'a> Session<'a> {
     /// Begins a session, with its private folder.
     pub(crate) fn begin(
         programs: &'a Programs,
-        request: &Request<'a>,
+        request: &FetchRequest<'a>,
         addresses: Vec<SocketAddr>,
         authorization: Option<Zeroizing<String>>,
         directory: &Path,
@@ -126,9 +126,9 @@ impl<'a> Session<'a> {
                     _ => Ok(result.output),
                 };
             }
-            let fault = Fault::parse(&result.stderr);
+            let fault = GitFault::parse(&result.stderr);
             failure = self.explain(fault, command, addresses).await;
-            if !matches!(fault, Fault::Unreachable | Fault::Interrupted) {
+            if !matches!(fault, GitFault::Unreachable | GitFault::Interrupted) {
                 break;
             }
         }
@@ -159,26 +159,26 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the error for a fault of git.
-    async fn explain(&self, fault: Fault, command: &'static str, addresses: &[SocketAddr]) -> GitError {
+    async fn explain(&self, fault: GitFault, command: &'static str, addresses: &[SocketAddr]) -> GitError {
         let host = self.host();
         match fault {
-            Fault::NotById | Fault::NoRef => GitError::NotById,
-            Fault::DiskFull => GitError::DiskFull,
-            Fault::Memory => GitError::Memory(PROCESS_MIB.into()),
-            Fault::HostKeyWrong => GitError::HostKeyWrong(host),
-            Fault::HostKeyUnknown => GitError::HostKeyUnknown { host, lines: self.scan_host_keys(addresses).await },
-            Fault::Key => GitError::Key,
-            Fault::Credential if self.url.is_ssh() && !self.is_key_readable().await => GitError::Key,
-            Fault::Credential => GitError::Credential(host),
-            Fault::NotFound => GitError::NotFound(host),
-            Fault::Redirect => GitError::Redirect(host),
-            Fault::Tls => GitError::Tls(host),
-            Fault::Unreachable => GitError::Unreachable(host),
-            Fault::Interrupted => GitError::Interrupted(host),
-            Fault::Unavailable => GitError::Unavailable(host),
-            Fault::TooSlow => GitError::TooSlow(LOW_SPEED_TIMEOUT_SECONDS),
-            Fault::Fsck => GitError::Fsck,
-            Fault::Other => GitError::Git(command),
+            GitFault::NotById | GitFault::NoRef => GitError::NotById,
+            GitFault::DiskFull => GitError::DiskFull,
+            GitFault::Memory => GitError::Memory(PROCESS_MIB.into()),
+            GitFault::HostKeyWrong => GitError::HostKeyWrong(host),
+            GitFault::HostKeyUnknown => GitError::HostKeyUnknown { host, lines: self.scan_host_keys(addresses).await },
+            GitFault::Key => GitError::Key,
+            GitFault::Credential if self.url.is_ssh() && !self.is_key_readable().await => GitError::Key,
+            GitFault::Credential => GitError::Credential(host),
+            GitFault::NotFound => GitError::NotFound(host),
+            GitFault::Redirect => GitError::Redirect(host),
+            GitFault::Tls => GitError::Tls(host),
+            GitFault::Unreachable => GitError::Unreachable(host),
+            GitFault::Interrupted => GitError::Interrupted(host),
+            GitFault::Unavailable => GitError::Unavailable(host),
+            GitFault::TooSlow => GitError::TooSlow(LOW_SPEED_TIMEOUT_SECONDS),
+            GitFault::Fsck => GitError::Fsck,
+            GitFault::Other => GitError::Git(command),
         }
     }
 

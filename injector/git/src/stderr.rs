@@ -2,7 +2,7 @@
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum GitFault {
     DiskFull,
     Memory,
     HostKeyWrong,
@@ -26,14 +26,14 @@ pub(crate) enum Fault {
 }
 
 /// The texts, in lower case, that show a fault. The first match counts.
-const RULES: [(Fault, &[&str]); 19] = [
-    (Fault::DiskFull, &["no space left on device", "disk quota exceeded"]),
-    (Fault::Memory, &["out of memory", "cannot allocate memory"]),
-    (Fault::HostKeyWrong, &["remote host identification has changed", "host key for ", "revoked host key"]),
-    (Fault::HostKeyUnknown, &["host key is known for", "host key verification failed"]),
-    (Fault::Key, &["invalid format", "error in libcrypto", "incorrect passphrase"]),
+const RULES: [(GitFault, &[&str]); 19] = [
+    (GitFault::DiskFull, &["no space left on device", "disk quota exceeded"]),
+    (GitFault::Memory, &["out of memory", "cannot allocate memory"]),
+    (GitFault::HostKeyWrong, &["remote host identification has changed", "host key for ", "revoked host key"]),
+    (GitFault::HostKeyUnknown, &["host key is known for", "host key verification failed"]),
+    (GitFault::Key, &["invalid format", "error in libcrypto", "incorrect passphrase"]),
     (
-        Fault::Credential,
+        GitFault::Credential,
         &[
             "permission denied (",
             "too many authentication failures",
@@ -45,7 +45,7 @@ const RULES: [(Fault, &[&str]); 19] = [
         ],
     ),
     (
-        Fault::NotFound,
+        GitFault::NotFound,
         &[
             "returned error: 404",
             "returned error: 410",
@@ -55,12 +55,12 @@ const RULES: [(Fault, &[&str]); 19] = [
             "dumb http transport",
         ],
     ),
-    (Fault::Redirect, &["returned error: 30"]),
+    (GitFault::Redirect, &["returned error: 30"]),
     // The rules for interruptions come before TLS, because messages about an interrupted handshake have the texts of
     // TLS, too.
-    (Fault::Interrupted, &["non-properly terminated", "unexpected eof"]),
+    (GitFault::Interrupted, &["non-properly terminated", "unexpected eof"]),
     (
-        Fault::Tls,
+        GitFault::Tls,
         &[
             "server certificate verification failed",
             "ssl certificate problem",
@@ -75,9 +75,9 @@ const RULES: [(Fault, &[&str]); 19] = [
             "wrong version number",
         ],
     ),
-    (Fault::TooSlow, &["operation too slow", "operation timed out"]),
+    (GitFault::TooSlow, &["operation too slow", "operation timed out"]),
     (
-        Fault::Unreachable,
+        GitFault::Unreachable,
         &[
             "failed to connect to",
             "couldn't connect to server",
@@ -92,9 +92,9 @@ const RULES: [(Fault, &[&str]); 19] = [
             "timeout, server",
         ],
     ),
-    (Fault::Unavailable, &["returned error: 5", "returned error: 429"]),
+    (GitFault::Unavailable, &["returned error: 5", "returned error: 429"]),
     (
-        Fault::Interrupted,
+        GitFault::Interrupted,
         &[
             "connection reset",
             "connection closed",
@@ -106,16 +106,16 @@ const RULES: [(Fault, &[&str]); 19] = [
             "rpc failed",
         ],
     ),
-    (Fault::NotById, &["not our ref", "does not allow request for unadvertised object", "no such remote ref"]),
-    (Fault::NoRef, &["couldn't find remote ref"]),
-    (Fault::Fsck, &["fsck error", "error in object", "error in packed object", "loose object"]),
+    (GitFault::NotById, &["not our ref", "does not allow request for unadvertised object", "no such remote ref"]),
+    (GitFault::NoRef, &["couldn't find remote ref"]),
+    (GitFault::Fsck, &["fsck error", "error in object", "error in packed object", "loose object"]),
     // This rule comes after the faults that make git itself stop reading.
-    (Fault::Interrupted, &["early eof"]),
+    (GitFault::Interrupted, &["early eof"]),
     // SSH servers report a missing repository in their own words, so only the end of git's message shows it.
-    (Fault::NotFound, &["could not read from remote repository"]),
+    (GitFault::NotFound, &["could not read from remote repository"]),
 ];
 
-impl Fault {
+impl GitFault {
     /// Returns the kind of fault that this text reports.
     pub(crate) fn parse(stderr: &[u8]) -> Self {
         let text = String::from_utf8_lossy(stderr).to_lowercase();
@@ -140,55 +140,58 @@ mod tests {
         for (text, known) in [
             (
                 "fatal: unable to access 'https://a/b/': Failed to connect to a port 443 after 0 ms: Connection refused",
-                Fault::Unreachable,
+                GitFault::Unreachable,
             ),
-            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 302", Fault::Redirect),
-            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 403", Fault::Credential),
-            ("fatal: could not read Username for 'https://a': terminal prompts disabled", Fault::Credential),
-            ("remote: Not Found\nfatal: repository 'https://a/b/' not found", Fault::NotFound),
+            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 302", GitFault::Redirect),
+            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 403", GitFault::Credential),
+            ("fatal: could not read Username for 'https://a': terminal prompts disabled", GitFault::Credential),
+            ("remote: Not Found\nfatal: repository 'https://a/b/' not found", GitFault::NotFound),
             (
                 "git@a: Permission denied (publickey).\r\nfatal: Could not read from remote repository.",
-                Fault::Credential,
+                GitFault::Credential,
             ),
             (
                 "No ED25519 host key is known for [a]:22 and you have requested strict checking.\r\nHost key verification failed.",
-                Fault::HostKeyUnknown,
+                GitFault::HostKeyUnknown,
             ),
             (
                 "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
-                Fault::HostKeyWrong,
+                GitFault::HostKeyWrong,
             ),
-            ("ssh: connect to host a port 22: Connection refused", Fault::Unreachable),
+            ("ssh: connect to host a port 22: Connection refused", GitFault::Unreachable),
             (
                 "fatal: write error: No space left on device\nfatal: fetch-pack: invalid index-pack output",
-                Fault::DiskFull,
+                GitFault::DiskFull,
             ),
-            ("fatal: Out of memory, malloc failed (tried to allocate 1 bytes)", Fault::Memory),
-            ("fatal: remote error: upload-pack: not our ref 0000", Fault::NotById),
-            ("error: Server does not allow request for unadvertised object 0000", Fault::NotById),
-            ("error: RPC failed; curl 28 Operation too slow. Less than 1 bytes/sec", Fault::TooSlow),
-            ("error: object 00: hasDotdot: contains '..'\nfatal: fsck error in packed object", Fault::Fsck),
+            ("fatal: Out of memory, malloc failed (tried to allocate 1 bytes)", GitFault::Memory),
+            ("fatal: remote error: upload-pack: not our ref 0000", GitFault::NotById),
+            ("error: Server does not allow request for unadvertised object 0000", GitFault::NotById),
+            ("error: RPC failed; curl 28 Operation too slow. Less than 1 bytes/sec", GitFault::TooSlow),
+            ("error: object 00: hasDotdot: contains '..'\nfatal: fsck error in packed object", GitFault::Fsck),
             (
                 "fatal: unable to access 'https://a/b/': GnuTLS recv error (-110): The TLS connection was non-properly terminated.",
-                Fault::Interrupted,
+                GitFault::Interrupted,
             ),
             (
                 "error: RPC failed; curl 56 OpenSSL SSL_read: error:0A000126:SSL routines::unexpected eof while reading, errno 0\n\
                  fatal: expected 'packfile'",
-                Fault::Interrupted,
+                GitFault::Interrupted,
             ),
-            ("fetch-pack: unexpected disconnect while reading sideband packet\nfatal: early EOF", Fault::Interrupted),
-            ("error: RPC failed; curl 18 transfer closed with outstanding read data remaining", Fault::Interrupted),
-            ("fatal: unable to access 'https://a/b/': Empty reply from server", Fault::Interrupted),
-            ("fatal: the remote end hung up unexpectedly", Fault::Interrupted),
-            ("kex_exchange_identification: Connection closed by remote host", Fault::Unreachable),
-            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 502", Fault::Unavailable),
-            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 429", Fault::Unavailable),
-            ("remote: connection refused\nfatal: something new", Fault::Other),
-            ("remote: no such project\nfatal: Could not read from remote repository.", Fault::NotFound),
-            ("fatal: https://a/b/info/refs not valid: is this a git repository?", Fault::NotFound),
+            (
+                "fetch-pack: unexpected disconnect while reading sideband packet\nfatal: early EOF",
+                GitFault::Interrupted,
+            ),
+            ("error: RPC failed; curl 18 transfer closed with outstanding read data remaining", GitFault::Interrupted),
+            ("fatal: unable to access 'https://a/b/': Empty reply from server", GitFault::Interrupted),
+            ("fatal: the remote end hung up unexpectedly", GitFault::Interrupted),
+            ("kex_exchange_identification: Connection closed by remote host", GitFault::Unreachable),
+            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 502", GitFault::Unavailable),
+            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 429", GitFault::Unavailable),
+            ("remote: connection refused\nfatal: something new", GitFault::Other),
+            ("remote: no such project\nfatal: Could not read from remote repository.", GitFault::NotFound),
+            ("fatal: https://a/b/info/refs not valid: is this a git repository?", GitFault::NotFound),
         ] {
-            assert_eq!(Fault::parse(text.as_bytes()), known, "{text}");
+            assert_eq!(GitFault::parse(text.as_bytes()), known, "{text}");
         }
     }
 }

@@ -18,7 +18,7 @@ pub use crate::reference::{ResolvedRef, find_revision};
 pub use crate::session::parse_host_keys;
 
 /// An entry of a tree.
-pub struct Entry {
+pub struct FileEntry {
     /// The id of the object.
     pub id: String,
     /// The path within the tree.
@@ -28,14 +28,14 @@ pub struct Entry {
 }
 
 /// Parses the output of `git ls-tree -z`.
-pub fn parse_entries(printed: &[u8]) -> Result<Vec<Entry>, GitError> {
+pub fn parse_entries(printed: &[u8]) -> Result<Vec<FileEntry>, GitError> {
     let entries = tree::parse_entries(printed)?.into_iter();
-    Ok(entries.map(|entry| Entry { check: check_file(&entry), id: entry.id, path: entry.path }).collect())
+    Ok(entries.map(|entry| FileEntry { check: check_file(&entry), id: entry.id, path: entry.path }).collect())
 }
 
 /// Returns the kind of a fault, by the messages of git and ssh.
 pub fn fault(messages: &[u8]) -> String {
-    format!("{:?}", stderr::Fault::parse(messages))
+    format!("{:?}", stderr::GitFault::parse(messages))
 }
 
 /// Returns the arguments of ssh for an SSH server.

@@ -8,7 +8,7 @@ use crate::error::GitError;
 pub(crate) const MAX_ENTRIES: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TreeEntryKind {
     Folder,
     File,
     Symlink,
@@ -17,14 +17,14 @@ pub(crate) enum Kind {
 
 /// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) kind: Kind,
+pub(crate) struct TreeEntry {
+    pub(crate) kind: TreeEntryKind,
     pub(crate) id: String,
     pub(crate) path: String,
 }
 
 /// Parses all entries.
-pub(crate) fn parse_entries(printed: &[u8]) -> Result<Vec<Entry>, GitError> {
+pub(crate) fn parse_entries(printed: &[u8]) -> Result<Vec<TreeEntry>, GitError> {
     let mut entries = Vec::new();
     for line in printed.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
         if entries.len() == MAX_ENTRIES {
@@ -35,7 +35,7 @@ pub(crate) fn parse_entries(printed: &[u8]) -> Result<Vec<Entry>, GitError> {
     Ok(entries)
 }
 
-fn parse_entry(line: &[u8]) -> Result<Entry, GitError> {
+fn parse_entry(line: &[u8]) -> Result<TreeEntry, GitError> {
     let tab = line.iter().position(|byte| *byte == b'\t').ok_or(GitError::Broken)?;
     let metadata = std::str::from_utf8(&line[..tab]).map_err(|_| GitError::Broken)?;
     let path = std::str::from_utf8(&line[tab.saturating_add(1)..]).map_err(|_| GitError::FileName)?;
@@ -54,13 +54,13 @@ fn parse_entry(line: &[u8]) -> Result<Entry, GitError> {
         return Err(GitError::Broken);
     }
     let kind = match mode {
-        "040000" => Kind::Folder,
-        "120000" => Kind::Symlink,
-        "160000" => Kind::Submodule,
-        _ if mode.starts_with("100") => Kind::File,
+        "040000" => TreeEntryKind::Folder,
+        "120000" => TreeEntryKind::Symlink,
+        "160000" => TreeEntryKind::Submodule,
+        _ if mode.starts_with("100") => TreeEntryKind::File,
         _ => return Err(GitError::Broken),
     };
-    Ok(Entry { kind, id: id.to_owned(), path: path.to_owned() })
+    Ok(TreeEntry { kind, id: id.to_owned(), path: path.to_owned() })
 }
 
 #[cfg(test)]
@@ -74,13 +74,13 @@ mod tests {
     #[test]
     fn kinds_and_paths_are_read() {
         let listed = [
-            ("100644 blob", '1', "a b/c", Kind::File),
-            ("120000 blob", '2', "d", Kind::Symlink),
-            ("160000 commit", '3', "e", Kind::Submodule),
-            ("040000 tree", '4', "f", Kind::Folder),
+            ("100644 blob", '1', "a b/c", TreeEntryKind::File),
+            ("120000 blob", '2', "d", TreeEntryKind::Symlink),
+            ("160000 commit", '3', "e", TreeEntryKind::Submodule),
+            ("040000 tree", '4', "f", TreeEntryKind::Folder),
         ];
         let text: String = listed.iter().map(|(about, digit, path, _)| line(about, *digit, path)).collect();
-        let expected = listed.map(|(_, digit, path, kind)| Entry {
+        let expected = listed.map(|(_, digit, path, kind)| TreeEntry {
             kind,
             id: digit.to_string().repeat(40),
             path: path.to_owned(),

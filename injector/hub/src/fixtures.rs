@@ -22,13 +22,13 @@ use prometheus_client::registry::Registry;
 pub(crate) use tokio::time::Instant;
 
 pub(crate) use crate::callers::{Caller, Session};
-use crate::callers::{Origin, ReviewError, Reviewer};
+use crate::callers::{ConnectionOrigin, ReviewError, Reviewer};
 use crate::contents::fixtures::{StoredParts, content_key};
 use crate::hub::{Cluster, Hub};
 pub(crate) use crate::metrics::PollResult;
 pub(crate) use crate::polling::ConnectionPolls;
 use crate::polling::{ConfigError, ConfigSource};
-pub(crate) use crate::reply::{Refusal, Reply};
+pub(crate) use crate::reply::{HubReply, PollRefusal};
 use crate::reporting::{ConditionWriter, WriteError};
 pub(crate) use crate::settings::Settings;
 
@@ -103,9 +103,9 @@ pub(crate) fn session(uid: &str) -> Session {
     session_of(&pod(uid, &[]))
 }
 
-pub(crate) fn origin(address: [u8; 4]) -> Origin {
+pub(crate) fn origin(address: [u8; 4]) -> ConnectionOrigin {
     let address = IpAddr::from(address);
-    Origin { address, peer: address.into(), since: Instant::now() }
+    ConnectionOrigin { address, peer: address.into(), since: Instant::now() }
 }
 
 pub(crate) fn session_of(pod: &PodState) -> Session {
@@ -189,7 +189,7 @@ impl Fixture {
         self.index.put_config(config);
     }
 
-    pub(crate) async fn poll(&self, request: PollRequest) -> (Reply, PollResult) {
+    pub(crate) async fn poll(&self, request: PollRequest) -> (HubReply, PollResult) {
         self.hub.polling.poll(&session("u"), request, &mut ConnectionPolls::default()).await
     }
 
@@ -202,7 +202,7 @@ impl Fixture {
 }
 
 /// The head of a reply.
-pub(crate) fn head_of(reply: Reply) -> PollHead {
+pub(crate) fn head_of(reply: HubReply) -> PollHead {
     let bytes = reply.into_bytes().concat();
     let body = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
     let length = u32::from_be_bytes(bytes[body..body + 4].try_into().unwrap()) as usize;

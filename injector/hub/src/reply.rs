@@ -7,7 +7,7 @@ use nudge_protocol::{ErrorBody, HubErrorCode};
 
 /// The reason to refuse a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum PollRefusal {
     #[error("{0}")]
     BadRequest(String),
     #[error("{0}")]
@@ -28,7 +28,7 @@ pub(crate) enum Refusal {
     Internal,
 }
 
-impl Refusal {
+impl PollRefusal {
     fn code(&self) -> (StatusCode, HubErrorCode) {
         match self {
             Self::BadRequest(_) => (StatusCode::BAD_REQUEST, HubErrorCode::BadRequest),
@@ -46,7 +46,7 @@ impl Refusal {
 
 /// A reply to an agent.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HubReply {
     pub(crate) status: StatusCode,
     media_type: &'static str,
     /// The other header lines, each with its end.
@@ -56,7 +56,7 @@ pub(crate) struct Reply {
     pub(crate) close: bool,
 }
 
-impl Reply {
+impl HubReply {
     /// Returns a reply without a body (204).
     pub(crate) fn empty() -> Self {
         let (status, headers) = (StatusCode::NO_CONTENT, String::new());
@@ -70,7 +70,7 @@ impl Reply {
 
     /// Returns a reply that sends the agent to another replica (503).
     pub(crate) fn draining() -> Self {
-        Self { close: true, ..Refusal::Unavailable("this replica of the hub is shutting down").into() }
+        Self { close: true, ..PollRefusal::Unavailable("this replica of the hub is shutting down").into() }
     }
 
     /// Returns the bytes to send, in order.
@@ -94,20 +94,20 @@ impl Reply {
     }
 }
 
-impl From<Refusal> for Reply {
-    fn from(refusal: Refusal) -> Self {
+impl From<PollRefusal> for HubReply {
+    fn from(refusal: PollRefusal) -> Self {
         let (status, error) = refusal.code();
         let body = ErrorBody { error: error.as_str().to_owned(), message: refusal.to_string() };
         // Two strings can't fail to serialise.
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let headers = match refusal {
-            Refusal::Unauthorized(_) => "www-authenticate: Bearer\r\n".to_owned(),
-            Refusal::MethodNotAllowed => "allow: POST\r\n".to_owned(),
+            PollRefusal::Unauthorized(_) => "www-authenticate: Bearer\r\n".to_owned(),
+            PollRefusal::MethodNotAllowed => "allow: POST\r\n".to_owned(),
             // The time is random, so that agents do not come back at the same time.
-            Refusal::Unavailable(_) => format!("retry-after: {}\r\n", rand::random_range(1..=3)),
+            PollRefusal::Unavailable(_) => format!("retry-after: {}\r\n", rand::random_range(1..=3)),
             _ => String::new(),
         };
-        let close = matches!(refusal, Refusal::TooSlow | Refusal::TooLarge);
+        let close = matches!(refusal, PollRefusal::TooSlow | PollRefusal::TooLarge);
         Self { status, media_type: "application/json", headers, body: vec![body.into()], close }
     }
 }
@@ -116,14 +116,14 @@ impl From<Refusal> for Reply {
 mod tests {
     use super::*;
 
-    fn text(reply: Reply) -> String {
+    fn text(reply: HubReply) -> String {
         String::from_utf8(reply.into_bytes().concat()).unwrap()
     }
 
     #[test]
     fn a_reply_is_http() {
-        assert_eq!(text(Reply::empty()), "HTTP/1.1 204 No Content\r\n\r\n");
-        let poll = Reply { close: true, ..Reply::poll(vec![Bytes::from("ab"), Bytes::from("c")]) };
+        assert_eq!(text(HubReply::empty()), "HTTP/1.1 204 No Content\r\n\r\n");
+        let poll = HubReply { close: true, ..HubReply::poll(vec![Bytes::from("ab"), Bytes::from("c")]) };
         assert_eq!(
             text(poll),
             "HTTP/1.1 200 OK\r\ncontent-type: application/vnd.nudge.poll\r\ncontent-length: 3\r\nconnection: close\r\n\r\nabc"
@@ -132,12 +132,12 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let reply = text(Refusal::NotEnabled("shop".to_owned()).into());
+        let reply = text(PollRefusal::NotEnabled("shop".to_owned()).into());
         assert!(reply.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{reply}");
         assert!(reply.ends_with(
             r#""message":"namespace shop is not enabled for Nudge; a cluster admin enables it by `kubectl nudge enable shop`"}"#
         ));
-        assert!(text(Refusal::Unauthorized("no").into()).contains("\r\nwww-authenticate: Bearer\r\n"));
-        assert!(text(Refusal::Unavailable("no").into()).contains("\r\nretry-after: "));
+        assert!(text(PollRefusal::Unauthorized("no").into()).contains("\r\nwww-authenticate: Bearer\r\n"));
+        assert!(text(PollRefusal::Unavailable("no").into()).contains("\r\nretry-after: "));
     }
 }

@@ -32,18 +32,23 @@ const NAMESPACE_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A kind of objects that have a namespace.
 pub(crate) trait NamespacedKind:
-    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+    Resource<PageScope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
 }
 
 impl<K> NamespacedKind for K where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+    K: Resource<PageScope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static
 {
 }
 
 /// The flags of kubectl that choose the cluster and the namespace.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Connection {
+pub(crate) struct ConnectionOptions {
     /// The namespace; by default the namespace of the context
     #[arg(short, long, global = true, value_name = "NAMESPACE", help_heading = "Cluster")]
     pub(crate) namespace: Option<String>,
@@ -65,7 +70,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Reads the kubeconfig. Sends no request yet.
-    pub(crate) fn connect(connection: &Connection, out: Output) -> Result<Self, Failure> {
+    pub(crate) fn connect(connection: &ConnectionOptions, out: Output) -> Result<Self, Failure> {
         let config = cluster::config(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
         let namespace = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let warnings_out = out.clone();

@@ -63,12 +63,12 @@ pub enum CredentialError {
 #[derive(Deserialize)]
 struct Config {
     #[serde(default)]
-    auths: BTreeMap<String, Entry>,
+    auths: BTreeMap<String, RegistryLogin>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Entry {
+struct RegistryLogin {
     auth: Option<Hidden>,
     username: Option<String>,
     password: Option<Hidden>,

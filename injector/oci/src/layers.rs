@@ -53,7 +53,7 @@ pub(crate) fn decompress<'a, R: Read + 'a>(head: &[u8], blob: R) -> Box<dyn Read
 }
 
 /// A question of the thread that unpacks: whether the file at a path is wanted.
-struct Question {
+struct LayerQuestion {
     path: String,
     answer: oneshot::Sender<bool>,
 }
@@ -71,14 +71,14 @@ pub(crate) async fn unpack_blob(
     let work = tokio::task::spawn_blocking(move || {
         let mut ask = |path: &str| {
             let (answer, receiver) = oneshot::channel();
-            let question = Question { path: path.to_owned(), answer };
+            let question = LayerQuestion { path: path.to_owned(), answer };
             sender.blocking_send(question).is_ok() && receiver.blocking_recv().unwrap_or(false)
         };
         let head = blob.slice(..blob.len().min(4));
         let blob = AbandonableBlob { inner: io::Cursor::new(blob), questions: sender.clone() };
         unpack(decompress(&head, blob), &limits, whiteouts, &root, &mut ask)
     });
-    while let Some(Question { path, answer }) = questions.recv().await {
+    while let Some(LayerQuestion { path, answer }) = questions.recv().await {
         let _ = answer.send(is_wanted(&path));
     }
     work.await.map_err(|_| ArchiveError::Malformed)?
@@ -87,7 +87,7 @@ pub(crate) async fn unpack_blob(
 /// A blob whose reading fails after nobody answers questions any more, because the pull has ended.
 struct AbandonableBlob {
     inner: io::Cursor<Bytes>,
-    questions: mpsc::Sender<Question>,
+    questions: mpsc::Sender<LayerQuestion>,
 }
 
 impl Read for AbandonableBlob {

@@ -25,7 +25,7 @@ pub use archive::{ArchiveError, Layer, Limits, Whiteouts, unpack};
 pub use challenge::{Challenge, parse_challenges};
 pub use credential::{Credential, CredentialError, credential_of};
 pub use error::OciError;
-pub use pull::{Artifact, PULL_MIB, Request};
+pub use pull::{Artifact, PULL_MIB, PullRequest};
 pub use session::Registry;
 
 pub use nudge_core::remote::{ArtifactLocation, Pick, PickError, Reference, ReferenceError};

@@ -51,7 +51,7 @@ const MAX_TAGS: usize = 10_000;
 const MAX_PAGES: usize = 100;
 
 /// A request for an artifact.
-pub struct Request<'a> {
+pub struct PullRequest<'a> {
     /// The registry and the repository.
     pub reference: &'a Reference,
     /// The tag, digest or range.
@@ -95,13 +95,13 @@ impl fmt::Debug for Artifact {
 
 impl Registry {
     /// Pulls an artifact, or returns `None` if it has the digest `known`, which the caller has.
-    pub async fn pull(&self, request: &Request<'_>, known: Option<&str>) -> Result<Option<Artifact>, OciError> {
+    pub async fn pull(&self, request: &PullRequest<'_>, known: Option<&str>) -> Result<Option<Artifact>, OciError> {
         timeout(PULL_TIMEOUT, self.pull_in_time(request, known))
             .await
             .map_err(|_| OciError::TooSlow(PULL_TIMEOUT.as_secs()))?
     }
 
-    async fn pull_in_time(&self, request: &Request<'_>, known: Option<&str>) -> Result<Option<Artifact>, OciError> {
+    async fn pull_in_time(&self, request: &PullRequest<'_>, known: Option<&str>) -> Result<Option<Artifact>, OciError> {
         request.pick.check()?;
         let path_error = |_| OciError::Path(request.path.to_owned());
         let root = normalize_path(request.path.trim_matches('/').as_bytes()).map_err(path_error)?.unwrap_or_default();

@@ -2,6 +2,8 @@
 
 use rustls::{AlertDescription as Alert, CertificateError as Certificate, Error};
 
+const OTHER: &str = "its certificate is not valid, for a reason that is rare: see it with openssl s_client -showcerts";
+
 /// A fault whose remedy is to give the certificate of an authority.
 macro_rules! trusted {
     ($why:literal) => {
@@ -57,8 +59,6 @@ fn describe_certificate(error: &Certificate) -> &'static str {
         _ => OTHER,
     }
 }
-
-const OTHER: &str = "its certificate is not valid, for a reason that is rare: see it with openssl s_client -showcerts";
 
 fn describe_chain(error: &webpki::Error) -> &'static str {
     match error {

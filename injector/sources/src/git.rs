@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConfigSourceSpec, Explanation, GitSource, Origin, OriginKind, PartKind, Reason};
 use nudge_authoring::{file_key, keys_of_files};
 use nudge_core::sources::{git_target, selects_key};
-use nudge_git::{Commit, Credential, Request};
+use nudge_git::{Commit, Credential, FetchRequest};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use tokio::time::timeout;
@@ -45,7 +45,7 @@ impl Git {
             None => Credential::Anonymous,
         };
         let guarded = self.sources.guarded.read().await.map_err(|error| fetch_failure(&self.from.url, error))?;
-        let request = Request {
+        let request = FetchRequest {
             url: &url,
             revision: &revision,
             path: &self.from.path,

@@ -18,13 +18,13 @@ const PAGE_SOURCES: u32 = 50;
 
 /// The identity of a task. If it changes, another task takes its place.
 #[derive(PartialEq)]
-struct Subject {
+struct TaskIdentity {
     uid: Option<String>,
     config: String,
     from: SourceFrom,
 }
 
-impl Subject {
+impl TaskIdentity {
     fn new(source: &ConfigSource) -> Self {
         Self { uid: source.uid(), config: source.config().to_owned(), from: source.spec.from.clone() }
     }
@@ -74,9 +74,9 @@ fn update_task(
     sources: &Arc<Sources>,
     namespace: &str,
     source: ConfigSource,
-    supervisor: &mut Supervisor<Subject, KnownSource>,
+    supervisor: &mut Supervisor<TaskIdentity, KnownSource>,
 ) {
-    let (name, subject, source) = (source.name_any(), Subject::new(&source), Arc::new(source));
+    let (name, subject, source) = (source.name_any(), TaskIdentity::new(&source), Arc::new(source));
     if supervisor.update(&name, &subject, |current| current.source = Arc::clone(&source)) {
         return;
     }
@@ -92,7 +92,7 @@ fn update_task(
 }
 
 /// Notes for each source whether an older source makes the versions of the same config.
-fn note_rivals(supervisor: &Supervisor<Subject, KnownSource>) {
+fn note_rivals(supervisor: &Supervisor<TaskIdentity, KnownSource>) {
     let sources: Vec<Arc<ConfigSource>> =
         supervisor.senders().map(|sender| Arc::clone(&sender.borrow().source)).collect();
     for (sender, source) in supervisor.senders().zip(&sources) {

@@ -7,7 +7,7 @@ use nudge_api::{ConfigSourceSpec, Explanation, OciSource, Origin, OriginKind, Pa
 use nudge_authoring::{file_key, keys_of_files};
 use nudge_core::outbound::Address;
 use nudge_core::sources::{oci_target, selects_key};
-use nudge_oci::{Artifact, Credential, Registry, Request};
+use nudge_oci::{Artifact, Credential, PullRequest, Registry};
 use nudge_outbound::{Reach, authorities_from_pem};
 use nudge_protocol::error_chain::chain;
 
@@ -51,7 +51,7 @@ impl Oci {
             None => Arc::clone(&self.sources.roots),
         };
         let guarded = self.sources.guarded.read().await.map_err(|error| fetch_failure(&self.from.url, error))?;
-        let request = Request {
+        let request = PullRequest {
             reference: &reference,
             pick: &pick,
             platform: self.from.platform.as_deref(),

@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 
 use crate::draft::VersionDraft;
 
-struct Verdict {
+struct ContentVerdict {
     version: String,
     refusal: Option<Explanation>,
 }
@@ -19,7 +19,7 @@ struct Verdict {
 pub(crate) struct Validity {
     compiled_from: Vec<ValidationRule>,
     rules: Option<Arc<Rules>>,
-    verdict: Option<Verdict>,
+    verdict: Option<ContentVerdict>,
 }
 
 impl Validity {
@@ -47,7 +47,7 @@ impl Validity {
             let _room = room;
             check(&rules, &draft)
         });
-        self.verdict = Some(Verdict { version: version.to_owned(), refusal: refusal.await.unwrap_or_default() });
+        self.verdict = Some(ContentVerdict { version: version.to_owned(), refusal: refusal.await.unwrap_or_default() });
     }
 
     /// Returns the fault of the draft of this version, if it was found invalid.

@@ -108,7 +108,7 @@ struct Auth {
 }
 
 #[derive(Deserialize)]
-struct Answer<D> {
+struct VaultAnswer<D> {
     data: D,
 }
 
@@ -256,12 +256,12 @@ impl Vault {
         let answer = server.request(secret_request).await?;
         match answer.status().as_u16() {
             200 if kv.version == 1 => {
-                let Answer { data } = parse_body(answer).ok_or(VaultError::NotKv(1))?;
+                let VaultAnswer { data } = parse_body(answer).ok_or(VaultError::NotKv(1))?;
                 Ok(SecretContent { values: Some(data), ..SecretContent::default() })
             }
             200 => {
                 let KvV2Data { data, metadata } =
-                    parse_body::<Answer<KvV2Data>>(answer).ok_or(VaultError::NotKv(2))?.data;
+                    parse_body::<VaultAnswer<KvV2Data>>(answer).ok_or(VaultError::NotKv(2))?.data;
                 Ok(SecretContent { values: data, version: Some(metadata.version), created: metadata.created_time })
             }
             403 => Err(VaultError::Forbidden(self.spec.auth.kubernetes.role.clone())),
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn both_engines_are_read() {
-        let two = parse_body::<Answer<KvV2Data>>(answer(
+        let two = parse_body::<VaultAnswer<KvV2Data>>(answer(
             r#"{"data": {"data": {"pin": "1\u0032\n34", "limit": {"b": [3],  "a": 1e3}}, "metadata": {"version": 7, "created_time": "2026-11-25T10:00:00.123456789Z"}}}"#,
         ));
         let KvV2Data { data, metadata } = two.unwrap().data;
@@ -374,13 +374,13 @@ mod tests {
         let values: Vec<_> = data.unwrap().into_values().map(|value| value_bytes(&value).unwrap().to_vec()).collect();
         assert_eq!(values, [br#"{"b": [3],  "a": 1e3}"#.to_vec(), b"12\n34".to_vec()]);
         let deleted = r#"{"data": {"data": null, "metadata": {"version": 8, "created_time": "2026-11-25T10:00:00Z"}}}"#;
-        assert!(parse_body::<Answer<KvV2Data>>(answer(deleted)).unwrap().data.data.is_none());
+        assert!(parse_body::<VaultAnswer<KvV2Data>>(answer(deleted)).unwrap().data.data.is_none());
         let one =
-            parse_body::<Answer<BTreeMap<String, Box<RawValue>>>>(answer(r#"{"data": {"pin": "1234"}}"#)).unwrap();
+            parse_body::<VaultAnswer<BTreeMap<String, Box<RawValue>>>>(answer(r#"{"data": {"pin": "1234"}}"#)).unwrap();
         assert_eq!(value_bytes(&one.data["pin"]).unwrap().as_slice(), b"1234");
-        assert!(parse_body::<Answer<KvV2Data>>(answer(r#"{"data": {"pin": "1234"}}"#)).is_none());
+        assert!(parse_body::<VaultAnswer<KvV2Data>>(answer(r#"{"data": {"pin": "1234"}}"#)).is_none());
         // All of an answer is read.
-        assert!(parse_body::<Answer<KvV2Data>>(answer(&format!("{deleted} {{}}"))).is_none());
+        assert!(parse_body::<VaultAnswer<KvV2Data>>(answer(&format!("{deleted} {{}}"))).is_none());
     }
 
     #[test]
@@ -389,7 +389,7 @@ mod tests {
             let from = json!({"secret": {"name": "live"}});
             let keys = serde_json::from_value(json!({"from": from, "exclude": [exclude]})).unwrap();
             let body = r#"{"data": {"emoji": "\ud83d\ude00", "pin": "hunter2\ud83d"}}"#;
-            let all = parse_body::<Answer<BTreeMap<String, Box<RawValue>>>>(answer(body)).unwrap();
+            let all = parse_body::<VaultAnswer<BTreeMap<String, Box<RawValue>>>>(answer(body)).unwrap();
             contents(&keys, all.data)
         };
         let refused = read("none").unwrap_err();

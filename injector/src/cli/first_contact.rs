@@ -4,7 +4,7 @@
 use std::future::pending;
 
 use kube::Config;
-use nudge_cluster::first_contact::{Contact, QuestionScope, Reply, ask};
+use nudge_cluster::first_contact::{Contact, QuestionReply, QuestionScope, ask};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -28,7 +28,7 @@ async fn wait_for_contact(config: &Config, namespace: &str, contact: &watch::Sen
         // Each question uses a new connection, because there may be several API servers.
         let reply = match cluster::client(config) {
             Ok(client) => ask(client, namespace, QuestionScope::Installation).await,
-            Err(error) => Reply::Failed(error.to_string()),
+            Err(error) => QuestionReply::Failed(error.to_string()),
         };
         contact.send_modify(|contact| *contact = std::mem::take(contact).after(reply));
         let current = contact.borrow().clone();

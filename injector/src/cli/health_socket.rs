@@ -35,14 +35,14 @@ const OK: &str = "ok";
 
 /// A question of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Question {
+pub enum HealthQuestion {
     /// Whether the process works; if not, it should be restarted.
     Live,
     /// Whether agents and webhooks can use this replica.
     Ready,
 }
 
-impl Question {
+impl HealthQuestion {
     const ALL: [Self; 2] = [Self::Live, Self::Ready];
 
     fn as_str(self) -> &'static str {
@@ -58,7 +58,7 @@ impl Question {
 pub struct HealthSettings {
     /// The question to ask.
     #[arg(value_enum, default_value = "live")]
-    pub question: Question,
+    pub question: HealthQuestion,
     /// The socket of the process that serves.
     #[arg(long, env = "NUDGE_HEALTH_SOCKET", value_name = "PATH")]
     pub health_socket: PathBuf,
@@ -69,7 +69,7 @@ pub struct HealthSettings {
 pub(super) enum HealthError {
     /// The check failed.
     #[error("not {}: {message}", question.as_str())]
-    Unhealthy { question: Question, message: String },
+    Unhealthy { question: HealthQuestion, message: String },
     /// Nothing listens at the socket.
     #[error("nothing answers at {}: nudge-injector serve does not run with this --health-socket, or is still starting", path.display())]
     Absent { path: PathBuf, source: io::Error },
@@ -88,7 +88,7 @@ pub(super) fn ask(settings: &HealthSettings) -> Result<(), HealthError> {
     if answer == OK { Ok(()) } else { Err(HealthError::Unhealthy { question: *question, message: answer }) }
 }
 
-async fn request_answer(path: &Path, question: Question) -> io::Result<String> {
+async fn request_answer(path: &Path, question: HealthQuestion) -> io::Result<String> {
     let mut stream = UnixStream::connect(path).await?;
     stream.write_all(question.as_str().as_bytes()).await?;
     stream.shutdown().await?;
@@ -140,9 +140,9 @@ impl Handler<UnixStream> for Probes {
 async fn reply(mut stream: UnixStream, health: &Health) -> io::Result<()> {
     let mut text = String::new();
     (&mut stream).take(MAX_MESSAGE_BYTES).read_to_string(&mut text).await?;
-    let answer = match Question::ALL.into_iter().find(|question| question.as_str() == text) {
-        Some(Question::Live) => (health.live)(),
-        Some(Question::Ready) => (health.ready)(),
+    let answer = match HealthQuestion::ALL.into_iter().find(|question| question.as_str() == text) {
+        Some(HealthQuestion::Live) => (health.live)(),
+        Some(HealthQuestion::Ready) => (health.ready)(),
         None => Err("no such question; ask live or ready".to_owned()),
     };
     stream.write_all(answer.err().as_deref().unwrap_or(OK).as_bytes()).await
@@ -165,7 +165,7 @@ mod tests {
         })
     }
 
-    async fn asked(path: &Path, question: Question) -> Result<(), HealthError> {
+    async fn asked(path: &Path, question: HealthQuestion) -> Result<(), HealthError> {
         let settings = HealthSettings { question, health_socket: path.to_owned() };
         tokio::task::spawn_blocking(move || ask(&settings)).await.unwrap()
     }
@@ -174,18 +174,18 @@ mod tests {
     async fn a_probe_gets_ok_or_the_reason_or_finds_no_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("health.sock");
-        let said = asked(&path, Question::Live).await.unwrap_err();
+        let said = asked(&path, HealthQuestion::Live).await.unwrap_err();
         assert!(matches!(&said, HealthError::Absent { .. }), "{said}");
         let first = tokio::spawn(serve(bind(&path).unwrap(), health()));
-        asked(&path, Question::Live).await.unwrap();
-        let said = asked(&path, Question::Ready).await.unwrap_err();
+        asked(&path, HealthQuestion::Live).await.unwrap();
+        let said = asked(&path, HealthQuestion::Ready).await.unwrap_err();
         assert_eq!(said.to_string(), "not ready: pods are not listed yet");
         // A killed process leaves its socket, which the next one replaces.
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled() && path.exists());
-        assert!(asked(&path, Question::Live).await.is_err());
+        assert!(asked(&path, HealthQuestion::Live).await.is_err());
         let second = tokio::spawn(serve(bind(&path).unwrap(), health()));
-        asked(&path, Question::Live).await.unwrap();
+        asked(&path, HealthQuestion::Live).await.unwrap();
         second.abort();
     }
 
@@ -198,7 +198,7 @@ mod tests {
         for _ in 0..MAX_CONNECTIONS {
             silent.push(UnixStream::connect(&path).await.unwrap());
         }
-        asked(&path, Question::Live).await.unwrap();
+        asked(&path, HealthQuestion::Live).await.unwrap();
         serving.abort();
     }
 
@@ -207,7 +207,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("health.sock");
         let _listener = bind(&path).unwrap();
-        let said = asked(&path, Question::Live).await.unwrap_err();
+        let said = asked(&path, HealthQuestion::Live).await.unwrap_err();
         assert!(matches!(said, HealthError::Silent { .. }), "{said}");
     }
 

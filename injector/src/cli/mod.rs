@@ -52,14 +52,14 @@ enum Command {
     Crd {
         /// Of which kind.
         #[arg(default_value = "VersionedConfig")]
-        kind: Kind,
+        kind: CrdKind,
     },
 }
 
 /// The kinds of the API.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "verbatim")]
-enum Kind {
+enum CrdKind {
     /// Configs.
     VersionedConfig,
     /// Sources of configs.
@@ -82,11 +82,11 @@ pub fn run() -> ExitCode {
         Command::Health(settings) => health_socket::ask(&settings).map_err(|error| chain(&error)),
         Command::Crd { kind } => {
             let text = match kind {
-                Kind::VersionedConfig => crd_yaml::<VersionedConfig>(),
-                Kind::ConfigSource => crd_yaml::<ConfigSource>(),
-                Kind::RolloutPolicy => crd_yaml::<RolloutPolicy>(),
-                Kind::VersionApproval => crd_yaml::<VersionApproval>(),
-                Kind::RolloutAnalysis => crd_yaml::<RolloutAnalysis>(),
+                CrdKind::VersionedConfig => crd_yaml::<VersionedConfig>(),
+                CrdKind::ConfigSource => crd_yaml::<ConfigSource>(),
+                CrdKind::RolloutPolicy => crd_yaml::<RolloutPolicy>(),
+                CrdKind::VersionApproval => crd_yaml::<VersionApproval>(),
+                CrdKind::RolloutAnalysis => crd_yaml::<RolloutAnalysis>(),
             };
             text.map_err(|error| chain(&error)).and_then(|text| {
                 std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("standard output: {error}"))

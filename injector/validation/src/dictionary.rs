@@ -9,7 +9,7 @@ use zeroize::Zeroize as _;
 
 /// A value of a version.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct DictionaryEntry<'a> {
     /// The bytes of the value.
     pub value: &'a [u8],
     /// Whether the value is a Secret's. Messages about it then show nothing of its structure that the rules do not
@@ -17,14 +17,14 @@ pub struct Entry<'a> {
     pub secret: bool,
 }
 
-impl fmt::Debug for Entry<'_> {
+impl fmt::Debug for DictionaryEntry<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Entry({} bytes)", self.value.len())
     }
 }
 
 /// All values of a version by their keys.
-pub type Dictionary<'a> = BTreeMap<&'a str, Entry<'a>>;
+pub type Dictionary<'a> = BTreeMap<&'a str, DictionaryEntry<'a>>;
 
 /// Returns the dictionary of a version from its parts.
 pub fn dictionary_of<'a, V: AsRef<[u8]> + 'a>(
@@ -32,7 +32,7 @@ pub fn dictionary_of<'a, V: AsRef<[u8]> + 'a>(
 ) -> Dictionary<'a> {
     let entries = parts.into_iter().flat_map(|(kind, content)| {
         let secret = kind == PartKind::Secret;
-        content.iter().map(move |(key, value)| (key.as_str(), Entry { value: value.as_ref(), secret }))
+        content.iter().map(move |(key, value)| (key.as_str(), DictionaryEntry { value: value.as_ref(), secret }))
     });
     entries.collect()
 }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn values_are_never_shown() {
-        let entry = Entry { value: b"hunter2", secret: true };
+        let entry = DictionaryEntry { value: b"hunter2", secret: true };
         let shown = format!("{entry:?} {:?}", Parsed(json!({"a": "hunter2"})));
         assert_eq!(shown, "Entry(7 bytes) Parsed");
     }

@@ -15,7 +15,7 @@ mod rule_error;
 mod rules;
 mod schema;
 
-pub use dictionary::{Dictionary, Entry, dictionary_of};
+pub use dictionary::{Dictionary, DictionaryEntry, dictionary_of};
 pub use finding::{Finding, Place, Report};
 pub use format::line_after_document;
 pub use references::{SchemaTexts, references, schema_of};

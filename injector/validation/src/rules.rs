@@ -7,7 +7,7 @@ use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
 use crate::deep_stack::with_deep_stack;
-use crate::dictionary::{Dictionary, Entry, Parsed};
+use crate::dictionary::{Dictionary, DictionaryEntry, Parsed};
 use crate::expression::Expression;
 use crate::finding::{Finding, MAX_FINDINGS, Place, Report, clip};
 use crate::format;
@@ -215,7 +215,7 @@ impl<'a> Check<'a> {
     }
 
     /// Reads a value in a format, unless it was already read in this format.
-    fn parse(&mut self, key: &str, format: ValueFormat, entry: Entry<'a>) -> Result<(), Exhausted> {
+    fn parse(&mut self, key: &str, format: ValueFormat, entry: DictionaryEntry<'a>) -> Result<(), Exhausted> {
         if self.parsed.get(key).is_some_and(|(parsed_format, _)| *parsed_format == format) {
             return Ok(());
         }

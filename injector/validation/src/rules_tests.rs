@@ -24,7 +24,7 @@ fn refused(all: Value) -> String {
 
 fn said(rules: &Rules, content: &[(&str, &str)]) -> String {
     let dictionary: Dictionary<'_> =
-        content.iter().map(|(key, value)| (*key, Entry { value: value.as_bytes(), secret: false })).collect();
+        content.iter().map(|(key, value)| (*key, DictionaryEntry { value: value.as_bytes(), secret: false })).collect();
     rules.check(&dictionary).err().map_or_else(String::new, |report| report.to_string())
 }
 
@@ -190,7 +190,7 @@ proptest! {
         ]));
         let rules = Rules::compile(&all, &SchemaTexts::new()).unwrap();
         for value in [format!("{before}CANARY{after}"), format!("{before}\"CANARY{after}"), format!("[CANARY, {before}")] {
-            let dictionary: Dictionary<'_> = [("k", Entry { value: value.as_bytes(), secret })].into();
+            let dictionary: Dictionary<'_> = [("k", DictionaryEntry { value: value.as_bytes(), secret })].into();
             let report = rules.check(&dictionary).unwrap_err().to_string();
             prop_assert!(!report.contains("CANARY") && report.len() <= 300, "{}", report);
         }

@@ -18,7 +18,7 @@ use nudge_agent::identity::Token;
 use nudge_agent::metrics::Metrics;
 use nudge_agent::notify::{TargetPolicy, Webhooks};
 use nudge_agent::publish::{Current, Publisher, publish};
-use nudge_agent::serve::{App, Connections, Limits, Origin};
+use nudge_agent::serve::{App, Connections, Limits, RequestOrigin};
 use nudge_agent::status::StatusPage;
 use nudge_protocol::{ConfigName, Key, VersionName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
@@ -43,11 +43,11 @@ thread_local!(static ENDPOINT: RefCell<Endpoint> = RefCell::new(Endpoint::new())
 
 fuzz_target!(|bytes: &[u8]| {
     ENDPOINT.with_borrow(|endpoint| {
-        for (origin, hangs_up) in [(Origin::Pod, false), (Origin::Foreign, false), (Origin::Pod, true)] {
+        for (origin, hangs_up) in [(RequestOrigin::Pod, false), (RequestOrigin::Foreign, false), (RequestOrigin::Pod, true)] {
             let reply = endpoint.exchange(bytes, origin, hangs_up);
             assert!(reply.is_empty() || reply.starts_with(b"HTTP/1."), "{}", reply.escape_ascii());
             assert!(!holds(&reply, TOKEN), "the token is never sent");
-            if origin == Origin::Foreign || !holds(bytes, TOKEN) {
+            if origin == RequestOrigin::Foreign || !holds(bytes, TOKEN) {
                 assert!(!holds(&reply, SECRET), "{}", reply.escape_ascii());
             }
         }
@@ -78,7 +78,7 @@ impl Endpoint {
 
     /// Sends `bytes` and hears out what is said to them, whether the client says at once that no more will come or stays silent
     /// until it is cut off.
-    fn exchange(&self, bytes: &[u8], origin: Origin, hangs_up: bool) -> Vec<u8> {
+    fn exchange(&self, bytes: &[u8], origin: RequestOrigin, hangs_up: bool) -> Vec<u8> {
         self.runtime.block_on(async {
             let slot = self.connections.slots(origin).take(PEER, Instant::now()).unwrap();
             slot.mark_established();

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use nudge_agent::content::EtagKey;
 use nudge_agent::source::Store;
-use nudge_agent::source::hub::{LocalVersions, Reply, ReplyError, ReplyReader, ReceivedBlock, write_reply};
+use nudge_agent::source::hub::{LocalVersions, PollReply, ReplyError, ReplyReader, ReceivedBlock, write_reply};
 use nudge_protocol::ConfigName;
 use time::OffsetDateTime;
 
@@ -29,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn read(bytes: &[u8], piece: usize) -> Result<Reply, ReplyError> {
+fn read(bytes: &[u8], piece: usize) -> Result<PollReply, ReplyError> {
     let mut reader = ReplyReader::default();
     for piece in bytes.chunks(piece) {
         reader.push(piece)?;
@@ -38,7 +38,7 @@ fn read(bytes: &[u8], piece: usize) -> Result<Reply, ReplyError> {
 }
 
 /// What was read can be written and read again.
-fn written(reply: &Reply) {
+fn written(reply: &PollReply) {
     let mut bytes = Vec::new();
     let blocks: Vec<_> = reply
         .blocks
@@ -53,7 +53,7 @@ fn written(reply: &Reply) {
     assert_eq!(read(&bytes, 7).as_ref(), Ok(reply));
 }
 
-fn take(local_versions: &mut LocalVersions, store: &mut Store, reply: Reply) {
+fn take(local_versions: &mut LocalVersions, store: &mut Store, reply: PollReply) {
     let before = local_versions.request(0);
     let taken = local_versions.take(reply);
     store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use libfuzzer_sys::{Corpus, fuzz_target};
 use nudge_api::{SchemaSource, ValidationRule, ValueFormat};
-use nudge_validation::{Dictionary, Entry, Rules, SchemaTexts};
+use nudge_validation::{Dictionary, DictionaryEntry, Rules, SchemaTexts};
 
 /// What stands in every value, and in no message.
 const CANARY: &str = "QXZJ";
@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         let compiled = Rules::compile(&rules, &SchemaTexts::new());
         if let Ok(compiled) = &compiled {
             for (value, secret) in [(value, false), (&with[..], false), (&with[..], true)] {
-                let dictionary: Dictionary<'_> = [("k", Entry { value, secret })].into();
+                let dictionary: Dictionary<'_> = [("k", DictionaryEntry { value, secret })].into();
                 if let Err(report) = compiled.check(&dictionary) {
                     let report = report.to_string();
                     assert!(report.len() <= 300, "{report}");

@@ -14,10 +14,10 @@ use nudge_server::http::{BodyError, read_body};
 use nudge_server::slots::RequestGuard;
 use tokio::sync::watch;
 
-use super::connections::Connection;
+use super::connections::AgentConnection;
 use super::reply_body::{ReplyBody, reply_body};
 use super::router::{Call, ConfigFormat, route};
-use super::{Limits, Origin, Refusal};
+use super::{Limits, RequestOrigin, RequestRefusal};
 use crate::check::Candidate;
 use crate::content::{Dictionary, EtagKey};
 use crate::identity::Token;
@@ -50,7 +50,7 @@ pub struct App {
 
 /// A reply before it becomes one of HTTP.
 #[derive(Debug, Default)]
-pub(super) struct Reply {
+pub(super) struct HandlerReply {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -65,7 +65,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-impl Reply {
+impl HandlerReply {
     pub(super) fn new(status: StatusCode, content_type: HeaderValue, body: Bytes) -> Self {
         let mut headers = HeaderMap::with_capacity(4);
         headers.insert(header::CONTENT_TYPE, content_type);
@@ -83,18 +83,18 @@ impl Reply {
     }
 }
 
-impl From<Refusal> for Reply {
-    fn from(refusal: Refusal) -> Self {
+impl From<RequestRefusal> for HandlerReply {
+    fn from(refusal: RequestRefusal) -> Self {
         let mut reply = Self::json(refusal.status(), &refusal.body());
         match refusal {
-            Refusal::Unauthorized => {
+            RequestRefusal::Unauthorized => {
                 let challenge = HeaderValue::from_static("Bearer realm=\"nudge\"");
                 reply.headers.insert(header::WWW_AUTHENTICATE, challenge);
             }
-            Refusal::MethodNotAllowed { allow } => {
+            RequestRefusal::MethodNotAllowed { allow } => {
                 reply.headers.insert(header::ALLOW, HeaderValue::from_static(allow));
             }
-            Refusal::NotReady | Refusal::TooManyWaiting { .. } => {
+            RequestRefusal::NotReady | RequestRefusal::TooManyWaiting { .. } => {
                 reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             _ => {}
@@ -105,33 +105,41 @@ impl From<Refusal> for Reply {
 
 impl App {
     /// Answers `request`, which came over `connection`.
-    pub async fn answer(self: Arc<Self>, connection: Connection, request: Request<Incoming>) -> Response<ReplyBody> {
+    pub async fn answer(
+        self: Arc<Self>,
+        connection: AgentConnection,
+        request: Request<Incoming>,
+    ) -> Response<ReplyBody> {
         let guard = connection.begin_request();
-        let reply = self.reply(&connection, request).await.unwrap_or_else(Reply::from);
+        let reply = self.reply(&connection, request).await.unwrap_or_else(HandlerReply::from);
         self.metrics.count_answer(reply.status);
         to_response(reply, guard)
     }
 
-    async fn reply(&self, connection: &Connection, request: Request<Incoming>) -> Result<Reply, Refusal> {
+    async fn reply(
+        &self,
+        connection: &AgentConnection,
+        request: Request<Incoming>,
+    ) -> Result<HandlerReply, RequestRefusal> {
         let uri = request.uri();
         if uri.path_and_query().is_some_and(|target| target.as_str().len() > self.limits.target_bytes) {
-            return Err(Refusal::TargetTooLong { limit: self.limits.target_bytes });
+            return Err(RequestRefusal::TargetTooLong { limit: self.limits.target_bytes });
         }
         let declared = request.body().size_hint().lower();
         if declared > self.limits.body_bytes as u64 {
-            return Err(Refusal::BodyTooLarge { limit: self.limits.body_bytes });
+            return Err(RequestRefusal::BodyTooLarge { limit: self.limits.body_bytes });
         }
         let call = route(request.method(), uri.path(), uri.query());
         if !call.as_ref().is_ok_and(Call::is_public) {
             self.authorize(connection.origin(), request.headers())?;
         }
         match call? {
-            Call::Readyz if self.ready.borrow().is_none() => Err(Refusal::NotReady),
-            Call::Healthz | Call::Readyz => Ok(Reply::text(StatusCode::OK, "ok\n")),
+            Call::Readyz if self.ready.borrow().is_none() => Err(RequestRefusal::NotReady),
+            Call::Healthz | Call::Readyz => Ok(HandlerReply::text(StatusCode::OK, "ok\n")),
             Call::Metrics => {
                 let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
                 let text = self.metrics.render(&self.status, Instant::now());
-                Ok(Reply::new(StatusCode::OK, kind, Bytes::from(text)))
+                Ok(HandlerReply::new(StatusCode::OK, kind, Bytes::from(text)))
             }
             Call::Config { format, candidate: Some(version), .. } => {
                 self.candidate(request.headers(), format, &version)
@@ -143,7 +151,10 @@ impl App {
             Call::Status => {
                 let published = self.newest()?;
                 let hooks = self.hooks.list(published.dictionary.etag());
-                Ok(without_caching(Reply::json(StatusCode::OK, &self.status.status(&published, hooks, Instant::now()))))
+                Ok(without_caching(HandlerReply::json(
+                    StatusCode::OK,
+                    &self.status.status(&published, hooks, Instant::now()),
+                )))
             }
             Call::ListHooks => hooks_api::list(self),
             Call::AddHook => {
@@ -155,37 +166,37 @@ impl App {
         }
     }
 
-    fn authorize(&self, origin: Origin, headers: &HeaderMap) -> Result<(), Refusal> {
-        if origin == Origin::Foreign {
-            return Err(Refusal::Foreign);
+    fn authorize(&self, origin: RequestOrigin, headers: &HeaderMap) -> Result<(), RequestRefusal> {
+        if origin == RequestOrigin::Foreign {
+            return Err(RequestRefusal::Foreign);
         }
         let authorization = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
-        if self.token.authorizes(authorization) { Ok(()) } else { Err(Refusal::Unauthorized) }
+        if self.token.authorizes(authorization) { Ok(()) } else { Err(RequestRefusal::Unauthorized) }
     }
 
-    pub(super) fn newest(&self) -> Result<Arc<Published>, Refusal> {
-        self.current.borrow().clone().ok_or(Refusal::NotReady)
+    pub(super) fn newest(&self) -> Result<Arc<Published>, RequestRefusal> {
+        self.current.borrow().clone().ok_or(RequestRefusal::NotReady)
     }
 
     async fn config(
         &self,
-        connection: &Connection,
+        connection: &AgentConnection,
         headers: &HeaderMap,
         format: ConfigFormat,
         wait: Option<Duration>,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<HandlerReply, RequestRefusal> {
         let mut published = self.newest()?;
         if let (Some(wait), true) = (wait, headers.contains_key(header::IF_NONE_MATCH)) {
             if wait > self.limits.wait {
                 let limit = self.limits.wait.as_secs();
-                return Err(Refusal::BadRequest(format!("'wait' must be at most {limit}s")));
+                return Err(RequestRefusal::BadRequest(format!("'wait' must be at most {limit}s")));
             }
             let is_known = |published: &Published| knows(headers, &etag(&published.dictionary, format));
             if is_known(&published) {
                 // While the request waits it must not keep this dictionary in memory.
                 drop(published);
                 let limit = self.limits.waiting;
-                let _waiting = connection.begin_wait().ok_or(Refusal::TooManyWaiting { limit })?;
+                let _waiting = connection.begin_wait().ok_or(RequestRefusal::TooManyWaiting { limit })?;
                 let mut current = self.current.clone();
                 let changed = current.wait_for(|newest| newest.as_ref().is_some_and(|newest| !is_known(newest)));
                 let _ = tokio::time::timeout(wait, changed).await;
@@ -198,27 +209,32 @@ impl App {
     }
 
     /// Returns the dictionary that the containers are asked about. Reading it does not acknowledge it.
-    fn candidate(&self, headers: &HeaderMap, format: ConfigFormat, version: &str) -> Result<Reply, Refusal> {
+    fn candidate(
+        &self,
+        headers: &HeaderMap,
+        format: ConfigFormat,
+        version: &str,
+    ) -> Result<HandlerReply, RequestRefusal> {
         let candidate = self.candidate.borrow().clone().filter(|candidate| candidate.has_version(version));
-        let candidate = candidate.ok_or(Refusal::NoSuchCandidate)?;
+        let candidate = candidate.ok_or(RequestRefusal::NoSuchCandidate)?;
         dictionary_reply(headers, format, &candidate.dictionary, CANDIDATE_GENERATION)
     }
 
-    fn value(&self, headers: &HeaderMap, key: &str) -> Result<Reply, Refusal> {
+    fn value(&self, headers: &HeaderMap, key: &str) -> Result<HandlerReply, RequestRefusal> {
         let published = self.newest()?;
-        let value = published.dictionary.value(key).ok_or(Refusal::NoSuchKey)?;
+        let value = published.dictionary.value(key).ok_or(RequestRefusal::NoSuchKey)?;
         self.status.record_fetch(container(headers), published.dictionary.etag());
         let etag = self.etags.etag(&value);
         let content = || Ok((HeaderValue::from_static("application/octet-stream"), value));
         content_reply(headers, &etag, published.generation, content)
     }
 
-    async fn read_body(&self, body: Incoming) -> Result<Vec<u8>, Refusal> {
+    async fn read_body(&self, body: Incoming) -> Result<Vec<u8>, RequestRefusal> {
         let limit = self.limits.body_bytes;
         match tokio::time::timeout(self.limits.body, read_body(body, limit)).await {
-            Err(_) => Err(Refusal::BodyTooSlow { limit: self.limits.body }),
-            Ok(Err(BodyError::TooLong)) => Err(Refusal::BodyTooLarge { limit }),
-            Ok(Err(BodyError::BrokenOff)) => Err(Refusal::BadRequest("the body can't be read".to_owned())),
+            Err(_) => Err(RequestRefusal::BodyTooSlow { limit: self.limits.body }),
+            Ok(Err(BodyError::TooLong)) => Err(RequestRefusal::BodyTooLarge { limit }),
+            Ok(Err(BodyError::BrokenOff)) => Err(RequestRefusal::BadRequest("the body can't be read".to_owned())),
             Ok(Ok(body)) => Ok(body),
         }
     }
@@ -230,10 +246,10 @@ fn dictionary_reply(
     format: ConfigFormat,
     dictionary: &Dictionary,
     generation: u64,
-) -> Result<Reply, Refusal> {
+) -> Result<HandlerReply, RequestRefusal> {
     content_reply(headers, &etag(dictionary, format), generation, || match format {
         ConfigFormat::Json => Ok((JSON, dictionary.json())),
-        ConfigFormat::Env => Ok((TEXT, dictionary.env().map_err(Refusal::NotExpressible)?)),
+        ConfigFormat::Env => Ok((TEXT, dictionary.env().map_err(RequestRefusal::NotExpressible)?)),
     })
 }
 
@@ -257,13 +273,13 @@ fn content_reply(
     headers: &HeaderMap,
     etag: &str,
     generation: u64,
-    content: impl FnOnce() -> Result<(HeaderValue, Bytes), Refusal>,
-) -> Result<Reply, Refusal> {
+    content: impl FnOnce() -> Result<(HeaderValue, Bytes), RequestRefusal>,
+) -> Result<HandlerReply, RequestRefusal> {
     let mut reply = if knows(headers, etag) {
-        Reply { status: StatusCode::NOT_MODIFIED, ..Reply::default() }
+        HandlerReply { status: StatusCode::NOT_MODIFIED, ..HandlerReply::default() }
     } else {
         let (content_type, body) = content()?;
-        Reply::new(StatusCode::OK, content_type, body)
+        HandlerReply::new(StatusCode::OK, content_type, body)
     };
     if let Ok(etag) = HeaderValue::from_str(etag) {
         reply.headers.insert(header::ETAG, etag);
@@ -273,7 +289,7 @@ fn content_reply(
 }
 
 /// Marks a reply as one that no cache may store.
-pub(super) fn without_caching(mut reply: Reply) -> Reply {
+pub(super) fn without_caching(mut reply: HandlerReply) -> HandlerReply {
     reply.headers.insert(header::CACHE_CONTROL, NO_STORE);
     reply
 }
@@ -288,7 +304,7 @@ fn container(headers: &HeaderMap) -> Option<&str> {
     headers.get(headers::CONTAINER)?.to_str().ok()
 }
 
-fn to_response(reply: Reply, guard: RequestGuard) -> Response<ReplyBody> {
+fn to_response(reply: HandlerReply, guard: RequestGuard) -> Response<ReplyBody> {
     if let Some(generation) = reply.generation {
         guard.set_generation(generation);
     }

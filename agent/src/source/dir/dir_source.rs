@@ -18,7 +18,13 @@ use super::current_version::{
 use super::root::{OpenError, Root, displayable};
 use super::version_folder::{Fingerprint, KeyFault, fingerprint, read_version};
 use crate::content::VersionContent;
-use crate::source::{Fault, Reading};
+use crate::source::{Reading, SourceFault};
+
+/// The time after the last write to a version's files during which the version counts as being written.
+pub const SETTLE_TIME: Duration = Duration::from_millis(50);
+/// The time after a write during which another write may leave the file's times unchanged, since clocks of file systems
+/// tick.
+const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(1);
 
 /// The reason why a config's current version can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +124,7 @@ fn version_reason(faults: &[KeyFault]) -> ProblemReason {
     faults.first().map_or(ProblemReason::VersionInvalid, reason)
 }
 
-impl From<ReadError> for Fault {
+impl From<ReadError> for SourceFault {
     fn from(error: ReadError) -> Self {
         Self { reason: error.reason(), message: error.to_string() }
     }
@@ -138,12 +144,6 @@ pub struct Scan {
     /// Whether the folder lies in a file system of this machine, which answers or fails but does not hang.
     pub local: bool,
 }
-
-/// The time after the last write to a version's files during which the version counts as being written.
-pub const SETTLE_TIME: Duration = Duration::from_millis(50);
-/// The time after a write during which another write may leave the file's times unchanged, since clocks of file systems
-/// tick.
-const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(1);
 
 /// A folder with configs. The source remembers the files that it has read, so that a scan without changes costs little.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ impl DirSource {
             Ok(root) => root,
             Err(source) => {
                 let message = ReadError::Folder { path: self.path.clone(), source }.to_string();
-                let fault = Fault { reason: ProblemReason::Unreadable, message };
+                let fault = SourceFault { reason: ProblemReason::Unreadable, message };
                 let configs = self.selected.clone().unwrap_or_else(|| self.scanned.keys().cloned().collect());
                 let lost = |config| Reading { config, result: Err(fault.clone()) };
                 scan.readings = configs.into_iter().map(lost).collect();
@@ -217,7 +217,7 @@ impl DirSource {
                 }
                 Err(_) => {}
             }
-            scan.readings.push(Reading { config, result: result.map_err(Fault::from) });
+            scan.readings.push(Reading { config, result: result.map_err(SourceFault::from) });
         }
         scan
     }

@@ -16,4 +16,4 @@ pub use dir_source::{ConfigReport, DirSource, ReadError, SETTLE_TIME, Scan};
 pub use root::{OpenError, Root};
 pub use switch::{SwitchError, switch_current};
 pub use version_folder::{KeyFault, is_ignored, read_version};
-pub use watch::{Change, Watcher};
+pub use watch::{FolderChange, Watcher};

@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 4096;
 
 /// A change of the folders, which says how soon it must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub enum FolderChange {
     /// Files were written. More writes may follow, so the change is read when no more do.
     Content,
     /// Another version may be current, or a folder was added or removed. The change is read at once.
@@ -80,7 +80,7 @@ impl Watcher {
     /// Waits for the next change.
     ///
     /// Cancel safe: no event is lost when the future is dropped.
-    pub async fn next_change(&mut self) -> io::Result<Change> {
+    pub async fn next_change(&mut self) -> io::Result<FolderChange> {
         loop {
             let event = poll_fn(|context| Pin::new(&mut self.events).poll_next(context)).await;
             let Some(event) = event.transpose()? else {
@@ -97,34 +97,34 @@ impl Watcher {
         }
     }
 
-    fn classify(&self, event: &Event<std::ffi::OsString>) -> Option<Change> {
+    fn classify(&self, event: &Event<std::ffi::OsString>) -> Option<FolderChange> {
         let folder = self.watched.iter().find(|(_, watch)| *watch == event.wd).map(|(folder, _)| folder.as_path());
         classify(folder, event.name.as_deref().map(Path::new), event.mask)
     }
 }
 
 /// Returns the kind of a change of `name` in `folder`; `None` if the change does not matter. Does no I/O.
-fn classify(folder: Option<&Path>, name: Option<&Path>, events: EventMask) -> Option<Change> {
+fn classify(folder: Option<&Path>, name: Option<&Path>, events: EventMask) -> Option<FolderChange> {
     if events.contains(EventMask::Q_OVERFLOW) {
-        return Some(Change::Current);
+        return Some(FolderChange::Current);
     }
     // A watch that was removed has a last event.
     let folder = folder?;
     if events.contains(EventMask::IGNORED) {
-        return Some(Change::Current);
+        return Some(FolderChange::Current);
     }
-    let Some(name) = name else { return Some(Change::Current) };
+    let Some(name) = name else { return Some(FolderChange::Current) };
     match folder.components().count() {
         // In the folder of all configs, one was added or removed.
-        0 => Some(Change::Current),
+        0 => Some(FolderChange::Current),
         // In a config's folder, `current` and versions matter; drafts of `current` begin with "..".
-        1 if name == Path::new(names::CURRENT) => Some(Change::Current),
+        1 if name == Path::new(names::CURRENT) => Some(FolderChange::Current),
         1 if super::is_ignored(name.as_os_str()) => None,
-        1 => Some(Change::Content),
+        1 => Some(FolderChange::Content),
         // In a version's folder, the kubelet swaps `..data`, so that one matters; other ignored names do not.
-        _ if name == Path::new("..data") => Some(Change::Current),
+        _ if name == Path::new("..data") => Some(FolderChange::Current),
         _ if super::is_ignored(name.as_os_str()) => None,
-        _ => Some(Change::Content),
+        _ => Some(FolderChange::Content),
     }
 }
 
@@ -148,17 +148,17 @@ mod tests {
     fn only_changes_that_can_matter_count_and_a_swap_counts_at_once() {
         let kind =
             |folder: &str, name: &str| classify(Some(Path::new(folder)), Some(Path::new(name)), EventMask::CREATE);
-        assert_eq!(kind("", "shop"), Some(Change::Current));
-        assert_eq!(kind("shop", "current"), Some(Change::Current));
+        assert_eq!(kind("", "shop"), Some(FolderChange::Current));
+        assert_eq!(kind("shop", "current"), Some(FolderChange::Current));
         assert_eq!(kind("shop", "..current-12"), None);
-        assert_eq!(kind("shop", "1.0.2"), Some(Change::Content));
-        assert_eq!(kind("shop/1", "key"), Some(Change::Content));
+        assert_eq!(kind("shop", "1.0.2"), Some(FolderChange::Content));
+        assert_eq!(kind("shop/1", "key"), Some(FolderChange::Content));
         assert_eq!(kind("shop/1", ".key.swp"), None);
-        assert_eq!(kind("shop/1", "..data"), Some(Change::Current));
-        assert_eq!(classify(Some(Path::new("shop/1")), None, EventMask::ATTRIB), Some(Change::Current));
-        assert_eq!(classify(None, None, EventMask::Q_OVERFLOW), Some(Change::Current));
+        assert_eq!(kind("shop/1", "..data"), Some(FolderChange::Current));
+        assert_eq!(classify(Some(Path::new("shop/1")), None, EventMask::ATTRIB), Some(FolderChange::Current));
+        assert_eq!(classify(None, None, EventMask::Q_OVERFLOW), Some(FolderChange::Current));
         assert_eq!(classify(None, None, EventMask::CREATE), None);
         assert_eq!(classify(None, None, EventMask::IGNORED), None);
-        assert_eq!(classify(Some(Path::new("shop")), None, EventMask::IGNORED), Some(Change::Current));
+        assert_eq!(classify(Some(Path::new("shop")), None, EventMask::IGNORED), Some(FolderChange::Current));
     }
 }

@@ -21,10 +21,10 @@ use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 use super::credentials::Credentials;
-use super::failure::{Failure, FailureKind};
+use super::failure::{FailureKind, HubFailure};
 use super::hub_url::HubUrl;
 use super::interrupt::{Interrupt, Interruptible};
-use super::reply::{Reply, ReplyReader};
+use super::reply::{PollReply, ReplyReader};
 
 /// The maximum time for connecting, with TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,29 +47,29 @@ const USER_TIMEOUT_MILLIS: u32 = 60_000;
 
 /// The answer to a poll.
 #[derive(Debug)]
-pub enum Answer {
+pub enum PollAnswer {
     /// The agent already has the assigned versions.
     Unchanged,
     /// The versions that the pod is assigned.
-    Changed(Box<Reply>),
+    Changed(Box<PollReply>),
 }
 
 /// A client of the hub with one connection.
 pub struct HubClient {
     url: HubUrl,
     credentials: Arc<Credentials>,
-    connection: Option<Connection>,
+    connection: Option<HubConnection>,
     /// The number of connections so far.
     connections: u64,
     interrupt: Interrupt,
 }
 
-struct Connection {
+struct HubConnection {
     sender: SendRequest<Full<Bytes>>,
     driver: AbortHandle,
 }
 
-impl Drop for Connection {
+impl Drop for HubConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }
@@ -104,14 +104,14 @@ impl HubClient {
 
     /// Polls for the versions that the pod is assigned. After a failure the next request goes over a new connection,
     /// perhaps to another replica.
-    pub async fn poll(&mut self, request: &PollRequest) -> Result<Answer, Failure> {
+    pub async fn poll(&mut self, request: &PollRequest) -> Result<PollAnswer, HubFailure> {
         let limit = Duration::from_secs(u64::from(request.wait_seconds + WAIT_GRACE_SECONDS));
         // The request is a map with text keys, which always serialises.
         let body = serde_json::to_vec(request).unwrap_or_default();
         self.try_poll(body, limit).await.inspect_err(|_| self.close())
     }
 
-    async fn try_poll(&mut self, body: Vec<u8>, limit: Duration) -> Result<Answer, Failure> {
+    async fn try_poll(&mut self, body: Vec<u8>, limit: Duration) -> Result<PollAnswer, HubFailure> {
         let interrupt = self.interrupt.clone();
         let give_up = async {
             interrupt.wait_until_requested().await;
@@ -121,23 +121,23 @@ impl HubClient {
             reply = self.send(POLL_PATH, body, limit) => reply?,
             () = give_up => {
                 let message = format!("the hub did not end the poll within {} s", REPORT_TIMEOUT.as_secs());
-                return Err(Failure::timed_out(message));
+                return Err(HubFailure::timed_out(message));
             }
         };
         match reply.status() {
-            StatusCode::NO_CONTENT => Ok(Answer::Unchanged),
+            StatusCode::NO_CONTENT => Ok(PollAnswer::Unchanged),
             StatusCode::OK => {
                 let message = || format!("the hub's reply did not arrive within {} s", BODY_TIMEOUT.as_secs());
-                let poll_timeout = |_| Failure::timed_out(message());
+                let poll_timeout = |_| HubFailure::timed_out(message());
                 let reply = timeout(BODY_TIMEOUT, read_reply(reply.into_body())).await.map_err(poll_timeout)??;
-                Ok(Answer::Changed(Box::new(reply)))
+                Ok(PollAnswer::Changed(Box::new(reply)))
             }
             _ => Err(to_failure(reply).await),
         }
     }
 
     /// Reports the versions that the pod runs, and how its containers took them.
-    pub async fn report(&mut self, report: &ReportRequest) -> Result<(), Failure> {
+    pub async fn report(&mut self, report: &ReportRequest) -> Result<(), HubFailure> {
         let body = serde_json::to_vec(report).unwrap_or_default();
         let result = match self.send(REPORT_PATH, body, REPORT_TIMEOUT).await {
             Ok(reply) if reply.status().is_success() => Ok(()),
@@ -148,7 +148,7 @@ impl HubClient {
     }
 
     /// Sends a request and waits for the head of its reply.
-    async fn send(&mut self, path: &str, body: Vec<u8>, limit: Duration) -> Result<Response<Incoming>, Failure> {
+    async fn send(&mut self, path: &str, body: Vec<u8>, limit: Duration) -> Result<Response<Incoming>, HubFailure> {
         let open = match self.connection.take() {
             // The hub may have closed the connection between two requests, which is not a failure.
             Some(mut connection) => connection.sender.ready().await.is_ok().then_some(connection),
@@ -167,18 +167,18 @@ impl HubClient {
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::USER_AGENT, concat!("nudge-agent/", env!("CARGO_PKG_VERSION")))
             .body(Full::from(body))
-            .map_err(|error| Failure::new(FailureKind::Local, format!("the request can't be formed: {error}")))?;
+            .map_err(|error| HubFailure::new(FailureKind::Local, format!("the request can't be formed: {error}")))?;
         let connection = self.connection.insert(connection);
         match timeout(limit, connection.sender.send_request(request)).await {
-            Ok(reply) => reply.map_err(|error| Failure::lost(&error)),
-            Err(_) => Err(Failure::timed_out(format!("the hub did not answer within {} s", limit.as_secs()))),
+            Ok(reply) => reply.map_err(|error| HubFailure::lost(&error)),
+            Err(_) => Err(HubFailure::timed_out(format!("the hub did not answer within {} s", limit.as_secs()))),
         }
     }
 
-    async fn connect(&self) -> Result<Connection, Failure> {
+    async fn connect(&self) -> Result<HubConnection, HubFailure> {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         let (hub, limit) = (&self.url.authority, CONNECT_TIMEOUT.as_secs());
-        let connect_timeout = |action: &str| Failure::timed_out(format!("{action} {hub} took more than {limit} s"));
+        let connect_timeout = |action: &str| HubFailure::timed_out(format!("{action} {hub} took more than {limit} s"));
         let stream = timeout_at(deadline, self.connect_tcp())
             .await
             .map_err(|_| connect_timeout("connecting to the hub at"))??;
@@ -186,24 +186,24 @@ impl HubClient {
         let stream = timeout_at(deadline, tls.connect(self.url.server_name.clone(), stream))
             .await
             .map_err(|_| connect_timeout("the TLS handshake with the hub at"))?
-            .map_err(|error| Failure::handshake(self.url.authority.as_str(), &error))?;
+            .map_err(|error| HubFailure::handshake(self.url.authority.as_str(), &error))?;
         let (sender, connection) = Builder::new()
             .max_buf_size(MAX_BUFFER_BYTES)
             .handshake(TokioIo::new(Interruptible::new(stream, self.interrupt.clone())))
             .await
-            .map_err(|error| Failure::lost(&error))?;
+            .map_err(|error| HubFailure::lost(&error))?;
         let driver = tokio::spawn(async move {
             // The caller that waits for the reply gets the fault.
             let _ = connection.await;
         });
-        Ok(Connection { sender, driver: driver.abort_handle() })
+        Ok(HubConnection { sender, driver: driver.abort_handle() })
     }
 
     /// Opens a TCP connection to one of the hub's addresses, beginning with a random address.
-    async fn connect_tcp(&self) -> Result<TcpStream, Failure> {
+    async fn connect_tcp(&self) -> Result<TcpStream, HubFailure> {
         let authority = self.url.authority.as_str();
         let unreachable = |error: io::Error| {
-            Failure::new(FailureKind::Unreachable, format!("the hub at {authority} can't be reached: {error}"))
+            HubFailure::new(FailureKind::Unreachable, format!("the hub at {authority} can't be reached: {error}"))
         };
         let addresses = lookup_host((self.url.host.as_str(), self.url.port)).await.map_err(unreachable)?;
         let mut addresses: Vec<SocketAddr> = addresses.collect();
@@ -225,12 +225,12 @@ fn set_socket_options(stream: &TcpStream) {
     let _ = sockopt::set_tcp_user_timeout(stream, USER_TIMEOUT_MILLIS);
 }
 
-async fn read_reply(mut body: Incoming) -> Result<Reply, Failure> {
+async fn read_reply(mut body: Incoming) -> Result<PollReply, HubFailure> {
     let malformed =
-        |error| Failure::new(FailureKind::Malformed, format!("the hub's reply can't be understood: {error}"));
+        |error| HubFailure::new(FailureKind::Malformed, format!("the hub's reply can't be understood: {error}"));
     let mut reader = ReplyReader::default();
     while let Some(frame) = body.frame().await {
-        if let Ok(bytes) = frame.map_err(|error| Failure::lost(&error))?.into_data() {
+        if let Ok(bytes) = frame.map_err(|error| HubFailure::lost(&error))?.into_data() {
             reader.push(&bytes).map_err(malformed)?;
         }
     }
@@ -238,13 +238,13 @@ async fn read_reply(mut body: Incoming) -> Result<Reply, Failure> {
 }
 
 /// Converts a reply without success into a failure.
-async fn to_failure(reply: Response<Incoming>) -> Failure {
+async fn to_failure(reply: Response<Incoming>) -> HubFailure {
     let (head, body) = reply.into_parts();
     let retry_after = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let body = timeout(REPORT_TIMEOUT, Limited::new(body, MAX_ERROR_BYTES).collect()).await;
     let body = Zeroizing::new(body.ok().and_then(Result::ok).map(|body| body.to_bytes().to_vec()).unwrap_or_default());
     let message = serde_json::from_slice::<ErrorBody>(&body).map(|error| error.message).unwrap_or_default();
-    Failure::status(head.status, &message, retry_after.map(Duration::from_secs))
+    HubFailure::status(head.status, &message, retry_after.map(Duration::from_secs))
 }
 
 #[cfg(test)]
@@ -261,7 +261,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(20);
 
     /// Returns the next poll of an agent that has taken in the reply.
-    fn poll_after(reply: &Reply) -> PollRequest {
+    fn poll_after(reply: &PollReply) -> PollRequest {
         let held = |config: &PollConfig| HeldConfig {
             name: config.name.clone(),
             uid: config.uid.clone(),
@@ -310,7 +310,7 @@ mod tests {
     #[tokio::test]
     async fn polls_and_reports_share_a_connection_and_a_held_poll_ends_when_it_is_interrupted() -> anyhow::Result<()> {
         let (hub, mut client, _folder) = start_hub()?;
-        let Answer::Changed(reply) = client.poll(&PollRequest::default()).await? else { anyhow::bail!("no reply") };
+        let PollAnswer::Changed(reply) = client.poll(&PollRequest::default()).await? else { anyhow::bail!("no reply") };
         let request = poll_after(&reply);
         for round in 1..=20 {
             let interrupt = client.interrupt();
@@ -324,7 +324,7 @@ mod tests {
             };
             let (answer, ended) = tokio::join!(client.poll(&request), ends);
             ended?;
-            assert!(matches!(answer?, Answer::Unchanged));
+            assert!(matches!(answer?, PollAnswer::Unchanged));
             client.report(&ReportRequest::default()).await?;
             assert_eq!((hub.reports().len(), client.connections(), client.is_open()), (round, 1, true));
         }
@@ -332,10 +332,10 @@ mod tests {
         hub.activate("shop", "2", &[("lives", b"5")])?;
         let interrupt = client.interrupt();
         let (answer, ()) = tokio::join!(client.poll(&request), async { interrupt.request() });
-        let Answer::Changed(reply) = answer? else { anyhow::bail!("no reply") };
+        let PollAnswer::Changed(reply) = answer? else { anyhow::bail!("no reply") };
         client.report(&ReportRequest::default()).await?;
         let poll = PollRequest { wait_seconds: 0, ..poll_after(&reply) };
-        assert!(matches!(client.poll(&poll).await?, Answer::Unchanged));
+        assert!(matches!(client.poll(&poll).await?, PollAnswer::Unchanged));
         assert_eq!(hub.connections(), 1);
         Ok(())
     }

@@ -18,7 +18,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
 
-use super::failure::{Failure, FailureKind};
+use super::failure::{FailureKind, HubFailure};
 
 /// The maximum age of the token before it is read again. The kubelet renews the token long before it expires.
 const MAX_TOKEN_AGE: Duration = Duration::from_mins(1);
@@ -70,8 +70,8 @@ impl Credentials {
 
     /// Returns TLS settings for a new connection. A file with the bundle is read each time; while it stays the same,
     /// sessions are resumed.
-    pub fn tls(&self) -> Result<Arc<ClientConfig>, Failure> {
-        let local = |message| Failure::new(FailureKind::Local, message);
+    pub fn tls(&self) -> Result<Arc<ClientConfig>, HubFailure> {
+        let local = |message| HubFailure::new(FailureKind::Local, message);
         let (bundle, title) = match &self.files.ca {
             HubCa::Bundle(bundle) => (Cow::Borrowed(bundle), "the hub's CA bundle".to_owned()),
             HubCa::File(path) => {
@@ -92,13 +92,14 @@ impl Credentials {
     }
 
     /// Returns the value of `Authorization`. The token is read again after a minute, or if `reread` is set.
-    pub fn authorization(&self, reread: bool) -> Result<HeaderValue, Failure> {
+    pub fn authorization(&self, reread: bool) -> Result<HeaderValue, HubFailure> {
         let mut last = lock(&self.token);
         if let Some(last) = last.as_ref().filter(|last| !reread && last.read_at.elapsed() < MAX_TOKEN_AGE) {
             return Ok(last.authorization.clone());
         }
         let path = self.files.token_file.display();
-        let local = |fault: String| Failure::new(FailureKind::Local, format!("the token for the hub {path} {fault}"));
+        let local =
+            |fault: String| HubFailure::new(FailureKind::Local, format!("the token for the hub {path} {fault}"));
         let token =
             fs::read_to_string(&self.files.token_file).map_err(|error| local(format!("can't be read: {error}")))?;
         let token = Zeroizing::new(token);

@@ -37,7 +37,7 @@ named_enum! {
 /// A failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Failure {
+pub struct HubFailure {
     /// The kind.
     pub kind: FailureKind,
     /// The fault and its remedy. The message never holds a token or a value.
@@ -46,7 +46,7 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
 }
 
-impl Failure {
+impl HubFailure {
     /// Creates a failure without `Retry-After`.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after: None }
@@ -112,7 +112,7 @@ mod tests {
             (404, FailureKind::Status),
             (302, FailureKind::Status),
         ] {
-            let failure = Failure::status(StatusCode::from_u16(status).unwrap(), "because", None);
+            let failure = HubFailure::status(StatusCode::from_u16(status).unwrap(), "because", None);
             assert_eq!(failure.kind, kind);
             assert!(failure.message.contains(&status.to_string()) && failure.message.contains("because"));
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nudge_protocol::hub::PollHead;
 use zeroize::Zeroizing;
 
-use super::reply::{Reply, ReplyError, ReplyReader, write_reply};
+use super::reply::{PollReply, ReplyError, ReplyReader, write_reply};
 use crate::atomic_file::write_file;
 use crate::content::Value;
 
@@ -52,7 +52,7 @@ impl LastGood {
     }
 
     /// Reads the file; `None` if there is none.
-    pub fn load(&self) -> Result<Option<Reply>, LastGoodError> {
+    pub fn load(&self) -> Result<Option<PollReply>, LastGoodError> {
         let io_error = |source| LastGoodError::Io { path: self.path.clone(), source };
         let damaged = |source| LastGoodError::Damaged { path: self.path.clone(), source };
         let mut file = match File::open(&self.path) {

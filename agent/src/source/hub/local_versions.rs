@@ -15,10 +15,10 @@ use nudge_protocol::{ConfigName, VersionName};
 use ring::digest;
 
 use super::ran_contents::RanContents;
-use super::reply::{ReceivedBlock, Reply};
+use super::reply::{PollReply, ReceivedBlock};
 use crate::content::{Value, VersionContent};
 use crate::map::map;
-use crate::source::{Fault, Reading, Store};
+use crate::source::{Reading, SourceFault, Store};
 
 /// A version's content and the block that it came in, which share their memory.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ enum Claim {
     /// No content, so that the hub sends it.
     Nothing,
     /// The content that was refused; otherwise the hub would send it again and again.
-    Refused { version: VersionName, sha256: String, fault: Fault },
+    Refused { version: VersionName, sha256: String, fault: SourceFault },
 }
 
 /// The result of taking in a reply.
@@ -90,9 +90,9 @@ pub struct TakenReply {
 /// The reason why a config of a reply was not taken in.
 enum TakeError {
     /// The assigned version can't be served.
-    Version(Fault),
+    Version(SourceFault),
     /// The reply is faulty.
-    Reply(Fault),
+    Reply(SourceFault),
 }
 
 /// The versions that this pod has.
@@ -168,7 +168,7 @@ impl LocalVersions {
     }
 
     /// Takes in a reply.
-    pub fn take(&mut self, reply: Reply) -> TakenReply {
+    pub fn take(&mut self, reply: PollReply) -> TakenReply {
         let mut taken = TakenReply::default();
         for (assigned, block) in reply.head.configs.into_iter().zip(reply.blocks) {
             // Configs that this pod does not use are ignored.
@@ -265,12 +265,12 @@ impl LocalVersions {
     }
 
     /// Refuses the contents that were held back.
-    pub fn refuse(&mut self, fault: &Fault) -> Vec<Reading> {
+    pub fn refuse(&mut self, fault: &SourceFault) -> Vec<Reading> {
         self.order.clone().iter().filter_map(|config| self.refuse_config(config, fault)).collect()
     }
 
     /// Refuses the content that was held back of this config.
-    pub fn refuse_config(&mut self, config: &ConfigName, fault: &Fault) -> Option<Reading> {
+    pub fn refuse_config(&mut self, config: &ConfigName, fault: &SourceFault) -> Option<Reading> {
         let state = self.configs.get_mut(config)?;
         let LocalVersion { sha256, content, .. } = state.held_back.take()?;
         state.claim = Claim::Refused { version: content.version().clone(), sha256, fault: fault.clone() };
@@ -278,7 +278,7 @@ impl LocalVersions {
     }
 
     /// Returns readings that give this fault to the configs with contents that are held back.
-    pub fn overdue_readings(&self, fault: &Fault) -> Vec<Reading> {
+    pub fn overdue_readings(&self, fault: &SourceFault) -> Vec<Reading> {
         let states = self.configs.iter().filter(|(_, state)| state.held_back.is_some());
         states.map(|(config, _)| Reading { config: config.clone(), result: Err(fault.clone()) }).collect()
     }
@@ -294,7 +294,7 @@ impl LocalVersions {
                 state.good = Some(candidate);
                 changed = true;
             } else if let Some(Problem { reason, message, .. }) = store.problems().get(config) {
-                let fault = Fault { reason: *reason, message: message.clone() };
+                let fault = SourceFault { reason: *reason, message: message.clone() };
                 let version = candidate.content.version().clone();
                 refused.push((config.clone(), Claim::Refused { version, sha256: candidate.sha256, fault }));
             }
@@ -312,7 +312,7 @@ impl LocalVersions {
     }
 
     /// Forgets refusals for these faults, so that the hub sends the contents again, or other ones.
-    pub fn forget_refusals(&mut self, is_forgotten: impl Fn(&Fault) -> bool) {
+    pub fn forget_refusals(&mut self, is_forgotten: impl Fn(&SourceFault) -> bool) {
         for state in self.configs.values_mut() {
             if matches!(&state.claim, Claim::Refused { fault, .. } if is_forgotten(fault)) {
                 state.claim = Claim::Good;
@@ -386,9 +386,9 @@ impl ConfigState {
         (self.uid, self.revision) = (uid, revision);
         self.problem = problem.as_ref().map(|problem| problem.reason);
         if let Some(HubProblem { reason, message }) = problem {
-            return Err(TakeError::Version(Fault { reason: to_problem_reason(reason), message }));
+            return Err(TakeError::Version(SourceFault { reason: to_problem_reason(reason), message }));
         }
-        let damaged = |message: String| TakeError::Reply(Fault { reason: ProblemReason::Damaged, message });
+        let damaged = |message: String| TakeError::Reply(SourceFault { reason: ProblemReason::Damaged, message });
         let Some(version) = version else {
             return Err(damaged("the hub named neither a version nor a problem".to_owned()));
         };
@@ -429,9 +429,9 @@ impl ConfigState {
     }
 }
 
-fn too_large_fault() -> Fault {
+fn too_large_fault() -> SourceFault {
     let message = "the configs of this pod are too large for one dictionary; make values smaller or use fewer configs";
-    Fault { reason: ProblemReason::TooLarge, message: message.to_owned() }
+    SourceFault { reason: ProblemReason::TooLarge, message: message.to_owned() }
 }
 
 fn to_problem_reason(reason: HubReason) -> ProblemReason {

@@ -39,9 +39,9 @@ fn assign(config: &str, uid: &str, revision: u64, version: &str, block: &Value) 
     (config, ReceivedBlock::Block(block.clone()))
 }
 
-fn reply(configs: Vec<(PollConfig, ReceivedBlock)>) -> Reply {
+fn reply(configs: Vec<(PollConfig, ReceivedBlock)>) -> PollReply {
     let (configs, blocks) = configs.into_iter().unzip();
-    Reply { head: PollHead { configs, containers_hash: "h".to_owned(), ..PollHead::default() }, blocks }
+    PollReply { head: PollHead { configs, containers_hash: "h".to_owned(), ..PollHead::default() }, blocks }
 }
 
 /// Takes in a reply as the pipeline does.
@@ -71,7 +71,7 @@ fn what_is_taken_in_is_held_in_the_next_poll_and_after_a_restart() {
     let (head, blocks) = one.last_good();
     let blocks = blocks.into_iter().map(ReceivedBlock::Block).collect();
     let (mut two, mut store) = local_versions();
-    let taken = two.take(Reply { head, blocks });
+    let taken = two.take(PollReply { head, blocks });
     store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
     two.settle(&store);
     assert_eq!(two.request(0).configs, one.request(0).configs);
@@ -218,7 +218,7 @@ fn what_is_refused_is_claimed_until_the_hub_assigns_something_else() {
     let (one, two) = (block(4, 1), block(4, 2));
     take(&mut local_versions, &mut store, vec![assign("a", "u", 1, "1", &one)]);
     hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 2, "2", &two)]);
-    let fault = |reason| Fault { reason, message: "no".to_owned() };
+    let fault = |reason| SourceFault { reason, message: "no".to_owned() };
     let problem = |store: &Store| store.problems().get(&name("a")).map(|problem| problem.reason);
     let readings = local_versions.overdue_readings(&fault(ProblemReason::CheckFailed));
     settle(&mut local_versions, &mut store, readings);
@@ -260,7 +260,7 @@ proptest! {
             let assigned = assign("a", "u", revision as u64 + 1, &fill.to_string(), &block(4, fill));
             hold_back(&mut local_versions, &mut store, vec![assigned]);
             prop_assert_eq!(held_back_names(&local_versions).is_empty(), good.contains(&fill));
-            let fault = Fault { reason: ProblemReason::CheckRefused, message: String::new() };
+            let fault = SourceFault { reason: ProblemReason::CheckRefused, message: String::new() };
             let readings = match answer {
                 0 => {
                     good.push(fill);

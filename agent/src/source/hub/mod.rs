@@ -16,9 +16,9 @@ mod poll_retry;
 mod ran_contents;
 mod reply;
 
-pub use client::{Answer, HubClient};
+pub use client::{HubClient, PollAnswer};
 pub use credentials::{CredentialFiles, Credentials, HubCa};
-pub use failure::{Failure, FailureKind};
+pub use failure::{FailureKind, HubFailure};
 pub use hub_url::{HubUrl, HubUrlError};
 pub use interrupt::Interrupt;
 pub use last_good::{LastGood, LastGoodError};
@@ -26,4 +26,4 @@ pub use local_versions::{LocalVersions, Revision, TakenReply};
 pub use mounted_versions::{MountedError, read_mounted};
 pub use poll_retry::{NextPoll, PollEnd, PollRetry, retry_wait};
 pub use ran_contents::{RanContents, RanFile};
-pub use reply::{ReceivedBlock, Reply, ReplyError, ReplyReader, write_reply};
+pub use reply::{PollReply, ReceivedBlock, ReplyError, ReplyReader, write_reply};

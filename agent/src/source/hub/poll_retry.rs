@@ -10,7 +10,7 @@ use nudge_protocol::backoff::{Backoff, with_full_jitter};
 use nudge_protocol::hub::MAX_WAIT_SECONDS;
 use tokio::time::Instant;
 
-use super::failure::{Failure, FailureKind};
+use super::failure::{FailureKind, HubFailure};
 
 /// The minimum age of a held poll that counts as cut by a proxy when it breaks. If a younger poll breaks, the hub has
 /// gone.
@@ -56,7 +56,7 @@ pub enum PollEnd<'a> {
     /// With the answer that nothing differs, because this agent interrupted the poll.
     Interrupted,
     /// With a failure.
-    Failed(&'a Failure),
+    Failed(&'a HubFailure),
 }
 
 /// The way of polling.
@@ -166,12 +166,12 @@ impl PollRetry {
 }
 
 /// Returns whether something between agent and hub may have cut a held poll.
-fn may_be_cut(failure: &Failure) -> bool {
+fn may_be_cut(failure: &HubFailure) -> bool {
     matches!(failure.kind, FailureKind::Lost | FailureKind::TimedOut | FailureKind::Status)
 }
 
 /// Returns the wait after the given number of failures in a row, counted from 1. `random` is between 0 and 1.
-pub fn retry_wait(failure: &Failure, failures: u32, random: f64) -> Duration {
+pub fn retry_wait(failure: &HubFailure, failures: u32, random: f64) -> Duration {
     match (failure.kind, failure.retry_after) {
         // The wait is at least as long as the hub asks for, and agents do not all come at that moment.
         (FailureKind::Busy, Some(wait)) if !wait.is_zero() => wait.min(MAX_RETRY_AFTER).mul_f64(1.0 + random),
@@ -189,8 +189,8 @@ mod tests {
 
     use super::*;
 
-    fn failure(kind: FailureKind) -> Failure {
-        Failure::new(kind, "")
+    fn failure(kind: FailureKind) -> HubFailure {
+        HubFailure::new(kind, "")
     }
 
     const MINUTE: Duration = Duration::from_mins(1);
@@ -267,10 +267,10 @@ mod tests {
 
     #[test]
     fn retry_after_is_the_shortest_wait() {
-        let busy = Failure { retry_after: Some(Duration::from_secs(2)), ..failure(FailureKind::Busy) };
+        let busy = HubFailure { retry_after: Some(Duration::from_secs(2)), ..failure(FailureKind::Busy) };
         assert_eq!(retry_wait(&busy, 1, 0.0), Duration::from_secs(2));
         assert_eq!(retry_wait(&busy, 9, 1.0), Duration::from_secs(4));
-        let years = Failure { retry_after: Some(Duration::from_secs(1 << 40)), ..failure(FailureKind::Busy) };
+        let years = HubFailure { retry_after: Some(Duration::from_secs(1 << 40)), ..failure(FailureKind::Busy) };
         assert_eq!(retry_wait(&years, 1, 1.0), Duration::from_mins(2));
     }
 

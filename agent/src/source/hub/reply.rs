@@ -61,7 +61,7 @@ pub enum ReceivedBlock {
 
 /// A whole reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct PollReply {
     /// The head.
     pub head: PollHead,
     /// The block for each config of the head.
@@ -69,8 +69,8 @@ pub struct Reply {
 }
 
 /// The stage of reading a reply.
-enum Stage {
-    Fill(Part, Buffer),
+enum ReplyStage {
+    Fill(ReplyPart, Buffer),
     /// A block that does not fit, with the number of its bytes that have not arrived yet.
     Skip(usize),
     Done,
@@ -78,7 +78,7 @@ enum Stage {
 
 /// A part of a reply.
 #[derive(Clone, Copy)]
-enum Part {
+enum ReplyPart {
     /// The length of the head or of the next block.
     Length,
     Head,
@@ -105,7 +105,7 @@ impl Buffer {
 
 /// A reader of a reply, which takes the bytes in pieces of any size.
 pub struct ReplyReader {
-    stage: Stage,
+    stage: ReplyStage,
     head: Option<PollHead>,
     blocks: Vec<ReceivedBlock>,
     /// The number of bytes that still fit into a dictionary.
@@ -114,13 +114,13 @@ pub struct ReplyReader {
 
 impl Default for ReplyReader {
     fn default() -> Self {
-        Self { stage: Stage::length(), head: None, blocks: Vec::new(), left: MAX_DICTIONARY_BYTES }
+        Self { stage: ReplyStage::length(), head: None, blocks: Vec::new(), left: MAX_DICTIONARY_BYTES }
     }
 }
 
-impl Stage {
+impl ReplyStage {
     fn length() -> Self {
-        Self::Fill(Part::Length, Buffer::new(size_of::<u32>()))
+        Self::Fill(ReplyPart::Length, Buffer::new(size_of::<u32>()))
     }
 }
 
@@ -129,8 +129,8 @@ impl ReplyReader {
     pub fn push(&mut self, mut input: &[u8]) -> Result<(), ReplyError> {
         while !input.is_empty() {
             match &mut self.stage {
-                Stage::Done => return Err(ReplyError::TooLong),
-                Stage::Fill(part, buffer) => {
+                ReplyStage::Done => return Err(ReplyError::TooLong),
+                ReplyStage::Fill(part, buffer) => {
                     let is_full;
                     (input, is_full) = buffer.fill(input);
                     if is_full {
@@ -138,7 +138,7 @@ impl ReplyReader {
                         self.complete(part, bytes)?;
                     }
                 }
-                Stage::Skip(left) => {
+                ReplyStage::Skip(left) => {
                     let count = input.len().min(*left);
                     *left -= count;
                     input = &input[count..];
@@ -153,20 +153,20 @@ impl ReplyReader {
     }
 
     /// Takes in a part that has arrived.
-    fn complete(&mut self, part: Part, bytes: Zeroizing<Vec<u8>>) -> Result<(), ReplyError> {
+    fn complete(&mut self, part: ReplyPart, bytes: Zeroizing<Vec<u8>>) -> Result<(), ReplyError> {
         match part {
-            Part::Length => return self.begin(bytes.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte))),
-            Part::Head => self.head = Some(read_head(&bytes)?),
-            Part::Block => self.blocks.push(ReceivedBlock::Block(Value::new(bytes))),
+            ReplyPart::Length => return self.begin(bytes.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte))),
+            ReplyPart::Head => self.head = Some(read_head(&bytes)?),
+            ReplyPart::Block => self.blocks.push(ReceivedBlock::Block(Value::new(bytes))),
         }
         self.advance();
         Ok(())
     }
 
     /// Returns the reply, if it is complete.
-    pub fn finish(self) -> Result<Reply, ReplyError> {
+    pub fn finish(self) -> Result<PollReply, ReplyError> {
         match (self.stage, self.head) {
-            (Stage::Done, Some(head)) => Ok(Reply { head, blocks: self.blocks }),
+            (ReplyStage::Done, Some(head)) => Ok(PollReply { head, blocks: self.blocks }),
             _ => Err(ReplyError::Cut),
         }
     }
@@ -177,7 +177,7 @@ impl ReplyReader {
             if !(1..=MAX_HEAD_BYTES).contains(&length) {
                 return Err(ReplyError::HeadLength { bytes: length });
             }
-            self.stage = Stage::Fill(Part::Head, Buffer::new(length));
+            self.stage = ReplyStage::Fill(ReplyPart::Head, Buffer::new(length));
             return Ok(());
         };
         let expected = head.configs.get(self.blocks.len()).and_then(|config| config.length);
@@ -191,9 +191,9 @@ impl ReplyReader {
         self.stage = match self.left.checked_sub(length) {
             Some(left) => {
                 self.left = left;
-                Stage::Fill(Part::Block, Buffer::new(length))
+                ReplyStage::Fill(ReplyPart::Block, Buffer::new(length))
             }
-            None => Stage::Skip(length),
+            None => ReplyStage::Skip(length),
         };
         Ok(())
     }
@@ -204,7 +204,7 @@ impl ReplyReader {
         while configs.get(self.blocks.len()).is_some_and(|config| config.length.is_none()) {
             self.blocks.push(ReceivedBlock::None);
         }
-        self.stage = if self.blocks.len() == configs.len() { Stage::Done } else { Stage::length() };
+        self.stage = if self.blocks.len() == configs.len() { ReplyStage::Done } else { ReplyStage::length() };
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
         PollHead { configs: lengths.iter().enumerate().map(config).collect(), ..PollHead::default() }
     }
 
-    fn read(bytes: &[u8]) -> Result<Reply, ReplyError> {
+    fn read(bytes: &[u8]) -> Result<PollReply, ReplyError> {
         let mut reader = ReplyReader::default();
         reader.push(bytes)?;
         reader.finish()

@@ -28,11 +28,11 @@ pub(super) struct CacheSettings {
 /// The answers by their keys.
 pub(super) struct AnswerCache<K, V> {
     settings: CacheSettings,
-    entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
+    entries: Mutex<HashMap<K, Arc<CacheEntry<V>>>>,
 }
 
-struct Entry<V> {
-    answer: Mutex<Option<Answer<V>>>,
+struct CacheEntry<V> {
+    answer: Mutex<Option<CachedAnswer<V>>>,
     /// The number of queries that have begun.
     queries: AtomicU64,
     /// The lock of the task that queries.
@@ -41,7 +41,7 @@ struct Entry<V> {
 }
 
 #[derive(Clone)]
-struct Answer<V> {
+struct CachedAnswer<V> {
     at: Instant,
     /// The number of the query.
     number: u64,
@@ -49,8 +49,8 @@ struct Answer<V> {
     value: Option<V>,
 }
 
-impl<V: Clone> Entry<V> {
-    fn answer(&self) -> Option<Answer<V>> {
+impl<V: Clone> CacheEntry<V> {
+    fn answer(&self) -> Option<CachedAnswer<V>> {
         self.answer.lock().clone()
     }
 
@@ -69,7 +69,7 @@ impl<V: Clone> Entry<V> {
     }
 
     fn put(&self, number: u64, value: Option<V>) {
-        let answer = Answer { at: Instant::now(), number, value };
+        let answer = CachedAnswer { at: Instant::now(), number, value };
         *self.answer.lock() = Some(answer);
     }
 }
@@ -103,7 +103,9 @@ where
         // Another task may have queried in the meantime.
         match entry.answer() {
             Some(answer) if answer.number > queries_before => return Ok(answer.value),
-            Some(Answer { at: asked_at, value: Some(value), .. }) if asked_at.elapsed() < self.settings.renewal_age => {
+            Some(CachedAnswer { at: asked_at, value: Some(value), .. })
+                if asked_at.elapsed() < self.settings.renewal_age =>
+            {
                 return Ok(Some(value));
             }
             _ => {}
@@ -115,7 +117,7 @@ where
     }
 
     /// Queries in the background, unless another task does.
-    fn renew<E, F>(entry: &Arc<Entry<V>>, query: impl FnOnce() -> F)
+    fn renew<E, F>(entry: &Arc<CacheEntry<V>>, query: impl FnOnce() -> F)
     where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
     {
@@ -130,21 +132,22 @@ where
         });
     }
 
-    fn entry(&self, key: &K) -> Arc<Entry<V>> {
+    fn entry(&self, key: &K) -> Arc<CacheEntry<V>> {
         let mut entries = self.entries.lock();
         if let Some(entry) = entries.get(key) {
             return Arc::clone(entry);
         }
         if entries.len() >= self.settings.max_entries {
             let now = Instant::now();
-            let age = |entry: &Entry<V>| now.saturating_duration_since(entry.answer_time().unwrap_or(entry.created));
+            let age =
+                |entry: &CacheEntry<V>| now.saturating_duration_since(entry.answer_time().unwrap_or(entry.created));
             entries.retain(|_, entry| age(entry) < self.settings.max_age);
             if entries.len() >= self.settings.max_entries {
                 let oldest = entries.iter().max_by_key(|(_, entry)| age(entry)).map(|(key, _)| key.clone());
                 oldest.and_then(|oldest| entries.remove(&oldest));
             }
         }
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(CacheEntry {
             answer: Mutex::new(None),
             queries: AtomicU64::new(0),
             turn: Arc::default(),

@@ -15,7 +15,7 @@ use nudge_server::rates::{Rate, Rates};
 use nudge_server::slots::Peer;
 
 use super::{AttendedKind, IndexLookups, LookupError, Lookups, Right};
-use crate::review::Request;
+use crate::review::ReviewRequest;
 use crate::tenants::TenantShares;
 
 /// The time limit of one look-up. The shortest webhook has 2 s and makes at most three.
@@ -109,7 +109,7 @@ impl KubeLookups {
     /// Returns whether the user of a review may do action it asks about.
     async fn review_access(
         &self,
-        request: &Request,
+        request: &ReviewRequest,
         action: impl FnOnce() -> String,
         review: SubjectAccessReview,
     ) -> Result<bool, LookupError> {
@@ -124,7 +124,12 @@ impl KubeLookups {
     }
 
     /// Counts a query that a client makes Nudge send. `namespace` is empty for those about unknown namespaces.
-    fn count(&self, request: &Request, namespace: &str, action: impl FnOnce() -> String) -> Result<(), LookupError> {
+    fn count(
+        &self,
+        request: &ReviewRequest,
+        namespace: &str,
+        action: impl FnOnce() -> String,
+    ) -> Result<(), LookupError> {
         let caller = request.caller;
         let too_many = |rate: Rate| LookupError::TooMany {
             action: action(),
@@ -151,7 +156,7 @@ impl Lookups for KubeLookups {
         Ok(self.namespace(namespace).await?.is_none_or(|stored| stored.metadata.deletion_timestamp.is_some()))
     }
 
-    async fn is_enabled(&self, request: &Request, namespace: &str) -> Result<bool, LookupError> {
+    async fn is_enabled(&self, request: &ReviewRequest, namespace: &str) -> Result<bool, LookupError> {
         if self.index.is_enabled(namespace) {
             return Ok(true);
         }
@@ -167,7 +172,7 @@ impl Lookups for KubeLookups {
 
     async fn config_map(
         &self,
-        request: &Request,
+        request: &ReviewRequest,
         namespace: &str,
         name: &str,
     ) -> Result<Option<ConfigMap>, LookupError> {
@@ -177,7 +182,7 @@ impl Lookups for KubeLookups {
         LookupError::within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await
     }
 
-    async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
+    async fn may(&self, request: &ReviewRequest, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
         let action = || format!("review who may {right} in namespace {namespace}");
         self.count(request, namespace, action)?;
         let (verb, group, resource, name) = right.rbac();
@@ -185,7 +190,7 @@ impl Lookups for KubeLookups {
         self.review_access(request, action, review).await
     }
 
-    async fn attends(&self, request: &Request, namespace: &str, kind: AttendedKind) -> Result<bool, LookupError> {
+    async fn attends(&self, request: &ReviewRequest, namespace: &str, kind: AttendedKind) -> Result<bool, LookupError> {
         let Some(accounts) = &self.accounts else { return Ok(true) };
         let account = match kind {
             AttendedKind::Sources => &accounts.sources,

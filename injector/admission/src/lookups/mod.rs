@@ -16,7 +16,7 @@ use tokio::time::timeout;
 pub use self::api_server::{Accounts, KubeLookups, LOOKUP_TIMEOUT};
 pub use self::index::IndexLookups;
 pub use self::pods::{KubePodLookups, PodLookupState, PodLookups};
-use crate::review::Request;
+use crate::review::ReviewRequest;
 
 /// The reason why a look-up failed. The request then gets status 500, and the failure policy decides.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +77,11 @@ pub trait Lookups: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<VersionedConfig>, LookupError>> + Send;
 
     /// Returns whether the namespace of a request is enabled.
-    fn is_enabled(&self, request: &Request, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
+    fn is_enabled(
+        &self,
+        request: &ReviewRequest,
+        namespace: &str,
+    ) -> impl Future<Output = Result<bool, LookupError>> + Send;
 
     /// Returns whether the namespace is terminating, or deleted already.
     fn is_terminating(&self, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
@@ -88,7 +92,7 @@ pub trait Lookups: Send + Sync + 'static {
     /// Reads a ConfigMap for a request.
     fn config_map(
         &self,
-        request: &Request,
+        request: &ReviewRequest,
         namespace: &str,
         name: &str,
     ) -> impl Future<Output = Result<Option<ConfigMap>, LookupError>> + Send;
@@ -96,7 +100,7 @@ pub trait Lookups: Send + Sync + 'static {
     /// Returns whether the user of the request has a right.
     fn may(
         &self,
-        request: &Request,
+        request: &ReviewRequest,
         namespace: &str,
         right: Right<'_>,
     ) -> impl Future<Output = Result<bool, LookupError>> + Send;
@@ -105,7 +109,7 @@ pub trait Lookups: Send + Sync + 'static {
     /// verdict.
     fn attends(
         &self,
-        _request: &Request,
+        _request: &ReviewRequest,
         _namespace: &str,
         _kind: AttendedKind,
     ) -> impl Future<Output = Result<bool, LookupError>> + Send {

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::LookupError;
 use super::answer_cache::{AnswerCache, CacheSettings};
 use super::api_server::LOOKUP_TIMEOUT;
-use crate::review::Request;
+use crate::review::ReviewRequest;
 use crate::tenants::TenantShares;
 
 /// The cache of ConfigMaps, which keeps four flags of each.
@@ -67,7 +67,7 @@ pub trait PodLookups: Send + Sync + 'static {
     /// Reads a ConfigMap that the pod of a review references.
     fn config_map(
         &self,
-        request: &Request,
+        request: &ReviewRequest,
         namespace: &str,
         name: &str,
     ) -> impl Future<Output = Result<Option<ReferencedConfigMap>, LookupError>> + Send;
@@ -121,7 +121,7 @@ impl PodLookups for KubePodLookups {
 
     async fn config_map(
         &self,
-        request: &Request,
+        request: &ReviewRequest,
         namespace: &str,
         name: &str,
     ) -> Result<Option<ReferencedConfigMap>, LookupError> {

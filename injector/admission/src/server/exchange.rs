@@ -17,15 +17,15 @@ use nudge_server::slots::Peer;
 use tokio::time::{timeout, timeout_at};
 use tracing::Instrument as _;
 
-use super::refusal_log::{RefusalLog, Subject};
+use super::refusal_log::{RefusalLog, RefusedObject};
 use super::{AdmissionSettings, SMALL_BODY_BYTES, SMALL_OBJECT_BYTES};
 use crate::caller::Caller;
 use crate::lookups::LookupError;
-use crate::metrics::{AdmissionMetrics, Outcome};
+use crate::metrics::{AdmissionMetrics, ReviewOutcome};
 use crate::outline::Outline;
 use crate::review;
 use crate::tenants::{Tenant, TenantPermit, TenantQueues, TenantShares};
-use crate::verdict::{Denial, UndecidedDeletions, Verdict};
+use crate::verdict::{AdmissionVerdict, Denial, UndecidedDeletions};
 use crate::webhooks::{Webhook, WebhookError};
 
 /// The part of the API server's timeout that is left for the way back.
@@ -59,18 +59,18 @@ pub(super) struct Exchange {
 }
 
 /// The answer to a review that has a verdict.
-struct Answer {
-    outcome: Outcome,
+struct ReviewAnswer {
+    outcome: ReviewOutcome,
     json: Vec<u8>,
 }
 
 /// An answer without a verdict.
-struct Refusal {
+struct ReviewRefusal {
     status: StatusCode,
     message: String,
 }
 
-impl Refusal {
+impl ReviewRefusal {
     fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
@@ -111,10 +111,10 @@ impl Exchange {
         }
         let deadline = start + review_timeout(request.uri(), &self.settings);
         let (outcome, response) = match self.review(webhook.as_ref(), request, caller, deadline).await {
-            Ok(Answer { outcome, json }) => (outcome, respond(StatusCode::OK, "application/json", json)),
-            Err(Refusal { status, message }) => {
+            Ok(ReviewAnswer { outcome, json }) => (outcome, respond(StatusCode::OK, "application/json", json)),
+            Err(ReviewRefusal { status, message }) => {
                 let has_failed = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-                (if has_failed { Outcome::Error } else { Outcome::Malformed }, refuse(status, &message))
+                (if has_failed { ReviewOutcome::Error } else { ReviewOutcome::Malformed }, refuse(status, &message))
             }
         };
         self.metrics.observe_review(webhook.path(), outcome, start.elapsed());
@@ -127,14 +127,14 @@ impl Exchange {
         request: Request<Incoming>,
         caller: Caller,
         deadline: Instant,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ReviewAnswer, ReviewRefusal> {
         let (path, peer) = (webhook.path(), caller.peer());
         let body = within(deadline, path, self.read_body(request, peer)).await?;
         let deletions = webhook.undecided_deletions();
         let inspect = move |body: Body| (review::weight(&body.bytes), Outline::read(&body.bytes), body);
         let inspected = within(deadline, path, async { Ok(run_apart(body, inspect).await) });
         let (weight, outline, body) = inspected.await?;
-        let deny = |json: Vec<u8>| Answer { outcome: Outcome::Denied, json };
+        let deny = |json: Vec<u8>| ReviewAnswer { outcome: ReviewOutcome::Denied, json };
         if units(weight) > self.objects.share()
             && let Some(json) = outline.as_ref().and_then(|outline| outline.deny_too_large(deletions, TOO_MANY_VALUES))
         {
@@ -145,7 +145,7 @@ impl Exchange {
         let tenant = outline.as_ref().map_or_else(|| Tenant::new(peer, "", ""), |outline| outline.tenant(peer));
         let judged = match self.requests.try_take(&tenant, 1) {
             Some(_turn) => within(deadline, path, self.judge(webhook, body, weight, caller, &tenant)).await,
-            None => Err(Refusal::too_many()),
+            None => Err(ReviewRefusal::too_many()),
         };
         // The log has the reason why a request is undecided.
         match (judged, outline) {
@@ -168,7 +168,7 @@ impl Exchange {
         weight: usize,
         caller: Caller,
         tenant: &Tenant,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ReviewAnswer, ReviewRefusal> {
         let path = webhook.path();
         let objects = if weight > SMALL_OBJECT_BYTES { &self.objects } else { &self.small_objects };
         let permit = take_memory(objects, weight, tenant, body.memory.is_some()).await?;
@@ -187,8 +187,8 @@ impl Exchange {
             Err(error) => {
                 tracing::debug!(path, %error, "review not parsed");
                 return match outline.and_then(|outline| outline.deny_invalid(&error.to_string())) {
-                    Some(json) => Ok(Answer { outcome: Outcome::Denied, json }),
-                    None => Err(Refusal::new(StatusCode::BAD_REQUEST, error.to_string())),
+                    Some(json) => Ok(ReviewAnswer { outcome: ReviewOutcome::Denied, json }),
+                    None => Err(ReviewRefusal::new(StatusCode::BAD_REQUEST, error.to_string())),
                 };
             }
         };
@@ -196,17 +196,17 @@ impl Exchange {
         self.decide(webhook, &request).instrument(span).await
     }
 
-    async fn decide(&self, webhook: &dyn Webhook, request: &review::Request) -> Result<Answer, Refusal> {
+    async fn decide(&self, webhook: &dyn Webhook, request: &review::ReviewRequest) -> Result<ReviewAnswer, ReviewRefusal> {
         let path = webhook.path();
         let verdict = match webhook.review(request).await {
             Err(WebhookError::Lookup(error @ LookupError::TooMany { .. })) => {
-                Verdict::Deny(Denial::too_many(format!("Nudge {error}; try again later")))
+                AdmissionVerdict::Deny(Denial::too_many(format!("Nudge {error}; try again later")))
             }
             reviewed => reviewed.map_err(|error| refuse_failed(path, request, &error))?,
         };
-        let outcome = if verdict.is_denied() { Outcome::Denied } else { Outcome::Allowed };
-        let subject = Subject { kind: &request.kind.kind, namespace: request.namespace.as_deref() };
-        if let Verdict::Deny(denial) = &verdict
+        let outcome = if verdict.is_denied() { ReviewOutcome::Denied } else { ReviewOutcome::Allowed };
+        let subject = RefusedObject { kind: &request.kind.kind, namespace: request.namespace.as_deref() };
+        if let AdmissionVerdict::Deny(denial) = &verdict
             && let Some(left_out) = self.refusals.take_line(request.caller.address, subject, Instant::now())
         {
             // The message names objects, never values.
@@ -223,28 +223,28 @@ impl Exchange {
         }
         let json = review::answer(request, verdict).map_err(|error| {
             tracing::error!(path, error = &error as &dyn Error, "answer not written");
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+            ReviewRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         })?;
-        Ok(Answer { outcome, json })
+        Ok(ReviewAnswer { outcome, json })
     }
 
     /// Reads the body of a request, and waits for memory first if the body is long.
-    async fn read_body(&self, request: Request<Incoming>, peer: Peer) -> Result<Body, Refusal> {
+    async fn read_body(&self, request: Request<Incoming>, peer: Peer) -> Result<Body, ReviewRefusal> {
         let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         let Some(length) = length.and_then(|value| value.parse::<usize>().ok()) else {
-            return Err(Refusal::new(StatusCode::LENGTH_REQUIRED, "a review needs a Content-Length"));
+            return Err(ReviewRefusal::new(StatusCode::LENGTH_REQUIRED, "a review needs a Content-Length"));
         };
         if length > self.settings.max_body_bytes {
             let most = self.settings.max_body_bytes;
             tracing::debug!(length, most, "review refused: it is too long; the failure policy decides");
             let message = format!("a review may have at most {most} bytes");
-            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+            return Err(ReviewRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
         let memory = if length > SMALL_BODY_BYTES { Some(self.bodies.take(peer, units(length)).await) } else { None };
         let bytes = timeout(self.settings.body_timeout, read_body(request.into_body(), length))
             .await
-            .map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body took too long"))?
-            .map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the body ended too early"))?;
+            .map_err(|_| ReviewRefusal::new(StatusCode::REQUEST_TIMEOUT, "the body took too long"))?
+            .map_err(|_| ReviewRefusal::new(StatusCode::BAD_REQUEST, "the body ended too early"))?;
         Ok(Body { bytes, memory })
     }
 }
@@ -256,14 +256,14 @@ async fn take_memory(
     bytes: usize,
     tenant: &Tenant,
     has_long_body: bool,
-) -> Result<TenantPermit, Refusal> {
+) -> Result<TenantPermit, ReviewRefusal> {
     let unit_count = units(bytes);
     if unit_count > objects.share() {
         tracing::debug!(bytes, "review refused: it takes too much memory; the failure policy decides");
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the review has too many values"));
+        return Err(ReviewRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the review has too many values"));
     }
     if has_long_body {
-        return objects.take_if_due(tenant, unit_count).await.ok_or_else(Refusal::too_many);
+        return objects.take_if_due(tenant, unit_count).await.ok_or_else(ReviewRefusal::too_many);
     }
     Ok(objects.take(tenant, unit_count).await)
 }
@@ -292,19 +292,19 @@ async fn run_apart<T: Send + 'static>(body: Body, work: impl FnOnce(Body) -> T +
 async fn within<T>(
     deadline: Instant,
     path: &str,
-    work: impl Future<Output = Result<T, Refusal>>,
-) -> Result<T, Refusal> {
+    work: impl Future<Output = Result<T, ReviewRefusal>>,
+) -> Result<T, ReviewRefusal> {
     timeout_at(deadline.into(), work).await.unwrap_or_else(|_| {
         tracing::error!(path, "review timed out; the failure policy decides");
-        Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the review took too long"))
+        Err(ReviewRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the review took too long"))
     })
 }
 
-fn refuse_failed(path: &str, request: &review::Request, error: &WebhookError) -> Refusal {
+fn refuse_failed(path: &str, request: &review::ReviewRequest, error: &WebhookError) -> ReviewRefusal {
     match error {
         WebhookError::Review(error) => {
             tracing::warn!(path, %error, "review not usable");
-            Refusal::new(StatusCode::BAD_REQUEST, error.to_string())
+            ReviewRefusal::new(StatusCode::BAD_REQUEST, error.to_string())
         }
         WebhookError::Lookup(_) | WebhookError::Internal(_) => {
             tracing::error!(
@@ -315,7 +315,7 @@ fn refuse_failed(path: &str, request: &review::Request, error: &WebhookError) ->
                 error = error as &dyn Error,
                 "review failed; the failure policy decides"
             );
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+            ReviewRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         }
     }
 }
@@ -363,10 +363,10 @@ mod tests {
 
         fn review<'a>(
             &'a self,
-            request: &'a review::Request,
-        ) -> futures::future::BoxFuture<'a, Result<Verdict, WebhookError>> {
+            request: &'a review::ReviewRequest,
+        ) -> futures::future::BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
             let note = request.old_object.as_ref().unwrap().annotations()["note"].clone();
-            Box::pin(async move { Ok(Verdict::Deny(Denial::forbidden(note))) })
+            Box::pin(async move { Ok(AdmissionVerdict::Deny(Denial::forbidden(note))) })
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) struct RefusalLog {
 
 /// The objects concerned by a refusal.
 #[derive(Clone, Copy, Debug, Hash)]
-pub(super) struct Subject<'a> {
+pub(super) struct RefusedObject<'a> {
     pub(super) kind: &'a str,
     /// The namespace; `None` for cluster-scoped objects.
     pub(super) namespace: Option<&'a str>,
@@ -48,7 +48,7 @@ impl RefusalLog {
 
     /// Takes a line for a refusal. Returns the number of lines left out since the last written one; `None` if this line
     /// is left out, too.
-    pub(super) fn take_line(&self, address: IpAddr, subject: Subject<'_>, now: Instant) -> Option<u64> {
+    pub(super) fn take_line(&self, address: IpAddr, subject: RefusedObject<'_>, now: Instant) -> Option<u64> {
         let peer = Peer::from(address);
         // An address without lines left uses up no line of a subject, and such a subject no line of its address.
         let has_line = self.by_address.is_allowed(&peer, now)
@@ -72,8 +72,8 @@ mod tests {
         IpAddr::V4((0x0a00_0000 + number).into())
     }
 
-    fn pods_in(namespace: &str) -> Subject<'_> {
-        Subject { kind: "Pod", namespace: Some(namespace) }
+    fn pods_in(namespace: &str) -> RefusedObject<'_> {
+        RefusedObject { kind: "Pod", namespace: Some(namespace) }
     }
 
     #[test]
@@ -84,9 +84,9 @@ mod tests {
             |subject, at| -> Vec<_> { (0..1000).filter_map(|_| log.take_line(address(1), subject, at)).collect() };
         assert_eq!(written(pods_in("noisy"), now), [0; 50]);
         assert_eq!(log.take_line(address(1), pods_in("quiet"), now), Some(950), "another namespace of the same server");
-        let config = Subject { kind: "VersionedConfig", namespace: Some("noisy") };
+        let config = RefusedObject { kind: "VersionedConfig", namespace: Some("noisy") };
         assert_eq!(log.take_line(address(1), config, now), Some(0), "another kind of the same namespace");
-        let policy = Subject { kind: "RolloutPolicy", namespace: None };
+        let policy = RefusedObject { kind: "RolloutPolicy", namespace: None };
         assert_eq!(log.take_line(address(1), policy, now), Some(0), "an object of the cluster");
         assert_eq!(log.take_line(address(2), pods_in("noisy"), now), Some(0), "another server");
         assert_eq!(written(pods_in("noisy"), now + Duration::from_secs(1)), [0]);

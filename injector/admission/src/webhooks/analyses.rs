@@ -7,8 +7,8 @@ use kube::core::dynamic::DynamicObject;
 use nudge_api::RolloutAnalysis;
 
 use super::webhook::{Webhook, WebhookError};
-use crate::review::Request;
-use crate::verdict::{Denial, Verdict};
+use crate::review::ReviewRequest;
+use crate::verdict::{AdmissionVerdict, Denial};
 
 /// The names of the users who may write an analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +31,10 @@ impl ValidateAnalyses {
         Self { writers }
     }
 
-    fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<RolloutAnalysis>()?;
         if !matches!(request.operation, Operation::Create | Operation::Update) {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
         let (part, writer) = match request.sub_resource.as_deref() {
             None => ("spec", &self.writers.questions),
@@ -45,7 +45,7 @@ impl ValidateAnalyses {
         let is_same = request.operation == Operation::Update
             && written_part(request.old_object.as_ref()) == written_part(request.object.as_ref());
         if is_same || request.user_info.username.as_ref() == Some(writer) {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
         tracing::warn!(
             namespace = request.namespace,
@@ -53,7 +53,7 @@ impl ValidateAnalyses {
             user = request.user(),
             "a foreign {part} of an analysis was refused"
         );
-        Ok(Verdict::Deny(Denial::forbidden(format!(
+        Ok(AdmissionVerdict::Deny(Denial::forbidden(format!(
             "RolloutAnalysis {}: only Nudge itself ({writer}) may write it, because versions are judged by it",
             request.name
         ))))
@@ -65,7 +65,7 @@ impl Webhook for ValidateAnalyses {
         "/validate/analyses"
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(async move { self.verdict(request) })
     }
 }

@@ -22,9 +22,9 @@ use crate::audit;
 use crate::faults::check_faults;
 use crate::lookups::{Lookups, Right};
 use crate::patch::{add, set_annotations};
-use crate::review::{Request, parse_object};
+use crate::review::{ReviewRequest, parse_object};
 use crate::system_users::{collects_garbage, empties_namespace};
-use crate::verdict::{Denial, Verdict};
+use crate::verdict::{AdmissionVerdict, Denial};
 
 /// The webhook that writes the approver into an approval, with that user's groups.
 #[derive(Clone, Debug)]
@@ -38,9 +38,9 @@ impl MutateApprovals {
         Self { key }
     }
 
-    fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<VersionApproval>()?;
-        Ok(Verdict::patch(match request.operation {
+        Ok(AdmissionVerdict::patch(match request.operation {
             Operation::Create => self.create(request)?,
             Operation::Update => {
                 let note = request.required_old_object()?.annotations().get(APPROVER_GROUPS);
@@ -50,7 +50,7 @@ impl MutateApprovals {
         }))
     }
 
-    fn create(&self, request: &Request) -> Result<Vec<PatchOperation>, WebhookError> {
+    fn create(&self, request: &ReviewRequest) -> Result<Vec<PatchOperation>, WebhookError> {
         let new = request.required_object()?;
         let user = request.user_info.username.as_deref().unwrap_or_default();
         let mut spec = new.data["spec"].clone();
@@ -74,7 +74,7 @@ impl Webhook for MutateApprovals {
         "/mutate/approvals"
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(async move { self.verdict(request) })
     }
 }
@@ -96,33 +96,33 @@ impl<L: Lookups> ValidateApprovals<L> {
         Self { lookups }
     }
 
-    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<VersionApproval>()?;
         match request.operation {
             Operation::Create => self.create(request).await,
             Operation::Update => Self::update(request),
             Operation::Delete => self.delete(request).await,
-            Operation::Connect => Ok(Verdict::allow()),
+            Operation::Connect => Ok(AdmissionVerdict::allow()),
         }
     }
 
-    async fn create(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn create(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         let new = request.required_object()?;
         let approval: VersionApproval = parse_object(new)?;
         let VersionApprovalSpec { config_name: config, version, decision, approver, reason, .. } = &approval.spec;
         let (title, namespace) = (title(request), request.required_namespace()?);
         if let Err(denial) = check_faults(&title, &[], &approval_faults(&approval.spec)) {
-            return Ok(Verdict::Deny(denial));
+            return Ok(AdmissionVerdict::Deny(denial));
         }
         let user = request.user_info.username.as_deref().unwrap_or_default();
         if user != approver {
-            return Ok(Verdict::Deny(Denial::forbidden(format!(
+            return Ok(AdmissionVerdict::Deny(Denial::forbidden(format!(
                 "{title}: spec.approver is {approver:?}, and you are {:?}; leave it out, and Nudge fills it in",
                 request.user()
             ))));
         }
         if !new.annotations().contains_key(APPROVER_GROUPS) {
-            return Ok(Verdict::Deny(Denial::forbidden(format!(
+            return Ok(AdmissionVerdict::Deny(Denial::forbidden(format!(
                 "{title}: user {:?} has too many groups for Nudge to keep, so the approval could not count; decide as a user with fewer groups",
                 request.user()
             ))));
@@ -130,7 +130,7 @@ impl<L: Lookups> ValidateApprovals<L> {
         let right = Right::Approve(config);
         if !self.lookups.may(request, namespace, right).await? {
             audit::right_refused(request, config, "approve or deny a version", right);
-            return Ok(Verdict::Deny(Denial::forbidden(format!(
+            return Ok(AdmissionVerdict::Deny(Denial::forbidden(format!(
                 "{title}: user {:?} may not approve or deny versions of config {config}; this needs the right to {right} in namespace \
                  {namespace}",
                 request.user()
@@ -140,10 +140,10 @@ impl<L: Lookups> ValidateApprovals<L> {
         if !request.dry_run
             && let Err(full) = self.check_room(namespace, config, user)
         {
-            return Ok(Verdict::Deny(Denial::forbidden(format!("{title}: {full}"))));
+            return Ok(AdmissionVerdict::Deny(Denial::forbidden(format!("{title}: {full}"))));
         }
         audit::approval_decided(request, config, version, decision.as_str(), reason);
-        Ok(Verdict::allow())
+        Ok(AdmissionVerdict::allow())
     }
 
     /// Checks that the user may decide once more about versions of the config.
@@ -158,29 +158,29 @@ impl<L: Lookups> ValidateApprovals<L> {
     }
 
     /// Denies a change of the decision, and a new owner whose deletion would delete the approval.
-    fn update(request: &Request) -> Result<Verdict, WebhookError> {
+    fn update(request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         let (old, new) = (request.required_old_object()?, request.required_object()?);
         parse_object::<VersionApproval>(old)?;
         let approval_title = title(request);
         if old.data.get("spec") != new.data.get("spec") {
-            return Ok(Verdict::Deny(Denial::forbidden(format!(
+            return Ok(AdmissionVerdict::Deny(Denial::forbidden(format!(
                 "{approval_title}: its spec can't be changed; withdraw it (kubectl nudge approve or deny with --undo), and decide again"
             ))));
         }
         if new.owner_references().iter().any(|owner| !old.owner_references().contains(owner)) {
-            return Ok(Verdict::Deny(Denial::forbidden(format!(
+            return Ok(AdmissionVerdict::Deny(Denial::forbidden(format!(
                 "{approval_title}: it must not have an owner, because it would be deleted with its owner; remove metadata.ownerReferences"
             ))));
         }
-        Ok(Verdict::allow())
+        Ok(AdmissionVerdict::allow())
     }
 
-    async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn delete(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         let old = request.required_old_object()?;
         let user = request.user_info.username.as_deref().unwrap_or_default();
         // Only the approver gives it an owner whose deletion deletes it.
         if empties_namespace(&request.user_info) || collects_garbage(&request.user_info) {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
         let approval: VersionApproval = parse_object(old)?;
         let VersionApprovalSpec { config_name: config, version, decision, approver, .. } = &approval.spec;
@@ -188,13 +188,13 @@ impl<L: Lookups> ValidateApprovals<L> {
         let right = Right::Override(config);
         if user == approver || self.lookups.may(request, namespace, right).await? {
             audit::approval_withdrawn(request, config, version, decision.as_str(), approver);
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
         if matches!(self.lookups.is_terminating(namespace).await, Ok(true)) {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
         audit::right_refused(request, config, "withdraw what another user has decided", right);
-        Ok(Verdict::Deny(Denial::forbidden(format!(
+        Ok(AdmissionVerdict::Deny(Denial::forbidden(format!(
             "{}: user {:?} may not withdraw what user {approver:?} has decided; this needs the right to {right} in namespace {namespace}",
             title(request),
             request.user()
@@ -207,12 +207,12 @@ impl<L: Lookups> Webhook for ValidateApprovals<L> {
         "/validate/approvals"
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
 }
 
-fn title(request: &Request) -> String {
+fn title(request: &ReviewRequest) -> String {
     format!("VersionApproval {}", request.object_name())
 }
 
@@ -244,7 +244,7 @@ mod tests {
     async fn mutated(operation: &str, old: Option<&Value>, new: &Value) -> Value {
         let verdict =
             MutateApprovals::new(key()).review(&request("VersionApproval", operation, old, Some(new))).await.unwrap();
-        let Verdict::Allow { patch, .. } = verdict else { panic!("{verdict:?}") };
+        let AdmissionVerdict::Allow { patch, .. } = verdict else { panic!("{verdict:?}") };
         let mut stored = new.clone();
         json_patch::patch(&mut stored, &patch.unwrap_or_default()).unwrap();
         stored
@@ -258,8 +258,8 @@ mod tests {
     ) -> Option<String> {
         let request = request("VersionApproval", operation, old, new);
         match ValidateApprovals::new(Arc::new(lookups)).review(&request).await.unwrap() {
-            Verdict::Deny(denial) => Some(denial.message),
-            Verdict::Allow { .. } => None,
+            AdmissionVerdict::Deny(denial) => Some(denial.message),
+            AdmissionVerdict::Allow { .. } => None,
         }
     }
 
@@ -328,7 +328,7 @@ mod tests {
         let mut tried = request("VersionApproval", "CREATE", None, Some(&stored));
         tried.dry_run = true;
         let verdict = ValidateApprovals::new(Arc::new(full("shop"))).review(&tried).await.unwrap();
-        assert!(matches!(verdict, Verdict::Allow { .. }), "it stores nothing");
+        assert!(matches!(verdict, AdmissionVerdict::Allow { .. }), "it stores nothing");
     }
 
     #[tokio::test]
@@ -374,7 +374,7 @@ mod tests {
             let mut request = request("VersionApproval", "DELETE", Some(&approval(Some("bob"))), None);
             request.user_info.username = Some(format!("system:serviceaccount:kube-system:{user}"));
             let verdict = ValidateApprovals::new(Arc::new(FakeLookups::default())).review(&request).await.unwrap();
-            assert_eq!(verdict, Verdict::allow());
+            assert_eq!(verdict, AdmissionVerdict::allow());
         }
     }
 }

@@ -16,10 +16,10 @@ use super::webhook::{Webhook, WebhookError};
 use crate::faults::check_faults;
 use crate::lookups::{AttendedKind, LookupError, Lookups};
 use crate::needed_right::{NeededRight, find_denial};
-use crate::review::{Request, parse_object};
+use crate::review::{ReviewRequest, parse_object};
 use crate::system_users::empties_namespace;
 use crate::validation_rules::{Judge, new_rules, rule_rights};
-use crate::verdict::{Denial, UndecidedDeletions, Verdict};
+use crate::verdict::{AdmissionVerdict, Denial, UndecidedDeletions};
 use crate::{audit, configs};
 
 /// The webhook that notes the requesters of versions, and marks configs with guards.
@@ -34,18 +34,18 @@ impl MutateConfigs {
         Self { key }
     }
 
-    fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         let old = match request.operation {
             Operation::Create => None,
             Operation::Update => Some(request.required_old_object()?),
-            Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
+            Operation::Delete | Operation::Connect => return Ok(AdmissionVerdict::allow()),
         };
         request.check_kind::<VersionedConfig>()?;
         let new = request.required_object()?;
         let config = (request.required_namespace()?, request.object_name());
         let mut operations = configs::note_requester((old, new), config, (request.user(), Timestamp::now()), &self.key);
         operations.extend(configs::mark_guarded(new));
-        Ok(Verdict::patch(operations))
+        Ok(AdmissionVerdict::patch(operations))
     }
 }
 
@@ -54,7 +54,7 @@ impl Webhook for MutateConfigs {
         "/mutate/configs"
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(async move { self.verdict(request) })
     }
 }
@@ -72,17 +72,21 @@ impl<L: Lookups> ValidateConfigs<L> {
         Self { lookups, judge: Judge::default() }
     }
 
-    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<VersionedConfig>()?;
         match request.operation {
             Operation::Create => self.change(request, None).await,
             Operation::Update => self.change(request, Some(parse_object(request.required_old_object()?)?)).await,
             Operation::Delete => self.delete(request).await,
-            Operation::Connect => Ok(Verdict::allow()),
+            Operation::Connect => Ok(AdmissionVerdict::allow()),
         }
     }
 
-    async fn change(&self, request: &Request, old: Option<VersionedConfig>) -> Result<Verdict, WebhookError> {
+    async fn change(
+        &self,
+        request: &ReviewRequest,
+        old: Option<VersionedConfig>,
+    ) -> Result<AdmissionVerdict, WebhookError> {
         let (object, old_object) = (request.required_object()?, old.as_ref().and(request.old_object.as_ref()));
         let new: VersionedConfig = parse_object(object)?;
         let old_spec = old.as_ref().map(|old| &old.spec);
@@ -90,16 +94,16 @@ impl<L: Lookups> ValidateConfigs<L> {
         let faults = |spec: &VersionedConfigSpec| config_faults(name, spec, Timestamp::now());
         let stored_faults = old_spec.map(faults).unwrap_or_default();
         if let Err(denial) = check_faults(&format!("VersionedConfig {name}"), &stored_faults, &faults(&new.spec)) {
-            return Ok(Verdict::Deny(denial));
+            return Ok(AdmissionVerdict::Deny(denial));
         }
         if let Some(action) = configs::import_change(old_object, object) {
             let needed = configs::import_right(name, action);
             if let Some(denial) = find_denial(&*self.lookups, request, (namespace, name), [needed]).await? {
-                return Ok(Verdict::Deny(denial));
+                return Ok(AdmissionVerdict::Deny(denial));
             }
         }
         let Some(action) = self.find_action(namespace, name, old_object, object).await? else {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         };
         let mut needed: Vec<_> = configs::publishing_rights(old_spec, &new.spec, name, action).collect();
         let secret_kind = self.lookups.index().may_have_secrets(namespace).then_some(PartKind::Secret);
@@ -124,12 +128,12 @@ impl<L: Lookups> ValidateConfigs<L> {
         let denial = find_denial(&*self.lookups, request, (namespace, name), needed);
         let (denial, unattended) = join(denial, unattended).await;
         if let Some(denial) = denial? {
-            return Ok(Verdict::Deny(denial));
+            return Ok(AdmissionVerdict::Deny(denial));
         }
         let mut warnings = match rules {
             Some(rules) => match self.judge.check_rules(&*self.lookups, request, (namespace, name), rules).await? {
                 Ok(warnings) => warnings,
-                Err(denial) => return Ok(Verdict::Deny(denial)),
+                Err(denial) => return Ok(AdmissionVerdict::Deny(denial)),
             },
             None => Vec::new(),
         };
@@ -141,7 +145,7 @@ impl<L: Lookups> ValidateConfigs<L> {
             audit::override_set(request, name, overridden);
         }
         if !configs::chooses_version(old_spec, &new.spec) {
-            return Ok(Verdict::warn(warnings));
+            return Ok(AdmissionVerdict::warn(warnings));
         }
         let stored_version = old_spec.and_then(|spec| spec.version.as_deref());
         audit::version_chosen(request, name, stored_version, new.spec.version.as_deref());
@@ -150,7 +154,7 @@ impl<L: Lookups> ValidateConfigs<L> {
         warnings.extend(configs::incomplete_version(&new, status));
         let policies = self.lookups.index().policies(namespace);
         warnings.extend(configs::waiting_version(&new, status, &policies, Timestamp::now()));
-        Ok(Verdict::warn(warnings))
+        Ok(AdmissionVerdict::warn(warnings))
     }
 
     /// Returns the change that decides about the published content; `None` if there is no such change.
@@ -171,9 +175,9 @@ impl<L: Lookups> ValidateConfigs<L> {
         Ok(configs::setter_change(&stored.metadata, new).filter(|_| is_old))
     }
 
-    async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn delete(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         if empties_namespace(&request.user_info) {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
         let old: VersionedConfig = parse_object(request.required_old_object()?)?;
         let namespace = request.required_namespace()?;
@@ -183,14 +187,14 @@ impl<L: Lookups> ValidateConfigs<L> {
         let uid = old.metadata.uid.as_ref().filter(|uid| !uid.is_empty());
         let stored = match self.lookups.config(namespace, name).await {
             Ok(Some(stored)) => stored,
-            Ok(None) => return Ok(Verdict::allow()),
+            Ok(None) => return Ok(AdmissionVerdict::allow()),
             // A failure would let the deletion pass.
-            Err(error) if uid.is_some() => return Ok(Verdict::Deny(deny_unchecked(name, &error))),
+            Err(error) if uid.is_some() => return Ok(AdmissionVerdict::Deny(deny_unchecked(name, &error))),
             Err(error) => return Err(error.into()),
         };
         // The deletion of a terminating config has been allowed already.
         if uid.is_none() || stored.metadata.uid.as_ref() != uid || stored.metadata.deletion_timestamp.is_some() {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
         let index = self.lookups.index();
         let denial = match configs::check_deletion(&old, index.subscribers(namespace, name)) {
@@ -207,12 +211,12 @@ impl<L: Lookups> ValidateConfigs<L> {
             }
             Err(denial) => Some(denial),
         };
-        let Some(denial) = denial else { return Ok(Verdict::allow()) };
+        let Some(denial) = denial else { return Ok(AdmissionVerdict::allow()) };
         // With the namespace its objects go all the same, and Nudge deletes none.
         if matches!(self.lookups.is_terminating(namespace).await, Ok(true)) {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
-        Ok(Verdict::Deny(denial))
+        Ok(AdmissionVerdict::Deny(denial))
     }
 }
 
@@ -226,7 +230,7 @@ impl<L: Lookups> Webhook for ValidateConfigs<L> {
         UndecidedDeletions::Deny
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
 }

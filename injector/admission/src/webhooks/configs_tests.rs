@@ -15,8 +15,8 @@ use super::configs::{MutateConfigs, ValidateConfigs};
 use super::webhook::{Webhook as _, WebhookError};
 use crate::fixtures::{FakeLookups, ahead, request, sealed};
 use crate::lookups::{AttendedKind, LookupError};
-use crate::review::Request;
-use crate::verdict::Verdict;
+use crate::review::ReviewRequest;
+use crate::verdict::AdmissionVerdict;
 
 fn config(version: &str) -> Value {
     json!({
@@ -25,7 +25,7 @@ fn config(version: &str) -> Value {
     })
 }
 
-async fn reviewed(lookups: FakeLookups, request: &Request) -> (Verdict, Vec<String>) {
+async fn reviewed(lookups: FakeLookups, request: &ReviewRequest) -> (AdmissionVerdict, Vec<String>) {
     let lookups = Arc::new(lookups);
     let verdict = ValidateConfigs::new(Arc::clone(&lookups)).review(request).await.unwrap();
     let asked = std::mem::take(&mut *lookups.asked.lock().unwrap());
@@ -39,7 +39,7 @@ async fn the_user_of_the_request_is_noted() {
     let reviewed = async |operation: &str, old: Option<&Value>, new: Option<&Value>| {
         webhook.review(&request("VersionedConfig", operation, old, new)).await.unwrap()
     };
-    let Verdict::Allow { patch: Some(patch), warnings } =
+    let AdmissionVerdict::Allow { patch: Some(patch), warnings } =
         reviewed("UPDATE", Some(&config("1")), Some(&config("2"))).await
     else {
         panic!("no patch")
@@ -51,8 +51,8 @@ async fn the_user_of_the_request_is_noted() {
     let now = Timestamp::now().as_second();
     assert!((now - 60..=now).contains(&known.at.0.as_second()), "{known:?}");
     // The object is written back as it was read.
-    assert_eq!(reviewed("UPDATE", Some(&stored), Some(&stored)).await, Verdict::allow());
-    assert_eq!(reviewed("DELETE", Some(&stored), None).await, Verdict::allow());
+    assert_eq!(reviewed("UPDATE", Some(&stored), Some(&stored)).await, AdmissionVerdict::allow());
+    assert_eq!(reviewed("DELETE", Some(&stored), None).await, AdmissionVerdict::allow());
     let mut odd = request("VersionedConfig", "UPDATE", Some(&stored), Some(&stored));
     odd.old_object = None;
     assert!(matches!(webhook.review(&odd).await, Err(WebhookError::Review(_))));
@@ -64,7 +64,7 @@ async fn the_user_of_the_request_is_noted() {
 async fn a_change_needs_the_right_to_update_the_config_map() {
     let chosen = request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&config("2")));
     let (verdict, asked) = reviewed(FakeLookups::default(), &chosen).await;
-    let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+    let AdmissionVerdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
     assert_eq!(
         denial.message,
         "VersionedConfig shop: user \"eve\" may not change its spec, because that decides what ConfigMap shop holds; this needs the right \
@@ -73,14 +73,17 @@ async fn a_change_needs_the_right_to_update_the_config_map() {
     assert_eq!(asked, ["may eve update ConfigMap shop in team"]);
     let allowed = || FakeLookups { may_update: true, ..FakeLookups::default() };
     let (verdict, _) = reviewed(allowed(), &chosen).await;
-    assert!(matches!(verdict, Verdict::Allow { warnings, .. } if warnings.len() == 1));
+    assert!(matches!(verdict, AdmissionVerdict::Allow { warnings, .. } if warnings.len() == 1));
     let same = request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&config("1")));
-    assert_eq!(reviewed(FakeLookups::default(), &same).await, (Verdict::allow(), vec!["config team/shop".to_owned()]));
+    assert_eq!(
+        reviewed(FakeLookups::default(), &same).await,
+        (AdmissionVerdict::allow(), vec!["config team/shop".to_owned()])
+    );
     let mut bare = config("1");
     bare["spec"] = json!({});
     let made = request("VersionedConfig", "CREATE", None, Some(&bare));
     assert!(reviewed(FakeLookups::default(), &made).await.0.is_denied());
-    assert_eq!(reviewed(allowed(), &made).await.0, Verdict::allow());
+    assert_eq!(reviewed(allowed(), &made).await.0, AdmissionVerdict::allow());
 }
 
 #[tokio::test]
@@ -96,13 +99,13 @@ async fn who_may_not_import_neither_sets_nor_removes_the_annotation() {
     ] {
         let changed = request("VersionedConfig", operation, old, Some(new));
         let (verdict, asked) = reviewed(may(false), &changed).await;
-        let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+        let AdmissionVerdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
         assert!(denial.message.contains("needs the right to import VersionedConfig shop"), "{}", denial.message);
         assert_eq!(asked, ["may eve import VersionedConfig shop in team"]);
         assert!(!reviewed(may(true), &changed).await.0.is_denied(), "{operation}");
     }
     let kept = request("VersionedConfig", "UPDATE", Some(&importing), Some(&importing));
-    assert_eq!(reviewed(may(false), &kept).await.0, Verdict::allow());
+    assert_eq!(reviewed(may(false), &kept).await.0, AdmissionVerdict::allow());
 }
 
 #[tokio::test]
@@ -120,7 +123,7 @@ async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
     for (old, new) in [(&config("1"), &one), (&one, &with("http://evil.example.com", "2"))] {
         let changed = request("VersionedConfig", "UPDATE", Some(old), Some(new));
         let (verdict, asked) = reviewed(may(vec![]), &changed).await;
-        let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+        let AdmissionVerdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
         assert!(denial.message.contains("needs the right to get Secret metrics"), "{}", denial.message);
         assert_eq!(asked.last().map(String::as_str), Some("may eve get Secret metrics in team"));
         assert!(!reviewed(may(vec!["metrics"]), &changed).await.0.is_denied());
@@ -128,7 +131,7 @@ async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
     // Where nobody asks such queries, that is said.
     let changed = request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&one));
     let lookups = FakeLookups { unattended: vec![AttendedKind::Analyses], ..may(vec!["metrics"]) };
-    let Verdict::Allow { warnings, .. } = reviewed(lookups, &changed).await.0 else { panic!("denied") };
+    let AdmissionVerdict::Allow { warnings, .. } = reviewed(lookups, &changed).await.0 else { panic!("denied") };
     assert!(warnings.iter().any(|it| it.contains("the component analysis is not installed")), "{warnings:?}");
     // Who changes something else is not asked.
     let mut baked = one.clone();
@@ -159,7 +162,7 @@ async fn all_rights_are_asked_about_at_the_same_time() {
         ..FakeLookups::default()
     };
     let (change, began) = (request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&changed)), Instant::now());
-    let Verdict::Allow { warnings, .. } = reviewed(lookups, &change).await.0 else { panic!("denied") };
+    let AdmissionVerdict::Allow { warnings, .. } = reviewed(lookups, &change).await.0 else { panic!("denied") };
     assert!(warnings.iter().any(|it| it.contains("the component analysis is not installed")), "{warnings:?}");
     assert!(began.elapsed() < Duration::from_secs(2), "the webhook has 3 s: {:?}", began.elapsed());
 }
@@ -174,7 +177,7 @@ async fn a_change_of_a_config_that_publishes_a_secret_needs_the_right_to_update_
     for (old, new) in [(&both[0], &both[1]), (&config("1"), &both[0]), (&both[0], &config("1"))] {
         let change = request("VersionedConfig", "UPDATE", Some(old), Some(new));
         let (verdict, asked) = reviewed(may(false), &change).await;
-        let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+        let AdmissionVerdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
         assert_eq!(
             denial.message,
             "VersionedConfig shop: user \"eve\" may not change its spec, because that decides what Secret shop holds; this needs the \
@@ -242,7 +245,7 @@ async fn what_weakens_guards_needs_the_right_to_override_them() {
             let may = FakeLookups { may_update: true, may_override: true, ..FakeLookups::default() };
             assert!(!reviewed(may, &change).await.0.is_denied());
             let asked = asked.iter().any(|question| question == "may eve override VersionedConfig shop in team");
-            let Verdict::Deny(denial) = verdict else { return (None, asked) };
+            let AdmissionVerdict::Deny(denial) = verdict else { return (None, asked) };
             (Some(denial.message), asked)
         }
     };
@@ -282,17 +285,18 @@ async fn a_config_with_guards_is_deleted_by_who_may_override_them() {
     let deletion = request("VersionedConfig", "DELETE", Some(&object), None);
     let stored: VersionedConfig = serde_json::from_value(object.clone()).unwrap();
     let lookups = || FakeLookups { config: Some(stored.clone()), ..FakeLookups::default() };
-    let Verdict::Deny(denial) = reviewed(lookups(), &deletion).await.0 else { panic!("it passed") };
+    let AdmissionVerdict::Deny(denial) = reviewed(lookups(), &deletion).await.0 else { panic!("it passed") };
     assert_eq!(
         denial.message,
         "VersionedConfig shop: user \"eve\" may not delete it, because that removes its guards (approval); this needs the right to \
          override VersionedConfig shop in namespace team"
     );
     let may = FakeLookups { may_override: true, ..lookups() };
-    assert_eq!(reviewed(may, &deletion).await.0, Verdict::allow());
+    assert_eq!(reviewed(may, &deletion).await.0, AdmissionVerdict::allow());
     let terminating = FakeLookups { terminating: true, ..lookups() };
-    assert_eq!(reviewed(terminating, &deletion).await.0, Verdict::allow());
-    let Verdict::Deny(denial) = reviewed(FakeLookups { reviews_fail: true, ..lookups() }, &deletion).await.0 else {
+    assert_eq!(reviewed(terminating, &deletion).await.0, AdmissionVerdict::allow());
+    let AdmissionVerdict::Deny(denial) = reviewed(FakeLookups { reviews_fail: true, ..lookups() }, &deletion).await.0
+    else {
         panic!("it passed")
     };
     assert_eq!(denial.reason.status().0, 503);
@@ -310,7 +314,7 @@ async fn what_deletes_versions_needs_the_right_to_delete_their_kinds() {
         ..FakeLookups::default()
     };
     let (verdict, asked) = reviewed(may(false, &[]), &lowered).await;
-    let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+    let AdmissionVerdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
     assert_eq!(
         denial.message,
         "VersionedConfig shop: user \"eve\" may not lower its historyLimit, because that deletes its versions; this needs the \
@@ -328,7 +332,7 @@ async fn what_deletes_versions_needs_the_right_to_delete_their_kinds() {
 }
 
 /// The deletion of the config with that uid, and the stored config whose versions have parts of these kinds.
-fn deletion(kinds: &[PartKind]) -> (Request, VersionedConfig) {
+fn deletion(kinds: &[PartKind]) -> (ReviewRequest, VersionedConfig) {
     let mut object = config("1");
     object["metadata"]["uid"] = json!("u");
     let mut stored: VersionedConfig = serde_json::from_value(object.clone()).unwrap();
@@ -358,7 +362,7 @@ async fn a_config_goes_only_with_what_the_user_may_delete() {
         ..FakeLookups::default()
     };
     let (verdict, asked) = reviewed(may(&[ConfigMap]), &deletion).await;
-    let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+    let AdmissionVerdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
     assert_eq!(
         denial.message,
         "VersionedConfig shop: user \"eve\" may not delete it, because that deletes its versions; this needs the right to delete \
@@ -375,16 +379,16 @@ async fn a_config_goes_only_with_what_the_user_may_delete() {
         ]
     );
     assert!(reviewed(may(&[Secret]), &deletion).await.0.is_denied());
-    assert_eq!(reviewed(may(&[ConfigMap, Secret]), &deletion).await.0, Verdict::allow());
+    assert_eq!(reviewed(may(&[ConfigMap, Secret]), &deletion).await.0, AdmissionVerdict::allow());
     // With its namespace it goes, and Nudge deletes nothing.
     let terminating = FakeLookups { terminating: true, ..may(&[]) };
-    assert_eq!(reviewed(terminating, &deletion).await.0, Verdict::allow());
+    assert_eq!(reviewed(terminating, &deletion).await.0, AdmissionVerdict::allow());
     // A request that can't be decided is refused: `Ignore` would let it pass.
     let away = FakeLookups { reviews_fail: true, ..may(&[ConfigMap, Secret]) };
-    let Verdict::Deny(denial) = reviewed(away, &deletion).await.0 else { panic!("it passed") };
+    let AdmissionVerdict::Deny(denial) = reviewed(away, &deletion).await.0 else { panic!("it passed") };
     assert_eq!(denial.reason.status().0, 503);
     let down = FakeLookups { fails: true, ..may(&[ConfigMap, Secret]) };
-    let Verdict::Deny(denial) = reviewed(down, &deletion).await.0 else { panic!("it passed") };
+    let AdmissionVerdict::Deny(denial) = reviewed(down, &deletion).await.0 else { panic!("it passed") };
     assert_eq!(denial.reason.status().0, 503);
     let often = Arc::new(FakeLookups { too_many: true, ..may(&[]) });
     let error = ValidateConfigs::new(often).review(&deletion).await.unwrap_err();
@@ -397,11 +401,11 @@ async fn a_deletion_under_way_and_one_of_the_namespace_controller_pass() {
     stored.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
     let there = || FakeLookups { config: Some(stored.clone()), ..FakeLookups::default() };
-    assert_eq!(reviewed(there(), &deletion).await.0, Verdict::allow());
+    assert_eq!(reviewed(there(), &deletion).await.0, AdmissionVerdict::allow());
     stored.metadata.deletion_timestamp = None;
     let there = FakeLookups { config: Some(stored.clone()), ..FakeLookups::default() };
     deletion.user_info.username = Some("system:serviceaccount:kube-system:namespace-controller".into());
-    assert_eq!(reviewed(there, &deletion).await, (Verdict::allow(), Vec::new()));
+    assert_eq!(reviewed(there, &deletion).await, (AdmissionVerdict::allow(), Vec::new()));
 }
 
 #[tokio::test]
@@ -413,8 +417,8 @@ async fn a_config_with_pods_stays_unless_its_namespace_is_terminating() {
     let there = |subscribers| FakeLookups { config: Some(stored.clone()), subscribers, ..FakeLookups::default() };
     assert!(reviewed(there(1), &deletion).await.0.is_denied());
     let terminating = FakeLookups { terminating: true, ..there(1) };
-    assert_eq!(reviewed(terminating, &deletion).await.0, Verdict::allow());
-    assert_eq!(reviewed(there(0), &deletion).await.0, Verdict::allow());
+    assert_eq!(reviewed(terminating, &deletion).await.0, AdmissionVerdict::allow());
+    assert_eq!(reviewed(there(0), &deletion).await.0, AdmissionVerdict::allow());
     for uid in [Value::Null, json!(""), json!("v")] {
         object["metadata"]["uid"] = uid;
         let guess = request("VersionedConfig", "DELETE", Some(&object), None);

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 
 use super::webhook::{Webhook, WebhookError};
 use crate::lookups::Lookups;
-use crate::review::Request;
-use crate::verdict::{Denial, UndecidedDeletions, Verdict};
+use crate::review::ReviewRequest;
+use crate::verdict::{AdmissionVerdict, Denial, UndecidedDeletions};
 
 /// A webhook that refuses reviews of other namespaces. An error instead would let them pass under the failure policy
 /// `Ignore`.
@@ -34,13 +34,13 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
         self.webhook.undecided_deletions()
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(async move {
             if self.lookups.is_enabled(request, request.required_namespace()?).await? {
                 return self.webhook.review(request).await;
             }
             // The message is the same for a namespace that does not exist.
-            Ok(Verdict::Deny(Denial::forbidden(
+            Ok(AdmissionVerdict::Deny(Denial::forbidden(
                 "Nudge does not decide in this namespace, because it is not enabled there",
             )))
         })
@@ -60,12 +60,12 @@ mod tests {
     async fn requests_from_other_namespaces_are_refused() {
         let object = json!({"metadata": {"name": "a"}});
         let mut deletion = request("ConfigMap", "DELETE", Some(&object), None);
-        let reviewed = async |lookups: FakeLookups, request: &Request| {
+        let reviewed = async |lookups: FakeLookups, request: &ReviewRequest| {
             let lookups = Arc::new(lookups);
             OnlyEnabled::new(ValidateVersions::new(Arc::clone(&lookups)), &lookups).review(request).await
         };
         let enabled = FakeLookups { enabled: true, ..FakeLookups::default() };
-        assert_eq!(reviewed(enabled, &deletion).await.unwrap(), Verdict::allow());
+        assert_eq!(reviewed(enabled, &deletion).await.unwrap(), AdmissionVerdict::allow());
         assert!(reviewed(FakeLookups::default(), &deletion).await.unwrap().is_denied());
         let away = FakeLookups { fails: true, ..FakeLookups::default() };
         assert!(matches!(reviewed(away, &deletion).await, Err(WebhookError::Lookup(_))));

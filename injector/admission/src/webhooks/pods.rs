@@ -6,13 +6,13 @@ use futures::future::{BoxFuture, join, try_join_all};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
 use kube::core::admission::Operation;
-use nudge_core::injection::{Facts, Features, InjectionSettings, PodRequest, Refusal, inject, read};
+use nudge_core::injection::{Features, InjectionFacts, InjectionRefusal, InjectionSettings, PodRequest, inject, read};
 use nudge_protocol::ConfigName;
 
 use crate::audit;
 use crate::lookups::{LookupError, PodLookups};
-use crate::review::{Request, ReviewError};
-use crate::verdict::{Denial, Verdict};
+use crate::review::{ReviewError, ReviewRequest};
+use crate::verdict::{AdmissionVerdict, Denial};
 use crate::webhooks::{Webhook, WebhookError};
 
 /// The error of a replica that can't inject pods yet. The failure policy refuses them, and their controller tries
@@ -39,18 +39,19 @@ impl<L: PodLookups> InjectPods<L> {
         Self { lookups, settings }
     }
 
-    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<Pod>()?;
         if request.operation != Operation::Create || request.sub_resource.is_some() {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
         let object = request.required_object()?;
         let pod = serde_json::to_value(object).map_err(|_| ReviewError::Request("its object can't be used"))?;
         let name = pod_name(&object.metadata, &request.name);
-        let deny = |refusal: &Refusal| Verdict::Deny(Denial::invalid(format!("Pod {name}: {refusal}")));
+        let deny =
+            |refusal: &InjectionRefusal| AdmissionVerdict::Deny(Denial::invalid(format!("Pod {name}: {refusal}")));
         let pod_request = match read(&pod) {
             Ok(Some(pod_request)) => pod_request,
-            Ok(None) => return Ok(Verdict::allow()),
+            Ok(None) => return Ok(AdmissionVerdict::allow()),
             Err(refusal) => return Ok(deny(&refusal)),
         };
         let basis = self.lookups.basis().map_err(|missing| WebhookError::Internal(NotReady(missing).into()))?;
@@ -58,7 +59,7 @@ impl<L: PodLookups> InjectPods<L> {
         match inject(&pod, &pod_request, &facts, &self.settings) {
             Ok(injection) => {
                 audit::versions_mounted(request, &name, pod_request.service_account(), &injection.mounted);
-                Ok(Verdict::patch(injection.patch.0).with_warnings(injection.warnings))
+                Ok(AdmissionVerdict::patch(injection.patch.0).with_warnings(injection.warnings))
             }
             Err(refusal) => Ok(deny(&refusal)),
         }
@@ -67,11 +68,11 @@ impl<L: PodLookups> InjectPods<L> {
     /// Makes all look-ups concurrently, and returns their results.
     async fn gather_facts(
         &self,
-        request: &Request,
+        request: &ReviewRequest,
         pod: &ObjectMeta,
         pod_request: &PodRequest,
         (features, hub_ca): (Features, impl AsRef<str>),
-    ) -> Result<Facts, WebhookError> {
+    ) -> Result<InjectionFacts, WebhookError> {
         let namespace = request.required_namespace()?;
         let mut names: BTreeSet<ConfigName> =
             pod_request.configs().into_iter().chain(pod_request.configs_of_secrets()).collect();
@@ -81,8 +82,12 @@ impl<L: PodLookups> InjectPods<L> {
             let config = self.lookups.config(namespace, name.as_str(), pod, pod_request.service_account())?;
             Some((name, config))
         });
-        let mut facts =
-            Facts { features, hub_ca: hub_ca.as_ref().to_owned(), configs: configs.collect(), ..Facts::default() };
+        let mut facts = InjectionFacts {
+            features,
+            hub_ca: hub_ca.as_ref().to_owned(),
+            configs: configs.collect(),
+            ..InjectionFacts::default()
+        };
         // A ConfigMap with a config of its name stands for that config.
         let unknown = references.iter().filter(|name| !facts.configs.keys().any(|config| config.as_str() == *name));
         let lookups = unknown.map(async |name| {
@@ -101,7 +106,7 @@ impl<L: PodLookups> Webhook for InjectPods<L> {
         InjectPods::PATH
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
 }
@@ -138,7 +143,12 @@ mod tests {
             None
         }
 
-        async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ReferencedConfigMap>, LookupError> {
+        async fn config_map(
+            &self,
+            _: &ReviewRequest,
+            _: &str,
+            _: &str,
+        ) -> Result<Option<ReferencedConfigMap>, LookupError> {
             Ok(None)
         }
 
@@ -148,7 +158,7 @@ mod tests {
     }
 
     /// The verdict about a pod with this annotation.
-    async fn reviewed(unknown_keys: UnknownKeys, annotation: &str) -> Verdict {
+    async fn reviewed(unknown_keys: UnknownKeys, annotation: &str) -> AdmissionVerdict {
         let settings = InjectionSettings {
             agent_image: "agent".to_owned(),
             agent_kill_image: "agent-kill".to_owned(),
@@ -176,12 +186,12 @@ mod tests {
         let key = "nudge.dev/cpu"; // words: allow
         let message = format!("annotation {key} is not known to Nudge {version}; did you mean nudge.dev/agent-cpu?");
         let refused = reviewed(UnknownKeys::Refuse, "cpu").await;
-        assert_eq!(refused, Verdict::Deny(Denial::invalid(format!("Pod web: {message}"))));
+        assert_eq!(refused, AdmissionVerdict::Deny(Denial::invalid(format!("Pod web: {message}"))));
         for (unknown_keys, annotation, warned) in
             [(UnknownKeys::Warn, "cpu", true), (UnknownKeys::Refuse, "agent-cpu", false)]
         {
             let verdict = reviewed(unknown_keys, annotation).await;
-            let Verdict::Allow { warnings, patch: Some(_) } = verdict else { panic!("{verdict:?}") };
+            let AdmissionVerdict::Allow { warnings, patch: Some(_) } = verdict else { panic!("{verdict:?}") };
             assert_eq!(warnings.contains(&message), warned, "{warnings:?}");
         }
     }

@@ -9,20 +9,20 @@ use nudge_core::governance::policy_faults;
 
 use super::webhook::{Webhook, WebhookError};
 use crate::faults::check_faults;
-use crate::review::{Request, parse_object};
-use crate::verdict::Verdict;
+use crate::review::{ReviewRequest, parse_object};
+use crate::verdict::AdmissionVerdict;
 
 /// Checks requests about policies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValidatePolicies;
 
 impl ValidatePolicies {
-    fn verdict(request: &Request) -> Result<Verdict, WebhookError> {
+    fn verdict(request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<RolloutPolicy>()?;
         let old = match request.operation {
             Operation::Create => None,
             Operation::Update => Some(parse_object::<RolloutPolicy>(request.required_old_object()?)?),
-            Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
+            Operation::Delete | Operation::Connect => return Ok(AdmissionVerdict::allow()),
         };
         let new: RolloutPolicy = parse_object(request.required_object()?)?;
         let stored = old.map(|old| policy_faults(&old.spec)).unwrap_or_default();
@@ -36,7 +36,7 @@ impl Webhook for ValidatePolicies {
         "/validate/policies"
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(async move { Self::verdict(request) })
     }
 }
@@ -61,8 +61,8 @@ mod tests {
         let mut request = fixtures::request("RolloutPolicy", operation, old, Some(new));
         request.namespace = None;
         match ValidatePolicies::verdict(&request).unwrap() {
-            Verdict::Deny(denial) => Some(denial.message),
-            Verdict::Allow { .. } => None,
+            AdmissionVerdict::Deny(denial) => Some(denial.message),
+            AdmissionVerdict::Allow { .. } => None,
         }
     }
 

@@ -18,8 +18,8 @@ use serde_json::Value;
 use super::sources::lending_change;
 use super::webhook::{Webhook, WebhookError};
 use crate::patch::set_annotations;
-use crate::review::Request;
-use crate::verdict::Verdict;
+use crate::review::ReviewRequest;
+use crate::verdict::AdmissionVerdict;
 
 /// The fields of a spec that do not decide the content of versions, but when they are made and activated, and how long
 /// they stay.
@@ -45,12 +45,12 @@ impl MutateSources {
         Self { key }
     }
 
-    fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<ConfigSource>()?;
         let old = match request.operation {
             Operation::Create => None,
             Operation::Update => request.old_object.as_ref(),
-            Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
+            Operation::Delete | Operation::Connect => return Ok(AdmissionVerdict::allow()),
         };
         let new = request.required_object()?;
         let source = (request.required_namespace()?, request.object_name());
@@ -66,7 +66,7 @@ impl MutateSources {
             let user = request.user_info.username.as_deref().unwrap_or_default();
             sign_setter(&self.key, source, user, Timestamp::now())
         };
-        Ok(Verdict::patch(set_annotations(new.metadata.annotations.as_ref(), [(SET_BY, note)])))
+        Ok(AdmissionVerdict::patch(set_annotations(new.metadata.annotations.as_ref(), [(SET_BY, note)])))
     }
 }
 
@@ -75,7 +75,7 @@ impl Webhook for MutateSources {
         "/mutate/sources"
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(async move { self.verdict(request) })
     }
 }
@@ -138,7 +138,7 @@ mod tests {
         request.user_info.username = Some(user.to_owned());
         let verdict = webhook.review(&request).await.unwrap();
         let mut stored = new.clone();
-        if let Verdict::Allow { patch: Some(patch), .. } = verdict {
+        if let AdmissionVerdict::Allow { patch: Some(patch), .. } = verdict {
             json_patch::patch(&mut stored, &patch).unwrap();
         }
         stored["metadata"]["annotations"].take()

@@ -17,8 +17,8 @@ use crate::audit;
 use crate::faults::check_faults;
 use crate::lookups::{AttendedKind, Lookups, Right};
 use crate::needed_right::NeededRight;
-use crate::review::{Request, ReviewError, parse_object};
-use crate::verdict::{Denial, Verdict};
+use crate::review::{ReviewError, ReviewRequest, parse_object};
+use crate::verdict::{AdmissionVerdict, Denial};
 
 /// The webhook that checks requests about sources.
 #[derive(Clone, Debug)]
@@ -32,15 +32,15 @@ impl<L: Lookups> ValidateSources<L> {
         Self { lookups }
     }
 
-    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<ConfigSource>()?;
         let action = match request.operation {
             Operation::Create => "create it",
             Operation::Update => match lending_change(request.old_object.as_ref(), request.object.as_ref()) {
                 Some(change) => change,
-                None => return Ok(Verdict::allow()),
+                None => return Ok(AdmissionVerdict::allow()),
             },
-            _ => return Ok(Verdict::allow()),
+            _ => return Ok(AdmissionVerdict::allow()),
         };
         let namespace = request.required_namespace()?;
         let source: ConfigSource = parse_object(request.required_object()?)?;
@@ -50,14 +50,14 @@ impl<L: Lookups> ValidateSources<L> {
         // The API server asks about every namespace: a source in one that is enabled later must have been authorized,
         // too.
         if !self.lookups.is_enabled(request, namespace).await? {
-            return Ok(Verdict::Deny(Denial::forbidden(format!(
+            return Ok(AdmissionVerdict::Deny(Denial::forbidden(format!(
                 "ConfigSource {name}: namespace {namespace} is not enabled; enable it first: kubectl nudge enable {namespace}"
             ))));
         }
         // The user needs the rights on all that the spec names, so no part of it may be unreadable.
         let title = format!("ConfigSource {name}");
         if let Err(denial) = check_faults(&title, &[], &source_faults(name, &source.spec)) {
-            return Ok(Verdict::Deny(denial));
+            return Ok(AdmissionVerdict::Deny(denial));
         }
         let place = source.spec.from.place().ok_or(ReviewError::Request("its object is not a ConfigSource"))?;
         let namesake = async {
@@ -81,12 +81,12 @@ impl<L: Lookups> ValidateSources<L> {
         let unattended = unattended::warning(&*self.lookups, request, namespace, AttendedKind::Sources);
         let (rights, unattended) = join(try_join_all(reviews), unattended).await;
         let Some((right, _)) = rights?.into_iter().find(|(_, is_allowed)| !is_allowed) else {
-            return Ok(Verdict::warn(unattended.map(|cause| format!("{title}: {cause}"))));
+            return Ok(AdmissionVerdict::warn(unattended.map(|cause| format!("{title}: {cause}"))));
         };
         audit::right_refused(request, config, action, right);
         let origin = describe_origin(place);
         let because = format!("the source makes versions of {origin} and decides what Nudge publishes as {config}");
-        Ok(Verdict::Deny(NeededRight::new(right, action, because).denial(&title, request.user(), namespace)))
+        Ok(AdmissionVerdict::Deny(NeededRight::new(right, action, because).denial(&title, request.user(), namespace)))
     }
 }
 
@@ -125,7 +125,7 @@ impl<L: Lookups> Webhook for ValidateSources<L> {
         "/validate/sources"
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
 }
@@ -176,11 +176,11 @@ mod tests {
         }
     }
 
-    async fn reviewed(lookups: FakeLookups, request: &Request) -> (Option<String>, Vec<String>) {
+    async fn reviewed(lookups: FakeLookups, request: &ReviewRequest) -> (Option<String>, Vec<String>) {
         let lookups = Arc::new(lookups);
         let verdict = ValidateSources::new(Arc::clone(&lookups)).review(request).await.unwrap();
         let asked = std::mem::take(&mut *lookups.asked.lock().unwrap());
-        let denied = if let Verdict::Deny(denial) = verdict { Some(denial.message) } else { None };
+        let denied = if let AdmissionVerdict::Deny(denial) = verdict { Some(denial.message) } else { None };
         (denied, asked)
     }
 
@@ -265,7 +265,7 @@ mod tests {
     async fn a_source_that_nobody_looks_at_says_so_with_the_command() {
         let made = request("ConfigSource", "CREATE", None, Some(&secret()));
         let warned = async |lookups: FakeLookups| match ValidateSources::new(Arc::new(lookups)).review(&made).await {
-            Ok(Verdict::Allow { warnings, patch: None }) => warnings,
+            Ok(AdmissionVerdict::Allow { warnings, patch: None }) => warnings,
             other => panic!("{other:?}"),
         };
         assert_eq!(warned(all()).await, Vec::<String>::new());
@@ -286,7 +286,7 @@ mod tests {
             FakeLookups { slow: Duration::from_millis(1500), unattended: vec![AttendedKind::Sources], ..all() };
         let began = Instant::now();
         let verdict = ValidateSources::new(Arc::new(lookups)).review(&made).await.unwrap();
-        assert!(matches!(&verdict, Verdict::Allow { warnings, .. } if warnings.len() == 1), "{verdict:?}");
+        assert!(matches!(&verdict, AdmissionVerdict::Allow { warnings, .. } if warnings.len() == 1), "{verdict:?}");
         assert!(began.elapsed() < Duration::from_secs(2), "the webhook has 3 s: {:?}", began.elapsed());
     }
 

@@ -12,7 +12,7 @@ use nudge_protocol::labels::APPROVER_GROUPS;
 use serde_json::{Value, json};
 
 use crate::fixtures::{FakeLookups, ahead, message, request};
-use crate::verdict::{Denial, Verdict};
+use crate::verdict::{AdmissionVerdict, Denial};
 use crate::webhooks::Webhook as _;
 use crate::webhooks::approvals::ValidateApprovals;
 use crate::webhooks::configs::ValidateConfigs;
@@ -48,8 +48,8 @@ async fn reviewed(kind: &str, operation: &str, old: Option<&Value>, new: &Value)
         _ => approvals.review(&request),
     };
     match reviewed.await.unwrap() {
-        Verdict::Allow { .. } => Ok(()),
-        Verdict::Deny(denial) => Err(denial),
+        AdmissionVerdict::Allow { .. } => Ok(()),
+        AdmissionVerdict::Deny(denial) => Err(denial),
     }
 }
 

@@ -1,13 +1,13 @@
 //! Warnings about objects that no role of Nudge handles: they would stay without a condition.
 
 use crate::lookups::{AttendedKind, Lookups};
-use crate::review::Request;
+use crate::review::ReviewRequest;
 
 /// Returns the warning about objects of a kind that no role handles, with the way out; `None` if that can't be
 /// checked.
 pub(crate) async fn warning(
     lookups: &impl Lookups,
-    request: &Request,
+    request: &ReviewRequest,
     namespace: &str,
     kind: AttendedKind,
 ) -> Option<String> {

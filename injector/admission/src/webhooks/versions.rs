@@ -16,10 +16,10 @@ use super::unattended;
 use super::webhook::{Webhook, WebhookError};
 use crate::lookups::{AttendedKind, LookupError, Lookups, Right};
 use crate::patch::set_annotations;
-use crate::review::Request;
+use crate::review::ReviewRequest;
 use crate::system_users::empties_namespace;
 use crate::validation_rules::Judge;
-use crate::verdict::Verdict;
+use crate::verdict::AdmissionVerdict;
 use crate::version_object::VersionObject;
 use crate::{audit, versions};
 
@@ -37,21 +37,21 @@ impl<L: Lookups> MutateVersions<L> {
         Self { lookups, key }
     }
 
-    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         match request.operation {
             Operation::Create => self.create(request).await,
             Operation::Update => {
                 let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
                 let immutable = versions::make_immutable(Some(&old), &new);
-                Ok(Verdict::patch(immutable.into_iter().chain(versions::keep_notes(&old, &new)).collect()))
+                Ok(AdmissionVerdict::patch(immutable.into_iter().chain(versions::keep_notes(&old, &new)).collect()))
             }
-            Operation::Delete | Operation::Connect => Ok(Verdict::allow()),
+            Operation::Delete | Operation::Connect => Ok(AdmissionVerdict::allow()),
         }
     }
 
-    async fn create(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn create(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         let object = VersionObject::new_of(request)?;
-        let Some(config) = object.label(labels::CONFIG) else { return Ok(Verdict::allow()) };
+        let Some(config) = object.label(labels::CONFIG) else { return Ok(AdmissionVerdict::allow()) };
         let namespace = request.required_namespace()?;
         let unattended = async {
             match object.kind {
@@ -95,7 +95,7 @@ impl<L: Lookups> MutateVersions<L> {
         let made_for = identity.and_then(|identity| made_for(&self.key, part, &object.metadata, (identity, now)));
         let notes = [(labels::MAY_ACTIVATE, mark), (labels::MADE_BY, author), (labels::MADE_FOR, made_for)];
         let notes = set_annotations(object.metadata.annotations.as_ref(), notes);
-        Ok(Verdict::patch(immutable.into_iter().chain(notes).collect()).with_warnings(warnings))
+        Ok(AdmissionVerdict::patch(immutable.into_iter().chain(notes).collect()).with_warnings(warnings))
     }
 
     /// Returns the right that the creator of a part lacks for automatic publication of the part, and the identity of
@@ -103,7 +103,7 @@ impl<L: Lookups> MutateVersions<L> {
     /// version is marked if all of its parts are.
     async fn find_lacking_right<'a>(
         &self,
-        request: &Request,
+        request: &ReviewRequest,
         namespace: &str,
         config: &'a str,
         kind: PartKind,
@@ -128,7 +128,7 @@ impl<L: Lookups> Webhook for MutateVersions<L> {
         "/mutate/versions"
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
 }
@@ -146,7 +146,7 @@ impl<L: Lookups> ValidateVersions<L> {
         Self { lookups, judge: Judge::default() }
     }
 
-    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         match request.operation {
             Operation::Create => self.create(request).await,
             Operation::Update => {
@@ -154,15 +154,15 @@ impl<L: Lookups> ValidateVersions<L> {
                 Ok(versions::check_update(&old, &new).into())
             }
             Operation::Delete => self.delete(request).await,
-            Operation::Connect => Ok(Verdict::allow()),
+            Operation::Connect => Ok(AdmissionVerdict::allow()),
         }
     }
 
     /// Decides from the request alone, and then by the rules of the config.
-    async fn create(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn create(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         let object = VersionObject::new_of(request)?;
         if !object.is_labelled() {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
         match versions::check_shape(&object) {
             Ok(part) if part.number.count() == 1 => Ok(self
@@ -174,17 +174,17 @@ impl<L: Lookups> ValidateVersions<L> {
         }
     }
 
-    async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn delete(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         let object = VersionObject::old_of(request)?;
         let Some(config) = object.label(labels::CONFIG).filter(|_| !empties_namespace(&request.user_info)) else {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         };
         let namespace = request.required_namespace()?;
         let config = self.lookups.config(namespace, config).await?;
-        let verdict = Verdict::from(versions::check_deletion(&object, config.as_ref()));
+        let verdict = AdmissionVerdict::from(versions::check_deletion(&object, config.as_ref()));
         // The namespace is looked up only if it makes a difference. A failure must not let a refused deletion pass.
         if verdict.is_denied() && matches!(self.lookups.is_terminating(namespace).await, Ok(true)) {
-            return Ok(Verdict::allow());
+            return Ok(AdmissionVerdict::allow());
         }
         Ok(verdict)
     }
@@ -195,7 +195,7 @@ impl<L: Lookups> Webhook for ValidateVersions<L> {
         "/validate/versions"
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
 }
@@ -226,7 +226,7 @@ mod tests {
         FakeLookups { config: Some(shop(status)), ..FakeLookups::default() }
     }
 
-    async fn reviewed(lookups: FakeLookups, request: &Request) -> (Verdict, Vec<String>) {
+    async fn reviewed(lookups: FakeLookups, request: &ReviewRequest) -> (AdmissionVerdict, Vec<String>) {
         let lookups = Arc::new(lookups);
         let verdict = ValidateVersions::new(Arc::clone(&lookups)).review(request).await.unwrap();
         let asked = std::mem::take(&mut *lookups.asked.lock().unwrap());
@@ -240,16 +240,16 @@ mod tests {
         assert!(verdict.is_denied());
         assert_eq!(asked, ["config team/shop", "terminating team"]);
         let (verdict, asked) = reviewed(FakeLookups::default(), &deletion).await;
-        assert_eq!((verdict, asked), (Verdict::allow(), vec!["config team/shop".to_owned()]));
+        assert_eq!((verdict, asked), (AdmissionVerdict::allow(), vec!["config team/shop".to_owned()]));
         let terminating = FakeLookups { terminating: true, ..current() };
-        assert_eq!(reviewed(terminating, &deletion).await.0, Verdict::allow());
+        assert_eq!(reviewed(terminating, &deletion).await.0, AdmissionVerdict::allow());
     }
 
     #[tokio::test]
     async fn the_namespace_controller_passes_without_look_ups() {
         let mut deletion = request("ConfigMap", "DELETE", Some(&object()), None);
         deletion.user_info.username = Some("system:serviceaccount:kube-system:namespace-controller".into());
-        assert_eq!(reviewed(current(), &deletion).await, (Verdict::allow(), Vec::new()));
+        assert_eq!(reviewed(current(), &deletion).await, (AdmissionVerdict::allow(), Vec::new()));
     }
 
     fn marker(lookups: FakeLookups) -> (MutateVersions<FakeLookups>, Arc<FakeLookups>) {
@@ -261,7 +261,7 @@ mod tests {
     async fn marked(lookups: FakeLookups, object: &Value) -> (ConfigMap, Vec<String>) {
         let creation = request("ConfigMap", "CREATE", None, Some(object));
         let verdict = marker(lookups).0.review(&creation).await.unwrap();
-        let Verdict::Allow { warnings, patch } = verdict else { panic!("{verdict:?}") };
+        let AdmissionVerdict::Allow { warnings, patch } = verdict else { panic!("{verdict:?}") };
         let mut object = object.clone();
         json_patch::patch(&mut object, &patch.unwrap_or_default()).unwrap();
         object["metadata"]["namespace"] = json!("team");
@@ -308,7 +308,7 @@ mod tests {
         ] {
             let lookups = FakeLookups { config, may_update: true, may_update_secret, ..FakeLookups::default() };
             let creation = request("Secret", "CREATE", None, Some(&part));
-            let Verdict::Allow { warnings, patch } = marker(lookups).0.review(&creation).await.unwrap() else {
+            let AdmissionVerdict::Allow { warnings, patch } = marker(lookups).0.review(&creation).await.unwrap() else {
                 panic!()
             };
             let patch = serde_json::to_string(&patch).unwrap();
@@ -327,7 +327,7 @@ mod tests {
         ] {
             let lookups = FakeLookups { may_update: true, unattended, ..FakeLookups::default() };
             let creation = request(kind, "CREATE", None, Some(&part(kind)));
-            let Ok(Verdict::Allow { warnings, .. }) = marker(lookups).0.review(&creation).await else {
+            let Ok(AdmissionVerdict::Allow { warnings, .. }) = marker(lookups).0.review(&creation).await else {
                 panic!("{kind}")
             };
             assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
@@ -399,7 +399,7 @@ mod tests {
     #[tokio::test]
     async fn a_creation_looks_up_the_requesters_right_and_the_config() {
         let creation = request("ConfigMap", "CREATE", None, Some(&object()));
-        assert_eq!(reviewed(current(), &creation).await, (Verdict::allow(), Vec::new()));
+        assert_eq!(reviewed(current(), &creation).await, (AdmissionVerdict::allow(), Vec::new()));
         let (marker, lookups) = marker(current());
         marker.review(&creation).await.unwrap();
         assert_eq!(*lookups.asked.lock().unwrap(), ["may eve update ConfigMap shop in team", "config team/shop"]);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::lookups::LookupError;
-use crate::review::{Request, ReviewError};
-use crate::verdict::{UndecidedDeletions, Verdict};
+use crate::review::{ReviewError, ReviewRequest};
+use crate::verdict::{AdmissionVerdict, UndecidedDeletions};
 
 /// The reason why a request gets no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub trait Webhook: Send + Sync + 'static {
     }
 
     /// Decides about a request.
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>>;
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>>;
 }
 
 /// The webhooks of a server.

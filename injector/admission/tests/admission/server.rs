@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, Request, UndecidedDeletions, Verdict, Webhook, WebhookError,
-    Webhooks,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, AdmissionVerdict, ReviewRequest, UndecidedDeletions, Webhook,
+    WebhookError, Webhooks,
 };
 use nudge_tests::cluster::{Authority, Certified};
 use nudge_tests::eventually;
@@ -24,7 +24,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::guarded_cluster::{SOON, tls};
 
-type Reviewed<'a> = Pin<Box<dyn Future<Output = Result<Verdict, WebhookError>> + Send + 'a>>;
+type Reviewed<'a> = Pin<Box<dyn Future<Output = Result<AdmissionVerdict, WebhookError>> + Send + 'a>>;
 
 /// Fails at every review.
 pub(crate) struct Broken(pub(crate) &'static str);
@@ -34,7 +34,7 @@ impl Webhook for Broken {
         self.0
     }
 
-    fn review<'a>(&'a self, _: &'a Request) -> Reviewed<'a> {
+    fn review<'a>(&'a self, _: &'a ReviewRequest) -> Reviewed<'a> {
         Box::pin(async { Err(WebhookError::Internal("an internal fault".into())) })
     }
 }
@@ -47,8 +47,8 @@ impl Webhook for Quick {
         "/quick"
     }
 
-    fn review<'a>(&'a self, _: &'a Request) -> Reviewed<'a> {
-        Box::pin(async { Ok(Verdict::allow()) })
+    fn review<'a>(&'a self, _: &'a ReviewRequest) -> Reviewed<'a> {
+        Box::pin(async { Ok(AdmissionVerdict::allow()) })
     }
 }
 
@@ -60,7 +60,7 @@ impl Webhook for Stuck {
         "/stuck"
     }
 
-    fn review<'a>(&'a self, _: &'a Request) -> Reviewed<'a> {
+    fn review<'a>(&'a self, _: &'a ReviewRequest) -> Reviewed<'a> {
         Box::pin(std::future::pending())
     }
 }
@@ -90,7 +90,7 @@ impl Webhook for Guards {
         UndecidedDeletions::Deny
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> Reviewed<'a> {
+    fn review<'a>(&'a self, request: &'a ReviewRequest) -> Reviewed<'a> {
         self.1.review(request)
     }
 }

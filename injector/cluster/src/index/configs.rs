@@ -22,7 +22,7 @@ const MAX_ANNOTATION_BYTES: usize = MAX_REQUESTER_BYTES;
 
 /// The origin of a config's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum StateOrigin {
     /// A list, which is right even if its state is older: etcd may have been restored.
     List,
     /// A watch. The answer to a write of this process may come before the watch event.
@@ -31,7 +31,7 @@ enum Origin {
     Write,
 }
 
-impl Origin {
+impl StateOrigin {
     /// Returns whether a state replaces the known state.
     fn replaces(self, known: Option<&VersionedConfig>, new: &VersionedConfig) -> bool {
         let Some(known) = known else { return self != Self::Write };
@@ -80,17 +80,17 @@ impl Index {
 
     /// Adds a config from a watch, unless a newer state of it is known.
     pub fn put_config(&self, config: VersionedConfig) {
-        self.put_config_from(Origin::Watch, config);
+        self.put_config_from(StateOrigin::Watch, config);
     }
 
     /// Adds a config from a list, even if its state is older than the known state.
     pub fn replace_config(&self, config: VersionedConfig) {
-        self.put_config_from(Origin::List, config);
+        self.put_config_from(StateOrigin::List, config);
     }
 
     /// Replaces a config by the answer to a write of this process.
     pub fn put_written_config(&self, config: VersionedConfig) {
-        self.put_config_from(Origin::Write, config);
+        self.put_config_from(StateOrigin::Write, config);
     }
 
     /// Adds the result of a consistent read. Returns whether the index is now at least as new as the read. It is not if
@@ -105,7 +105,7 @@ impl Index {
         self.config(key).map_or_else(|| self.is_left_out(key), is_current)
     }
 
-    fn put_config_from(&self, origin: Origin, mut config: VersionedConfig) {
+    fn put_config_from(&self, origin: StateOrigin, mut config: VersionedConfig) {
         let key = match ConfigKey::of(&config.metadata) {
             Ok(key) => key,
             Err(error) => {
@@ -131,7 +131,7 @@ impl Index {
             let sum = (state.config_bytes - known_bytes).saturating_add(bytes);
             // The last state of a known config stays, so that an attack on its size does not remove it from those who
             // use it.
-            if sum > MAX_CONFIG_BYTES && bytes > known_bytes && origin != Origin::Write {
+            if sum > MAX_CONFIG_BYTES && bytes > known_bytes && origin != StateOrigin::Write {
                 let cause = format!("its configs have more than {MAX_CONFIG_BYTES} bytes together");
                 return state.leave_out(WatchedKind::Configs, &key.namespace, name, &cause);
             }

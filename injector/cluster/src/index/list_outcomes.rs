@@ -15,14 +15,14 @@ const MIN_LASTING_REFUSALS: u32 = 3;
 
 /// The scope of one watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum WatchScope {
     /// All enabled namespaces.
     Cluster,
     /// One enabled namespace.
     Namespace(String),
 }
 
-impl Scope {
+impl WatchScope {
     /// Returns the namespace, if the scope has one.
     pub(crate) fn namespace(&self) -> Option<&str> {
         match self {
@@ -69,7 +69,7 @@ impl Index {
     }
 
     /// Returns when the namespace of the scope was enabled.
-    pub(crate) fn enabled_since(&self, scope: &Scope) -> Option<Instant> {
+    pub(crate) fn enabled_since(&self, scope: &WatchScope) -> Option<Instant> {
         Some(self.lock_namespace(scope.namespace()?)?.enabled_at)
     }
 
@@ -85,7 +85,7 @@ impl Index {
     /// Notes that the list that began then is complete. Removes the objects of the scope that it has not shown.
     pub(crate) fn complete_list(
         &self,
-        scope: &Scope,
+        scope: &WatchScope,
         kind: WatchedKind,
         began: Instant,
         listed: &HashSet<(String, String)>,
@@ -143,7 +143,7 @@ impl Index {
 
     /// Notes that the API server refuses to show approvals, or does not have the kind. Only versions that need approval
     /// wait for them.
-    pub(crate) fn note_refused_approvals(&self, scope: &Scope) {
+    pub(crate) fn note_refused_approvals(&self, scope: &WatchScope) {
         let namespaces: Vec<String> =
             self.lock().namespaces.keys().filter(|name| scope.contains(name)).cloned().collect();
         for namespace in namespaces {

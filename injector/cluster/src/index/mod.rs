@@ -26,7 +26,7 @@ pub use configs::VisibleParts;
 pub use freshness::WatchAge;
 pub use index_event::IndexEvent;
 pub(crate) use known_policies::ReadFault;
-pub use list_outcomes::{NamespaceCounts, Scope};
+pub use list_outcomes::{NamespaceCounts, WatchScope};
 pub use namespace_state::Labels;
 pub use namespaces::Index;
 pub use pod_entry::PodEntry;

@@ -7,6 +7,6 @@ mod update_index;
 mod watches;
 
 pub use crate::watch_health::WatchHealth;
-pub use follow::{Change, FollowError, Unparsed, follow};
+pub use follow::{FollowError, Unparsed, WatchChange, follow};
 pub use metrics::WatchMetrics;
 pub use watches::{ReadScope, WatchSettings, watch_cluster};

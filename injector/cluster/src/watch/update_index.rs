@@ -14,9 +14,9 @@ use nudge_protocol::bounded_text::clip;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::{NameError, labels};
 
-use super::Change;
+use super::WatchChange;
 use super::follow::{HasMeta, Unparsed, label, names};
-use crate::index::{Index, Scope, WatchedKind};
+use crate::index::{Index, WatchScope, WatchedKind};
 
 /// The maximum size of the annotation with the number of parts that is kept.
 const MAX_PARTS_BYTES: usize = 64;
@@ -27,7 +27,7 @@ const MAX_REASON_BYTES: usize = 256;
 pub(super) fn namespace_sink(
     index: Arc<Index>,
     rule: NamespaceRule,
-) -> impl FnMut(Change<PartialObjectMeta<Namespace>>) + Send {
+) -> impl FnMut(WatchChange<PartialObjectMeta<Namespace>>) + Send {
     let (mut enabled, mut listed) = (BTreeMap::new(), BTreeMap::new());
     let enabled_namespace = move |namespace: PartialObjectMeta<Namespace>| {
         let (name, labels) = (namespace.name_any(), namespace.metadata.labels.unwrap_or_default());
@@ -35,10 +35,10 @@ pub(super) fn namespace_sink(
     };
     move |change| {
         match change {
-            Change::Listing => return listed.clear(),
-            Change::Found(namespace) => return listed.extend(enabled_namespace(namespace)),
-            Change::Listed(_) => enabled = std::mem::take(&mut listed),
-            Change::Put(namespace) => {
+            WatchChange::Listing => return listed.clear(),
+            WatchChange::Found(namespace) => return listed.extend(enabled_namespace(namespace)),
+            WatchChange::Listed(_) => enabled = std::mem::take(&mut listed),
+            WatchChange::Put(namespace) => {
                 let Some((name, labels)) = enabled_namespace(namespace) else { return };
                 // Who gives Nudge a right in the namespace may change the namespace, too.
                 if enabled.get(&name) == Some(&labels) {
@@ -46,10 +46,10 @@ pub(super) fn namespace_sink(
                 }
                 enabled.insert(name, labels);
             }
-            Change::Gone(namespace) if enabled.remove(&namespace.name_any()).is_some() => {}
-            Change::Gone(_) => return,
+            WatchChange::Gone(namespace) if enabled.remove(&namespace.name_any()).is_some() => {}
+            WatchChange::Gone(_) => return,
             // Only administrators write namespaces.
-            Change::Unparsed(Unparsed { name, reason, .. }) => {
+            WatchChange::Unparsed(Unparsed { name, reason, .. }) => {
                 return tracing::error!(namespace = name, reason, "namespace not parsed");
             }
         }
@@ -58,26 +58,26 @@ pub(super) fn namespace_sink(
 }
 
 /// Returns a sink that keeps the policies of the cluster. A policy that this release can't parse counts, too.
-pub(super) fn policy_sink(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>) + Send {
+pub(super) fn policy_sink(index: Arc<Index>) -> impl FnMut(WatchChange<DynamicObject>) + Send {
     let parse = |object: DynamicObject| {
         let name = object.name_any();
         let policy = object.try_parse::<RolloutPolicy>().map(Arc::new);
         (name, policy.map_err(|error| clip(chain(&error), MAX_REASON_BYTES)))
     };
     move |change| match change {
-        Change::Listing => index.begin_policy_list(),
-        Change::Found(object) => {
+        WatchChange::Listing => index.begin_policy_list(),
+        WatchChange::Found(object) => {
             let (name, policy) = parse(object);
             index.add_listed_policy(name, policy);
         }
-        Change::Listed(_) => index.complete_policy_list(),
-        Change::Put(object) => {
+        WatchChange::Listed(_) => index.complete_policy_list(),
+        WatchChange::Put(object) => {
             let (name, policy) = parse(object);
             index.put_policy(name, policy);
         }
-        Change::Gone(object) => index.remove_policy(&object.name_any()),
-        Change::Unparsed(Unparsed { name, gone: true, .. }) => index.remove_policy(&name),
-        Change::Unparsed(Unparsed { name, reason, .. }) => {
+        WatchChange::Gone(object) => index.remove_policy(&object.name_any()),
+        WatchChange::Unparsed(Unparsed { name, gone: true, .. }) => index.remove_policy(&name),
+        WatchChange::Unparsed(Unparsed { name, reason, .. }) => {
             index.note_unparsed_policy(name, clip(reason, MAX_REASON_BYTES));
         }
     }
@@ -94,15 +94,15 @@ pub(super) enum ChangeOrigin {
 /// enabled are ignored.
 pub(super) fn object_sink<T: HasMeta>(
     index: Arc<Index>,
-    scope: Scope,
+    scope: WatchScope,
     kind: WatchedKind,
     put: impl Fn(&Index, T, ChangeOrigin) + Send,
-) -> impl FnMut(Change<T>) + Send {
+) -> impl FnMut(WatchChange<T>) + Send {
     // The objects that the list has shown and the index keeps, so that their number is bounded; `None` between lists.
     let mut listed: Option<HashSet<(String, String)>> = None;
     move |change| match change {
-        Change::Listing => listed = Some(HashSet::new()),
-        Change::Found(object) => {
+        WatchChange::Listing => listed = Some(HashSet::new()),
+        WatchChange::Found(object) => {
             let (namespace, name) = names(object.object_meta());
             if index.is_enabled(&namespace) {
                 put(&index, object, ChangeOrigin::List);
@@ -111,18 +111,18 @@ pub(super) fn object_sink<T: HasMeta>(
                 }
             }
         }
-        Change::Listed(began) => index.complete_list(&scope, kind, began, &listed.take().unwrap_or_default()),
-        Change::Put(object) => {
+        WatchChange::Listed(began) => index.complete_list(&scope, kind, began, &listed.take().unwrap_or_default()),
+        WatchChange::Put(object) => {
             if index.is_enabled(object.object_meta().namespace.as_deref().unwrap_or_default()) {
                 put(&index, object, ChangeOrigin::Watch);
             }
         }
-        Change::Gone(object) => {
+        WatchChange::Gone(object) => {
             let (namespace, name) = names(object.object_meta());
             index.remove(kind, &namespace, &name);
         }
-        Change::Unparsed(Unparsed { namespace, name, gone: true, .. }) => index.remove(kind, &namespace, &name),
-        Change::Unparsed(Unparsed { namespace, name, reason, .. }) => {
+        WatchChange::Unparsed(Unparsed { namespace, name, gone: true, .. }) => index.remove(kind, &namespace, &name),
+        WatchChange::Unparsed(Unparsed { namespace, name, reason, .. }) => {
             index.note_unparsed(kind, &namespace, &name, &reason);
             if let Some(listed) = listed.as_mut().filter(|_| index.has(kind, &namespace, &name)) {
                 listed.insert((namespace, name));
@@ -234,10 +234,10 @@ mod tests {
     }
 
     /// Lists these objects.
-    fn list<T>(take: &mut impl FnMut(Change<T>), objects: impl IntoIterator<Item = T>) {
-        take(Change::Listing);
-        objects.into_iter().for_each(|object| take(Change::Found(object)));
-        take(Change::Listed(Instant::now()));
+    fn list<T>(take: &mut impl FnMut(WatchChange<T>), objects: impl IntoIterator<Item = T>) {
+        take(WatchChange::Listing);
+        objects.into_iter().for_each(|object| take(WatchChange::Found(object)));
+        take(WatchChange::Listed(Instant::now()));
     }
 
     #[tokio::test]
@@ -249,12 +249,12 @@ mod tests {
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns", "labels": labels}});
             serde_json::from_value::<PartialObjectMeta<Namespace>>(object).unwrap()
         };
-        take(Change::Put(namespace()));
-        let since = index.enabled_since(&Scope::Namespace("ns".to_owned()));
+        take(WatchChange::Put(namespace()));
+        let since = index.enabled_since(&WatchScope::Namespace("ns".to_owned()));
         let [secrets, pods] =
             [WatchedKind::Secrets, WatchedKind::Pods].map(|kind| index.add_health_of("ns", since, kind));
         secrets.set_forbidden(true);
-        take(Change::Put(namespace()));
+        take(WatchChange::Put(namespace()));
         let asked = async |health: &WatchHealth| {
             tokio::time::timeout(std::time::Duration::ZERO, health.wait_for_request()).await.is_ok()
         };
@@ -265,15 +265,15 @@ mod tests {
     fn an_object_that_cannot_be_parsed_hides_no_other_and_stays_as_it_was() {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
-        let mut take = object_sink(Arc::clone(&index), Scope::Cluster, WatchedKind::Configs, put_config);
+        let mut take = object_sink(Arc::clone(&index), WatchScope::Cluster, WatchedKind::Configs, put_config);
         list(&mut take, [object("good", &json!({})), object("bad", &json!({"rollout": {"steps": {"later": 1}}}))]);
         let known = |name: &str| index.config(&ConfigKey::parse("ns", name).unwrap()).is_some();
         assert!(known("good") && !known("bad"));
-        take(Change::Put(object("good", &json!({"historyLimit": "later"}))));
+        take(WatchChange::Put(object("good", &json!({"historyLimit": "later"}))));
         assert!(known("good"));
         list(&mut take, [object("good", &json!({"historyLimit": "later"}))]);
         assert!(known("good"), "it is there and can't be parsed");
-        take(Change::Gone(object("good", &json!({"historyLimit": "later"}))));
+        take(WatchChange::Gone(object("good", &json!({"historyLimit": "later"}))));
         assert!(!known("good"));
     }
 
@@ -282,7 +282,8 @@ mod tests {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
         let put = |index: &Index, object, _| put_part(index, &object, PartKind::ConfigMap);
-        let mut take = object_sink(Arc::clone(&index), Scope::Namespace("ns".to_owned()), WatchedKind::ConfigMaps, put);
+        let mut take =
+            object_sink(Arc::clone(&index), WatchScope::Namespace("ns".to_owned()), WatchedKind::ConfigMaps, put);
         let part = |name: &str| -> PartialObjectMeta<ConfigMap> {
             let meta =
                 json!({"name": name, "namespace": "ns", "labels": {labels::CONFIG: "shop", labels::VERSION: "1"}});
@@ -290,7 +291,7 @@ mod tests {
         };
         let unparsed = |name: &str, gone: bool| {
             let (namespace, reason) = ("ns".to_owned(), "it is hostile".to_owned());
-            Change::Unparsed(Unparsed { namespace, name: name.to_owned(), gone, reason })
+            WatchChange::Unparsed(Unparsed { namespace, name: name.to_owned(), gone, reason })
         };
         let key = ConfigKey::parse("ns", "shop").unwrap();
         let known = |parts: usize, others: bool| {
@@ -302,12 +303,12 @@ mod tests {
         take(unparsed("a", false));
         take(unparsed("b", false));
         known(1, true);
-        take(Change::Listing);
+        take(WatchChange::Listing);
         take(unparsed("a", false));
         take(unparsed("b", false));
-        take(Change::Listed(Instant::now()));
+        take(WatchChange::Listed(Instant::now()));
         known(1, true);
-        take(Change::Put(part("b")));
+        take(WatchChange::Put(part("b")));
         known(2, false);
         take(unparsed("a", true));
         take(unparsed("b", true));
@@ -323,11 +324,11 @@ mod tests {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
         let mut take =
-            object_sink(Arc::clone(&index), Scope::Namespace("ns".to_owned()), WatchedKind::Configs, put_config);
+            object_sink(Arc::clone(&index), WatchScope::Namespace("ns".to_owned()), WatchedKind::Configs, put_config);
         let known = |name: &str| index.config(&ConfigKey::parse("ns", name).unwrap()).is_some();
         list(&mut take, [object("a", &json!({})), object("b", &json!({}))]);
-        take(Change::Listing);
-        take(Change::Found(object("b", &json!({}))));
+        take(WatchChange::Listing);
+        take(WatchChange::Found(object("b", &json!({}))));
         assert!(known("a") && known("b"));
         // The next list starts from nothing: objects of the first list do not count.
         list(&mut take, [object("a", &json!({}))]);
@@ -337,12 +338,12 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_a_namespace_that_is_not_enabled() {
         let index = Arc::new(Index::default());
-        let mut take = object_sink(Arc::clone(&index), Scope::Cluster, WatchedKind::Configs, put_config);
+        let mut take = object_sink(Arc::clone(&index), WatchScope::Cluster, WatchedKind::Configs, put_config);
         list(&mut take, [object("a", &json!({}))]);
-        take(Change::Put(object("b", &json!({}))));
+        take(WatchChange::Put(object("b", &json!({}))));
         index.set_enabled(["ns".to_owned()].into());
         assert!(index.configs().is_empty());
-        take(Change::Put(object("b", &json!({}))));
+        take(WatchChange::Put(object("b", &json!({}))));
         assert_eq!(index.configs().len(), 1);
         index.set_enabled([].into());
         assert!(index.configs().is_empty());
@@ -358,14 +359,14 @@ mod tests {
         assert_eq!(enabled(), "a b");
         let mut changes = index.enabled_namespaces();
         changes.borrow_and_update();
-        take(Change::Put(namespace("a")));
+        take(WatchChange::Put(namespace("a")));
         assert!(!changes.has_changed().unwrap());
-        take(Change::Put(namespace("c")));
-        take(Change::Gone(namespace("a")));
-        take(Change::Listing);
-        take(Change::Found(namespace("d")));
+        take(WatchChange::Put(namespace("c")));
+        take(WatchChange::Gone(namespace("a")));
+        take(WatchChange::Listing);
+        take(WatchChange::Found(namespace("d")));
         assert_eq!(enabled(), "b c");
-        take(Change::Listed(Instant::now()));
+        take(WatchChange::Listed(Instant::now()));
         assert_eq!(enabled(), "d");
     }
 
@@ -374,18 +375,18 @@ mod tests {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
         let put = |index: &Index, account, _| put_account(index, &account);
-        let mut take = object_sink(Arc::clone(&index), Scope::Cluster, WatchedKind::Accounts, put);
+        let mut take = object_sink(Arc::clone(&index), WatchScope::Cluster, WatchedKind::Accounts, put);
         let account = |uid: &str, deleted: Option<&str>| -> PartialObjectMeta<ServiceAccount> {
             let meta = json!({"name": "app", "namespace": "ns", "uid": uid, "deletionTimestamp": deleted});
             serde_json::from_value(json!({"metadata": meta})).unwrap()
         };
         list(&mut take, [account("a", None)]);
         assert!(index.has_account("ns", "app", "a"));
-        take(Change::Put(account("a", Some("2026-01-01T00:00:00Z"))));
+        take(WatchChange::Put(account("a", Some("2026-01-01T00:00:00Z"))));
         assert!(!index.has_account("ns", "app", "a"));
-        take(Change::Put(account("b", None)));
+        take(WatchChange::Put(account("b", None)));
         assert!(index.has_account("ns", "app", "b"));
-        take(Change::Gone(account("b", None)));
+        take(WatchChange::Gone(account("b", None)));
         assert!(!index.has_account("ns", "app", "b"));
     }
 }

@@ -25,7 +25,7 @@ use super::update_index::{
     put_published,
 };
 use super::{FollowError, WatchHealth, WatchMetrics};
-use crate::index::{Index, ReadFault, Scope, WatchedKind};
+use crate::index::{Index, ReadFault, WatchScope, WatchedKind};
 use crate::tasks::propagate;
 
 /// The number of objects in one page of a list: of whole objects only a few, since one can have a megabyte.
@@ -45,13 +45,13 @@ pub enum ReadScope {
 
 impl ReadScope {
     /// Returns the kinds that are watched in this scope.
-    fn kinds(self, scope: &Scope) -> &'static [WatchedKind] {
+    fn kinds(self, scope: &WatchScope) -> &'static [WatchedKind] {
         match (self, scope) {
-            (Self::Namespaces, Scope::Namespace(_)) => &WatchedKind::ALL,
-            (Self::Namespaces, Scope::Cluster) => &[],
+            (Self::Namespaces, WatchScope::Namespace(_)) => &WatchedKind::ALL,
+            (Self::Namespaces, WatchScope::Cluster) => &[],
             // Nudge must never have the right to read the Secrets of all namespaces.
-            (Self::Cluster, Scope::Namespace(_)) => &[WatchedKind::Secrets],
-            (Self::Cluster, Scope::Cluster) => &[
+            (Self::Cluster, WatchScope::Namespace(_)) => &[WatchedKind::Secrets],
+            (Self::Cluster, WatchScope::Cluster) => &[
                 WatchedKind::Configs,
                 WatchedKind::ConfigMaps,
                 WatchedKind::Published,
@@ -149,14 +149,14 @@ impl Watches {
             return;
         }
         let mut tasks = JoinSet::new();
-        let shared = self.begin(&Scope::Cluster, None, &mut tasks).1;
+        let shared = self.begin(&WatchScope::Cluster, None, &mut tasks).1;
         let mut running: BTreeMap<String, (Instant, AbortHandle)> = BTreeMap::new();
         let mut is_first = true;
         loop {
             let namespaces = enabled.borrow_and_update().clone();
             running.retain(|namespace, (since, task)| {
                 // A namespace that was disabled and enabled again was forgotten meanwhile.
-                let is_kept = self.index.enabled_since(&Scope::Namespace(namespace.clone())) == Some(*since);
+                let is_kept = self.index.enabled_since(&WatchScope::Namespace(namespace.clone())) == Some(*since);
                 if !is_kept {
                     task.abort();
                 }
@@ -164,7 +164,7 @@ impl Watches {
             });
             let mut has_new = false;
             for namespace in namespaces.iter() {
-                let scope = Scope::Namespace(namespace.clone());
+                let scope = WatchScope::Namespace(namespace.clone());
                 if !running.contains_key(namespace)
                     && let Some(since) = self.index.enabled_since(&scope)
                 {
@@ -192,14 +192,19 @@ impl Watches {
     }
 
     /// Begins the watches of a scope, in one task. `since` is the time when the namespace was enabled.
-    fn begin(&self, scope: &Scope, since: Option<Instant>, tasks: &mut JoinSet<()>) -> (AbortHandle, Vec<WatchHealth>) {
+    fn begin(
+        &self,
+        scope: &WatchScope,
+        since: Option<Instant>,
+        tasks: &mut JoinSet<()>,
+    ) -> (AbortHandle, Vec<WatchHealth>) {
         let mut healths = Vec::new();
         let mut watches = Vec::new();
         let kinds = self.settings.reads.kinds(scope).iter();
         for &kind in kinds.filter(|kind| self.settings.kinds.contains(kind)) {
             let health = match scope {
-                Scope::Cluster => self.index.add_shared_health(kind),
-                Scope::Namespace(namespace) => self.index.add_health_of(namespace, since, kind),
+                WatchScope::Cluster => self.index.add_shared_health(kind),
+                WatchScope::Namespace(namespace) => self.index.add_health_of(namespace, since, kind),
             };
             watches.push(self.watch(kind, scope, health.clone()));
             healths.push(health);
@@ -238,7 +243,7 @@ impl Watches {
     }
 
     /// Watches a kind in the scope.
-    fn watch(&self, kind: WatchedKind, scope: &Scope, health: WatchHealth) -> BoxFuture<'static, ()> {
+    fn watch(&self, kind: WatchedKind, scope: &WatchScope, health: WatchHealth) -> BoxFuture<'static, ()> {
         match kind {
             WatchedKind::Configs => {
                 let source = Whole(self.dynamic_api::<VersionedConfig>(scope));
@@ -274,25 +279,30 @@ impl Watches {
 
     /// Returns an API that parses objects one by one: an object that this release can't parse must not hide the other
     /// objects.
-    fn dynamic_api<K: Resource<DynamicType = ()>>(&self, scope: &Scope) -> Api<DynamicObject> {
+    fn dynamic_api<K: Resource<DynamicType = ()>>(&self, scope: &WatchScope) -> Api<DynamicObject> {
         let resource = ApiResource::erase::<K>(&());
         match scope {
-            Scope::Cluster => Api::all_with(self.client.clone(), &resource),
-            Scope::Namespace(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            WatchScope::Cluster => Api::all_with(self.client.clone(), &resource),
+            WatchScope::Namespace(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
         }
     }
 
-    fn api<K>(&self, scope: &Scope) -> Api<K>
+    fn api<K>(&self, scope: &WatchScope) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
         match scope {
-            Scope::Cluster => Api::all(self.client.clone()),
-            Scope::Namespace(namespace) => Api::namespaced(self.client.clone(), namespace),
+            WatchScope::Cluster => Api::all(self.client.clone()),
+            WatchScope::Namespace(namespace) => Api::namespaced(self.client.clone(), namespace),
         }
     }
 
-    fn following_metadata<K>(&self, scope: &Scope, labels: &'static str, health: WatchHealth) -> Following<Metadata<K>>
+    fn following_metadata<K>(
+        &self,
+        scope: &WatchScope,
+        labels: &'static str,
+        health: WatchHealth,
+    ) -> Following<Metadata<K>>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
@@ -307,7 +317,7 @@ impl Watches {
     fn run<S>(
         &self,
         following: Following<S>,
-        scope: &Scope,
+        scope: &WatchScope,
         kind: WatchedKind,
         put: impl Fn(&Index, S::Item, ChangeOrigin) + Send + 'static,
     ) -> BoxFuture<'static, ()>
@@ -338,7 +348,7 @@ impl Watches {
 }
 
 /// Reports a failed watch.
-fn report_failure(index: &Index, scope: &Scope, kind: WatchedKind, error: &FollowError, failures: u32) {
+fn report_failure(index: &Index, scope: &WatchScope, kind: WatchedKind, error: &FollowError, failures: u32) {
     let Some(namespace) = scope.namespace().filter(|_| error.is_forbidden()) else {
         return log(scope.namespace(), error, failures);
     };

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::calls::{Act, publication_fault};
 use crate::Controller;
-use crate::fake_api_server::{self, FAULTS, FakeApiServer, Fault, VALUE, controller_over, status};
+use crate::fake_api_server::{self, FAULTS, FakeApiServer, InjectedFault, VALUE, controller_over, status};
 use crate::reconcile::NextReconcile;
 
 struct Scene {
@@ -110,7 +110,7 @@ const CALLS: [(PartKind, &str, &str); 6] = [
 async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
     for (kind, method, end) in CALLS {
         // A missing object is no fault of a call.
-        for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Code(404)) {
+        for fault in FAULTS.into_iter().filter(|fault| *fault != InjectedFault::Code(404)) {
             let case = format!("{method} {end} {fault:?}");
             let scene = scene(&config());
             *scene.server.broken.lock() = Some((fault, (method, end)));
@@ -121,9 +121,9 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
             let refused = fault.is_refusal();
             let reason = if refused { Reason::Refused } else { Reason::NotPublished };
             assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", reason.as_str()), "{case}");
-            let quoted = kind == PartKind::ConfigMap && matches!(fault, Fault::Code(_));
+            let quoted = kind == PartKind::ConfigMap && matches!(fault, InjectedFault::Code(_));
             assert_eq!(condition.message.contains(VALUE), quoted, "{case}: {}", condition.message);
-            if let Fault::Code(code) = fault {
+            if let InjectedFault::Code(code) = fault {
                 assert!(condition.message.contains(&format!("code {code}")), "{case}: {}", condition.message);
             }
             assert_eq!(kind.held_version(status), None, "{case}");
@@ -149,7 +149,7 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
 async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
     for (kind, method, end) in CALLS {
         // A missing object is no fault of a call.
-        for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Code(404)) {
+        for fault in FAULTS.into_iter().filter(|fault| *fault != InjectedFault::Code(404)) {
             let case = format!("{method} {end} {fault:?}");
             let mut config = config();
             let mut before = config["status"]["versions"][0].clone();

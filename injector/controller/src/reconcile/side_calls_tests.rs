@@ -16,7 +16,7 @@ use nudge_protocol::{ConfigName, VersionName};
 use serde_json::{Value, json};
 
 use crate::Controller;
-use crate::fake_api_server::{Call, FAULTS, FakeApiServer, Fault, VALUE, controller_over, part, status};
+use crate::fake_api_server::{Call, FAULTS, FakeApiServer, InjectedFault, VALUE, controller_over, part, status};
 
 struct Scene {
     controller: Arc<Controller>,
@@ -224,11 +224,11 @@ async fn a_version_that_agents_refuse_goes_back_whatever_else_fails() {
             // Events have no condition. An object that is missing, or was replaced meanwhile, is no fault of a call.
             let silent = matches!(
                 (call, fault),
-                ((_, "/events"), _) | (_, Fault::Code(404)) | (("DELETE", _), Fault::Code(409))
+                ((_, "/events"), _) | (_, InjectedFault::Code(404)) | (("DELETE", _), InjectedFault::Code(409))
             );
             let said = scene.impaired();
             assert!(silent || said.is_some(), "{case}");
-            if let (Some(said), Fault::Code(code)) = (said.filter(|_| !silent), fault) {
+            if let (Some(said), InjectedFault::Code(code)) = (said.filter(|_| !silent), fault) {
                 assert!(said.message.contains(&format!("code {code}: no: the data is {VALUE}")), "{case}: {said:?}");
             }
         }
@@ -251,7 +251,7 @@ async fn restarts_that_fail_are_said_and_end_the_rollout_at_its_deadline() {
     let mut seen = BTreeSet::new();
     for call in RESTARTS {
         // A missing workload needs no restart.
-        for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Code(404)) {
+        for fault in FAULTS.into_iter().filter(|fault| *fault != InjectedFault::Code(404)) {
             let case = format!("{call:?} {fault:?}");
             let scene = scene(&config("Restarting", true), true);
             scene.controller.note_published(&scene.key, "2");
@@ -262,7 +262,7 @@ async fn restarts_that_fail_are_said_and_end_the_rollout_at_its_deadline() {
             };
             // A workload that can't be restarted is left out, and named. So is a pod that a PodDisruptionBudget keeps
             // for longer than the deadline.
-            let left_out = fault.is_refusal() || (call.1, fault) == ("/eviction", Fault::Code(429));
+            let left_out = fault.is_refusal() || (call.1, fault) == ("/eviction", InjectedFault::Code(429));
             scene.reconcile_until(&case, |status| said(status) && (left_out || !goes_back(status))).await;
             if !left_out {
                 tokio::time::advance(Duration::from_mins(10)).await;

@@ -18,7 +18,7 @@ use nudge_core::pods::PodState;
 use tokio::time::Instant;
 
 use super::orphans::{ORPHAN_GRACE, delete_parts_of};
-use crate::fake_api_server::{FakeApiServer, Fault, controller_over, part, status};
+use crate::fake_api_server::{FakeApiServer, InjectedFault, controller_over, part, status};
 
 const CREATED: &str = "2026-01-02T00:00:00Z";
 
@@ -55,7 +55,7 @@ fn answer(method: &str, path: &str, changed: &[(&str, Value)]) -> (u16, Value) {
 }
 
 /// Returns the deleted objects and the time until the last deletion, if the API server has these other objects.
-async fn deleted(changed: Vec<(&'static str, Value)>, fault: Option<Fault>) -> (Vec<String>, Duration) {
+async fn deleted(changed: Vec<(&'static str, Value)>, fault: Option<InjectedFault>) -> (Vec<String>, Duration) {
     deleted_beside(Vec::new(), changed, fault).await
 }
 
@@ -63,7 +63,7 @@ async fn deleted(changed: Vec<(&'static str, Value)>, fault: Option<Fault>) -> (
 async fn deleted_beside(
     pods: Vec<PodState>,
     changed: Vec<(&'static str, Value)>,
-    fault: Option<Fault>,
+    fault: Option<InjectedFault>,
 ) -> (Vec<String>, Duration) {
     let played = Arc::new(FakeApiServer::default());
     *played.broken.lock() = fault.map(|fault| (fault, ("DELETE", "left")));
@@ -116,7 +116,7 @@ async fn what_pods_use_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_fails_is_tried_again() {
-    let (deleted, after) = deleted(Vec::new(), Some(Fault::Code(500))).await;
+    let (deleted, after) = deleted(Vec::new(), Some(InjectedFault::Code(500))).await;
     assert_eq!((deleted.len(), after), (2, ORPHAN_GRACE * 3));
 }
 

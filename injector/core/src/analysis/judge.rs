@@ -20,6 +20,9 @@ const OVERDUE_PERIODS: i64 = 3;
 const MIN_RECHECK_MILLIS: i64 = 1000;
 /// The maximum time between two checks for answers, in milliseconds.
 const MAX_RECHECK_MILLIS: i64 = 5000;
+/// The way out if answers are missing.
+const NO_ANSWER_HINT: &str =
+    "check that Deployment nudge-analysis runs and may ask the server (deploy/TROUBLESHOOTING.md)";
 
 /// The verdict of all answers about the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,10 +210,6 @@ fn judge_analysis(
         )),
     }
 }
-
-/// The way out if answers are missing.
-const NO_ANSWER_HINT: &str =
-    "check that Deployment nudge-analysis runs and may ask the server (deploy/TROUBLESHOOTING.md)";
 
 /// Describes the numbers of an answer in words.
 fn describe(analysis: &Analysis, answer: &Answer, VersionNames { target, current }: VersionNames<'_>) -> String {

@@ -19,6 +19,9 @@ const MIN_NOTED_WAIT: Duration = Duration::from_secs(3);
 const MAX_NOTE_AGE: Duration = Duration::from_secs(20);
 /// The age of an unchanged note that shows that its replica is gone.
 const GONE_REPLICA_AGE: Duration = Duration::from_mins(1);
+/// The maximum number of namespaces that fail by themselves. If writes fail in more namespaces, the cause counts as
+/// shared by all.
+pub const MAX_FAILING_NAMESPACES: usize = 4;
 
 /// Returns the key of the annotation of this replica.
 pub fn annotation_key(replica: &str) -> String {
@@ -37,10 +40,6 @@ pub struct Waits {
     /// the cause may be a webhook of that namespace.
     pub failing: Vec<(String, Duration)>,
 }
-
-/// The maximum number of namespaces that fail by themselves. If writes fail in more namespaces, the cause counts as
-/// shared by all.
-pub const MAX_FAILING_NAMESPACES: usize = 4;
 
 /// Returns the note of a replica about the waits of its oldest reports, such as `4 s at 2023-11-14T22:13:20Z` or `0 s
 /// at 2023-11-14T22:13:20Z, 40 s in shop, 7 s in web`; `None` if the waits are short. The time makes each note differ

@@ -88,7 +88,7 @@ impl ResolvedConfig {
 
 /// The facts that injection needs besides the pod.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct InjectionFacts {
     /// The features of the cluster.
     pub features: Features,
     /// The hub's CA bundle (PEM).

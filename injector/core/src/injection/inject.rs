@@ -6,12 +6,12 @@ use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, VersionName, pod};
 use serde_json::Value;
 
-use super::facts::Facts;
+use super::facts::InjectionFacts;
 use super::mountpoints;
 use super::moved_mounts::MovedMounts;
 use super::patch::{AgentContainer, ContainerPatch, InjectionPlan, Volumes, agent_container, injection_patch, port};
 use super::preflight;
-use super::refusal::Refusal;
+use super::refusal::InjectionRefusal;
 use super::request::{PodRequest, check_unknown_keys, gate_warning, resolve_configs};
 use super::resources::{agent_resources, files_room};
 use super::settings::InjectionSettings;
@@ -38,9 +38,9 @@ pub struct Injection {
 pub fn inject(
     raw: &Value,
     request: &PodRequest,
-    facts: &Facts,
+    facts: &InjectionFacts,
     settings: &InjectionSettings,
-) -> Result<Injection, Refusal> {
+) -> Result<Injection, InjectionRefusal> {
     let pod = UserPod::of(raw)?;
     let sidecar = facts.features.native_sidecars;
     let mut warnings = check_unknown_keys(&request.unknown, settings.unknown_keys)?;
@@ -106,7 +106,7 @@ pub fn inject(
         warnings: &warnings,
         birth_labels: configs.iter().any(|name| facts.configs.get(name).is_some_and(|config| config.selects)),
     };
-    let patch =
-        injection_patch(raw, &plan).map_err(|error| Refusal::Pod(format!("this pod can't be changed: {error}")))?;
+    let patch = injection_patch(raw, &plan)
+        .map_err(|error| InjectionRefusal::Pod(format!("this pod can't be changed: {error}")))?;
     Ok(Injection { patch, warnings, mounted: volumes.mounted.clone() })
 }

@@ -33,8 +33,8 @@ mod tests;
 mod user_pod;
 mod volume_objects;
 
-pub use facts::{Facts, Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
+pub use facts::{Features, InjectionFacts, MountedPart, ReferencedConfigMap, ResolvedConfig};
 pub use inject::{Injection, inject};
-pub use refusal::Refusal;
+pub use refusal::InjectionRefusal;
 pub use request::{PodRequest, annotations, is_updated_by_rollout, opts_in, read};
 pub use settings::{AgentDefaults, InjectionSettings, UnknownKeys};

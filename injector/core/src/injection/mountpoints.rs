@@ -10,7 +10,7 @@ use nudge_protocol::pod;
 use serde_json::Value;
 
 use super::mount_paths::{is_within, real};
-use super::refusal::{Refusal, shorten};
+use super::refusal::{InjectionRefusal, shorten};
 use super::request::annotations::{CONTAINERS, MOUNT_PATH};
 use super::user_pod::{UserContainer, UserPod};
 
@@ -27,7 +27,11 @@ enum FolderIn {
 
 /// Refuses a pod if a folder for Nudge's mounts can't be made in one of its containers. `members` get these mounts.
 /// Returns warnings about folders that must exist already.
-pub(super) fn check(pod: &UserPod, members: &[&UserContainer], files: Option<&str>) -> Result<Vec<String>, Refusal> {
+pub(super) fn check(
+    pod: &UserPod,
+    members: &[&UserContainer],
+    files: Option<&str>,
+) -> Result<Vec<String>, InjectionRefusal> {
     let mut warnings = Vec::new();
     let places = [(pod::CONTAINER_PATH, None)].into_iter().chain(files.map(|path| (path, Some(MOUNT_PATH))));
     for (path, annotation) in places {
@@ -57,7 +61,7 @@ pub(super) fn check(pod: &UserPod, members: &[&UserContainer], files: Option<&st
                 ));
                 continue;
             }
-            return Err(Refusal::Pod(format!(
+            return Err(InjectionRefusal::Pod(format!(
                 "{mounts}, in which the folder {path} can't be made for Nudge's files, so the container would not start: the mount is read-only, \
                  or is a part of a volume; {remedy}, or exclude the container with annotation {CONTAINERS}"
             )));

@@ -12,7 +12,7 @@ use nudge_api::PartKind;
 use nudge_protocol::volumes::{self, KeptVolume, KeyFile, MAX_VOLUMES, ObjectFiles, ObjectKind, is_relative};
 use nudge_protocol::{ConfigName, Key};
 
-use super::facts::{Facts, ResolvedConfig};
+use super::facts::{InjectionFacts, ResolvedConfig};
 use super::mount_paths::{is_within, real};
 use super::quantity::Quantity;
 use super::resources::{MIN_FILES_ROOM, room_of};
@@ -100,7 +100,7 @@ impl MovedMounts {
         pod: &UserPod,
         members: &[&UserContainer],
         configs: &[ConfigName],
-        facts: &Facts,
+        facts: &InjectionFacts,
         signalling_user: Option<i64>,
         added_paths: &[&str],
     ) -> Self {
@@ -164,7 +164,7 @@ impl MovedMounts {
     }
 
     /// Checks whether mounts of this pod can move, and whether there is a place for another volume.
-    fn check(&self, pod: &UserPod, facts: &Facts) -> Result<(), Unmovable> {
+    fn check(&self, pod: &UserPod, facts: &InjectionFacts) -> Result<(), Unmovable> {
         if !facts.features.native_sidecars {
             return Err(Unmovable::NoNativeSidecars);
         }
@@ -180,7 +180,11 @@ fn has_mount(member: &UserContainer, volume: &str) -> bool {
 }
 
 /// Returns the objects of the pod's configs that a volume has, or why they can't move; `None` if it has none of them.
-fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<Result<Vec<ObjectFiles>, Unmovable>> {
+fn objects_of(
+    volume: &Volume,
+    configs: &[ConfigName],
+    facts: &InjectionFacts,
+) -> Option<Result<Vec<ObjectFiles>, Unmovable>> {
     let find =
         |name: &str, kind: PartKind| configs.iter().find(|config| config.as_str() == name && owns(config, kind, facts));
     let source =
@@ -219,7 +223,7 @@ fn objects_of(volume: &Volume, configs: &[ConfigName], facts: &Facts) -> Option<
 }
 
 /// Returns whether the object of the config's name and of this kind belongs to the config.
-fn owns(config: &ConfigName, kind: PartKind, facts: &Facts) -> bool {
+fn owns(config: &ConfigName, kind: PartKind, facts: &InjectionFacts) -> bool {
     match facts.configs.get(config) {
         Some(resolved) => resolved.objects.contains(&kind),
         None => {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::facts::Features;
 use super::patch::port;
-use super::refusal::{Refusal, shorten};
+use super::refusal::{InjectionRefusal, shorten};
 use super::request::PodRequest;
 use super::request::annotations::{AGENT_PORT, INJECT, NOTIFY};
 use super::settings::InjectionSettings;
@@ -21,8 +21,8 @@ pub(super) fn check(
     targets: &Targets<'_>,
     settings: &InjectionSettings,
     features: Features,
-) -> Result<Vec<String>, Refusal> {
-    let refuse = |message: String| Err(Refusal::Pod(message));
+) -> Result<Vec<String>, InjectionRefusal> {
+    let refuse = |message: String| Err(InjectionRefusal::Pod(message));
     let spec = &pod.spec;
     if is_windows(spec) {
         return refuse(format!("Nudge's agent runs on Linux only, and this pod asks for Windows; remove {INJECT}"));
@@ -86,7 +86,7 @@ fn surge_warning(pod: &UserPod, port: u16) -> Option<String> {
 }
 
 /// Refuses a restart of all containers in place if it is not possible, or would change more than the version.
-fn check_restart(pod: &UserPod, name: &str, features: Features) -> Result<(), Refusal> {
+fn check_restart(pod: &UserPod, name: &str, features: Features) -> Result<(), InjectionRefusal> {
     let policy = pod.restart_policy();
     let reason = if pod.owners.iter().any(|kind| kind == "Job") {
         "and this pod belongs to a Job, whose work would begin again; remove the annotation: each new pod starts with the current version"
@@ -103,31 +103,31 @@ fn check_restart(pod: &UserPod, name: &str, features: Features) -> Result<(), Re
     } else {
         return Ok(());
     };
-    Err(Refusal::Pod(format!(
+    Err(InjectionRefusal::Pod(format!(
         "container {} takes another version by a restart in place ({NOTIFY}: in-place), {reason}",
         shorten(name)
     )))
 }
 
 /// Refuses a user's rule that restarts all containers: a crash would look like a restart that the agent commands.
-pub(super) fn check_rules(raw: &Value) -> Result<(), Refusal> {
+pub(super) fn check_rules(raw: &Value) -> Result<(), InjectionRefusal> {
     let containers = LISTS.iter().flat_map(|list| items(&raw["spec"], list).map(|(_, container)| container));
     let has_rule = |container: &&Value| {
         items(container, "restartPolicyRules").any(|(_, rule)| rule["action"] == "RestartAllContainers")
     };
     let Some(container) = containers.filter(|container| !is_agent(container)).find(has_rule) else { return Ok(()) };
-    Err(Refusal::Pod(format!(
+    Err(InjectionRefusal::Pod(format!(
         "container {} has a rule RestartAllContainers, and {NOTIFY}: in-place adds one to the agent; remove one of the two",
         shorten(container["name"].as_str().unwrap_or_default())
     )))
 }
 
 /// Refuses a main container whose own `restartPolicy` lets it end for good: every version would run it again.
-pub(super) fn check_policies(raw: &Value) -> Result<(), Refusal> {
+pub(super) fn check_policies(raw: &Value) -> Result<(), InjectionRefusal> {
     let ends = |container: &&Value| container["restartPolicy"].as_str().is_some_and(|policy| policy != "Always");
     let mut containers = items(&raw["spec"], "containers").map(|(_, container)| container);
     let Some(container) = containers.find(ends) else { return Ok(()) };
-    Err(Refusal::Pod(format!(
+    Err(InjectionRefusal::Pod(format!(
         "container {} has restartPolicy: {}, so it would run again each time that {NOTIFY}: in-place restarts the pod; remove one of the \
          two",
         shorten(container["name"].as_str().unwrap_or_default()),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::resources::QosClass;
 use super::tests::{facts, pod, try_with};
 use super::user_pod::{LISTS, items, strip};
-use super::{Facts, Features};
+use super::{Features, InjectionFacts};
 
 fn resources() -> impl Strategy<Value = Value> {
     select(vec![
@@ -115,14 +115,14 @@ fn any_pod() -> impl Strategy<Value = Value> {
     })
 }
 
-fn any_facts() -> impl Strategy<Value = Facts> {
-    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(sidecars, files, ipv6)| Facts {
+fn any_facts() -> impl Strategy<Value = InjectionFacts> {
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(sidecars, files, ipv6)| InjectionFacts {
         features: Features { native_sidecars: sidecars, env_files: sidecars && files, ipv6, ..Features::default() },
         ..facts()
     })
 }
 
-fn injected(pod: &Value, facts: &Facts) -> Value {
+fn injected(pod: &Value, facts: &InjectionFacts) -> Value {
     try_with(pod, facts).unwrap().0
 }
 

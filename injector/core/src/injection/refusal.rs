@@ -9,7 +9,7 @@ const MAX_SHOWN_BYTES: usize = 80;
 
 /// The reason why a pod can't be injected, with the message for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum InjectionRefusal {
     /// An annotation has a value that is not allowed.
     #[error("annotation {annotation}: {value:?} is not allowed: {allowed}")]
     Value {
@@ -45,7 +45,7 @@ pub enum Refusal {
     Pod(String),
 }
 
-impl Refusal {
+impl InjectionRefusal {
     pub(super) fn value(annotation: &str, value: &str, allowed: impl fmt::Display) -> Self {
         Self::Value { annotation: shorten(annotation), value: shorten(value), allowed: allowed.to_string() }
     }
@@ -75,12 +75,12 @@ mod tests {
 
     #[test]
     fn a_message_is_short_however_long_the_value() {
-        let refusal = Refusal::value("nudge.dev/agent-port", &"9".repeat(100_000), "a port").to_string();
+        let refusal = InjectionRefusal::value("nudge.dev/agent-port", &"9".repeat(100_000), "a port").to_string();
         assert!(
             refusal.len() < 200 && refusal.contains("nudge.dev/agent-port") && refusal.ends_with("a port"),
             "{refusal}"
         );
         let names = vec!["container"; 10_000];
-        assert!(Refusal::container("nudge.dev/notify.x", "x", names).to_string().len() < 1200);
+        assert!(InjectionRefusal::container("nudge.dev/notify.x", "x", names).to_string().len() < 1200);
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use nudge_protocol::{env, labels, pod as names, volumes};
 use serde_json::Value;
 
-use super::refusal::{Refusal, shorten};
+use super::refusal::{InjectionRefusal, shorten};
 use crate::owners::workload_id;
 
 /// The volume with the agent's keys and last good contents.
@@ -25,6 +25,8 @@ pub(super) const HUB_VOLUME: &str = "nudge-hub";
 pub(super) const BOOTSTRAP_VOLUME_PREFIX: &str = "nudge-bootstrap-";
 /// The pod's first address, for the endpoint's URL.
 pub(super) const POD_IP: &str = "NUDGE_POD_IP";
+/// The two lists of a pod's containers.
+pub(super) const LISTS: [&str; 2] = ["initContainers", "containers"];
 
 /// The role of a container, by when it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +68,12 @@ pub(super) struct UserPod {
 }
 
 impl UserPod {
-    pub(super) fn of(raw: &Value) -> Result<Self, Refusal> {
+    pub(super) fn of(raw: &Value) -> Result<Self, InjectionRefusal> {
         let mut stripped = raw.clone();
         strip(&mut stripped)?;
-        let typed: Pod =
-            serde_json::from_value(stripped).map_err(|error| Refusal::Pod(format!("this is not a pod: {error}")))?;
-        let spec = typed.spec.ok_or_else(|| Refusal::Pod("this pod has no spec".to_owned()))?;
+        let typed: Pod = serde_json::from_value(stripped)
+            .map_err(|error| InjectionRefusal::Pod(format!("this is not a pod: {error}")))?;
+        let spec = typed.spec.ok_or_else(|| InjectionRefusal::Pod("this pod has no spec".to_owned()))?;
         let init = spec.init_containers.iter().flatten().map(|container| UserContainer {
             role: if container.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init },
             container: container.clone(),
@@ -129,9 +131,6 @@ pub(super) fn items<'a>(object: &'a Value, list: &str) -> impl DoubleEndedIterat
 fn items_mut<'a>(object: &'a mut Value, list: &str) -> Option<&'a mut Vec<Value>> {
     object.get_mut(list)?.as_array_mut()
 }
-
-/// The two lists of a pod's containers.
-pub(super) const LISTS: [&str; 2] = ["initContainers", "containers"];
 
 pub(super) fn is_agent(container: &Value) -> bool {
     container["name"] == names::AGENT_CONTAINER
@@ -194,7 +193,7 @@ pub(super) fn certificate_file() -> String {
 }
 
 /// Removes the additions of an earlier injection. Refuses other uses of reserved names.
-pub(super) fn strip(raw: &mut Value) -> Result<(), Refusal> {
+pub(super) fn strip(raw: &mut Value) -> Result<(), InjectionRefusal> {
     let labelled = raw["metadata"]["labels"][labels::AGENT].is_string();
     let Some(spec) = raw.get_mut("spec") else { return Ok(()) };
     let original_names = originals(spec);
@@ -202,7 +201,7 @@ pub(super) fn strip(raw: &mut Value) -> Result<(), Refusal> {
     for list in LISTS {
         if let Some((_, agent)) = items(spec, list).find(|(_, container)| is_agent(container)) {
             if !labelled && !has_agent_form(agent) {
-                return Err(Refusal::Pod(format!(
+                return Err(InjectionRefusal::Pod(format!(
                     "container name {} is reserved for Nudge's agent; rename this pod's container",
                     names::AGENT_CONTAINER
                 )));
@@ -213,7 +212,9 @@ pub(super) fn strip(raw: &mut Value) -> Result<(), Refusal> {
     for (_, volume) in items(spec, "volumes").filter(|(_, volume)| is_our_volume(volume)) {
         if !injected || !has_our_form(volume) {
             let name = shorten(volume["name"].as_str().unwrap_or_default());
-            return Err(Refusal::Pod(format!("volume name {name} is reserved for Nudge; rename this pod's volume")));
+            return Err(InjectionRefusal::Pod(format!(
+                "volume name {name} is reserved for Nudge; rename this pod's volume"
+            )));
         }
     }
     if let Some(volumes) = items_mut(spec, "volumes") {
@@ -243,7 +244,7 @@ pub(super) fn originals(spec: &Value) -> BTreeMap<String, String> {
 
 /// Removes the additions of an earlier injection from a container. Mounts that it moved use the pod's own volumes
 /// again.
-fn strip_container(container: &mut Value, originals: &BTreeMap<String, String>) -> Result<(), Refusal> {
+fn strip_container(container: &mut Value, originals: &BTreeMap<String, String>) -> Result<(), InjectionRefusal> {
     let name = container["name"].as_str().unwrap_or_default().to_owned();
     for at in our_variables(container).into_iter().rev() {
         if let Some(variables) = items_mut(container, "env") {
@@ -259,7 +260,7 @@ fn strip_container(container: &mut Value, originals: &BTreeMap<String, String>) 
         }
         if let Some(volume) = mounts.iter().filter_map(|mount| mount["name"].as_str()).find(|name| is_reserved(name)) {
             let (container, volume) = (shorten(&name), shorten(volume));
-            return Err(Refusal::Pod(format!(
+            return Err(InjectionRefusal::Pod(format!(
                 "container {container} mounts volume {volume}, whose name is reserved for Nudge; remove the mount"
             )));
         }

@@ -23,6 +23,8 @@ use crate::owners::workload_id;
 
 /// The maximum length of injection's warnings that is kept.
 const MAX_WARNINGS_BYTES: usize = 1024;
+/// The words of the scheduler about a node without a free port (`pkg/scheduler/framework/plugins/nodeports`).
+const NO_FREE_PORTS: &str = "didn't have free ports";
 
 /// Returns the condition of this type.
 pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
@@ -106,9 +108,6 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         resource_version: meta.resource_version.clone().map(String::into_boxed_str),
     })
 }
-
-/// The words of the scheduler about a node without a free port (`pkg/scheduler/framework/plugins/nodeports`).
-const NO_FREE_PORTS: &str = "didn't have free ports";
 
 fn lacks_port(scheduled: &PodCondition) -> bool {
     scheduled.status == "False" && scheduled.message.as_deref().is_some_and(|message| message.contains(NO_FREE_PORTS))

@@ -10,6 +10,9 @@ use super::state::{Cause, Return, Rollout, Transfer};
 use super::{Effects, Observation, Thresholds};
 use crate::requester::{Requester, Requesters};
 
+/// The maximum size in bytes of the releases in a status.
+pub const MAX_RELEASES_BYTES: usize = 16 * 1024;
+
 /// Returns the releases after a transition from `before` to `after`.
 pub fn record_release(
     mut releases: Vec<Release>,
@@ -75,9 +78,6 @@ pub fn record_release(
     releases.drain(..surplus);
     releases
 }
-
-/// The maximum size in bytes of the releases in a status.
-pub const MAX_RELEASES_BYTES: usize = 16 * 1024;
 
 /// Returns the releases that fit into this many bytes of JSON: older ones lose their details first, then the oldest are
 /// forgotten. The newest release always stays, but without its details if it is too large alone.

@@ -21,6 +21,8 @@ use crate::versions::{is_nearly_full, is_of_source};
 
 /// The maximum number of failed versions that a source remembers.
 const MAX_FAILED_VERSIONS: usize = 8;
+/// The maximum time from the objects of a version to its seal. After that, the objects are created again.
+const SEALING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The state of a source after a decision.
 enum SourceOutcome {
@@ -193,9 +195,6 @@ fn rule_refusal(observed: &SourceSnapshot<'_>, version: &str) -> Option<Explanat
     let admission = || observed.trouble.filter(|trouble| trouble.reason == Reason::Invalid).cloned();
     observed.refusal.cloned().or_else(sealing).or_else(admission)
 }
-
-/// The maximum time from the objects of a version to its seal. After that, the objects are created again.
-const SEALING_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn is_sealing(status: &ConfigSourceStatus, now: Timestamp) -> bool {
     status.make_time.as_ref().is_some_and(|made| now < after(made.0, SEALING_TIMEOUT))

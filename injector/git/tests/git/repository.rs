@@ -1,7 +1,7 @@
 //! Repositories to serve, and a folder for the mirrors of a test.
 
 use anyhow::Result;
-use nudge_git::{Commit, Credential, GitError, GitUrl, Mirrors, Request, Revision};
+use nudge_git::{Commit, Credential, FetchRequest, GitError, GitUrl, Mirrors, Revision};
 use nudge_outbound::Reach;
 pub(crate) use nudge_tests::servers::git_repository::{Repository, git};
 use tempfile::TempDir;
@@ -50,7 +50,7 @@ impl Client {
         known: Option<&str>,
         is_wanted: &(dyn Fn(&str) -> bool + Send + Sync),
     ) -> Result<Option<Commit>, GitError> {
-        let request = Request {
+        let request = FetchRequest {
             url,
             revision: &revision,
             path: &self.path,

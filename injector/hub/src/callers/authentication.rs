@@ -15,16 +15,17 @@ use super::audit::Audit;
 use super::claims::Claims;
 use super::gone_uids::GoneUids;
 use super::reviewer::{Caller, ReviewError, Reviewer};
-use super::session::{Origin, Session};
+use super::session::{ConnectionOrigin, Session};
 use super::token_hash::hash_token;
 use super::token_reviews::{ReviewedToken, TokenReviews};
 use crate::metrics::Metrics;
-use crate::reply::Refusal;
+use crate::reply::PollRefusal;
 use crate::settings::Settings;
 
-const GONE: Refusal = Refusal::Unauthorized("the pod is gone");
-const NO_ACCOUNT: Refusal = Refusal::Unauthorized("the token's service account is gone; create it and the pod again");
-const NOT_LISTED: Refusal = Refusal::Unavailable("this replica of the hub has not listed the namespace yet");
+const GONE: PollRefusal = PollRefusal::Unauthorized("the pod is gone");
+const NO_ACCOUNT: PollRefusal =
+    PollRefusal::Unauthorized("the token's service account is gone; create it and the pod again");
+const NOT_LISTED: PollRefusal = PollRefusal::Unavailable("this replica of the hub has not listed the namespace yet");
 
 /// The authentication of agents by the tokens of their pods.
 pub(crate) struct Authentication {
@@ -55,10 +56,10 @@ impl Authentication {
     }
 
     /// Returns the claims of `token`, if its pod exists.
-    pub(crate) async fn admit(&self, token: &str, from: Origin) -> Result<Claims, Refusal> {
+    pub(crate) async fn admit(&self, token: &str, from: ConnectionOrigin) -> Result<Claims, PollRefusal> {
         let claims = Claims::parse(token, SystemTime::now()).map_err(|error| {
             self.audit.log_refusal(from.address, None, error.message());
-            Refusal::Unauthorized(error.message())
+            PollRefusal::Unauthorized(error.message())
         })?;
         match self.wait_in_queue(&claims, from.peer).await {
             Ok(()) => Ok(claims),
@@ -68,37 +69,42 @@ impl Authentication {
 
     /// Waits for a pod, or a service account, that is new here. Each new pod wakes all requests that wait, so their
     /// number is limited for each address.
-    pub(super) async fn wait_in_queue(&self, claims: &Claims, peer: Peer) -> Result<(), Refusal> {
+    pub(super) async fn wait_in_queue(&self, claims: &Claims, peer: Peer) -> Result<(), PollRefusal> {
         if self.pod(&claims.caller).is_ok() {
             return Ok(());
         }
         let place = timeout(self.settings.behind_timeout, self.waiting.take(peer, 1)).await;
-        let _place = place.map_err(|_| Refusal::Unavailable("too many requests wait for pods that are new"))?;
+        let _place = place.map_err(|_| PollRefusal::Unavailable("too many requests wait for pods that are new"))?;
         self.wait_for_pod(&claims.caller).await.map(drop)
     }
 
     /// Returns the session of the pod that has sent `token`, which makes these claims.
-    pub(crate) async fn session(&self, token: &str, claims: &Claims, from: Origin) -> Result<Session, Refusal> {
+    pub(crate) async fn session(
+        &self,
+        token: &str,
+        claims: &Claims,
+        from: ConnectionOrigin,
+    ) -> Result<Session, PollRefusal> {
         let refusal = match self.reviews.review(token, claims, from.peer).await {
             Ok(ReviewedToken { caller, until }) => {
                 let token_id = claims.token_id(&hash_token(token));
                 return Ok(Session { caller, token_id, from, until });
             }
-            Err(ReviewError::Refused(message)) => Refusal::Unauthorized(message),
-            Err(ReviewError::TooMany) => Refusal::Unavailable("too many tokens wait for a review"),
-            Err(ReviewError::Unavailable(_)) => Refusal::Unavailable("the API server can't review tokens now"),
+            Err(ReviewError::Refused(message)) => PollRefusal::Unauthorized(message),
+            Err(ReviewError::TooMany) => PollRefusal::Unavailable("too many tokens wait for a review"),
+            Err(ReviewError::Unavailable(_)) => PollRefusal::Unavailable("the API server can't review tokens now"),
         };
         Err(self.audit_refusal(refusal, token, claims, from))
     }
 
-    fn audit_refusal(&self, refusal: Refusal, token: &str, claims: &Claims, from: Origin) -> Refusal {
+    fn audit_refusal(&self, refusal: PollRefusal, token: &str, claims: &Claims, from: ConnectionOrigin) -> PollRefusal {
         let token_id = claims.token_id(&hash_token(token));
         self.audit.log_refusal(from.address, Some((claims, &token_id)), &refusal.to_string());
         refusal
     }
 
     /// Waits for a pod, or a service account, that is new here.
-    pub(super) async fn wait_for_pod(&self, caller: &Caller) -> Result<PodEntry, Refusal> {
+    pub(super) async fn wait_for_pod(&self, caller: &Caller) -> Result<PodEntry, PollRefusal> {
         let until = Instant::now() + self.settings.behind_timeout;
         let mut added = self.index.additions();
         loop {
@@ -106,10 +112,10 @@ impl Authentication {
             let refusal = match self.pod(caller) {
                 Err(NOT_LISTED) => NOT_LISTED,
                 Err(GONE) if !self.gone.contains(caller.uid.as_str()) => {
-                    Refusal::Unavailable("this replica of the hub does not know the pod")
+                    PollRefusal::Unavailable("this replica of the hub does not know the pod")
                 }
                 Err(NO_ACCOUNT) if !self.gone.contains(&caller.account_uid) => {
-                    Refusal::Unavailable("this replica of the hub does not know the service account of the pod")
+                    PollRefusal::Unavailable("this replica of the hub does not know the service account of the pod")
                 }
                 result => return result,
             };
@@ -120,17 +126,17 @@ impl Authentication {
     }
 
     /// Returns the pod as it is now. If a watch is behind, the state that it showed last counts.
-    pub(crate) fn pod(&self, caller: &Caller) -> Result<PodEntry, Refusal> {
+    pub(crate) fn pod(&self, caller: &Caller) -> Result<PodEntry, PollRefusal> {
         let Caller { namespace, name, uid, service_account, account_uid } = caller;
         if !self.index.is_enabled(namespace) {
-            return Err(Refusal::NotEnabled(namespace.clone()));
+            return Err(PollRefusal::NotEnabled(namespace.clone()));
         }
         // A config that was not listed yet would seem not to exist.
         if !self.index.is_complete(namespace) {
             return Err(NOT_LISTED);
         }
         match self.index.pod(&PodKey::new(&**namespace, &**name)).filter(|entry| entry.state.uid == *uid) {
-            Some(entry) if entry.state.is_finished() => Err(Refusal::Unauthorized("the pod has finished")),
+            Some(entry) if entry.state.is_finished() => Err(PollRefusal::Unauthorized("the pod has finished")),
             Some(_) if !self.index.has_account(namespace, service_account, account_uid) => Err(NO_ACCOUNT),
             entry => entry.ok_or(GONE),
         }

@@ -12,7 +12,7 @@ fn caller(uid: &str, account_uid: &str) -> Caller {
 
 /// Returns the answer to a request of a pod or a service account that the index does not have (any more), and the
 /// seconds until the answer.
-async fn answer_to(uid: &str, account_uid: &str) -> (Refusal, u64) {
+async fn answer_to(uid: &str, account_uid: &str) -> (PollRefusal, u64) {
     let fixture = Fixture::new();
     let started = Instant::now();
     if uid == "gone" {
@@ -26,8 +26,8 @@ async fn answer_to(uid: &str, account_uid: &str) -> (Refusal, u64) {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_not_there_is_waited_for_and_one_that_is_gone_is_refused() {
     let fixture = Fixture::new();
-    assert!(matches!(answer_to("new", "s").await, (Refusal::Unavailable(_), 5)));
-    assert!(matches!(answer_to("gone", "s").await, (Refusal::Unauthorized(_), 0)));
+    assert!(matches!(answer_to("new", "s").await, (PollRefusal::Unavailable(_), 5)));
+    assert!(matches!(answer_to("gone", "s").await, (PollRefusal::Unauthorized(_), 0)));
 
     let new = caller("new", "s");
     let found = fixture.hub.authentication.wait_for_pod(&new);
@@ -36,9 +36,9 @@ async fn a_pod_that_is_not_there_is_waited_for_and_one_that_is_gone_is_refused()
     fixture.index.put_pod(pod("new", &["shop"]));
     assert_eq!(found.await.unwrap().state.uid.as_str(), "new");
     fixture.index.put_pod(PodState { phase: PodPhase::Finished, ..pod("new", &["shop"]) });
-    assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(Refusal::Unauthorized(_))));
+    assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(PollRefusal::Unauthorized(_))));
     fixture.index.set_enabled([].into());
-    assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(Refusal::NotEnabled(_))));
+    assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(PollRefusal::NotEnabled(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +66,7 @@ async fn a_poll_ends_with_its_pod_and_before_the_review_of_its_token_does() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_account_that_is_new_is_waited_for_and_one_that_is_gone_is_refused() {
-    assert!(matches!(answer_to("u", "new").await, (Refusal::Unavailable(_), 5)));
+    assert!(matches!(answer_to("u", "new").await, (PollRefusal::Unavailable(_), 5)));
 
     let fixture = Fixture::new();
     let (old, new) = (caller("u", "s"), caller("u", "new"));
@@ -77,9 +77,9 @@ async fn a_service_account_that_is_new_is_waited_for_and_one_that_is_gone_is_ref
     fixture.index.put_account("ns", "app", "new");
     assert!(found.await.is_ok());
     let started = Instant::now();
-    assert!(matches!(fixture.hub.authentication.wait_for_pod(&old).await, Err(Refusal::Unauthorized(_))));
+    assert!(matches!(fixture.hub.authentication.wait_for_pod(&old).await, Err(PollRefusal::Unauthorized(_))));
     fixture.index.remove_account("ns", "app");
-    assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(Refusal::Unauthorized(_))));
+    assert!(matches!(fixture.hub.authentication.wait_for_pod(&new).await, Err(PollRefusal::Unauthorized(_))));
     assert!(started.elapsed().is_zero(), "at once");
 }
 
@@ -108,7 +108,7 @@ async fn polls_end_with_the_service_account_of_their_pods_and_those_of_others_ar
         assert!(started.elapsed().is_zero(), "at once");
         assert!(matches!(
             hub.conditions.take_report(&of_web, ReportRequest::default()).await,
-            Err(Refusal::Unauthorized(_))
+            Err(PollRefusal::Unauthorized(_))
         ));
         assert!(held.now_or_never().is_none(), "nobody else notices");
     }

@@ -19,4 +19,4 @@ pub(crate) use self::authentication::Authentication;
 pub(crate) use self::claims::Claims;
 pub(crate) use self::poll_slots::PollSlots;
 pub use self::reviewer::{Caller, ReviewError, Reviewer};
-pub(crate) use self::session::{Origin, Session};
+pub(crate) use self::session::{ConnectionOrigin, Session};

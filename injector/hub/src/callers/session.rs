@@ -10,7 +10,7 @@ use super::reviewer::Caller;
 
 /// The origin of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct ConnectionOrigin {
     pub(crate) address: IpAddr,
     /// The peer that the address is counted for.
     pub(crate) peer: Peer,
@@ -24,7 +24,7 @@ pub(crate) struct Session {
     pub(crate) caller: Arc<Caller>,
     /// The name of the token in the audit trail.
     pub(crate) token_id: String,
-    pub(crate) from: Origin,
+    pub(crate) from: ConnectionOrigin,
     /// The time when the token has to be reviewed again.
     pub(crate) until: Instant,
 }

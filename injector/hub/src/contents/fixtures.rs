@@ -16,6 +16,8 @@ use super::parts::{Part, PartError, PartSource};
 
 /// The uid of the config `shop`.
 pub(super) const UID: &str = "uid-shop";
+/// The name of an object that can't be read for now.
+pub(crate) const LATE: &str = "late";
 
 pub(crate) fn content_key() -> ContentKey {
     ContentKey::new(&[7; 32])
@@ -40,9 +42,6 @@ pub(crate) fn part(kind: PartKind, name: &str, number: usize, pairs: &[(&str, Ve
     let status = PartStatus { kind, name: name.to_owned(), uid: format!("uid-{name}"), digest };
     (status.clone(), Part { uid: status.uid, contents })
 }
-
-/// The name of an object that can't be read for now.
-pub(crate) const LATE: &str = "late";
 
 /// Objects by name; the first `failures` reads fail.
 #[derive(Default)]

@@ -23,7 +23,7 @@ use crate::callers::{Authentication, PollSlots, Session};
 use crate::contents::{AgentCopy, ConfigView, ConfigViews, ContentStore, config_views};
 use crate::drain::Drain;
 use crate::metrics::{Metrics, PollResult};
-use crate::reply::{Refusal, Reply};
+use crate::reply::{HubReply, PollRefusal};
 use crate::reporting::PodConditions;
 use crate::settings::Settings;
 
@@ -31,7 +31,7 @@ use crate::settings::Settings;
 const MAX_TEXT_BYTES: usize = 128;
 
 /// The end of a poll.
-type PollEnd = (Reply, PollResult);
+type PollEnd = (HubReply, PollResult);
 
 /// The events that a poll waits for before it is evaluated again.
 struct Wait {
@@ -115,7 +115,7 @@ impl Polling {
                 () = sleep_until(until) => poll.changed_at = None,
                 () = poll_slot.wait_until_lost() => return self.end_early(&poll, PollResult::Superseded),
                 () = interrupt.notified() => return self.end_early(&poll, PollResult::Interrupted),
-                () = self.drain.wait_for_turn() => return (Reply::draining(), PollResult::Draining),
+                () = self.drain.wait_for_turn() => return (HubReply::draining(), PollResult::Draining),
             }
         }
     }
@@ -167,7 +167,7 @@ impl Polling {
         let delay = spread_delay(&views, request, &pod.containers_hash);
         let send_time = polls.not_before(reply_fingerprint).max(delay.map(|delay| now + delay));
         match send_time.filter(|time| *time > now) {
-            Some(_) if now >= deadline => Err((Reply::empty(), PollResult::Unchanged)),
+            Some(_) if now >= deadline => Err((HubReply::empty(), PollResult::Unchanged)),
             Some(time) => wait(time.min(deadline)),
             None => {
                 if let Some(changed_at) = poll.changed_at {
@@ -211,7 +211,7 @@ impl Polling {
         match decide(&views, &poll.request, &pod.containers_hash, self.freshness(&pod)) {
             PollDecision::Hold => self.end_unchanged(&pod, &views, &poll.request, result),
             // The next poll is answered with the difference.
-            PollDecision::Answer | PollDecision::Behind => (Reply::empty(), result),
+            PollDecision::Answer | PollDecision::Behind => (HubReply::empty(), result),
         }
     }
 
@@ -225,10 +225,10 @@ impl Polling {
         result: PollResult,
     ) -> PollEnd {
         if !has_newer_revision(views, request, &pod.containers_hash) {
-            return (Reply::empty(), result);
+            return (HubReply::empty(), result);
         }
         match compose(views, request, pod, self.settings.agents) {
-            Ok(composed) => (Reply::poll(composed.body), result),
+            Ok(composed) => (HubReply::poll(composed.body), result),
             Err(error) => internal_error(&error),
         }
     }
@@ -247,7 +247,7 @@ impl Polling {
                         self.authentication.audit.log_withheld(session, view, &problem.message);
                     }
                 }
-                (Reply::poll(composed.body), PollResult::Changed)
+                (HubReply::poll(composed.body), PollResult::Changed)
             }
             Err(error) => internal_error(&error),
         }
@@ -260,12 +260,12 @@ async fn wait_for_fetch(mut fetching: Vec<watch::Receiver<()>>) {
 }
 
 fn behind_end(cause: &'static str) -> PollEnd {
-    (Refusal::Unavailable(cause).into(), PollResult::Behind)
+    (PollRefusal::Unavailable(cause).into(), PollResult::Behind)
 }
 
 fn internal_error(error: &serde_json::Error) -> PollEnd {
     tracing::error!(%error, "reply not made, which is a bug");
-    (Refusal::Internal.into(), PollResult::Refused)
+    (PollRefusal::Internal.into(), PollResult::Refused)
 }
 
 /// Reduces a request, which may be held for minutes, to the configs of the pod.
@@ -285,9 +285,9 @@ fn clip(text: &mut String) {
     *text = bounded_text::clip(std::mem::take(text), MAX_TEXT_BYTES);
 }
 
-fn refusal_end(refusal: Refusal) -> PollEnd {
+fn refusal_end(refusal: PollRefusal) -> PollEnd {
     let result = match refusal {
-        Refusal::Unavailable(_) => PollResult::Unavailable,
+        PollRefusal::Unavailable(_) => PollResult::Unavailable,
         _ => PollResult::Refused,
     };
     (refusal.into(), result)

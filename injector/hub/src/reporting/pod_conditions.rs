@@ -19,7 +19,7 @@ use super::writer::{BEHIND_REPLICA_DELAY, WritePlan, write_all};
 use crate::callers::{Authentication, PollSlots, Session};
 use crate::contents::{AgentCopy, ContentStore, config_views};
 use crate::metrics::Metrics;
-use crate::reply::Refusal;
+use crate::reply::PollRefusal;
 use crate::settings::Settings;
 
 /// The delay of a condition that a better condition is likely to follow. It is longer than the interval of the pod's
@@ -41,7 +41,7 @@ pub(crate) struct PodConditions {
 
 impl PodConditions {
     /// Takes a report, or lets it wait for its time. Returns when it, or a newer one of the pod, is taken.
-    pub(crate) async fn take_report(&self, session: &Session, report: ReportRequest) -> Result<(), Refusal> {
+    pub(crate) async fn take_report(&self, session: &Session, report: ReportRequest) -> Result<(), PollRefusal> {
         let mut pod = self.authentication.pod(&session.caller)?.state;
         if let Some(time) = self.reports.add(&pod, report, Instant::now()) {
             drop(pod);

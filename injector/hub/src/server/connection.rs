@@ -14,17 +14,17 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::http::{Request, read_request, write_reply};
-use crate::callers::Origin;
+use super::http::{AgentRequest, read_request, write_reply};
+use crate::callers::ConnectionOrigin;
 use crate::hub::Hub;
 use crate::polling::ConnectionPolls;
-use crate::reply::Reply;
+use crate::reply::HubReply;
 
 /// Serves a connection until its end.
 pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Arc<Hub>) -> Result<(), ConnectionError> {
     let Connection { stream, slot, .. } = connection;
     let address = stream.peer_addr().map_err(|_| ConnectionError::Client)?.ip().to_canonical();
-    let origin = Origin { address, peer: slot.peer(), since: Instant::now() };
+    let origin = ConnectionOrigin { address, peer: slot.peer(), since: Instant::now() };
     let mut tls = tls.accept(stream, &slot, AHEAD_BYTES).await?;
     let close_time = Instant::now() + with_jitter(hub.settings.max_connection_age);
     let mut polls = ConnectionPolls::default();
@@ -63,19 +63,19 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
 /// Returns the reply, or `None` if the client has closed the connection.
 async fn answer(
     tls: &mut TlsStream,
-    request: Request,
+    request: AgentRequest,
     hub: &Arc<Hub>,
     slot: &Slot,
-    from: Origin,
+    from: ConnectionOrigin,
     polls: &mut ConnectionPolls,
-) -> Option<Reply> {
+) -> Option<HubReply> {
     let _busy = slot.begin_request();
     let interrupt: Arc<Notify> = Arc::default();
     polls.interrupt = Arc::clone(&interrupt);
     if request.is_interrupted {
         interrupt.notify_one();
     }
-    let answer = async { hub.answer(request, from, polls).await.unwrap_or_else(Reply::from) };
+    let answer = async { hub.answer(request, from, polls).await.unwrap_or_else(HubReply::from) };
     tokio::pin!(answer);
     tokio::select! {
         biased;

@@ -25,22 +25,22 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::callers::{Claims, Origin};
+use crate::callers::{Claims, ConnectionOrigin};
 use crate::hub::Hub;
-use crate::reply::{Refusal, Reply};
+use crate::reply::{HubReply, PollRefusal};
 use crate::settings::Settings;
 
 /// The maximum bytes of the reading buffer: the minimum that hyper takes above the limit of the head.
 const MAX_BUFFER_BYTES: usize = 16 * 1024;
 
 /// A request that has been read whole.
-pub(super) struct Request {
+pub(super) struct AgentRequest {
     pub(super) method: Method,
     pub(super) path: String,
     /// The token without `Bearer`, which is empty if there is none.
     pub(super) token: Zeroizing<String>,
     /// The body, or why the request is refused.
-    pub(super) body: Result<Body, Refusal>,
+    pub(super) body: Result<Body, PollRefusal>,
     /// Whether the connection can't be used again, because the client says so, or has sent more than one request.
     pub(super) is_last: bool,
     /// Whether the client has already interrupted the poll.
@@ -55,7 +55,12 @@ pub(super) struct Body {
 }
 
 /// Reads one request. `None` if none came in time, or if it was not HTTP, which hyper has answered.
-pub(super) async fn read_request(stream: &mut TlsStream, hub: &Hub, slot: &Slot, from: Origin) -> Option<Request> {
+pub(super) async fn read_request(
+    stream: &mut TlsStream,
+    hub: &Hub,
+    slot: &Slot,
+    from: ConnectionOrigin,
+) -> Option<AgentRequest> {
     let (sender, receiver) = oneshot::channel();
     let sender = Mutex::new(Some(sender));
     let service = service_fn(|request: hyper::Request<Incoming>| {
@@ -91,7 +96,7 @@ pub(super) async fn read_request(stream: &mut TlsStream, hub: &Hub, slot: &Slot,
 }
 
 /// Reads the body if the token can be valid, so that only clients with the token of a pod use the bytes for bodies.
-async fn admit(request: hyper::Request<Incoming>, hub: &Hub, slot: &Slot, from: Origin) -> Request {
+async fn admit(request: hyper::Request<Incoming>, hub: &Hub, slot: &Slot, from: ConnectionOrigin) -> AgentRequest {
     let (head, body) = request.into_parts();
     let length =
         content_length(&head.headers).map_or(MAX_REQUEST_BYTES, |length| usize::try_from(length).unwrap_or(usize::MAX));
@@ -100,14 +105,14 @@ async fn admit(request: hyper::Request<Incoming>, hub: &Hub, slot: &Slot, from: 
     let _busy = slot.begin_request();
     let body = match hub.authentication.admit(&token, from).await {
         Err(refusal) => Err(refusal),
-        Ok(_) if length > MAX_REQUEST_BYTES => Err(Refusal::TooLarge),
+        Ok(_) if length > MAX_REQUEST_BYTES => Err(PollRefusal::TooLarge),
         Ok(claims) => {
             let body = collect_body(claims, body, length, hub, from);
-            timeout(hub.settings.body_timeout, body).await.unwrap_or(Err(Refusal::TooSlow))
+            timeout(hub.settings.body_timeout, body).await.unwrap_or(Err(PollRefusal::TooSlow))
         }
     };
     let is_close = |value: &hyper::header::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
-    Request {
+    AgentRequest {
         token,
         path: head.uri.path().to_owned(),
         is_last: head.version != Version::HTTP_11 || head.headers.get_all(CONNECTION).iter().any(is_close),
@@ -118,13 +123,19 @@ async fn admit(request: hyper::Request<Incoming>, hub: &Hub, slot: &Slot, from: 
 }
 
 /// Reads a body of at most `length` bytes, as soon as there is room for it.
-async fn collect_body(claims: Claims, body: Incoming, length: usize, hub: &Hub, from: Origin) -> Result<Body, Refusal> {
+async fn collect_body(
+    claims: Claims,
+    body: Incoming,
+    length: usize,
+    hub: &Hub,
+    from: ConnectionOrigin,
+) -> Result<Body, PollRefusal> {
     let room = hub.bodies.take(from.peer, u32::try_from(length).unwrap_or(u32::MAX)).await;
     match read_body(body, length).await {
         Ok(bytes) => Ok(Body { claims, bytes, _room: room }),
-        Err(BodyError::TooLong) => Err(Refusal::TooLarge),
+        Err(BodyError::TooLong) => Err(PollRefusal::TooLarge),
         Err(BodyError::BrokenOff) => {
-            Err(Refusal::BadRequest("the body broke off; send as much as Content-Length says".to_owned()))
+            Err(PollRefusal::BadRequest("the body broke off; send as much as Content-Length says".to_owned()))
         }
     }
 }
@@ -139,7 +150,7 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Writes a reply. Returns `false` if the client did not read it in time.
-pub(super) async fn write_reply(stream: &mut TlsStream, reply: Reply, settings: &Settings) -> bool {
+pub(super) async fn write_reply(stream: &mut TlsStream, reply: HubReply, settings: &Settings) -> bool {
     let pieces = reply.into_bytes();
     let seconds = pieces.iter().map(Bytes::len).sum::<usize>() / settings.min_bytes_per_second.max(1);
     let limit = settings.write_timeout + Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX));

@@ -6,30 +6,30 @@ use nudge_protocol::hub::{POLL_PATH, REPORT_PATH};
 use serde::de::DeserializeOwned;
 use tracing::{Instrument as _, error_span};
 
-use super::http::{Body, Request};
-use crate::callers::Origin;
+use super::http::{AgentRequest, Body};
+use crate::callers::ConnectionOrigin;
 use crate::hub::Hub;
 use crate::polling::ConnectionPolls;
-use crate::reply::{Refusal, Reply};
+use crate::reply::{HubReply, PollRefusal};
 
 impl Hub {
     /// Answers a request by its path.
     pub(super) async fn answer(
         &self,
-        request: Request,
-        from: Origin,
+        request: AgentRequest,
+        from: ConnectionOrigin,
         polls: &mut ConnectionPolls,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<HubReply, PollRefusal> {
         if self.drain.has_begun() {
-            return Ok(Reply::draining());
+            return Ok(HubReply::draining());
         }
-        let Request { method, path, token, body, .. } = request;
+        let AgentRequest { method, path, token, body, .. } = request;
         let is_poll = path == POLL_PATH;
         if !is_poll && path != REPORT_PATH {
-            return Err(Refusal::NoSuchPath);
+            return Err(PollRefusal::NoSuchPath);
         }
         if method != Method::POST {
-            return Err(Refusal::MethodNotAllowed);
+            return Err(PollRefusal::MethodNotAllowed);
         }
         let body = body?;
         let session = self.authentication.session(&token, &body.claims, from).await?;
@@ -42,17 +42,17 @@ impl Hub {
             Ok(reply)
         } else {
             let (report, span) = (parse(body)?, error_span!("report", namespace, pod));
-            self.conditions.take_report(&session, report).instrument(span).await.map(|()| Reply::empty())
+            self.conditions.take_report(&session, report).instrument(span).await.map(|()| HubReply::empty())
         }
     }
 }
 
 /// Parses the body, and drops it, because a held poll must not keep the buffer of the request or its share of the bytes
 /// for bodies.
-fn parse<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
+fn parse<T: DeserializeOwned>(body: Body) -> Result<T, PollRefusal> {
     let Body { bytes, .. } = body;
     serde_json::from_slice(&bytes).map_err(|error| {
         let error = one_line(&error.to_string(), 200);
-        Refusal::BadRequest(format!("the hub can't read the body: {error}; send JSON that this path takes"))
+        PollRefusal::BadRequest(format!("the hub can't read the body: {error}; send JSON that this path takes"))
     })
 }

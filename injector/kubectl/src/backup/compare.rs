@@ -110,7 +110,7 @@ mod tests {
     use nudge_core::versions::part_digest;
     use serde_json::json;
 
-    use super::super::document::{Kind, Place};
+    use super::super::document::{DocumentKind, Place};
     use super::*;
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_the_export_lacks_must_be_what_was_sealed() {
-        let config = Place::new(Kind::Config, "team", "shop");
+        let config = Place::new(DocumentKind::Config, "team", "shop");
         let digest = part_digest(&BTreeMap::from([("a".to_owned(), b"1")]), None);
         let part: PartStatus =
             serde_json::from_value(json!({"kind": "ConfigMap", "name": "shop-1", "uid": "u", "digest": digest}))

@@ -74,7 +74,7 @@ pub(crate) struct Header {
 
 /// The kinds of objects in an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum DocumentKind {
     Policy,
     Config,
     ConfigMap,
@@ -82,7 +82,7 @@ pub(crate) enum Kind {
     Source,
 }
 
-impl Kind {
+impl DocumentKind {
     const ALL: [Self; 5] = [Self::Policy, Self::Config, Self::ConfigMap, Self::Secret, Self::Source];
 
     /// Returns the kind as the API server knows it.
@@ -109,13 +109,13 @@ impl Kind {
 /// The kind, namespace and name of an object; the namespace of a cluster-scoped one is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
-    pub(crate) kind: Kind,
+    pub(crate) kind: DocumentKind,
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
 impl Place {
-    pub(crate) fn new(kind: Kind, namespace: &str, name: &str) -> Self {
+    pub(crate) fn new(kind: DocumentKind, namespace: &str, name: &str) -> Self {
         Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 }
@@ -132,7 +132,7 @@ impl fmt::Display for Place {
 }
 
 /// Returns the object as a document without its status.
-pub(crate) fn document(kind: Kind, object: DynamicObject) -> Value {
+pub(crate) fn document(kind: DocumentKind, object: DynamicObject) -> Value {
     let (resource, meta) = (kind.resource(), object.metadata);
     let mut metadata = Map::new();
     let mut put = |field: &str, value: Value| drop(metadata.insert(field.to_owned(), value));
@@ -149,7 +149,7 @@ pub(crate) fn document(kind: Kind, object: DynamicObject) -> Value {
     if !annotations.is_empty() {
         put("annotations", json!(annotations));
     }
-    if kind == Kind::Config {
+    if kind == DocumentKind::Config {
         put("generation", json!(meta.generation));
     }
     let mut document = json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata});
@@ -179,7 +179,7 @@ mod tests {
             "immutable": true, "data": {"a": "1"}, "status": {},
         }))
         .unwrap();
-        let made = document(Kind::ConfigMap, object);
+        let made = document(DocumentKind::ConfigMap, object);
         assert_eq!(
             made,
             json!({
@@ -188,8 +188,8 @@ mod tests {
                 "immutable": true, "data": {"a": "1"},
             })
         );
-        assert_eq!(Kind::of(&made), Some(Kind::ConfigMap));
-        assert_eq!(Kind::of(&json!({"apiVersion": "v2", "kind": "ConfigMap"})), None);
-        assert_eq!(Place::new(Kind::Config, "team", "shop").to_string(), "VersionedConfig team/shop");
+        assert_eq!(DocumentKind::of(&made), Some(DocumentKind::ConfigMap));
+        assert_eq!(DocumentKind::of(&json!({"apiVersion": "v2", "kind": "ConfigMap"})), None);
+        assert_eq!(Place::new(DocumentKind::Config, "team", "shop").to_string(), "VersionedConfig team/shop");
     }
 }

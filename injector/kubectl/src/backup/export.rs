@@ -9,7 +9,7 @@ use nudge_core::versions::Seals;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::document::{API, CONTENT_KEY, ENCRYPTED, FORMAT, HEADER, Header, Kind, METADATA, Place};
+use super::document::{API, CONTENT_KEY, DocumentKind, ENCRYPTED, FORMAT, HEADER, Header, METADATA, Place};
 use super::part::{is_name, is_published, parts, seals};
 use super::stream;
 use crate::failure::Failure;
@@ -45,7 +45,7 @@ impl Export {
                 export.encrypted = Some(text.to_owned());
                 continue;
             }
-            if Kind::of(&document) == Some(Kind::Secret) {
+            if DocumentKind::of(&document) == Some(DocumentKind::Secret) {
                 return Err(Failure::new(format!("line {line}: the export has a Secret that is not encrypted")));
             }
             export.add(&format!("line {line}"), document)?;
@@ -64,7 +64,7 @@ impl Export {
                     return Err(Failure::new(format!("{place}: the content key does not have {KEY_BYTES} bytes")));
                 };
                 self.content_key = Some(Zeroizing::new(key));
-            } else if Kind::of(&document) == Some(Kind::Secret) {
+            } else if DocumentKind::of(&document) == Some(DocumentKind::Secret) {
                 self.add(&place, document)?;
             } else {
                 return Err(Failure::new(format!("{place}: it is neither a Secret nor the content key")));
@@ -75,14 +75,14 @@ impl Export {
 
     /// Adds an object. Messages name the place of its document by `at`.
     fn add(&mut self, at: &str, document: Value) -> Result<(), Failure> {
-        let Some(kind) = Kind::of(&document) else {
+        let Some(kind) = DocumentKind::of(&document) else {
             return Err(Failure::new(format!("{at}: an export has no objects of this apiVersion and kind")));
         };
         let text = |field: &str| document["metadata"][field].as_str().unwrap_or_default();
         let place = Place::new(kind, text("namespace"), text("name"));
         // Namespace and name become parts of URLs.
         let is_valid_name = is_name(&place.name, 253)
-            && if kind == Kind::Policy { place.namespace.is_empty() } else { is_name(&place.namespace, 63) };
+            && if kind == DocumentKind::Policy { place.namespace.is_empty() } else { is_name(&place.namespace, 63) };
         if !is_valid_name {
             return Err(Failure::new(format!("{at}: the object has no name, or one that is not allowed")));
         }
@@ -91,7 +91,7 @@ impl Export {
         if let Some((field, _)) = fields.into_iter().find(|(field, _)| !METADATA.contains(&field.as_str())) {
             return Err(Failure::new(format!("{at}: {place} has metadata.{field}, which no object of an export has")));
         }
-        if kind == Kind::Config {
+        if kind == DocumentKind::Config {
             let config: VersionedConfig = serde_json::from_value(document.clone())
                 .map_err(|error| Failure::new(format!("{at}: {place} can't be read: {error}")))?;
             self.configs.insert(place.clone(), config);
@@ -120,13 +120,14 @@ impl Export {
                 }
             }
             if is_published(config) {
-                accepted.insert(Place::new(Kind::ConfigMap, &place.namespace, &place.name));
+                accepted.insert(Place::new(DocumentKind::ConfigMap, &place.namespace, &place.name));
             }
         }
         if let Some((object, fault)) = faults.iter().find(|(object, _)| !accepted.contains(*object)) {
             return Err(Failure::new(format!("{object} {fault}: the export was changed; nothing was imported")));
         }
-        let parts = self.objects.keys().filter(|place| matches!(place.kind, Kind::ConfigMap | Kind::Secret));
+        let parts =
+            self.objects.keys().filter(|place| matches!(place.kind, DocumentKind::ConfigMap | DocumentKind::Secret));
         let strays: Vec<&Place> = parts.filter(|place| !accepted.contains(*place)).collect();
         if strays.is_empty() {
             return Ok(());

@@ -11,7 +11,7 @@ use nudge_core::versions::{Contents, PLAIN, Seals, contents_of, is_configuration
 use nudge_protocol::labels;
 use serde_json::Value;
 
-use super::document::{Kind, Place, label};
+use super::document::{DocumentKind, Place, label};
 
 /// A part as the status of its config names it.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl Sealed<'_> {
     }
 }
 
-impl From<PartKind> for Kind {
+impl From<PartKind> for DocumentKind {
     fn from(part: PartKind) -> Self {
         match part {
             PartKind::ConfigMap => Self::ConfigMap,
@@ -117,7 +117,7 @@ pub(crate) fn seals(
 pub(crate) fn content(document: &Value) -> Option<Contents> {
     let bytes =
         |field: &str| serde_json::from_value::<Option<BTreeMap<String, ByteString>>>(document[field].clone()).ok();
-    if Kind::of(document)? == Kind::Secret {
+    if DocumentKind::of(document)? == DocumentKind::Secret {
         return Some(contents_of(None, bytes("data")?));
     }
     let text = serde_json::from_value::<Option<BTreeMap<String, String>>>(document["data"].clone()).ok()?;

@@ -9,7 +9,7 @@ use nudge_protocol::labels;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::document::{HELD_BY, Kind, Place, document, label};
+use super::document::{DocumentKind, HELD_BY, Place, document, label};
 use super::part::{is_published, parts, seals};
 use super::status::exported_status;
 use super::stream::encode;
@@ -18,7 +18,7 @@ use super::stream::encode;
 #[derive(Default)]
 pub(crate) struct Cluster {
     /// Policies, configs and sources.
-    pub(crate) objects: Vec<(Kind, DynamicObject)>,
+    pub(crate) objects: Vec<(DocumentKind, DynamicObject)>,
     /// ConfigMaps that are labelled as parts, or have the name of a config, as documents.
     pub(crate) maps: BTreeMap<Place, Value>,
     /// The labels of Secrets that are labelled as parts, as documents without data.
@@ -32,7 +32,7 @@ pub(crate) struct Cluster {
 pub(crate) struct Selected {
     /// The text of each object. Configs come before their versions, and sources last, so that two exports can be
     /// compared.
-    pub(crate) documents: BTreeMap<(String, Kind, String), Zeroizing<String>>,
+    pub(crate) documents: BTreeMap<(String, DocumentKind, String), Zeroizing<String>>,
     pub(crate) configs: BTreeMap<Place, VersionedConfig>,
     /// The objects that could not be exported, each with the reason.
     pub(crate) missing: BTreeSet<String>,
@@ -61,7 +61,7 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
     let (mut selected, mut unusable, mut named) = (Selected::default(), BTreeSet::new(), BTreeSet::new());
     for (kind, object) in objects {
         let object_place = place(kind, &object);
-        if kind != Kind::Config {
+        if kind != DocumentKind::Config {
             selected.add(&object_place, &document(kind, object));
             continue;
         }
@@ -97,7 +97,7 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
             }
         }
         if is_published(config) {
-            let published = Place::new(Kind::ConfigMap, &place.namespace, &place.name);
+            let published = Place::new(DocumentKind::ConfigMap, &place.namespace, &place.name);
             if let Some(map) = maps.get(&published) {
                 selected.add(&published, map);
                 named.insert(published);
@@ -106,7 +106,7 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
     }
     for (place, object) in maps.iter().chain(&secrets).filter(|(place, _)| !named.contains(*place)) {
         let (Some(name), version) = (label(object, labels::CONFIG), label(object, labels::VERSION)) else { continue };
-        let config = Place::new(Kind::Config, &place.namespace, name);
+        let config = Place::new(DocumentKind::Config, &place.namespace, name);
         let version = version.unwrap_or_default();
         let entry = match configs.get(&config) {
             // The config is named already.
@@ -134,7 +134,7 @@ fn is_sealed(config: &VersionedConfig, version: &str) -> bool {
 /// Returns the config as a document and as read back from it, or the reason why it can't be in an export.
 fn config(place: &Place, object: DynamicObject, holder: Option<&String>) -> Result<(Value, VersionedConfig), String> {
     let status = object.data["status"].clone();
-    let mut exported = document(Kind::Config, object);
+    let mut exported = document(DocumentKind::Config, object);
     if !status.is_null() {
         let unreadable = |error: serde_json::Error| format!("its status can't be read: {error}");
         let status = exported_status(serde_json::from_value::<VersionedConfigStatus>(status).map_err(unreadable)?);
@@ -149,7 +149,7 @@ fn config(place: &Place, object: DynamicObject, holder: Option<&String>) -> Resu
     Ok((exported, config))
 }
 
-pub(crate) fn place(kind: Kind, object: &DynamicObject) -> Place {
+pub(crate) fn place(kind: DocumentKind, object: &DynamicObject) -> Place {
     let meta = &object.metadata;
     Place::new(kind, meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
@@ -171,11 +171,11 @@ mod tests {
         let labels = json!({"nudge.dev/config": config, "nudge.dev/version": version});
         let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": true, "data": {"a": value}});
-        (Place::new(Kind::ConfigMap, namespace, &name), map)
+        (Place::new(DocumentKind::ConfigMap, namespace, &name), map)
     }
 
     /// Returns a config with these versions, each of one ConfigMap with this content.
-    fn config(namespace: &str, name: &str, versions: &[(&str, &str)]) -> (Kind, DynamicObject) {
+    fn config(namespace: &str, name: &str, versions: &[(&str, &str)]) -> (DocumentKind, DynamicObject) {
         let digest = |value: &str| part_digest(&BTreeMap::from([("a".to_owned(), value.as_bytes())]), None);
         let sealed = |(version, value): &(&str, &str)| {
             json!({
@@ -188,7 +188,7 @@ mod tests {
             "apiVersion": API, "kind": "VersionedConfig", "metadata": {"name": name, "namespace": namespace, "generation": 1},
             "spec": {}, "status": {"versions": versions},
         });
-        (Kind::Config, serde_json::from_value(object).unwrap())
+        (DocumentKind::Config, serde_json::from_value(object).unwrap())
     }
 
     /// Returns the titles of the selected objects, as an import reads them, and the titles of missing objects.
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_version_that_is_not_sealed_is_named_once_with_its_secret_or_without() {
         let labels = json!({"metadata": {"labels": {"nudge.dev/config": "shop", "nudge.dev/version": "2"}}});
-        let secret = |name: &str| (Place::new(Kind::Secret, "a", name), labels.clone());
+        let secret = |name: &str| (Place::new(DocumentKind::Secret, "a", name), labels.clone());
         let lone = map("a", "nobody", "1", "1");
         let cluster = |maps: &[(Place, Value)], secrets: &[(Place, Value)]| Cluster {
             objects: vec![config("a", "shop", &[("1", "1")])],

@@ -19,14 +19,14 @@ use super::proxy::{Variables, proxy};
 use crate::failure::Failure;
 
 /// A fault of the configuration.
-enum Fault {
+enum KubeconfigFault {
     /// A fault in a file, or in the merged files.
     Kubeconfig(Box<KubeconfigError>),
     /// A fault of the proxy.
     Proxy(String),
 }
 
-impl From<KubeconfigError> for Fault {
+impl From<KubeconfigError> for KubeconfigFault {
     fn from(error: KubeconfigError) -> Self {
         Self::Kubeconfig(Box::new(error))
     }
@@ -38,7 +38,7 @@ pub(crate) fn config(file: Option<&Path>, context: Option<&str>) -> Result<Confi
         Some(file) => Kubeconfig::read_from(file).map(|kubeconfig| Merged { kubeconfig, missing: None }),
         None => merge(&files(std::env::var_os("KUBECONFIG"), std::env::home_dir())),
     };
-    let config = merged.map_err(Fault::from).and_then(|Merged { kubeconfig, missing }| match missing {
+    let config = merged.map_err(KubeconfigFault::from).and_then(|Merged { kubeconfig, missing }| match missing {
         None => config_of_context(kubeconfig, context),
         // The pod's account counts only without a context, as with kubectl.
         Some(missing) if context.is_none() => in_pod()?.ok_or_else(|| missing.into()),
@@ -51,11 +51,11 @@ pub(crate) fn config(file: Option<&Path>, context: Option<&str>) -> Result<Confi
     Ok(config)
 }
 
-fn failure(file: Option<&Path>, context: Option<&str>, fault: &Fault) -> Failure {
+fn failure(file: Option<&Path>, context: Option<&str>, fault: &KubeconfigFault) -> Failure {
     let cause = match fault {
-        Fault::Kubeconfig(error) => kubeconfig_fault(error),
+        KubeconfigFault::Kubeconfig(error) => kubeconfig_fault(error),
         // The kubeconfig itself is usable.
-        Fault::Proxy(cause) => return Failure::new(cause.as_str()),
+        KubeconfigFault::Proxy(cause) => return Failure::new(cause.as_str()),
     };
     Failure::new(match (file, context) {
         (Some(file), _) => format!("--kubeconfig {}: {cause}", file.display()),
@@ -104,9 +104,9 @@ fn merge(files: &[PathBuf]) -> Result<Merged, KubeconfigError> {
 }
 
 /// Returns the configuration of the pod's own account, if the command runs in a pod.
-fn in_pod() -> Result<Option<Config>, Fault> {
+fn in_pod() -> Result<Option<Config>, KubeconfigFault> {
     let Ok(mut config) = Config::incluster() else { return Ok(None) };
-    config.proxy_url = proxy(None, &environment(), &config.cluster_url).map_err(Fault::Proxy)?;
+    config.proxy_url = proxy(None, &environment(), &config.cluster_url).map_err(KubeconfigFault::Proxy)?;
     Ok(Some(config))
 }
 
@@ -115,7 +115,7 @@ fn environment() -> Variables {
 }
 
 /// Returns the client configuration for the context.
-fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, Fault> {
+fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, KubeconfigFault> {
     let Kubeconfig { contexts, clusters, auth_infos, current_context, .. } = kubeconfig;
     let name = context.map(str::to_owned).or(current_context).filter(|name| !name.is_empty());
     let name = name.ok_or(KubeconfigError::CurrentContextNotSet)?;
@@ -129,11 +129,11 @@ fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Co
     if let Some(program) = &mut user.exec
         && program.provide_cluster_info
     {
-        program.cluster = Some((&cluster).try_into().map_err(Fault::from)?);
+        program.cluster = Some((&cluster).try_into().map_err(KubeconfigFault::from)?);
     }
     let server = cluster.server.as_deref().ok_or(KubeconfigError::MissingClusterUrl)?;
     let server: Uri = server.parse().map_err(KubeconfigError::ParseClusterUrl)?;
-    let proxy_url = proxy(cluster.proxy_url.as_deref(), &environment(), &server).map_err(Fault::Proxy)?;
+    let proxy_url = proxy(cluster.proxy_url.as_deref(), &environment(), &server).map_err(KubeconfigFault::Proxy)?;
     let mut config = Config::new(server);
     config.proxy_url = proxy_url;
     config.default_namespace =
@@ -193,8 +193,8 @@ mod tests {
                 return Err(kubeconfig_fault(&missing));
             }
             let config = config_of_context(merged.kubeconfig, context).map_err(|fault| match fault {
-                Fault::Kubeconfig(error) => kubeconfig_fault(&error),
-                Fault::Proxy(cause) => cause,
+                KubeconfigFault::Kubeconfig(error) => kubeconfig_fault(&error),
+                KubeconfigFault::Proxy(cause) => cause,
             })?;
             Ok(format!("{} {}", config.cluster_url, config.default_namespace))
         };
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_proxy_that_can_not_be_used_is_no_missing_cluster() {
         let cause = "HTTPS_PROXY is not a URL";
-        let failed = |context| failure(None, context, &Fault::Proxy(cause.to_owned())).message;
+        let failed = |context| failure(None, context, &KubeconfigFault::Proxy(cause.to_owned())).message;
         assert_eq!((failed(None), failed(Some("one"))), (cause.to_owned(), cause.to_owned()));
     }
 

@@ -3,30 +3,9 @@
 use nudge_api::VersionedConfig;
 
 use crate::output::status::needs_approval;
-use crate::page::act::{Act, Need, Subject};
+use crate::page::act::{Act, ActSubject, Need};
 
 const PATCH: Need = Need::Config("patch");
-
-fn has_versions(config: &VersionedConfig) -> bool {
-    config.status.as_ref().is_some_and(|status| !status.versions.is_empty())
-}
-
-fn awaits_approval(config: &VersionedConfig) -> bool {
-    needs_approval(config) && has_versions(config)
-}
-
-fn can_roll_back(config: &VersionedConfig) -> bool {
-    let Some(status) = &config.status else { return false };
-    let (current, desired) = (status.current_version.as_deref(), config.requested_version());
-    let is_moving = current.is_some() && desired.is_some() && current != desired;
-    is_moving || current.is_some() && status.previous_version.is_some()
-}
-
-fn has_failed(config: &VersionedConfig) -> bool {
-    let failure = config.status.as_ref().and_then(|status| status.rollout.failure.as_ref());
-    failure.is_some_and(|failure| config.requested_version() == Some(&*failure.version))
-}
-
 /// The defaults of an act.
 const DEFAULT: Act = Act {
     name: "",
@@ -35,11 +14,10 @@ const DEFAULT: Act = Act {
     label: "",
     effect: "",
     needs: &[],
-    subject: Subject::Config,
+    subject: ActSubject::Config,
     reason: None,
     applies: |_| true,
 };
-
 /// The acts of the page, in the order of their buttons.
 pub(super) const ACTS: &[Act] = &[
     Act {
@@ -48,7 +26,7 @@ pub(super) const ACTS: &[Act] = &[
         label: "Use",
         effect: "Pods are moved to the version, step by step.",
         needs: &[PATCH, Need::Activate],
-        subject: Subject::Version,
+        subject: ActSubject::Version,
         applies: has_versions,
         ..DEFAULT
     },
@@ -59,7 +37,7 @@ pub(super) const ACTS: &[Act] = &[
         label: "Use now",
         effect: "Every pod gets the version at once. Nothing is tried out, so a bad version reaches every pod before it is rolled back.",
         needs: &[PATCH, Need::Activate, Need::Config("override")],
-        subject: Subject::Version,
+        subject: ActSubject::Version,
         reason: Some("Why nobody can wait for steps"),
         applies: has_versions,
     },
@@ -78,7 +56,7 @@ pub(super) const ACTS: &[Act] = &[
         label: "Approve",
         effect: "The version has your approval. It counts unless you have created a part of the version or asked for it.",
         needs: &[Need::Config("approve"), Need::Decide],
-        subject: Subject::ShownContent,
+        subject: ActSubject::ShownContent,
         reason: Some("Why"),
         applies: awaits_approval,
         ..DEFAULT
@@ -89,7 +67,7 @@ pub(super) const ACTS: &[Act] = &[
         label: "Deny",
         effect: "The version does not go on, however many approve it, until you withdraw the denial.",
         needs: &[Need::Config("approve"), Need::Decide],
-        subject: Subject::Version,
+        subject: ActSubject::Version,
         reason: Some("Why"),
         applies: awaits_approval,
         ..DEFAULT
@@ -133,6 +111,26 @@ pub(super) const ACTS: &[Act] = &[
     },
 ];
 
+fn has_versions(config: &VersionedConfig) -> bool {
+    config.status.as_ref().is_some_and(|status| !status.versions.is_empty())
+}
+
+fn awaits_approval(config: &VersionedConfig) -> bool {
+    needs_approval(config) && has_versions(config)
+}
+
+fn can_roll_back(config: &VersionedConfig) -> bool {
+    let Some(status) = &config.status else { return false };
+    let (current, desired) = (&status.current_version, &config.spec.version);
+    let is_moving = current.is_some() && desired.is_some() && current != desired;
+    is_moving || current.is_some() && status.previous_version.is_some()
+}
+
+fn has_failed(config: &VersionedConfig) -> bool {
+    let failure = config.status.as_ref().and_then(|status| status.rollout.failure.as_ref());
+    failure.is_some_and(|failure| config.spec.version.as_ref() == Some(&failure.version))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
@@ -157,7 +155,7 @@ mod tests {
             assert!(Arguments::try_parse_from(&words).is_ok(), "{words:?}");
             assert!(!ACTS[..at].iter().any(|other| other.name == act.name));
             // Without the digest, a user could approve content that nobody has read.
-            assert_eq!(act.subject == Subject::ShownContent, act.command == "approve");
+            assert_eq!(act.subject == ActSubject::ShownContent, act.command == "approve");
             assert!(!act.needs.is_empty() && act.effect.ends_with('.'));
         }
     }

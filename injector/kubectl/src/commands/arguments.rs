@@ -6,7 +6,7 @@ use super::{
     approve, baseline, create, current, delete, diff, enable, export, get, history, hold, import, push, retry,
     rollback, source, status, ui, use_version, validate, versions,
 };
-use crate::session::Connection;
+use crate::session::ConnectionOptions;
 
 /// Versioned configuration that running pods pick up without a restart.
 #[derive(Debug, Parser)]
@@ -28,7 +28,7 @@ command waited."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    pub(crate) connection: ConnectionOptions,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::commands::arguments::Arguments;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::session::{Connection, Session};
+use crate::session::{ConnectionOptions, Session};
 
 /// The output of `kubectl nudge completion`. A link of this name to the program does the same.
 pub(crate) const SCRIPT: &str = "#!/bin/sh
@@ -204,7 +204,7 @@ pub(crate) async fn complete(out: Output, words: Vec<String>) -> Result<(), Fail
 
 /// Fetches the candidates from the API server.
 async fn fetch_candidates(position: &Position, out: Output) -> Result<Vec<(String, String)>, Failure> {
-    let connection = Connection {
+    let connection = ConnectionOptions {
         namespace: position.namespace.clone(),
         context: position.context.clone(),
         kubeconfig: position.kubeconfig.as_ref().map(Into::into),

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams};
-use nudge_cluster::first_contact::{Contact, QuestionScope, Reply, ask};
+use nudge_cluster::first_contact::{Contact, QuestionReply, QuestionScope, ask};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -143,7 +143,7 @@ async fn wait_for_webhooks(session: &Session, command: &Enable) -> Result<(), Fa
     let (began, mut contact) = (Instant::now(), Contact::default());
     loop {
         let reply = ask(session.client.clone(), &command.name, QuestionScope::Namespace).await;
-        if let Reply::NotAllowed(cause) = &reply {
+        if let QuestionReply::NotAllowed(cause) = &reply {
             session.out.warn(&format!("you may not test whether the webhooks of Nudge answer: {cause}"));
             return Ok(());
         }

@@ -19,7 +19,7 @@ use nudge_protocol::labels;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::backup::document::{API, CONTENT_KEY, ENCRYPTED, FORMAT, HEADER, Header, Kind, Place, document};
+use crate::backup::document::{API, CONTENT_KEY, DocumentKind, ENCRYPTED, FORMAT, HEADER, Header, Place, document};
 use crate::backup::export::Export as Parsed;
 use crate::backup::part::{parts, seals};
 use crate::backup::select::{Cluster, Selected, place, select};
@@ -175,8 +175,8 @@ async fn add_secrets(
         let config_seals = seals(place, config, content_key).map_err(Failure::new)?;
         for sealed in parts(place, config).filter(|sealed| sealed.part.kind == PartKind::Secret) {
             let (object, title) = (sealed.place(), sealed.title());
-            let secret = get(session, Kind::Secret, &object.namespace, &object.name).await?;
-            let Some(secret) = secret.map(|secret| document(Kind::Secret, secret)) else {
+            let secret = get(session, DocumentKind::Secret, &object.namespace, &object.name).await?;
+            let Some(secret) = secret.map(|secret| document(DocumentKind::Secret, secret)) else {
                 selected.missing.insert(format!("{object}: it is a part of {title}, and does not exist"));
                 continue;
             };
@@ -197,40 +197,42 @@ async fn read(session: &Session, all_namespaces: bool, left_out: &mut Vec<String
     let namespace = (!all_namespaces).then_some(session.namespace.as_str());
     let mut cluster = Cluster::default();
     if all_namespaces {
-        let policies = list(session, Kind::Policy, None, "").await?.unwrap_or_default();
-        cluster.objects.extend(policies.into_iter().map(|object| (Kind::Policy, object)));
+        let policies = list(session, DocumentKind::Policy, None, "").await?.unwrap_or_default();
+        cluster.objects.extend(policies.into_iter().map(|object| (DocumentKind::Policy, object)));
     } else {
         left_out.push("RolloutPolicies: they belong to the cluster (-A)".to_owned());
     }
-    let configs = list(session, Kind::Config, namespace, "")
+    let configs = list(session, DocumentKind::Config, namespace, "")
         .await?
         .ok_or_else(|| Failure::new("this cluster does not know VersionedConfigs; install Nudge first"))?;
-    let maps = list(session, Kind::ConfigMap, namespace, labels::CONFIG).await?.unwrap_or_default();
-    let maps = maps.into_iter().map(|object| (place(Kind::ConfigMap, &object), document(Kind::ConfigMap, object)));
+    let maps = list(session, DocumentKind::ConfigMap, namespace, labels::CONFIG).await?.unwrap_or_default();
+    let maps = maps
+        .into_iter()
+        .map(|object| (place(DocumentKind::ConfigMap, &object), document(DocumentKind::ConfigMap, object)));
     cluster.maps.extend(maps);
     for object in &configs {
-        let Place { namespace, name, .. } = place(Kind::Config, object);
-        let published = Place::new(Kind::ConfigMap, &namespace, &name);
+        let Place { namespace, name, .. } = place(DocumentKind::Config, object);
+        let published = Place::new(DocumentKind::ConfigMap, &namespace, &name);
         // A published ConfigMap with the labels of a part is in the list already.
         if !object.data["status"]["publishedVersion"].is_string() || cluster.maps.contains_key(&published) {
             continue;
         }
-        if let Some(map) = get(session, Kind::ConfigMap, &namespace, &name).await? {
-            cluster.maps.insert(published, document(Kind::ConfigMap, map));
+        if let Some(map) = get(session, DocumentKind::ConfigMap, &namespace, &name).await? {
+            cluster.maps.insert(published, document(DocumentKind::ConfigMap, map));
         }
     }
     match labelled_secrets(session, namespace).await? {
         Some(secrets) => cluster.secrets = secrets,
         None => left_out.push("Secrets of versions that are not sealed: you may not list Secrets".to_owned()),
     }
-    match list(session, Kind::Source, namespace, "").await? {
+    match list(session, DocumentKind::Source, namespace, "").await? {
         Some(sources) => {
             cluster.holders = holders(session, &sources).await?;
-            cluster.objects.extend(sources.into_iter().map(|object| (Kind::Source, object)));
+            cluster.objects.extend(sources.into_iter().map(|object| (DocumentKind::Source, object)));
         }
         None => left_out.push("ConfigSources: this cluster has none".to_owned()),
     }
-    cluster.objects.extend(configs.into_iter().map(|object| (Kind::Config, object)));
+    cluster.objects.extend(configs.into_iter().map(|object| (DocumentKind::Config, object)));
     Ok(cluster)
 }
 
@@ -246,7 +248,7 @@ async fn labelled_secrets(
     });
     let to_labels = |Lenient(PartialObjectMeta { metadata, .. }): Lenient<PartialObjectMeta<Secret>>| {
         let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
-        (Place::new(Kind::Secret, &namespace, &name), json!({"metadata": {"labels": metadata.labels}}))
+        (Place::new(DocumentKind::Secret, &namespace, &name), json!({"metadata": {"labels": metadata.labels}}))
     };
     Ok(secrets.await?.map(|secrets| secrets.into_iter().map(to_labels).collect()))
 }
@@ -284,7 +286,7 @@ async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMa
     let sources = sources.iter().filter_map(|source| source.clone().try_parse::<ConfigSource>().ok());
     let sourced: BTreeSet<Place> = sources
         .map(|source| {
-            Place::new(Kind::Config, source.metadata.namespace.as_deref().unwrap_or_default(), source.config())
+            Place::new(DocumentKind::Config, source.metadata.namespace.as_deref().unwrap_or_default(), source.config())
         })
         .collect();
     let mut holders = BTreeMap::new();
@@ -303,7 +305,7 @@ async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMa
 }
 
 /// Returns the API for a kind, of all namespaces if none is given.
-pub(super) fn api(session: &Session, kind: Kind, namespace: Option<&str>) -> Api<Lenient<DynamicObject>> {
+pub(super) fn api(session: &Session, kind: DocumentKind, namespace: Option<&str>) -> Api<Lenient<DynamicObject>> {
     let (client, resource) = (session.client.clone(), kind.resource());
     match namespace {
         Some(namespace) => Api::namespaced_with(client, namespace, &resource),
@@ -314,7 +316,7 @@ pub(super) fn api(session: &Session, kind: Kind, namespace: Option<&str>) -> Api
 /// Lists the objects of a kind. Returns `None` if the cluster does not know the kind.
 async fn list(
     session: &Session,
-    kind: Kind,
+    kind: DocumentKind,
     namespace: Option<&str>,
     selector: &str,
 ) -> Result<Option<Vec<DynamicObject>>, Failure> {
@@ -326,7 +328,7 @@ async fn list(
 
 pub(super) async fn get(
     session: &Session,
-    kind: Kind,
+    kind: DocumentKind,
     namespace: &str,
     name: &str,
 ) -> Result<Option<DynamicObject>, Failure> {

@@ -37,32 +37,32 @@ pub(crate) struct Get {
 }
 
 /// An object that the argument names.
-enum Subject {
+enum NamedObject {
     Pod(Box<Pod>),
     Config(Box<VersionedConfig>),
 }
 
 /// Finds the object that the argument names.
-async fn find_subject(session: &Session, name: &str) -> Result<Subject, Failure> {
+async fn find_subject(session: &Session, name: &str) -> Result<NamedObject, Failure> {
     let pod = async |name: &str| session.api::<Pod>().get_opt(name).await.map_err(doing(format!("reading pod {name}")));
     let namespace = &session.namespace;
     match name.split_once('/') {
         Some(("pod" | "pods" | "po", name)) => match pod(name).await? {
-            Some(pod) => Ok(Subject::Pod(Box::new(pod))),
+            Some(pod) => Ok(NamedObject::Pod(Box::new(pod))),
             None => Err(Failure::new(format!("there is no pod {name} in namespace {namespace}; see kubectl get pods"))),
         },
         Some(("config" | "vcfg" | "versionedconfig", name)) => {
-            Ok(Subject::Config(Box::new(session.config(name).await?)))
+            Ok(NamedObject::Config(Box::new(session.config(name).await?)))
         }
         Some((kind, _)) => {
             Err(Failure::usage(format!("{kind} is not a kind that get knows; write pod/NAME or config/NAME")))
         }
         None => match (session.find_config(name).await?, pod(name).await) {
             // A user who names a config needs no right on pods.
-            (Some(config), Err(failure)) if failure.status == 403 => Ok(Subject::Config(Box::new(config))),
+            (Some(config), Err(failure)) if failure.status == 403 => Ok(NamedObject::Config(Box::new(config))),
             (_, Err(failure)) => Err(failure),
-            (Some(config), Ok(None)) => Ok(Subject::Config(Box::new(config))),
-            (None, Ok(Some(pod))) => Ok(Subject::Pod(Box::new(pod))),
+            (Some(config), Ok(None)) => Ok(NamedObject::Config(Box::new(config))),
+            (None, Ok(Some(pod))) => Ok(NamedObject::Pod(Box::new(pod))),
             (Some(_), Ok(Some(_))) => Err(Failure::usage(format!(
                 "there is a config {name} and a pod {name}; write config/{name} or pod/{name}"
             ))),
@@ -76,17 +76,17 @@ async fn find_subject(session: &Session, name: &str) -> Result<Subject, Failure>
 
 pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure> {
     let sources = match find_subject(session, &command.name).await? {
-        Subject::Config(config) => {
+        NamedObject::Config(config) => {
             let version = command.version.as_ref().map_or(CURRENT, |version| version.as_str());
             let version = sealed(&config, version)?;
             let name = config.metadata.name.clone().unwrap_or_default();
             let parts = parts(session, version, command.show_secrets).await?;
             vec![Source { config: name, version: Some(version.version.clone()), parts }]
         }
-        Subject::Pod(_) if command.version.is_some() => {
+        NamedObject::Pod(_) if command.version.is_some() => {
             return Err(Failure::usage("--version needs a config; the versions of a pod are assigned by the rollout"));
         }
-        Subject::Pod(pod) => {
+        NamedObject::Pod(pod) => {
             let name = &command.name;
             let no_agent = || {
                 Failure::new(format!("pod {name} has no agent; see the annotation nudge.dev/inject on its template"))

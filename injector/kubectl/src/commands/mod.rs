@@ -31,7 +31,7 @@ use futures::future::LocalBoxFuture;
 use self::arguments::{Arguments, Command};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
-use crate::session::{Connection, Session};
+use crate::session::{ConnectionOptions, Session};
 
 /// Runs a command, with an API server if it needs one.
 pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Failure> {
@@ -61,7 +61,7 @@ pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Fail
     }
 }
 
-async fn run_with(session: &Session, connection: &Connection, command: Command) -> Result<(), Failure> {
+async fn run_with(session: &Session, connection: &ConnectionOptions, command: Command) -> Result<(), Failure> {
     match command {
         Command::Enable(command) => enable::enable(session, &command).await,
         Command::Disable(command) => enable::disable(session, &command).await,

@@ -14,6 +14,9 @@ use crate::failure::Failure;
 use crate::output::table::{or_none, table};
 use crate::session::{Session, names_an_object};
 
+/// The time that a new source may be without a status.
+const FIRST_STATUS_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Source {
     #[command(subcommand)]
@@ -71,9 +74,6 @@ async fn list(session: &Session) -> Result<(), Failure> {
     session.out.lines(messages)?;
     check_attended(session, &sources).await
 }
-
-/// The time that a new source may be without a status.
-const FIRST_STATUS_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
 /// Fails if a source is unattended.
 async fn check_attended(session: &Session, sources: &[ConfigSource]) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use crate::commands::acts::ACTS;
 use crate::failure::Failure;
 use crate::page::scope::Extent;
 use crate::page::{Options, RunWords, serve};
-use crate::session::{Connection, Session};
+use crate::session::{ConnectionOptions, Session};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -31,7 +31,7 @@ pub(crate) struct Ui {
 /// Serves the page. `run_words` runs a command as the command line does.
 pub(crate) async fn run(
     session: &Session,
-    connection: &Connection,
+    connection: &ConnectionOptions,
     command: &Ui,
     run_words: RunWords,
 ) -> Result<(), Failure> {
@@ -53,7 +53,7 @@ pub(crate) async fn run(
 }
 
 /// Returns the context that the page names.
-fn context(connection: &Connection) -> String {
+fn context(connection: &ConnectionOptions) -> String {
     let read_kubeconfig = || match &connection.kubeconfig {
         Some(file) => Kubeconfig::read_from(file),
         None => Kubeconfig::read(),
@@ -63,7 +63,7 @@ fn context(connection: &Connection) -> String {
 }
 
 /// Returns the flags that choose the cluster, for commands that are typed.
-fn flags(connection: &Connection) -> Vec<String> {
+fn flags(connection: &ConnectionOptions) -> Vec<String> {
     let context = connection.context.iter().map(|context| format!("--context={context}"));
     let kubeconfig = connection.kubeconfig.iter().map(|file| format!("--kubeconfig={}", file.display()));
     context.chain(kubeconfig).collect()

@@ -30,7 +30,7 @@ fn merge_parts(parts: Vec<(PartKind, Contents)>) -> BTreeMap<String, Value> {
 /// The change of a key from one version to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Change {
+pub(crate) struct KeyChange {
     pub(crate) key: String,
     /// The kind of the change: `added`, `removed`, `changed` or moved.
     pub(crate) what: &'static str,
@@ -41,7 +41,7 @@ pub(crate) struct Change {
     pub(crate) text: String,
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for KeyChange {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, what, instead, text } = self;
         match instead {
@@ -70,14 +70,18 @@ pub(crate) fn changes(old: Vec<(PartKind, Contents)>, new: Vec<(PartKind, Conten
 }
 
 /// Returns the changes by key.
-pub(crate) fn list(old: Vec<(PartKind, Contents)>, new: Vec<(PartKind, Contents)>, names: (&str, &str)) -> Vec<Change> {
+pub(crate) fn list(
+    old: Vec<(PartKind, Contents)>,
+    new: Vec<(PartKind, Contents)>,
+    names: (&str, &str),
+) -> Vec<KeyChange> {
     let (old, new) = (merge_parts(old), merge_parts(new));
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     keys.into_iter().filter_map(|key| change(key, old.get(key), new.get(key), names)).collect()
 }
 
-fn change(key: &str, old: Option<&Value>, new: Option<&Value>, names: (&str, &str)) -> Option<Change> {
-    let change = |what, instead, text| Some(Change { key: key.to_owned(), what, instead, text });
+fn change(key: &str, old: Option<&Value>, new: Option<&Value>, names: (&str, &str)) -> Option<KeyChange> {
+    let change = |what, instead, text| Some(KeyChange { key: key.to_owned(), what, instead, text });
     let what = match (old, new) {
         (None, None) => return None,
         (None, Some(_)) => "added",

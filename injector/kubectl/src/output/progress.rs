@@ -27,7 +27,7 @@ const TICK_INTERVAL: Duration = Duration::from_millis(200);
 const MARGIN_COLUMNS: usize = 30;
 
 /// The display of the progress.
-pub(crate) struct Progress {
+pub(crate) struct ProgressOutput {
     out: Output,
     /// The bar; absent without a terminal.
     bar: Option<ProgressBar>,
@@ -36,7 +36,7 @@ pub(crate) struct Progress {
     pending_line: Option<String>,
 }
 
-impl Progress {
+impl ProgressOutput {
     pub(crate) fn new(out: &Output) -> Self {
         let bar = out.is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_line_is_written_once_and_a_passing_one_only_if_it_lasts() {
-        let mut progress = Progress { out: Output::default(), bar: None, last_line: String::new(), pending_line: None };
+        let mut progress =
+            ProgressOutput { out: Output::default(), bar: None, last_line: String::new(), pending_line: None };
         let view = |line: &str, is_passing| View { done: 0, total: 2, line: line.to_owned(), is_passing };
         assert_eq!(progress.next_line(&view("begins", true)), None);
         assert_eq!(progress.pending_line.as_deref(), Some("begins"));

@@ -20,7 +20,7 @@ pub(crate) enum Need {
 
 /// The subject of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum ActSubject {
     Config,
     Version,
     /// Exactly the content of a version that the page has shown.
@@ -42,7 +42,7 @@ pub(crate) struct Act {
     pub(crate) effect: &'static str,
     /// The rights that a user needs to see the button. The API server decides whether the act is allowed.
     pub(crate) needs: &'static [Need],
-    pub(crate) subject: Subject,
+    pub(crate) subject: ActSubject,
     /// The question for the reason, if the act takes a reason.
     pub(crate) reason: Option<&'static str>,
     /// Whether the act has an effect on the config as it is.
@@ -66,11 +66,11 @@ impl Act {
     /// the word of its flag.
     pub(crate) fn words(&self, arguments: &ActArguments) -> Result<Vec<String>, Failure> {
         let mut words = vec![self.command.to_owned(), arguments.config.to_string()];
-        if self.subject != Subject::Config {
+        if self.subject != ActSubject::Config {
             let version = arguments.version.as_ref().ok_or_else(|| Failure::usage("choose a version"))?;
             words.push(version.to_string());
         }
-        if self.subject == Subject::ShownContent {
+        if self.subject == ActSubject::ShownContent {
             let missing = || Failure::usage("the request has no digest of the content that the page has shown");
             words.push(format!("--digest={}", arguments.digest.as_ref().ok_or_else(missing)?));
         }
@@ -118,7 +118,7 @@ pub(crate) struct PermittedAct {
 impl PermittedAct {
     pub(crate) fn new(act: &Act, allowed: bool) -> Self {
         let Act { name, label, effect, subject, reason, .. } = *act;
-        Self { name, label, effect, version: subject != Subject::Config, reason, allowed }
+        Self { name, label, effect, version: subject != ActSubject::Config, reason, allowed }
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
         label: "Approve",
         effect: "",
         needs: &[],
-        subject: Subject::ShownContent,
+        subject: ActSubject::ShownContent,
         reason: Some("Why"),
         applies: |_| true,
     };
@@ -174,7 +174,7 @@ mod tests {
                 && APPROVE.words(&arguments(Some("1"), None)).is_err()
         );
         assert!(APPROVE.words(&arguments(Some("1"), Some(&"x".repeat(MAX_REASON_BYTES + 1)))).is_err());
-        let plain = Act { subject: Subject::Config, reason: None, flags: &[], ..APPROVE };
+        let plain = Act { subject: ActSubject::Config, reason: None, flags: &[], ..APPROVE };
         assert_eq!(plain.words(&arguments(Some("1"), Some("x"))).unwrap(), ["approve", "shop"]);
     }
 

@@ -14,10 +14,10 @@ use super::Page;
 use super::act::{Act, ActArguments, command_line};
 use super::creation;
 use super::permitted_acts::permitted_acts;
-use super::reply::{Answer, Refusal, json as reply};
+use super::reply::{PageAnswer, PageRefusal, json as reply};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::output::changes::{Change, list};
+use crate::output::changes::{KeyChange, list};
 use crate::session::Session;
 use crate::version::digest;
 use crate::version::stored::{readable_contents, sealed};
@@ -63,13 +63,13 @@ pub(super) struct ActRequest {
 }
 
 /// A request that was read, or the refusal.
-type Parsed<T> = Result<T, Refusal>;
+type Parsed<T> = Result<T, PageRefusal>;
 
 /// Returns the config if the page shows it, as the watch saw it last.
 fn shown_config(page: &Page, namespace: &str, config: &str) -> Parsed<VersionedConfig> {
     let key = (namespace.to_owned(), config.to_owned());
     let config = page.feed.state().configs().and_then(|configs| configs.get(&key)).cloned();
-    config.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "the page shows no such config"))
+    config.ok_or_else(|| PageRefusal::new(StatusCode::NOT_FOUND, "the page shows no such config"))
 }
 
 /// Returns a session in the namespace, whose output is kept for the page.
@@ -78,7 +78,7 @@ fn session(page: &Page, namespace: &str) -> Session {
 }
 
 /// Answers with the creation of each version.
-pub(super) async fn creations(page: &Page, request: Parsed<ConfigRequest>) -> Answer {
+pub(super) async fn creations(page: &Page, request: Parsed<ConfigRequest>) -> PageAnswer {
     let ConfigRequest { namespace, config } = request?;
     let config = shown_config(page, &namespace, &config)?;
     Ok(reply(StatusCode::OK, &creation::creations(&session(page, &namespace), &config).await?))
@@ -86,7 +86,7 @@ pub(super) async fn creations(page: &Page, request: Parsed<ConfigRequest>) -> An
 
 /// Answers with the difference of two versions, by key. For a value of a Secret, the answer says only whether it has
 /// changed.
-pub(super) async fn diff(page: &Page, request: Parsed<DiffRequest>) -> Answer {
+pub(super) async fn diff(page: &Page, request: Parsed<DiffRequest>) -> PageAnswer {
     let DiffRequest { namespace, config, old, new } = request?;
     let config = shown_config(page, &namespace, &config)?;
     let page_session = session(page, &namespace);
@@ -102,7 +102,7 @@ async fn changes(
     config: &VersionedConfig,
     old: &str,
     new: &str,
-) -> Result<([String; 2], Vec<Change>), Failure> {
+) -> Result<([String; 2], Vec<KeyChange>), Failure> {
     let (old, new) = (sealed(config, old)?, sealed(config, new)?);
     let names = (old.version.as_str(), new.version.as_str());
     let changes = list(readable_contents(session, old).await?, readable_contents(session, new).await?, names);
@@ -110,7 +110,7 @@ async fn changes(
 }
 
 /// Removes texts that are too long to be shown.
-fn bound_texts(mut changes: Vec<Change>) -> Vec<Change> {
+fn bound_texts(mut changes: Vec<KeyChange>) -> Vec<KeyChange> {
     let mut room = MAX_ALL_TEXTS_BYTES;
     for change in &mut changes {
         if change.text.len() > MAX_TEXT_BYTES.min(room) {
@@ -123,21 +123,21 @@ fn bound_texts(mut changes: Vec<Change>) -> Vec<Change> {
 }
 
 /// Answers with the acts, and whether the user may do them.
-pub(super) async fn acts(page: &Page, request: Parsed<ConfigRequest>) -> Answer {
+pub(super) async fn acts(page: &Page, request: Parsed<ConfigRequest>) -> PageAnswer {
     let ConfigRequest { namespace, config } = request?;
     let config = shown_config(page, &namespace, &config)?;
     Ok(reply(StatusCode::OK, &permitted_acts(&page.session, &config, page.options.acts).await?))
 }
 
 /// The command that does the same as an act.
-struct Command {
+struct TypedCommand {
     words: Vec<String>,
     /// The whole line, as it can be typed.
     typed: String,
 }
 
-fn command(page: &Page, request: &ActRequest) -> Parsed<Command> {
-    let wrong = || Refusal::new(StatusCode::BAD_REQUEST, "there is no such act, config or version");
+fn command(page: &Page, request: &ActRequest) -> Parsed<TypedCommand> {
+    let wrong = || PageRefusal::new(StatusCode::BAD_REQUEST, "there is no such act, config or version");
     let act: &Act = page.options.acts.iter().find(|act| act.name == request.act).ok_or_else(wrong)?;
     let version = request.version.as_deref().map(VersionName::new).transpose().map_err(|_| wrong())?;
     let digest = request.digest.as_deref().map(digest::parse).transpose().map_err(|_| wrong())?;
@@ -145,27 +145,27 @@ fn command(page: &Page, request: &ActRequest) -> Parsed<Command> {
     let arguments = ActArguments { config, version, digest, reason: request.reason.clone() };
     let words = act.words(&arguments)?;
     let typed = command_line(&words, &request.namespace, &page.options.flags);
-    Ok(Command { words, typed })
+    Ok(TypedCommand { words, typed })
 }
 
 /// Answers with the command that does the same as an act.
-pub(super) fn preview(page: &Page, request: Parsed<ActRequest>) -> Answer {
+pub(super) fn preview(page: &Page, request: Parsed<ActRequest>) -> PageAnswer {
     let request = request?;
     shown_config(page, &request.namespace, &request.config)?;
-    let Command { typed, .. } = command(page, &request)?;
+    let TypedCommand { typed, .. } = command(page, &request)?;
     Ok(reply(StatusCode::OK, &json!({"command": typed})))
 }
 
 /// Runs the command if it is the one that was shown.
-pub(super) async fn act(page: &Page, request: Parsed<ActRequest>) -> Answer {
+pub(super) async fn act(page: &Page, request: Parsed<ActRequest>) -> PageAnswer {
     let request = request?;
     shown_config(page, &request.namespace, &request.config)?;
-    let Command { words, typed } = command(page, &request)?;
+    let TypedCommand { words, typed } = command(page, &request)?;
     if request.command.as_deref() != Some(&typed) {
-        return Err(Refusal::new(StatusCode::CONFLICT, "this is not the command that was shown"));
+        return Err(PageRefusal::new(StatusCode::CONFLICT, "this is not the command that was shown"));
     }
     let Ok(_permit) = page.acting.try_acquire() else {
-        return Err(Refusal::new(StatusCode::CONFLICT, "another command is running; wait until it ends"));
+        return Err(PageRefusal::new(StatusCode::CONFLICT, "another command is running; wait until it ends"));
     };
     page.session.out.note(&typed);
     let page_session = session(page, &request.namespace);
@@ -173,7 +173,7 @@ pub(super) async fn act(page: &Page, request: Parsed<ActRequest>) -> Answer {
     match timeout(ACT_TIMEOUT, (page.options.run)(page_session, words)).await {
         Ok(Ok(())) => Ok(reply(StatusCode::OK, &json!({"lines": out.kept_lines()}))),
         Ok(Err(failure)) => Err(failure.into()),
-        Err(_) => Err(Refusal::new(
+        Err(_) => Err(PageRefusal::new(
             StatusCode::GATEWAY_TIMEOUT,
             "the API server does not answer; whether the command had an effect is not known: look at the config before you try again",
         )),
@@ -187,9 +187,9 @@ mod tests {
     #[test]
     fn long_texts_are_left_out() {
         let change =
-            |bytes: usize| Change { key: "k".to_owned(), what: "changed", instead: None, text: "x".repeat(bytes) };
+            |bytes: usize| KeyChange { key: "k".to_owned(), what: "changed", instead: None, text: "x".repeat(bytes) };
         let lengths =
-            |changes: Vec<Change>| bound_texts(changes).iter().map(|change| change.text.len()).collect::<Vec<_>>();
+            |changes: Vec<KeyChange>| bound_texts(changes).iter().map(|change| change.text.len()).collect::<Vec<_>>();
         assert_eq!(
             lengths(vec![change(MAX_TEXT_BYTES), change(MAX_TEXT_BYTES + 1), change(1)]),
             [MAX_TEXT_BYTES, 0, 1]

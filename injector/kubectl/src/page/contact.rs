@@ -8,7 +8,7 @@ use nudge_api::VersionedConfig;
 use tokio::time::{sleep, timeout};
 
 use super::feed::{Feed, api};
-use super::scope::{Scope, probe_list};
+use super::scope::{PageScope, probe_list};
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -18,7 +18,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Probes the API server for as long as it is polled.
-pub(super) async fn probe(feed: &Feed, session: &Session, scope: &Scope) {
+pub(super) async fn probe(feed: &Feed, session: &Session, scope: &PageScope) {
     let Some(api) = api::<VersionedConfig>(session, scope) else { return };
     loop {
         sleep(PROBE_INTERVAL).await;

@@ -14,7 +14,7 @@ use nudge_protocol::labels;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::scope::Scope;
+use super::scope::PageScope;
 use crate::failure::Failure;
 use crate::rollout::Pods;
 use crate::session::{NamespacedKind, Session};
@@ -146,19 +146,19 @@ impl Feed {
     }
 
     /// Watches configs for as long as it is polled.
-    pub(crate) async fn watch_configs(&self, session: &Session, scope: &Scope) {
+    pub(crate) async fn watch_configs(&self, session: &Session, scope: &PageScope) {
         self.watch(session, scope, "", "watching configs", |state, event| state.configs.apply(event)).await;
     }
 
     /// Watches approvals for as long as it is polled.
-    pub(crate) async fn watch_approvals(&self, session: &Session, scope: &Scope) {
+    pub(crate) async fn watch_approvals(&self, session: &Session, scope: &PageScope) {
         let apply = |state: &mut WatchedState, event| state.approvals.apply(event);
         self.watch(session, scope, "", "watching VersionApprovals", apply).await;
     }
 
     /// Watches the pods with an agent for as long as it is polled.
-    pub(crate) async fn watch_pods(&self, session: &Session, scope: &Scope) {
-        if let Scope::Nothing(cause) = scope {
+    pub(crate) async fn watch_pods(&self, session: &Session, scope: &PageScope) {
+        if let PageScope::Nothing(cause) = scope {
             self.change(|state| state.pods_fault = Some(cause.clone()));
         }
         self.watch(session, scope, labels::AGENT, "watching pods", WatchedState::apply_pods).await;
@@ -167,7 +167,7 @@ impl Feed {
     async fn watch<K: NamespacedKind>(
         &self,
         session: &Session,
-        scope: &Scope,
+        scope: &PageScope,
         selector: &str,
         context: &str,
         apply: impl Fn(&mut WatchedState, Result<Event<K>, String>),
@@ -184,11 +184,11 @@ impl Feed {
 }
 
 /// Returns the API for the objects of the scope, or `None` if none may be listed.
-pub(super) fn api<K: NamespacedKind>(session: &Session, scope: &Scope) -> Option<Api<K>> {
+pub(super) fn api<K: NamespacedKind>(session: &Session, scope: &PageScope) -> Option<Api<K>> {
     match scope {
-        Scope::All => Some(Api::all(session.client.clone())),
-        Scope::One => Some(session.api()),
-        Scope::Nothing(_) => None,
+        PageScope::All => Some(Api::all(session.client.clone())),
+        PageScope::One => Some(session.api()),
+        PageScope::Nothing(_) => None,
     }
 }
 

@@ -46,7 +46,7 @@ use self::act::Act;
 use self::browser::RedirectFile;
 use self::feed::Feed;
 use self::one_time_link::{Access, EXCHANGE_TIMEOUT};
-use self::scope::{Extent, Scope, scope};
+use self::scope::{Extent, PageScope, scope};
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -82,9 +82,9 @@ struct Page {
     /// The notice that ends the wait for the first window.
     opened: tokio::sync::Notify,
     feed: Feed,
-    configs: Scope,
-    pods: Scope,
-    approvals: Scope,
+    configs: PageScope,
+    pods: PageScope,
+    approvals: PageScope,
     windows: Arc<Semaphore>,
     /// The permit of the one act that may run at a time.
     acting: Semaphore,
@@ -93,7 +93,7 @@ struct Page {
 /// Serves the page until the user presses Ctrl-C, or nobody opens it in time.
 pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Failure> {
     let configs = scope::<VersionedConfig>(&session, options.extent, "listing configs").await?;
-    if let Scope::Nothing(cause) = configs {
+    if let PageScope::Nothing(cause) = configs {
         return Err(Failure::new(cause));
     }
     let pods = scope::<Pod>(&session, options.extent, "listing pods").await?;
@@ -152,9 +152,9 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
 }
 
 /// Returns which approvals the user may list; none if the cluster does not have the kind.
-async fn approvals_scope(session: &Session, extent: Extent) -> Result<Scope, Failure> {
+async fn approvals_scope(session: &Session, extent: Extent) -> Result<PageScope, Failure> {
     match scope::<VersionApproval>(session, extent, "listing VersionApprovals").await {
-        Err(failure) if failure.status == 404 => Ok(Scope::Nothing(failure.message)),
+        Err(failure) if failure.status == 404 => Ok(PageScope::Nothing(failure.message)),
         result => result,
     }
 }

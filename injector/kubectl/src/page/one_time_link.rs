@@ -16,9 +16,9 @@ pub(crate) const EXCHANGE_TIMEOUT: Duration = Duration::from_mins(1);
 const TOKEN_BYTES: usize = 32;
 
 /// A random token, which is never printed by accident.
-struct Token(Zeroizing<String>);
+struct LinkToken(Zeroizing<String>);
 
-impl Token {
+impl LinkToken {
     fn random() -> Option<Self> {
         let mut bytes = Zeroizing::new([0; TOKEN_BYTES]);
         SystemRandom::new().fill(&mut *bytes).ok()?;
@@ -31,7 +31,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for LinkToken {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Token")
     }
@@ -65,21 +65,21 @@ impl TokenRefusal {
 #[derive(Debug)]
 pub(crate) struct Access {
     /// The token in the fragment of the address.
-    first: Token,
+    first: LinkToken,
     is_used: bool,
     expires: Instant,
     /// The token in a header of every request.
-    session: Token,
+    session: LinkToken,
 }
 
 impl Access {
     /// Makes two random tokens. Returns `None` if the system has no randomness.
     pub(crate) fn new(now: Instant) -> Option<Self> {
         Some(Self {
-            first: Token::random()?,
+            first: LinkToken::random()?,
             is_used: false,
             expires: now + EXCHANGE_TIMEOUT,
-            session: Token::random()?,
+            session: LinkToken::random()?,
         })
     }
 

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 
 /// The body of an answer: whole, or a stream.
-pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type PageBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// An answer, or a refusal.
-pub(super) type Answer = Result<Response<Body>, Refusal>;
+pub(super) type PageAnswer = Result<Response<PageBody>, PageRefusal>;
 
 /// The headers of every answer. With them, a browser loads nothing from elsewhere, runs nothing from the text of the
 /// page, shows the page in no frame, keeps nothing, and does not name the page to other sites.
@@ -36,7 +36,7 @@ const HEADERS: [(&str, &str); 7] = [
     ("x-frame-options", "DENY"),
 ];
 
-fn answer(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
+fn answer(status: StatusCode, kind: &'static str, body: PageBody) -> Response<PageBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -48,7 +48,7 @@ fn answer(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> 
 }
 
 /// Answers with a file of the page.
-pub(crate) fn file(kind: &'static str, content: &'static str) -> Response<Body> {
+pub(crate) fn file(kind: &'static str, content: &'static str) -> Response<PageBody> {
     answer(StatusCode::OK, kind, Full::new(Bytes::from_static(content.as_bytes())).boxed_unsync())
 }
 
@@ -71,37 +71,37 @@ pub(super) fn to_json(value: &impl Serialize) -> Value {
 }
 
 /// Answers with a JSON document.
-pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<PageBody> {
     answer(status, "application/json", Full::new(Bytes::from(to_json(value).to_string())).boxed_unsync())
 }
 
 /// A refusal, which is an answer, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct PageRefusal {
     status: StatusCode,
     message: String,
 }
 
-impl Refusal {
+impl PageRefusal {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
 }
 
-impl From<Failure> for Refusal {
+impl From<Failure> for PageRefusal {
     fn from(failure: Failure) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, failure.message)
     }
 }
 
-impl From<Refusal> for Response<Body> {
-    fn from(Refusal { status, message }: Refusal) -> Self {
+impl From<PageRefusal> for Response<PageBody> {
+    fn from(PageRefusal { status, message }: PageRefusal) -> Self {
         json(status, &json!({"error": message}))
     }
 }
 
 /// Answers with JSON documents, a line each, as they come.
-pub(crate) fn lines(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+pub(crate) fn lines(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<PageBody> {
     let frames = lines.map(|line| Ok(Frame::data(line)));
     answer(StatusCode::OK, "application/x-ndjson", StreamBody::new(frames).boxed_unsync())
 }

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 
 use super::assets::asset;
 use super::one_time_link::TokenRefusal;
-use super::reply::{Answer, Body, Refusal, file, json, lines};
-use super::scope::Scope;
+use super::reply::{PageAnswer, PageBody, PageRefusal, file, json, lines};
+use super::scope::PageScope;
 use super::stream::Overview;
 use super::view::ConfigView;
 use super::{Page, config_routes, foreign_request, stream};
@@ -26,9 +26,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time that the API server may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<PageBody> {
     if let Err(foreign) = foreign_request::check(&request, page.port) {
-        return Refusal::new(StatusCode::FORBIDDEN, foreign.message()).into();
+        return PageRefusal::new(StatusCode::FORBIDDEN, foreign.message()).into();
     }
     match *request.method() {
         Method::GET => {
@@ -37,7 +37,7 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
                 .map_or_else(|| not_found().into(), |page_asset| file(page_asset.kind, page_asset.content));
         }
         Method::POST => {}
-        _ => return Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take the method").into(),
+        _ => return PageRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take the method").into(),
     }
     let path = request.uri().path().to_owned();
     if path == "/api/session" {
@@ -45,7 +45,7 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
     }
     // Without the session's token, a request does not even learn which paths exist.
     if !page.access.borrow().admits(foreign_request::bearer(request.headers())) {
-        return Refusal::new(
+        return PageRefusal::new(
             StatusCode::UNAUTHORIZED,
             "run kubectl nudge ui again, and open the address that it prints",
         )
@@ -65,24 +65,24 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
 }
 
 /// Returns the answer if the API server gives it in time.
-async fn in_time(answer: impl Future<Output = Answer>) -> Answer {
-    let timed_out = || Refusal::new(StatusCode::GATEWAY_TIMEOUT, "the API server does not answer; try again later");
+async fn in_time(answer: impl Future<Output = PageAnswer>) -> PageAnswer {
+    let timed_out = || PageRefusal::new(StatusCode::GATEWAY_TIMEOUT, "the API server does not answer; try again later");
     timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
-fn not_found() -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, "there is no such path")
+fn not_found() -> PageRefusal {
+    PageRefusal::new(StatusCode::NOT_FOUND, "there is no such path")
 }
 
 /// Reads the body as this type, and nothing more.
-async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Refusal> {
+async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, PageRefusal> {
     let body = timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX_BODY_BYTES).collect()).await;
     let Ok(Ok(body)) = body else {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "the body is too long or broken off"));
+        return Err(PageRefusal::new(StatusCode::BAD_REQUEST, "the body is too long or broken off"));
     };
     // Messages of the parser would repeat the request's text.
     serde_json::from_slice(&body.to_bytes())
-        .map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the body is not what this path takes"))
+        .map_err(|_| PageRefusal::new(StatusCode::BAD_REQUEST, "the body is not what this path takes"))
 }
 
 #[derive(Deserialize)]
@@ -91,7 +91,7 @@ struct Exchange {
     token: String,
 }
 
-async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
+async fn exchange(page: &Page, request: Request<Incoming>) -> PageAnswer {
     let Exchange { token } = read(request).await?;
     let mut access = page.access.borrow_mut();
     match access.exchange(&token, Instant::now()) {
@@ -102,7 +102,7 @@ async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
                     "session": session,
                     "context": page.options.context,
                     "namespace": page.session.namespace,
-                    "onlyNamespace": page.configs == Scope::One,
+                    "onlyNamespace": page.configs == PageScope::One,
                     "chosen": page.options.extent == super::Extent::One,
                 }),
             );
@@ -115,7 +115,7 @@ async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
                     "somebody opened the address again, but it works once. If that was not you, somebody else knows the address",
                 );
             }
-            Err(Refusal::new(StatusCode::FORBIDDEN, refusal.message()))
+            Err(PageRefusal::new(StatusCode::FORBIDDEN, refusal.message()))
         }
     }
 }
@@ -125,7 +125,7 @@ async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
 #[serde(deny_unknown_fields)]
 struct EmptyRequest {}
 
-async fn overview(page: &Page, request: Request<Incoming>) -> Answer {
+async fn overview(page: &Page, request: Request<Incoming>) -> PageAnswer {
     let EmptyRequest {} = read(request).await?;
     open_window(page, Overview::default())
 }
@@ -138,15 +138,18 @@ struct ConfigViewRequest {
     config: String,
 }
 
-async fn config(page: &Page, request: Request<Incoming>) -> Answer {
+async fn config(page: &Page, request: Request<Incoming>) -> PageAnswer {
     let ConfigViewRequest { namespace, config } = read(request).await?;
     open_window(page, ConfigView::new((namespace, config)))
 }
 
 /// Answers with the stream of a window, unless there are too many.
-fn open_window(page: &Page, view: impl stream::View) -> Answer {
+fn open_window(page: &Page, view: impl stream::View) -> PageAnswer {
     let Ok(permit) = Arc::clone(&page.windows).try_acquire_owned() else {
-        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the page is open too often; close a window of it"));
+        return Err(PageRefusal::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "the page is open too often; close a window of it",
+        ));
     };
     Ok(lines(stream::lines(view, page.feed.clone(), permit)))
 }

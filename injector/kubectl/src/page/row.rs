@@ -8,6 +8,16 @@ use serde::Serialize;
 
 use crate::output::rollout_report::{StepProgress, step_progress};
 
+/// The conditions that are good news when they are true.
+const GOOD: [ConditionType; 6] = [
+    ConditionType::Ready,
+    ConditionType::Published,
+    ConditionType::SecretPublished,
+    ConditionType::Restarted,
+    ConditionType::Fetched,
+    ConditionType::Valid,
+];
+
 /// The attention that a config needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,16 +79,6 @@ pub(crate) fn attention(config: &VersionedConfig) -> Attention {
         Attention::Moving
     }
 }
-
-/// The conditions that are good news when they are true.
-const GOOD: [ConditionType; 6] = [
-    ConditionType::Ready,
-    ConditionType::Published,
-    ConditionType::SecretPublished,
-    ConditionType::Restarted,
-    ConditionType::Fetched,
-    ConditionType::Valid,
-];
 
 /// Returns how much attention a condition of a config needs.
 pub(crate) fn attention_to(condition: &Condition) -> Attention {

@@ -18,7 +18,7 @@ pub(crate) enum Extent {
 
 /// The objects of a kind that the user may list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum PageScope {
     /// The objects of all namespaces.
     All,
     /// The objects of the session's namespace.
@@ -32,16 +32,16 @@ pub(crate) async fn scope<K: NamespacedKind>(
     session: &Session,
     extent: Extent,
     context: &str,
-) -> Result<Scope, Failure> {
+) -> Result<PageScope, Failure> {
     if extent != Extent::One {
         match probe_list(&Api::<K>::all(session.client.clone())).await {
-            Ok(()) => return Ok(Scope::All),
+            Ok(()) => return Ok(PageScope::All),
             Err(kube::Error::Api(status)) if status.code == 403 && extent == Extent::AllIfAllowed => {}
             Err(error) => return refused_scope(context, &error),
         }
     }
     match probe_list(&session.api::<K>()).await {
-        Ok(()) => Ok(Scope::One),
+        Ok(()) => Ok(PageScope::One),
         Err(error) => refused_scope(context, &error),
     }
 }
@@ -51,7 +51,7 @@ pub(super) async fn probe_list<K: NamespacedKind>(api: &Api<K>) -> Result<(), ku
     api.list_metadata(&ListParams::default().limit(1)).await.map(drop)
 }
 
-fn refused_scope(context: &str, error: &kube::Error) -> Result<Scope, Failure> {
+fn refused_scope(context: &str, error: &kube::Error) -> Result<PageScope, Failure> {
     let failure = Failure::of(context, error);
-    if failure.status == 403 { Ok(Scope::Nothing(failure.message)) } else { Err(failure) }
+    if failure.status == 403 { Ok(PageScope::Nothing(failure.message)) } else { Err(failure) }
 }

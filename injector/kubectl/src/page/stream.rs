@@ -28,7 +28,7 @@ pub(crate) trait View: Send + 'static {
 
 /// Returns the lines for a window. The permit counts the window as open.
 pub(crate) fn lines(view: impl View, feed: Feed, permit: OwnedSemaphorePermit) -> impl Stream<Item = Bytes> + Send {
-    struct State<V> {
+    struct StreamState<V> {
         view: V,
         feed: Feed,
         changes: watch::Receiver<u64>,
@@ -36,7 +36,7 @@ pub(crate) fn lines(view: impl View, feed: Feed, permit: OwnedSemaphorePermit) -
         _permit: OwnedSemaphorePermit,
     }
     let changes = feed.changes();
-    stream::unfold(State { view, feed, changes, is_first: true, _permit: permit }, async |mut state| {
+    stream::unfold(StreamState { view, feed, changes, is_first: true, _permit: permit }, async |mut state| {
         if !std::mem::take(&mut state.is_first) {
             sleep(MIN_LINE_INTERVAL).await;
         }

@@ -10,7 +10,7 @@ use crate::output::progress::View;
 
 /// The state of the rollout to a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum RolloutOutcome {
     /// The rollout is not finished, or has not begun.
     Pending(View),
     /// The version is current.
@@ -21,26 +21,31 @@ pub(crate) enum Outcome {
 
 /// Returns the state of the rollout. `generation` is the generation of the spec that names the version. `pods` is
 /// absent without the right to list pods.
-pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, pods: Option<PodCount>) -> Outcome {
+pub(crate) fn outcome(
+    config: &VersionedConfig,
+    version: &str,
+    generation: i64,
+    pods: Option<PodCount>,
+) -> RolloutOutcome {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let empty = VersionedConfigStatus::default();
     let status = config.status.as_ref().unwrap_or(&empty);
     if let Some(other) = config.spec.version.as_deref().filter(|other| *other != version) {
-        return Outcome::Failed(format!("config {name}: spec.version was changed to {other} meanwhile"));
+        return RolloutOutcome::Failed(format!("config {name}: spec.version was changed to {other} meanwhile"));
     }
     let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
     let is_retried =
         failure.is_some_and(|failure| noted_retry_time(config).is_some_and(|retry| failure.retry_time != Some(retry)));
     if status.observed_generation.unwrap_or_default() < generation || is_retried {
         let line = "waiting for the control plane".to_owned();
-        return Outcome::Pending(View { done: 0, total: status.pods.total, line, is_passing: true });
+        return RolloutOutcome::Pending(View { done: 0, total: status.pods.total, line, is_passing: true });
     }
     if status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current {
-        return Outcome::Current;
+        return RolloutOutcome::Current;
     }
     if let Some(failure) = failure.filter(|_| status.state() == ConfigState::Failed) {
         let current = status.current_version.as_deref().unwrap_or("nothing");
-        return Outcome::Failed(format!(
+        return RolloutOutcome::Failed(format!(
             "config {name}: version {version} failed and {current} runs again ({}): {}",
             failure.reason, failure.message
         ));
@@ -49,9 +54,11 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
     let stalled = condition(ConditionType::Stalled).filter(|stalled| stalled.status == "True");
     match stalled.map(|stalled| (Reason::named(&stalled.reason), &stalled.message)) {
         Some((Reason::Failed, message)) => {
-            return Outcome::Failed(format!("config {name}: version {version} failed: {message}"));
+            return RolloutOutcome::Failed(format!("config {name}: version {version} failed: {message}"));
         }
-        Some((Reason::VersionNotAuthorized, message)) => return Outcome::Failed(format!("config {name}: {message}")),
+        Some((Reason::VersionNotAuthorized, message)) => {
+            return RolloutOutcome::Failed(format!("config {name}: {message}"));
+        }
         _ => {}
     }
     let ready = condition(ConditionType::Ready).filter(|ready| ready.status != "True");
@@ -61,7 +68,7 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
         _ => Some(ready.message.clone()),
     });
     let bake = config.spec.rollout.bake_seconds;
-    Outcome::Pending(view(status, version, bake, pods, cause.as_deref()))
+    RolloutOutcome::Pending(view(status, version, bake, pods, cause.as_deref()))
 }
 
 fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<PodCount>, cause: Option<&str>) -> View {
@@ -131,7 +138,7 @@ mod tests {
         json!([{"type": "Ready", "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
     }
 
-    fn outcome_of(status: &Value) -> Outcome {
+    fn outcome_of(status: &Value) -> RolloutOutcome {
         outcome(&config("2", status), "2", 3, None)
     }
 
@@ -143,9 +150,9 @@ mod tests {
         };
         let old = outcome_at(2);
         assert!(
-            matches!(old, Outcome::Pending(view) if view.is_passing && view.line.contains("waiting for the control plane"))
+            matches!(old, RolloutOutcome::Pending(view) if view.is_passing && view.line.contains("waiting for the control plane"))
         );
-        assert_eq!(outcome_at(3), Outcome::Current);
+        assert_eq!(outcome_at(3), RolloutOutcome::Current);
     }
 
     #[test]
@@ -157,7 +164,7 @@ mod tests {
                 "conditions": ready("False", "Failed")});
             let mut config = config("2", &status);
             config.metadata.annotations = Some([(RETRY.to_owned(), "2026-11-26T10:00:00Z x= joe".to_owned())].into());
-            matches!(outcome(&config, "2", 3, None), Outcome::Failed(_))
+            matches!(outcome(&config, "2", 3, None), RolloutOutcome::Failed(_))
         };
         assert!(
             !failed(&Value::Null) && !failed(&json!("2026-11-26T09:00:00Z")) && failed(&json!("2026-11-26T10:00:00Z"))
@@ -173,23 +180,25 @@ mod tests {
                         "conditions": ready("False", reason),
                         "rollout": {"failure": failure, "stage": stage}}))
         };
-        let Outcome::Pending(view) = outcome_in("RollingBack", json!("RollingBack")) else {
+        let RolloutOutcome::Pending(view) = outcome_in("RollingBack", json!("RollingBack")) else {
             panic!("the rollout ended")
         };
         assert_eq!(view.line, "rolling back from version 2: pod web-1 was Ready");
         assert_eq!(
             outcome_in("Failed", Value::Null),
-            Outcome::Failed("config shop: version 2 failed and 1 runs again (PodNotReady): pod web-1 was Ready".into())
+            RolloutOutcome::Failed(
+                "config shop: version 2 failed and 1 runs again (PodNotReady): pod web-1 was Ready".into()
+            )
         );
         let stalled = json!([{"type": "Stalled", "status": "True", "reason": "Failed", "message": "pod web-1", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         let held = outcome_of(&json!({"observedGeneration": 3, "currentVersion": "1", "conditions": stalled}));
-        assert_eq!(held, Outcome::Failed("config shop: version 2 failed: pod web-1".into()));
+        assert_eq!(held, RolloutOutcome::Failed("config shop: version 2 failed: pod web-1".into()));
     }
 
     #[test]
     fn another_version_in_the_spec_ends_the_wait() {
         let other = outcome(&config("7", &json!({"observedGeneration": 4})), "2", 3, None);
-        assert_eq!(other, Outcome::Failed("config shop: spec.version was changed to 7 meanwhile".into()));
+        assert_eq!(other, RolloutOutcome::Failed("config shop: spec.version was changed to 7 meanwhile".into()));
     }
 
     #[test]
@@ -204,7 +213,7 @@ mod tests {
         };
         let count = |assigned, running| Some(PodCount { assigned, running, total: 40 });
         let view = |status: &Value, pods| match outcome(&config("2", status), "2", 3, pods) {
-            Outcome::Pending(view) => view,
+            RolloutOutcome::Pending(view) => view,
             ended => panic!("{ended:?}"),
         };
         let held = status("Moving", "OnHold", "it is on hold");

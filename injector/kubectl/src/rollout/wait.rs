@@ -14,9 +14,9 @@ use nudge_protocol::labels;
 use tokio::time::timeout;
 
 use crate::failure::{Exit, Failure};
-use crate::output::progress::{Progress, View};
+use crate::output::progress::{ProgressOutput, View};
 use crate::period;
-use crate::rollout::outcome::{Outcome, outcome};
+use crate::rollout::outcome::{RolloutOutcome, outcome};
 use crate::rollout::pods::Pods;
 use crate::session::Session;
 
@@ -42,7 +42,7 @@ pub(crate) async fn wait_for(
     generation: i64,
     limit: Duration,
 ) -> Result<(), Failure> {
-    let mut progress = Progress::new(&session.out);
+    let mut progress = ProgressOutput::new(&session.out);
     let progress_watch = watch(session, name, version, generation, &mut progress);
     let limited_watch =
         async { if limit.is_zero() { Ok(progress_watch.await) } else { timeout(limit, progress_watch).await } };
@@ -94,7 +94,7 @@ async fn watch(
     name: &str,
     version: &str,
     generation: i64,
-    progress: &mut Progress,
+    progress: &mut ProgressOutput,
 ) -> Result<(), Failure> {
     // A short timeout detects a connection that died silently.
     let watch_config = watcher::Config::default().timeout(60);
@@ -139,13 +139,13 @@ async fn watch(
         let Some(config) = &last_config else { continue };
         let count = pods.count(config);
         match outcome(config, version, generation, count) {
-            Outcome::Pending(view) => {
+            RolloutOutcome::Pending(view) => {
                 // The line changes once all pods are known.
                 let is_passing = view.is_passing || count.is_none() && may_list.get();
                 progress.show(&View { is_passing, ..view });
             }
-            Outcome::Current => return Ok(()),
-            Outcome::Failed(message) => return Err(Failure::with(Exit::RolloutFailed, message)),
+            RolloutOutcome::Current => return Ok(()),
+            RolloutOutcome::Failed(message) => return Err(Failure::with(Exit::RolloutFailed, message)),
         }
     }
     Err(Failure::new(format!("watching config {name} ended; see kubectl nudge status {name}")))

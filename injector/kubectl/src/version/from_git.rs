@@ -9,7 +9,7 @@ use futures::future::{FutureExt as _, pending, select_all};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Origin, OriginKind};
 use nudge_authoring::Content;
-use nudge_git::{Commit, Credential, GitError, GitUrl, Mirrors, Request, Revision};
+use nudge_git::{Commit, Credential, FetchRequest, GitError, GitUrl, Mirrors, Revision};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::{message, without_os_code};
 use tokio::signal::unix::{SignalKind, signal};
@@ -120,7 +120,7 @@ async fn fetch(
 ) -> Result<Commit, GitError> {
     let mut last = None;
     for revision in &place.revisions {
-        let request = Request {
+        let request = FetchRequest {
             url: &place.url,
             revision,
             path: &place.path,

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Origin, OriginKind};
 use nudge_authoring::Content;
 use nudge_core::outbound::Address;
-use nudge_oci::{Artifact, ArtifactLocation, Credential, Pick, Reference, Registry, Request, credential_of};
+use nudge_oci::{Artifact, ArtifactLocation, Credential, Pick, PullRequest, Reference, Registry, credential_of};
 use nudge_outbound::{Reach, system_authorities};
 use nudge_protocol::error_chain::message;
 use zeroize::Zeroizing;
@@ -92,7 +92,7 @@ pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<Option<
     let failure = |error: String| format!("--from-oci {text}: {error}");
     let located = ArtifactLocation::parse(text).map_err(|error| Failure::usage(failure(error.to_string())))?;
     let pick = located.pick.unwrap_or_else(|| Pick::Tag("latest".to_owned()));
-    let request = Request {
+    let request = PullRequest {
         reference: &located.reference,
         pick: &pick,
         platform: from.platform.as_deref(),

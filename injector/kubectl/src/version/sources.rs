@@ -11,6 +11,11 @@ use nudge_protocol::limits::MAX_KEYS;
 use crate::failure::file_message;
 use crate::version::env_file;
 
+/// The maximum number of files of a directory: a version has no more keys.
+const MAX_FILES: usize = MAX_KEYS;
+/// The maximum depth of a directory's folders.
+const MAX_DEPTH: usize = 16;
+
 /// The flags of `create` about files and literals.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Sources {
@@ -114,11 +119,6 @@ fn from_file(content: &mut Content, is_secret: bool, text: &str) -> Result<(), S
     }
     Ok(())
 }
-
-/// The maximum number of files of a directory: a version has no more keys.
-const MAX_FILES: usize = MAX_KEYS;
-/// The maximum depth of a directory's folders.
-const MAX_DEPTH: usize = 16;
 
 /// Lists the regular files of a directory and of its folders. Does not follow links, and leaves out names that begin
 /// with a dot, such as the folders of Git, editors and the kubelet.

@@ -31,7 +31,7 @@ struct Search<'a> {
 }
 
 /// The change that an entry makes.
-enum Change {
+enum LayerChange {
     Node(Node),
     Folder,
     /// The path is removed from the layers below.
@@ -41,7 +41,7 @@ enum Change {
     None,
 }
 
-enum Fault {
+enum UnpackFault {
     Io(io::Error),
     Archive(ArchiveError),
 }
@@ -84,10 +84,10 @@ pub fn unpack(
         let mut read = 0;
         if let Some(path) = normalize_path(&entry.path_bytes())? {
             let change = search.change(&mut entry, &path).map_err(|error| match error {
-                Fault::Io(error) => fault(error),
-                Fault::Archive(error) => error,
+                UnpackFault::Io(error) => fault(error),
+                UnpackFault::Archive(error) => error,
             })?;
-            if let Change::Node(Node::File(content)) = &change {
+            if let LayerChange::Node(Node::File(content)) = &change {
                 read = content.len() as u64;
             }
             layer.add(path, change);
@@ -126,26 +126,26 @@ fn is_sparse<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<bool> {
 }
 
 impl Layer {
-    fn add(&mut self, path: String, change: Change) {
+    fn add(&mut self, path: String, change: LayerChange) {
         match change {
-            Change::Node(node) => drop(self.nodes.insert(path, node)),
-            Change::Folder => {
+            LayerChange::Node(node) => drop(self.nodes.insert(path, node)),
+            LayerChange::Folder => {
                 self.nodes.remove(&path);
                 self.folders.insert(path);
             }
-            Change::Remove(path) => drop(self.removed.insert(path)),
-            Change::Empty(path) => drop(self.emptied.insert(path)),
-            Change::None => {}
+            LayerChange::Remove(path) => drop(self.removed.insert(path)),
+            LayerChange::Empty(path) => drop(self.emptied.insert(path)),
+            LayerChange::None => {}
         }
     }
 }
 
 impl Search<'_> {
-    fn change<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &str) -> Result<Change, Fault> {
+    fn change<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &str) -> Result<LayerChange, UnpackFault> {
         let kind = entry.header().entry_type();
         // Such an entry is metadata of the archive itself.
         if kind.is_pax_global_extensions() {
-            return Ok(Change::None);
+            return Ok(LayerChange::None);
         }
         if self.whiteouts == Whiteouts::Apply
             && let Some(change) = whiteout(path)
@@ -154,34 +154,38 @@ impl Search<'_> {
         }
         // Old archives mark folders only by their names.
         if kind.is_dir() || (kind.is_file() && entry.path_bytes().ends_with(b"/")) {
-            return Ok(Change::Folder);
+            return Ok(LayerChange::Folder);
         }
         let is_link = kind.is_symlink() || kind.is_hard_link();
         // A link on the way to the root is an error, unless another layer replaces it.
         if is_link && is_below(self.root, path) {
-            return Ok(Change::Node(Node::Link));
+            return Ok(LayerChange::Node(Node::Link));
         }
         if !relative_to(path, self.root).is_some_and(|path| (self.is_wanted)(path)) {
-            return Ok(Change::Remove(path.to_owned()));
+            return Ok(LayerChange::Remove(path.to_owned()));
         }
         if is_link {
-            return Ok(Change::Node(Node::Link));
+            return Ok(LayerChange::Node(Node::Link));
         }
         if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
-            return Ok(Change::Node(Node::Other));
+            return Ok(LayerChange::Node(Node::Other));
         }
-        self.read_content(entry, path).map(|content| Change::Node(Node::File(content)))
+        self.read_content(entry, path).map(|content| LayerChange::Node(Node::File(content)))
     }
 
     /// Reads the content of a file, after its size was checked.
-    fn read_content<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &str) -> Result<Zeroizing<Vec<u8>>, Fault> {
+    fn read_content<R: Read>(
+        &mut self,
+        entry: &mut Entry<'_, R>,
+        path: &str,
+    ) -> Result<Zeroizing<Vec<u8>>, UnpackFault> {
         let size = usize::try_from(entry.size()).ok().filter(|size| *size <= self.remaining);
         let size = size.ok_or_else(|| {
-            Fault::Archive(ArchiveError::TooLarge { path: display_path(path.as_bytes()), limit: self.limit })
+            UnpackFault::Archive(ArchiveError::TooLarge { path: display_path(path.as_bytes()), limit: self.limit })
         })?;
         let mut content = Zeroizing::new(Vec::with_capacity(size));
-        if entry.take(size as u64).read_to_end(&mut content).map_err(Fault::Io)? != size {
-            return Err(Fault::Archive(ArchiveError::Malformed));
+        if entry.take(size as u64).read_to_end(&mut content).map_err(UnpackFault::Io)? != size {
+            return Err(UnpackFault::Archive(ArchiveError::Malformed));
         }
         self.remaining = self.remaining.saturating_sub(size);
         Ok(content)
@@ -189,14 +193,14 @@ impl Search<'_> {
 }
 
 /// Returns the change that a whiteout makes, if the path is a whiteout.
-fn whiteout(path: &str) -> Option<Change> {
+fn whiteout(path: &str) -> Option<LayerChange> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let hidden = name.strip_prefix(".wh.")?;
     Some(match hidden {
-        ".wh..opq" => Change::Empty(folder.to_owned()),
+        ".wh..opq" => LayerChange::Empty(folder.to_owned()),
         // The storage driver uses such names itself.
-        hidden if hidden.is_empty() || hidden.starts_with(".wh.") => Change::None,
-        hidden if folder.is_empty() => Change::Remove(hidden.to_owned()),
-        hidden => Change::Remove(format!("{folder}/{hidden}")),
+        hidden if hidden.is_empty() || hidden.starts_with(".wh.") => LayerChange::None,
+        hidden if folder.is_empty() => LayerChange::Remove(hidden.to_owned()),
+        hidden => LayerChange::Remove(format!("{folder}/{hidden}")),
     })
 }

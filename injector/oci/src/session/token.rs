@@ -16,7 +16,7 @@ use crate::url::parse_absolute;
 
 /// The answer of a realm.
 #[derive(Deserialize)]
-struct Token {
+struct RegistryToken {
     token: Option<Hidden>,
     access_token: Option<Hidden>,
 }
@@ -69,7 +69,7 @@ impl Session<'_> {
         let answer = self.send(&address, &RepositoryRequest::new(Method::GET, path), basic).await?;
         match answer.status() {
             StatusCode::OK => {
-                let token: Option<Token> = serde_json::from_slice(answer.body()).ok();
+                let token: Option<RegistryToken> = serde_json::from_slice(answer.body()).ok();
                 let token = token.and_then(|answer| answer.token.or(answer.access_token));
                 let token = token.filter(|token| !token.0.is_empty());
                 token.and_then(|token| authorization("Bearer", &token.0)).ok_or(OciError::NoToken(host))

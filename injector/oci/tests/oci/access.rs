@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use nudge_oci::{Credential, OciError, Reference, Request};
+use nudge_oci::{Credential, OciError, PullRequest, Reference};
 use nudge_protocol::error_chain::chain;
 
 use crate::asking::{HIDDEN, all, anywhere, basic, files, plain, pulled, refused, tag};
@@ -31,7 +31,7 @@ async fn a_password_is_checked_by_the_registry_over_tls() -> Result<()> {
     let (registry, right, wanted) = (certificate.client()?, basic("right"), tag("1"));
     let bad = basic(HIDDEN);
     let digest = registry.push(&reference, "1", &files([("a", "1")]), &right, &|_| false).await?;
-    let by = |credential| Request { credential, ..all(&reference, &wanted) };
+    let by = |credential| PullRequest { credential, ..all(&reference, &wanted) };
     ensure!(pulled(&registry, &by(&right)).await?.digest == digest);
     let wrong = refused(&registry, &by(&bad)).await?;
     ensure!(matches!(&wrong, OciError::CredentialRefused(host) if *host == server.host()), "{wrong}");
@@ -43,7 +43,7 @@ async fn a_password_is_checked_by_the_registry_over_tls() -> Result<()> {
     let stranger = refused(&anywhere(), &by(&right)).await?;
     ensure!(chain(&stranger).contains("authority of its certificate is not trusted"), "{}", chain(&stranger));
     let without = plain(&server.host())?;
-    let without = refused(&registry, &Request { credential: &right, ..all(&without, &wanted) }).await?;
+    let without = refused(&registry, &PullRequest { credential: &right, ..all(&without, &wanted) }).await?;
     ensure!(matches!(without, OciError::Status { status: 400, .. }), "{without}");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use anyhow::{Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use nudge_oci::{OciError, Request};
+use nudge_oci::{OciError, PullRequest};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::json;
 
@@ -60,7 +60,7 @@ async fn files_of_oras_and_archives_of_flux_are_read() -> Result<()> {
     // Files that are not wanted are not fetched.
     server.asked();
     let wanted = tag("oras");
-    let some = Request { path: "config", is_wanted: &|path| path == "app.yaml", ..all(&reference, &wanted) };
+    let some = PullRequest { path: "config", is_wanted: &|path| path == "app.yaml", ..all(&reference, &wanted) };
     ensure!(pulled(&registry, &some).await?.files == files([("app.yaml", "a: 1")]));
     ensure!(server.asked().len() == 3, "the manifest, the file, and the archive that may have one");
     for name in ["plain", "gzip", "members", "zstd"] {

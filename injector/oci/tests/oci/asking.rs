@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use nudge_oci::{Artifact, Credential, OciError, Pick, Reference, Registry, Request};
+use nudge_oci::{Artifact, Credential, OciError, Pick, PullRequest, Reference, Registry};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use rustls::RootCertStore;
@@ -31,8 +31,8 @@ pub(crate) fn basic(password: &str) -> Credential {
 }
 
 /// Everything, by nobody.
-pub(crate) fn all<'a>(reference: &'a Reference, pick: &'a Pick) -> Request<'a> {
-    Request {
+pub(crate) fn all<'a>(reference: &'a Reference, pick: &'a Pick) -> PullRequest<'a> {
+    PullRequest {
         reference,
         pick,
         platform: None,
@@ -43,12 +43,12 @@ pub(crate) fn all<'a>(reference: &'a Reference, pick: &'a Pick) -> Request<'a> {
     }
 }
 
-pub(crate) async fn pulled(registry: &Registry, request: &Request<'_>) -> Result<Artifact> {
+pub(crate) async fn pulled(registry: &Registry, request: &PullRequest<'_>) -> Result<Artifact> {
     registry.pull(request, None).await?.context("it is unchanged, though nothing was known")
 }
 
 /// Returns the error, after a check that it repeats no text of the server and no credential.
-pub(crate) async fn refused(registry: &Registry, request: &Request<'_>) -> Result<OciError> {
+pub(crate) async fn refused(registry: &Registry, request: &PullRequest<'_>) -> Result<OciError> {
     let Err(error) = registry.pull(request, None).await else { bail!("it was pulled") };
     let text = format!("{} {error:?}", chain(&error));
     anyhow::ensure!(!text.contains(HIDDEN), "{text}");

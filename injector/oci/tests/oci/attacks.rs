@@ -1,7 +1,7 @@
 //! Registries that attack.
 
 use anyhow::{Result, ensure};
-use nudge_oci::{OciError, Pick, Request};
+use nudge_oci::{OciError, Pick, PullRequest};
 use serde_json::{Value, json};
 
 use crate::artifacts::{archive, gzip};
@@ -136,7 +136,7 @@ async fn a_blob_elsewhere_is_fetched_without_the_credential_and_over_tls_only() 
     };
     let server = at(format!("https://{}/bucket/blob?signature=x%2F", storage.by_name())).await?;
     let reference = plain(&server.host())?;
-    let found = pulled(&registry, &Request { credential: &right, ..all(&reference, &wanted) }).await?;
+    let found = pulled(&registry, &PullRequest { credential: &right, ..all(&reference, &wanted) }).await?;
     ensure!(found.files == files([("a", "1")]));
     let asked = storage.asked();
     ensure!(asked.len() == 1 && asked[0].authorization.is_none(), "{asked:?}");
@@ -151,7 +151,7 @@ async fn a_blob_elsewhere_is_fetched_without_the_credential_and_over_tls_only() 
     ] {
         let server = at(location.clone()).await?;
         let reference = plain(&server.host())?;
-        let error = refused(&registry, &Request { credential: &right, ..all(&reference, &wanted) }).await?;
+        let error = refused(&registry, &PullRequest { credential: &right, ..all(&reference, &wanted) }).await?;
         ensure!(error.to_string().contains(expected), "{location}: {error}");
     }
     ensure!(storage.asked().iter().all(|it| it.authorization.is_none()) && plain_storage.asked().is_empty());

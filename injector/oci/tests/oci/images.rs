@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use nudge_oci::{OciError, Request};
+use nudge_oci::{OciError, PullRequest};
 use serde_json::{Value, json};
 
 use crate::asking::{all, anywhere, files, plain, pulled, refused, tag};
@@ -68,20 +68,20 @@ async fn an_image_is_chosen_by_platform_and_its_layers_lie_on_each_other() -> Re
     copy(&["--format", "v2s2", "oci:L:arm64", &to("docker")])?;
     let reference = plain(&server.host())?;
     let (all_of, docker) = (tag("all"), tag("docker"));
-    let of = |platform| Request { platform, path: "etc/shop/prod", ..all(&reference, &all_of) };
+    let of = |platform| PullRequest { platform, path: "etc/shop/prod", ..all(&reference, &all_of) };
     for (platform, architecture) in [("linux/amd64", "amd64"), ("linux/arm64", "arm64")] {
         let found = pulled(&registry, &of(Some(platform))).await?;
         ensure!(found.files == files([("app.yaml", architecture)]) && found.digest == digest, "{found:?}");
         ensure!(found.created.is_some(), "an image says when it was made");
     }
-    let found = pulled(&registry, &Request { path: "etc/shop/prod", ..all(&reference, &docker) }).await?;
+    let found = pulled(&registry, &PullRequest { path: "etc/shop/prod", ..all(&reference, &docker) }).await?;
     ensure!(found.files == files([("app.yaml", "arm64")]) && found.digest != digest, "{found:?}");
     // Whiteouts, unwanted links, wanted links, and links that lead to wanted files.
-    let no_link = Request { path: "etc/shop", is_wanted: &|path| path != "link", ..all(&reference, &docker) };
+    let no_link = PullRequest { path: "etc/shop", is_wanted: &|path| path != "link", ..all(&reference, &docker) };
     let found = pulled(&registry, &no_link).await?;
     ensure!(found.files == files([("prod/app.yaml", "arm64")]), "{found:?}");
     for path in ["etc/shop", "etc/shop/link", "etc/shop/link/app.yaml"] {
-        let error = refused(&registry, &Request { path, ..all(&reference, &docker) }).await?;
+        let error = refused(&registry, &PullRequest { path, ..all(&reference, &docker) }).await?;
         ensure!(error.to_string().starts_with("etc/shop/link is a link"), "{path}: {error}");
     }
     let both = ["linux/amd64", "linux/arm64"];

@@ -1,7 +1,7 @@
 //! Pushed content is pulled again.
 
 use anyhow::{Result, bail, ensure};
-use nudge_oci::{Credential, OciError, Pick, Request};
+use nudge_oci::{Credential, OciError, Pick, PullRequest};
 
 use crate::asking::{all, anywhere, files, plain, pulled, refused, tag};
 use crate::registry::DockerRegistry;
@@ -24,10 +24,10 @@ async fn what_is_pushed_is_pulled() -> Result<()> {
         let None = registry.pull(&request, Some(&digest)).await? else { bail!("changed: {wanted:?}") };
     }
     let wanted = tag("1.0.0");
-    let of = |path| Request { path, ..all(&reference, &wanted) };
+    let of = |path| PullRequest { path, ..all(&reference, &wanted) };
     ensure!(pulled(&registry, &of("config/prod")).await?.files == files([("app.yaml", "a: 1\n")]));
     ensure!(pulled(&registry, &of("/config/prod/app.yaml")).await?.files == files([("app.yaml", "a: 1\n")]));
-    let some = Request { is_wanted: &|path| path.starts_with("test/"), ..of("config") };
+    let some = PullRequest { is_wanted: &|path| path.starts_with("test/"), ..of("config") };
     ensure!(pulled(&registry, &some).await?.files == files([("test/app.yaml", "a: 2\n")]));
     let none = refused(&registry, &of("config/none")).await?;
     ensure!(matches!(&none, OciError::NoFiles(path) if path == "config/none"), "{none}");

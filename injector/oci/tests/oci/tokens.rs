@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use nudge_oci::{Credential, OciError, Reference, Registry, Request};
+use nudge_oci::{Credential, OciError, PullRequest, Reference, Registry};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use rustls::ServerConfig;
@@ -85,9 +85,11 @@ async fn a_realm_on_the_host_of_the_registry_gives_tokens() -> Result<()> {
     let asked = realm.asked();
     let path = "/token?service=registry&scope=repository%3Ateam%2Fshop%3Apull";
     ensure!(asked.len() == 1 && asked[0].path == path && asked[0].authorization.is_none(), "{asked:?}");
-    let wrong =
-        refused(&registry, &Request { credential: &basic(HIDDEN), trusts_realm: &agrees, ..all(&reference, &wanted) })
-            .await?;
+    let wrong = refused(
+        &registry,
+        &PullRequest { credential: &basic(HIDDEN), trusts_realm: &agrees, ..all(&reference, &wanted) },
+    )
+    .await?;
     ensure!(matches!(&wrong, OciError::CredentialRefused(host) if *host == realm.host()), "{wrong}");
     Ok(())
 }
@@ -96,7 +98,7 @@ async fn a_realm_on_the_host_of_the_registry_gives_tokens() -> Result<()> {
 async fn a_realm_elsewhere_gets_the_credential_only_if_the_caller_agrees() -> Result<()> {
     let (server, realm, registry) = served(true).await?;
     let (reference, right, wanted) = (plain(&server.host())?, basic("right"), tag("1"));
-    let request = Request { credential: &right, ..all(&reference, &wanted) };
+    let request = PullRequest { credential: &right, ..all(&reference, &wanted) };
     let error = refused(&registry, &request).await?;
     ensure!(matches!(&error, OciError::RealmElsewhere { host, .. } if *host == realm.by_name()), "{error}");
     let pushed = registry.push(&reference, "1", &files([("a", "1")]), &right, &|_| false).await;
@@ -106,7 +108,7 @@ async fn a_realm_elsewhere_gets_the_credential_only_if_the_caller_agrees() -> Re
     let agrees = move |address: &nudge_core::outbound::Address| address.authority() == name;
     let digest = registry.push(&reference, "1", &files([("a", "1")]), &right, &agrees).await?;
     ensure!(realm.asked().iter().all(|it| it.authorization.is_some()));
-    let request = Request { trusts_realm: &agrees, ..request };
+    let request = PullRequest { trusts_realm: &agrees, ..request };
     ensure!(pulled(&registry, &request).await?.digest == digest);
     // Without a credential there is nothing to agree to.
     realm.asked();
@@ -178,7 +180,7 @@ async fn a_realm_without_tls_is_on_the_host_of_a_registry_without_tls() -> Resul
         }
         for (credential, may_ask) in [(Credential::Anonymous, false), (basic(HIDDEN), true)] {
             let request =
-                Request { credential: &credential, trusts_realm: &move |_| may_ask, ..all(&reference, &wanted) };
+                PullRequest { credential: &credential, trusts_realm: &move |_| may_ask, ..all(&reference, &wanted) };
             let error = refused(&anywhere(), &request).await?;
             ensure!(matches!(error, OciError::RealmWithoutTls { .. }), "{error}");
         }
@@ -205,7 +207,7 @@ async fn a_realm_that_is_none_gets_nothing() -> Result<()> {
         });
         let server = server.await?;
         let reference = Reference::parse(&format!("oci://{}/team/shop", server.host()))?;
-        refused(&certificate.client()?, &Request { credential: &right, ..all(&reference, &wanted) }).await
+        refused(&certificate.client()?, &PullRequest { credential: &right, ..all(&reference, &wanted) }).await
     };
     let host = realm.host();
     // The registry has TLS, and so must its realm.
@@ -225,7 +227,7 @@ async fn a_realm_that_is_none_gets_nothing() -> Result<()> {
         let challenge = format!(r#"Bearer realm="http://{host}/{path}""#);
         let server = StandIn::start(move |_| answer(401, &[("www-authenticate", &challenge)], HIDDEN)).await?;
         let reference = crate::asking::plain(&server.host())?;
-        let request = Request { credential: &right, trusts_realm: &|_| true, ..all(&reference, &wanted) };
+        let request = PullRequest { credential: &right, trusts_realm: &|_| true, ..all(&reference, &wanted) };
         let error = refused(&anywhere(), &request).await?;
         ensure!(error.to_string().contains(expected), "{path}: {error}");
     }

@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::*;
 use crate::deep_stack::with_deep_stack;
-use crate::dictionary::Entry;
+use crate::dictionary::DictionaryEntry;
 
 fn dictionary<'a>(pairs: &'a [(&'a str, &'a str)]) -> Dictionary<'a> {
-    pairs.iter().map(|(key, value)| (*key, Entry { value: value.as_bytes(), secret: false })).collect()
+    pairs.iter().map(|(key, value)| (*key, DictionaryEntry { value: value.as_bytes(), secret: false })).collect()
 }
 
 fn compiled(source: &str) -> Result<Expression, String> {

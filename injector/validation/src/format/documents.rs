@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Refusal, end_of};
+use super::{FormatRefusal, end_of};
 use crate::dictionary::Parsed;
 use crate::finding::Place;
 
@@ -11,7 +11,7 @@ const MAX_YAML_NODES: usize = 100_000;
 /// The maximum number of aliases.
 const MAX_YAML_ALIASES: usize = 1000;
 
-pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
+pub(super) fn yaml(text: &str) -> Result<Parsed, FormatRefusal> {
     use serde_saphyr::Error;
     use serde_saphyr::budget::BudgetBreach;
     let options = serde_saphyr::options! {
@@ -76,7 +76,7 @@ fn number(position: impl TryInto<usize>) -> usize {
     position.try_into().unwrap_or(usize::MAX)
 }
 
-pub(super) fn toml(text: &str) -> Result<Parsed, Refusal> {
+pub(super) fn toml(text: &str) -> Result<Parsed, FormatRefusal> {
     toml::from_str::<Value>(text).map(Parsed).map_err(|error| {
         let place = error.span().and_then(|span| Some(end_of(text.get(..span.start)?)));
         let rule = match error.message() {

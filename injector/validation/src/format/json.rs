@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Vis
 use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 
-use super::Refusal;
+use super::FormatRefusal;
 use crate::dictionary::Parsed;
 use crate::finding::Place;
 use crate::meter::{charge, is_exhausted};
@@ -16,7 +16,7 @@ const DUPLICATE_NAME: &str = "a name occurs twice";
 /// The steps of each value.
 const VALUE_STEPS: u64 = 4;
 
-pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
+pub(super) fn read(text: &str) -> Result<Parsed, FormatRefusal> {
     serde_json::from_str::<Document>(text).map(|Document(parsed)| parsed).map_err(|error| {
         let place = (error.line() > 0).then(|| Place::Line { line: error.line(), column: error.column().max(1) });
         let text = error.to_string();

@@ -16,7 +16,7 @@ use crate::finding::Place;
 use crate::meter::{Exhausted, charge, is_exhausted};
 
 /// The place of the fault in a value, if it is known, and the broken rule.
-type Refusal = (Option<Place>, &'static str);
+type FormatRefusal = (Option<Place>, &'static str);
 
 /// Returns the format for a value that has a schema but no format of its own.
 pub(crate) fn format_of_key(key: &str) -> ValueFormat {
@@ -34,7 +34,7 @@ pub(crate) fn parse_schema(text: &str) -> Option<Value> {
 }
 
 /// Reads a value and counts the work.
-pub(crate) fn parse(format: ValueFormat, value: &[u8]) -> Result<Result<Parsed, Refusal>, Exhausted> {
+pub(crate) fn parse(format: ValueFormat, value: &[u8]) -> Result<Result<Parsed, FormatRefusal>, Exhausted> {
     // The number of steps for four bytes.
     let weight = match format {
         ValueFormat::Yaml => 12,
@@ -46,7 +46,7 @@ pub(crate) fn parse(format: ValueFormat, value: &[u8]) -> Result<Result<Parsed, 
     if is_exhausted() { Err(Exhausted) } else { Ok(parsed) }
 }
 
-fn read(format: ValueFormat, value: &[u8]) -> Result<Parsed, Refusal> {
+fn read(format: ValueFormat, value: &[u8]) -> Result<Parsed, FormatRefusal> {
     let text = match str::from_utf8(value) {
         Ok(text) => text,
         Err(error) => {
@@ -67,7 +67,7 @@ fn read(format: ValueFormat, value: &[u8]) -> Result<Parsed, Refusal> {
     }
 }
 
-fn text_without_controls(text: &str) -> Result<Parsed, Refusal> {
+fn text_without_controls(text: &str) -> Result<Parsed, FormatRefusal> {
     let is_bad = |letter: char| letter.is_control() && !matches!(letter, '\t' | '\n' | '\r');
     match text.find(is_bad) {
         Some(index) => Err((Some(end_of(&text[..index])), "must be text without control characters")),

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::FormatRefusal;
 use crate::dictionary::Parsed;
 use crate::finding::Place;
 
-pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
+pub(super) fn read(text: &str) -> Result<Parsed, FormatRefusal> {
     let mut entries = Map::new();
     let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).zip(1..);
     while let Some((line, number)) = lines.next() {

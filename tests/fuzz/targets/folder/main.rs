@@ -15,7 +15,7 @@ use std::path::{Component, Path};
 
 use libfuzzer_sys::fuzz_target;
 use nudge_agent::content::VersionContent;
-use nudge_agent::source::Fault;
+use nudge_agent::source::SourceFault;
 use nudge_agent::source::dir::{ConfigReport, DirSource, Root, Scan, is_ignored};
 use nudge_protocol::ConfigName;
 use nudge_protocol::limits::MAX_VALUE_BYTES;
@@ -90,7 +90,7 @@ fn read(root: &Path, source: &mut DirSource) {
     }
 }
 
-fn result<'a>(scan: &'a Scan, config: &ConfigName) -> Option<Result<&'a str, &'a Fault>> {
+fn result<'a>(scan: &'a Scan, config: &ConfigName) -> Option<Result<&'a str, &'a SourceFault>> {
     let reading = scan.readings.iter().find(|reading| reading.config == *config)?;
     Some(reading.result.as_ref().map(|content| content.digest()))
 }

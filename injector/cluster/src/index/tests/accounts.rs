@@ -25,7 +25,7 @@ fn one_that_is_removed_or_replaced_is_gone_and_its_pods_alone_are_woken() {
     let remove = |index: &Index| index.remove_account("ns", "app");
     let list = |index: &Index| {
         let seen = HashSet::from([("ns".to_owned(), "other".to_owned())]);
-        index.complete_list(&Scope::Namespace("ns".to_owned()), WatchedKind::Accounts, Instant::now(), &seen);
+        index.complete_list(&WatchScope::Namespace("ns".to_owned()), WatchedKind::Accounts, Instant::now(), &seen);
     };
     let ends: [&dyn Fn(&Index); 3] = [&replace, &remove, &list];
     for (number, end) in ends.into_iter().enumerate() {

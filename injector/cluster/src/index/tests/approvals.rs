@@ -8,7 +8,7 @@ use nudge_api::VersionApproval;
 use serde_json::{Value, json};
 
 use super::{config_key, enabled};
-use crate::index::{Index, IndexEvent, Scope, WatchedKind};
+use crate::index::{Index, IndexEvent, WatchScope, WatchedKind};
 
 fn approval(revision: &str, uid: &str, status: &Value) -> VersionApproval {
     let spec = json!({"configName": "shop", "version": "2", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
@@ -60,7 +60,7 @@ fn a_namespace_that_becomes_complete_wakes_configs_that_are_not_there_too() {
     for kind in WatchedKind::ALL {
         let seen =
             if kind == WatchedKind::Approvals { [("ns".to_owned(), "one".to_owned())].into() } else { HashSet::new() };
-        index.complete_list(&Scope::Namespace("ns".to_owned()), kind, Instant::now(), &seen);
+        index.complete_list(&WatchScope::Namespace("ns".to_owned()), kind, Instant::now(), &seen);
     }
     assert!(index.is_complete("ns"));
     assert_ne!(*woken.lock().unwrap(), 0);

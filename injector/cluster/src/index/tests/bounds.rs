@@ -42,7 +42,7 @@ fn configs_beyond_the_bound_are_counted_and_have_their_turn_when_there_is_room()
         index.replace_config(named("ns", name));
     }
     let seen: HashSet<_> = all.iter().map(|name| ("ns".to_owned(), name.clone())).collect();
-    index.complete_list(&Scope::Namespace("ns".to_owned()), WatchedKind::Configs, Instant::now(), &seen);
+    index.complete_list(&WatchScope::Namespace("ns".to_owned()), WatchedKind::Configs, Instant::now(), &seen);
     assert_eq!((index.configs().len(), left_out(&index, WatchedKind::Configs)), (most + 1, 2));
     index.set_enabled(["other".to_owned()].into());
     assert_eq!((index.configs().len(), left_out(&index, WatchedKind::Configs)), (1, 0));

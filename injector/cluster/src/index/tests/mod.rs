@@ -26,7 +26,7 @@ pub(super) fn enabled() -> Index {
 
 /// Returns when the namespace was enabled.
 pub(super) fn since(index: &Index, namespace: &str) -> Option<std::time::Instant> {
-    index.enabled_since(&Scope::Namespace(namespace.to_owned()))
+    index.enabled_since(&WatchScope::Namespace(namespace.to_owned()))
 }
 
 pub(super) fn config(uid: &str, version: &str) -> VersionedConfig {

@@ -28,7 +28,7 @@ fn watched(namespaces: &[&str]) -> (Index, Vec<Vec<WatchHealth>>) {
 fn list(index: &Index, namespace: &str, healths: &[WatchHealth]) {
     for (kind, health) in WatchedKind::ALL.into_iter().zip(healths) {
         health.set_forbidden(false);
-        index.complete_list(&Scope::Namespace(namespace.to_owned()), kind, Instant::now(), &HashSet::new());
+        index.complete_list(&WatchScope::Namespace(namespace.to_owned()), kind, Instant::now(), &HashSet::new());
         health.note_answer();
         health.confirm(Instant::now());
     }
@@ -116,7 +116,7 @@ fn a_namespace_that_is_enabled_later_is_held_on_its_own() {
     let before = Instant::now().checked_sub(LONG).unwrap();
     let all = |began| {
         for kind in WatchedKind::ALL {
-            index.complete_list(&Scope::Cluster, kind, began, &HashSet::new());
+            index.complete_list(&WatchScope::Cluster, kind, began, &HashSet::new());
         }
     };
     all(before);
@@ -134,7 +134,7 @@ fn secrets_that_may_not_be_read_hold_nothing() {
             health.set_forbidden(true);
             assert!(!index.note_refusals("a", kind, 2));
         } else {
-            index.complete_list(&Scope::Namespace("a".to_owned()), kind, Instant::now(), &HashSet::new());
+            index.complete_list(&WatchScope::Namespace("a".to_owned()), kind, Instant::now(), &HashSet::new());
             health.note_answer();
             health.confirm(Instant::now());
         }
@@ -146,7 +146,7 @@ fn secrets_that_may_not_be_read_hold_nothing() {
 #[test]
 fn approvals_that_may_not_be_read_hold_nothing_but_versions_that_need_them() {
     let (index, healths) = watched(&["a"]);
-    let (scope, shop) = (Scope::Namespace("a".to_owned()), ConfigKey::parse("a", "shop").unwrap());
+    let (scope, shop) = (WatchScope::Namespace("a".to_owned()), ConfigKey::parse("a", "shop").unwrap());
     let list = |kind: WatchedKind, health: &WatchHealth| {
         health.set_forbidden(false);
         index.complete_list(&scope, kind, Instant::now(), &HashSet::new());

@@ -24,11 +24,11 @@ pub(super) fn part(kind: PartKind, name: &str) -> PartMeta {
 fn a_new_list_removes_what_it_does_not_hold_in_its_scope() {
     let index = Index::default();
     let key = |namespace: &str| ConfigKey::parse(namespace, "shop").unwrap();
-    let list = |scope: Scope, kind, names: &[(&str, &str)]| {
+    let list = |scope: WatchScope, kind, names: &[(&str, &str)]| {
         let seen = names.iter().map(|(state, name)| ((*state).to_owned(), (*name).to_owned())).collect();
         index.complete_list(&scope, kind, Instant::now(), &seen);
     };
-    let of = |namespace: &str| Scope::Namespace(namespace.to_owned());
+    let of = |namespace: &str| WatchScope::Namespace(namespace.to_owned());
     index.set_enabled(["a".to_owned(), "b".to_owned()].into());
     for namespace in ["a", "b"] {
         index.put_part(key(namespace), part(PartKind::ConfigMap, "one"));
@@ -41,7 +41,7 @@ fn a_new_list_removes_what_it_does_not_hold_in_its_scope() {
     assert_eq!((names("a").join(" "), names("b").join(" ")), ("one two".to_owned(), "one".to_owned()));
     list(of("a"), WatchedKind::ConfigMaps, &[("b", "one")]);
     assert_eq!((names("a").join(" "), names("b").join(" ")), ("two".to_owned(), "one".to_owned()));
-    list(Scope::Cluster, WatchedKind::ConfigMaps, &[]);
+    list(WatchScope::Cluster, WatchedKind::ConfigMaps, &[]);
     assert!(names("b").is_empty());
     index.forget_secrets("a");
     assert!(names("a").is_empty() && !index.may_read_secrets("a"));

@@ -35,14 +35,14 @@ fn raw(object: &serde_json::Value) -> Box<RawValue> {
 
 /// Renders a change as text: brackets around lists, the names of listed objects, and the names of changed objects after
 /// a sign.
-fn text(change: Change<Item>) -> String {
+fn text(change: WatchChange<Item>) -> String {
     match change {
-        Change::Listing => "[".to_owned(),
-        Change::Found(object) => object.name_any(),
-        Change::Listed(_) => "]".to_owned(),
-        Change::Put(object) => format!("+{}", object.name_any()),
-        Change::Gone(object) => format!("-{}", object.name_any()),
-        Change::Unparsed(object) => format!("?{}", object.name),
+        WatchChange::Listing => "[".to_owned(),
+        WatchChange::Found(object) => object.name_any(),
+        WatchChange::Listed(_) => "]".to_owned(),
+        WatchChange::Put(object) => format!("+{}", object.name_any()),
+        WatchChange::Gone(object) => format!("-{}", object.name_any()),
+        WatchChange::Unparsed(object) => format!("?{}", object.name),
     }
 }
 
@@ -131,7 +131,7 @@ fn followed<S: Source<Item = Item> + 'static>(
     let (pace, metrics, health) = (Arc::default(), WatchMetrics::default(), health.clone());
     let following = Following { source, labels: "", page_size: 8, seconds: 30, health, pace, metrics };
     let (seen, changes) = mpsc::unbounded_channel();
-    let sink = move |change: Change<Item>| seen.send(text(change)).unwrap();
+    let sink = move |change: WatchChange<Item>| seen.send(text(change)).unwrap();
     (tokio::spawn(follow(following, sink, |_, _| {})), changes)
 }
 

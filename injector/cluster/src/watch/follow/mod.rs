@@ -44,7 +44,7 @@ const FORBIDDEN_BACKOFF: Backoff = Backoff { longest: Duration::from_mins(10), .
 
 /// A change of the followed objects.
 #[derive(Debug)]
-pub enum Change<T> {
+pub enum WatchChange<T> {
     /// A list begins. It may break off and begin again.
     Listing,
     /// An object is on the list.
@@ -94,7 +94,7 @@ pub struct Following<S> {
 /// its kind in a row.
 pub async fn follow<S>(
     following: Following<S>,
-    mut sink: impl FnMut(Change<S::Item>) + Send,
+    mut sink: impl FnMut(WatchChange<S::Item>) + Send,
     mut on_failure: impl FnMut(&FollowError, u32) + Send,
 ) where
     S: Source,
@@ -172,7 +172,7 @@ enum WatchEnd {
 async fn list_and_watch<S>(
     following: &Following<S>,
     version: &mut Option<String>,
-    sink: &mut (impl FnMut(Change<S::Item>) + Send),
+    sink: &mut (impl FnMut(WatchChange<S::Item>) + Send),
     confirmed: &mut bool,
 ) -> Result<WatchEnd, FollowError>
 where
@@ -193,7 +193,7 @@ where
             let since = list(following, sink).await?;
             health.set_forbidden(false);
             // Objects that are gone are removed before the list counts as confirmed.
-            sink(Change::Listed(began));
+            sink(WatchChange::Listed(began));
             health.note_answer();
             health.confirm(began);
             version.insert(since).clone()
@@ -213,7 +213,7 @@ async fn watch<S>(
     following: &Following<S>,
     version: &mut Option<String>,
     since: &str,
-    sink: &mut (impl FnMut(Change<S::Item>) + Send),
+    sink: &mut (impl FnMut(WatchChange<S::Item>) + Send),
     confirmed: &mut bool,
 ) -> Result<(), FollowError>
 where
@@ -267,9 +267,11 @@ where
                 return Err(FollowError::Watch { what, source: kube::Error::Api(status) });
             }
             Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                *version = read(&object, sink, Change::Put, false).or(version.take());
+                *version = read(&object, sink, WatchChange::Put, false).or(version.take());
             }
-            Some(WatchEvent::Deleted(object)) => *version = read(&object, sink, Change::Gone, true).or(version.take()),
+            Some(WatchEvent::Deleted(object)) => {
+                *version = read(&object, sink, WatchChange::Gone, true).or(version.take())
+            }
         }
     }
 }
@@ -277,8 +279,8 @@ where
 /// Parses an object, and passes it on. Returns its version, if it has one that can be read.
 fn read<T: DeserializeOwned + HasMeta>(
     object: &RawValue,
-    sink: &mut impl FnMut(Change<T>),
-    change: impl FnOnce(T) -> Change<T>,
+    sink: &mut impl FnMut(WatchChange<T>),
+    change: impl FnOnce(T) -> WatchChange<T>,
     gone: bool,
 ) -> Option<String> {
     match parse::<T>(object) {
@@ -289,7 +291,7 @@ fn read<T: DeserializeOwned + HasMeta>(
         }
         Err(error) => {
             let Names { namespace, name, resource_version } = Names::of(object);
-            sink(Change::Unparsed(Unparsed { namespace, name, gone, reason: parse_fault(&error) }));
+            sink(WatchChange::Unparsed(Unparsed { namespace, name, gone, reason: parse_fault(&error) }));
             resource_version
         }
     }

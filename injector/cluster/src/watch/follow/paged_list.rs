@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::source::{MAX_PAGE_BYTES, Source};
-use super::{Change, FollowError, Following, read};
+use super::{FollowError, Following, WatchChange, read};
 
 /// The time that a page of a list may take.
 const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -15,7 +15,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Lists all objects. Returns the version of the list.
 pub(super) async fn list<S>(
     following: &Following<S>,
-    sink: &mut (impl FnMut(Change<S::Item>) + Send),
+    sink: &mut (impl FnMut(WatchChange<S::Item>) + Send),
 ) -> Result<String, FollowError>
 where
     S: Source,
@@ -26,7 +26,7 @@ where
     if !labels.is_empty() {
         params = params.labels(labels);
     }
-    sink(Change::Listing);
+    sink(WatchChange::Listing);
     loop {
         // The permit is held until the page is parsed.
         let _permit = pace.wait_for_page().await;
@@ -43,7 +43,7 @@ where
         let page: Page<'_> = serde_json::from_slice(&bytes)
             .map_err(|error| FollowError::List { what, source: kube::Error::SerdeError(error) })?;
         for object in page.items.into_iter().flatten() {
-            read(object, sink, Change::Found, false);
+            read(object, sink, WatchChange::Found, false);
         }
         match page.metadata.next.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),

@@ -6,7 +6,7 @@ use nudge_protocol::{Ack, ConfigName, pod};
 use serde_json::{Value, json};
 
 use super::volumes::{BOOTSTRAP_DIR, FILES_DIR, SHARE_DIR, STATE_DIR, VARIABLES_DIR, Volumes};
-use crate::injection::facts::Facts;
+use crate::injection::facts::InjectionFacts;
 use crate::injection::moved_mounts::MovedMounts;
 use crate::injection::request::PodRequest;
 use crate::injection::resources::AgentResources;
@@ -23,7 +23,7 @@ pub(in crate::injection) struct AgentContainer<'a> {
     pub(in crate::injection) moved: &'a MovedMounts,
     pub(in crate::injection) resources: Option<AgentResources>,
     pub(in crate::injection) volumes: &'a Volumes,
-    pub(in crate::injection) facts: &'a Facts,
+    pub(in crate::injection) facts: &'a InjectionFacts,
     pub(in crate::injection) settings: &'a InjectionSettings,
     pub(in crate::injection) gate: Gate,
     /// Whether the agent is one of the main containers, so that it must end when the others have ended.

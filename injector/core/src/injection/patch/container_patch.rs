@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::injection::facts::Features;
 use crate::injection::mount_paths::{is_within, real};
-use crate::injection::refusal::{Refusal, shorten};
+use crate::injection::refusal::{InjectionRefusal, shorten};
 use crate::injection::request::annotations::{self, CONTAINERS, MOUNT_PATH};
 use crate::injection::user_pod::{
     FILES_VOLUME, POD_IP, SHARE_VOLUME, UserContainer, UserPod, VARIABLES_VOLUME, certificate_file, token_file,
@@ -27,7 +27,7 @@ impl ContainerPatch {
         port: u16,
         files: Option<&str>,
         features: Features,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, InjectionRefusal> {
         let name = member.name();
         let mut patch = Self::default();
         for variable in variables(name, port, features) {
@@ -35,7 +35,7 @@ impl ContainerPatch {
             if !member.container.env.iter().flatten().any(|variable| variable.name == variable_name) {
                 patch.variables.push(variable);
             } else if variable_name == POD_IP {
-                return Err(Refusal::Pod(format!(
+                return Err(InjectionRefusal::Pod(format!(
                     "container {} sets variable {POD_IP}, which is reserved for Nudge; rename the variable",
                     shorten(name)
                 )));
@@ -57,11 +57,11 @@ impl ContainerPatch {
         &mut self,
         member: &UserContainer,
         keys: &[VariableName],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), InjectionRefusal> {
         let sets = |name: &str| member.container.env.iter().flatten().any(|variable| variable.name == name);
         for key in keys.iter().map(VariableName::as_str) {
             if sets(key) {
-                return Err(Refusal::Pod(format!(
+                return Err(InjectionRefusal::Pod(format!(
                     "container {0} sets variable {1} itself, and annotation {2}.{0} asks for it too; remove one of the two",
                     shorten(member.name()),
                     shorten(key),
@@ -83,7 +83,7 @@ impl ContainerPatch {
         volume: &str,
         path: &str,
         annotation: Option<&str>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), InjectionRefusal> {
         let mut mounts = member.container.volume_mounts.iter().flatten();
         let at = real(path);
         let hides = |mount: &VolumeMount| {
@@ -96,7 +96,7 @@ impl ContainerPatch {
                 Some(annotation) => format!("choose another path with annotation {annotation}"),
                 None => "mount it elsewhere".to_owned(),
             };
-            return Err(Refusal::Pod(format!(
+            return Err(InjectionRefusal::Pod(format!(
                 "container {name} mounts a volume at {taken}, where Nudge's files would be; {remedy}, or exclude the container with \
                  annotation {CONTAINERS}"
             )));

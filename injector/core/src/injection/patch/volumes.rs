@@ -4,7 +4,7 @@ use nudge_api::PartKind;
 use nudge_protocol::{ConfigName, VersionName, pod};
 use serde_json::{Value, json};
 
-use crate::injection::facts::Facts;
+use crate::injection::facts::InjectionFacts;
 use crate::injection::moved_mounts::{MovedMounts, MovedVolume};
 use crate::injection::quantity::Quantity;
 use crate::injection::user_pod::{
@@ -42,7 +42,7 @@ impl Volumes {
         files: Option<Quantity>,
         moved: &MovedMounts,
         variables: bool,
-        facts: &Facts,
+        facts: &InjectionFacts,
     ) -> Self {
         let mut volumes = Self::default();
         volumes.add_memory(STATE_VOLUME, "16Mi", STATE_DIR);
@@ -70,7 +70,7 @@ impl Volumes {
 
     /// Adds the parts of the current versions, of each version all or none: the agent takes the mounted parts for the
     /// whole version.
-    fn add_bootstrap(&mut self, configs: &[ConfigName], facts: &Facts) {
+    fn add_bootstrap(&mut self, configs: &[ConfigName], facts: &InjectionFacts) {
         let (mut count, mut omitted): (usize, Vec<&str>) = (0, Vec::new());
         for name in configs {
             let Some(config) = facts.configs.get(name) else { continue };

@@ -7,7 +7,7 @@ use nudge_protocol::labels::INJECT;
 use serde_json::Value;
 
 use crate::injection::annotation_values;
-use crate::injection::refusal::Refusal;
+use crate::injection::refusal::InjectionRefusal;
 
 /// The annotation of a mirror pod: a kubelet runs it already from a file, and the API server issues no token for it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -29,11 +29,11 @@ fn inject_value(map: Option<&BTreeMap<String, String>>) -> Option<&str> {
 }
 
 /// Returns whether the pod under review opts in. Refuses other values than `"true"` and `"false"`.
-pub(super) fn is_opted_in(raw: &Value) -> Result<bool, Refusal> {
+pub(super) fn is_opted_in(raw: &Value) -> Result<bool, InjectionRefusal> {
     let value = |map: &str| raw["metadata"][map][INJECT].as_str();
     match choice(raw["metadata"]["annotations"].get(MIRROR).is_some(), value("annotations"), value("labels")) {
         None => Ok(false),
-        Some(text) => annotation_values::flag(text).map_err(|allowed| Refusal::value(INJECT, text, allowed)),
+        Some(text) => annotation_values::flag(text).map_err(|allowed| InjectionRefusal::value(INJECT, text, allowed)),
     }
 }
 

@@ -9,8 +9,8 @@ use nudge_protocol::{ConfigName, VersionName};
 use super::annotations::{AGENT_START_TIMEOUT, CONFIGS};
 use super::pod_request::PodRequest;
 use super::references::{Reference, mounted_secrets, references};
-use crate::injection::facts::Facts;
-use crate::injection::refusal::{Refusal, shorten};
+use crate::injection::facts::InjectionFacts;
+use crate::injection::refusal::{InjectionRefusal, shorten};
 use crate::injection::settings::InjectionSettings;
 use crate::injection::start_gate::Gate;
 use crate::injection::user_pod::UserPod;
@@ -19,16 +19,16 @@ use crate::injection::user_pod::UserPod;
 pub(in crate::injection) fn resolve_configs(
     pod: &UserPod,
     request: &PodRequest,
-    facts: &Facts,
+    facts: &InjectionFacts,
     settings: &InjectionSettings,
     gate: Gate,
-) -> Result<(Vec<ConfigName>, Vec<String>), Refusal> {
+) -> Result<(Vec<ConfigName>, Vec<String>), InjectionRefusal> {
     let (configs, warnings) = match &request.named {
         Some(named) => named_configs(named, request, facts, settings, gate),
         None => referenced_configs(pod, request, facts, &settings.foreign_containers)?,
     };
     if let Some(name) = configs.iter().find(|name| facts.configs.get(*name).is_some_and(|config| config.closed)) {
-        return Err(Refusal::Pod(format!(
+        return Err(InjectionRefusal::Pod(format!(
             "service account {} of this pod may not get config {name}, because spec.allowedServiceAccounts of VersionedConfig {name} does not name it; \
              add it there, use another service account, or name other configs with annotation {CONFIGS}",
             shorten(pod.service_account())
@@ -52,7 +52,7 @@ pub(in crate::injection) fn gate_warning(gate: Gate, pod: &UserPod, request: &Po
 fn named_configs(
     named: &[ConfigName],
     request: &PodRequest,
-    facts: &Facts,
+    facts: &InjectionFacts,
     settings: &InjectionSettings,
     gate: Gate,
 ) -> (Vec<ConfigName>, Vec<String>) {
@@ -82,9 +82,9 @@ fn baseline_instruction(name: &str) -> String {
 fn referenced_configs(
     pod: &UserPod,
     request: &PodRequest,
-    facts: &Facts,
+    facts: &InjectionFacts,
     foreign: &[String],
-) -> Result<(Vec<ConfigName>, Vec<String>), Refusal> {
+) -> Result<(Vec<ConfigName>, Vec<String>), InjectionRefusal> {
     let referenced = references(pod, request.containers.as_deref(), foreign);
     let exists = |reference: &Reference| {
         let name = &reference.name;
@@ -93,7 +93,7 @@ fn referenced_configs(
     // The configs of a pod are fixed when the pod is created, so a config that is created later would never be among
     // them.
     if let Some(missing) = referenced.iter().find(|reference| reference.required && !exists(reference)) {
-        return Err(Refusal::Pod(format!(
+        return Err(InjectionRefusal::Pod(format!(
             "its containers use ConfigMap {}, which does not exist; create it first, or name the pod's configs with annotation {CONFIGS}",
             missing.name
         )));
@@ -132,7 +132,7 @@ fn referenced_configs(
     if let Some(first) = unlabelled.first() {
         let names = shorten(&unlabelled.join(", "));
         if configs.is_empty() {
-            return Err(Refusal::Pod(format!(
+            return Err(InjectionRefusal::Pod(format!(
                 "this pod's containers use no config; if a ConfigMap of theirs ({names}) is to become one, {}, or name the pod's configs with \
                  annotation {CONFIGS}",
                 baseline_instruction(first)
@@ -141,13 +141,13 @@ fn referenced_configs(
         warnings.push(format!("ConfigMaps that are not configs, and do not become configs by themselves: {names}"));
     }
     if configs.is_empty() {
-        return Err(Refusal::Pod(format!(
+        return Err(InjectionRefusal::Pod(format!(
             "no container of this pod uses a ConfigMap that exists and may change (no owner, not immutable); name its configs with \
              annotation {CONFIGS}, such as {CONFIGS}: shop"
         )));
     }
     if configs.len() > MAX_CONFIGS {
-        return Err(Refusal::Pod(format!(
+        return Err(InjectionRefusal::Pod(format!(
             "this pod's containers use {} ConfigMaps, and a pod can have at most {MAX_CONFIGS} configs; name its configs with annotation {CONFIGS}",
             configs.len()
         )));

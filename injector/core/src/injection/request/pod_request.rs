@@ -16,7 +16,7 @@ use super::update_way::{ROLLOUT, UpdateWay, parse_way};
 use super::webhook_url;
 use crate::injection::annotation_values;
 use crate::injection::quantity::Quantity;
-use crate::injection::refusal::{Refusal, shorten};
+use crate::injection::refusal::{InjectionRefusal, shorten};
 use crate::injection::user_pod::{Role, UserPod};
 
 /// The requests of a pod, which [`read`] returns.
@@ -115,13 +115,13 @@ impl PodRequest {
     }
 
     /// Applies the restart that one container asks for to all containers of the pod: none of them is notified.
-    fn decide_for_pod(&mut self) -> Result<(), Refusal> {
+    fn decide_for_pod(&mut self) -> Result<(), InjectionRefusal> {
         let rollout = self.rollout.as_ref().map(|annotation| format!("{annotation}: {ROLLOUT}"));
         let (decides, restarted, way) = match (rollout, self.in_place_annotation()) {
             (Some(rollout), Some(in_place)) => {
                 let message = "another version either replaces this pod by a rolling update of its workload, or its containers are \
                                restarted in place; choose one for all of its containers";
-                return Err(Refusal::both(&rollout, &in_place, message));
+                return Err(InjectionRefusal::both(&rollout, &in_place, message));
             }
             (Some(rollout), None) => (rollout, "replaced by a rolling update", Notify::None),
             (None, Some(in_place)) => (in_place, "restarted in place", Notify::InPlace),
@@ -152,7 +152,7 @@ impl PodRequest {
 }
 
 /// Reads the requests of a pod; `None` if it does not opt in.
-pub fn read(raw: &Value) -> Result<Option<PodRequest>, Refusal> {
+pub fn read(raw: &Value) -> Result<Option<PodRequest>, InjectionRefusal> {
     if !is_opted_in(raw)? {
         return Ok(None);
     }
@@ -165,7 +165,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&self) -> Result<PodRequest, Refusal> {
+    fn read(&self) -> Result<PodRequest, InjectionRefusal> {
         let containers: Option<Vec<String>> =
             self.get(names::CONTAINERS, |text| Ok(annotation_values::list(text).map(str::to_owned).collect()))?;
         for name in containers.iter().flatten() {
@@ -204,22 +204,22 @@ impl Reader<'_> {
     }
 
     /// Returns the value of an annotation, if it is set.
-    fn get<T>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, Refusal> {
+    fn get<T>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, InjectionRefusal> {
         let Some(text) = self.pod.annotations.get(name) else { return Ok(None) };
-        read(text).map(Some).map_err(|allowed| Refusal::value(name, text, allowed))
+        read(text).map(Some).map_err(|allowed| InjectionRefusal::value(name, text, allowed))
     }
 
-    fn member(&self, annotation: &str, name: &str) -> Result<Role, Refusal> {
+    fn member(&self, annotation: &str, name: &str) -> Result<Role, InjectionRefusal> {
         let member = self.pod.member(name);
-        member.map(|member| member.role).ok_or_else(|| Refusal::container(annotation, name, self.pod.names()))
+        member.map(|member| member.role).ok_or_else(|| InjectionRefusal::container(annotation, name, self.pod.names()))
     }
 
     /// Reads the annotations that end with a container's name.
-    fn read_container_annotations(&self, request: &mut PodRequest) -> Result<(), Refusal> {
+    fn read_container_annotations(&self, request: &mut PodRequest) -> Result<(), InjectionRefusal> {
         for (annotation, text) in &self.pod.annotations {
             if let Some(name) = of_container(annotation, names::NOTIFY) {
                 self.check_notified(annotation, name)?;
-                let way = parse_way(text).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
+                let way = parse_way(text).map_err(|allowed| InjectionRefusal::value(annotation, text, allowed))?;
                 let notify = request.take_way(annotation, way);
                 request.notify_of.insert(name.to_owned(), notify);
             } else if let Some(name) = of_container(annotation, names::WEBHOOK) {
@@ -230,8 +230,8 @@ impl Reader<'_> {
                 request.checks.insert(name.to_owned(), text.clone());
             } else if let Some(name) = of_container(annotation, names::VARIABLES) {
                 self.check_notified(annotation, name)?;
-                let keys =
-                    annotation_values::variables(text).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
+                let keys = annotation_values::variables(text)
+                    .map_err(|allowed| InjectionRefusal::value(annotation, text, allowed))?;
                 request.variables.insert(name.to_owned(), keys);
             }
         }
@@ -243,7 +243,7 @@ impl Reader<'_> {
         ] {
             if count > max {
                 let message = format!("annotations {base}.… ask for {count} {items}, and a pod can have at most {max}");
-                return Err(Refusal::Pod(message));
+                return Err(InjectionRefusal::Pod(message));
             }
         }
         for name in request.webhooks.keys() {
@@ -256,7 +256,7 @@ impl Reader<'_> {
                     "container {name} is notified by {notify} or by webhook; set {}.{name}: webhook for the webhook",
                     names::NOTIFY
                 );
-                return Err(Refusal::both(&annotation, &format!("{}.{name}", names::WEBHOOK), &message));
+                return Err(InjectionRefusal::both(&annotation, &format!("{}.{name}", names::WEBHOOK), &message));
             }
             request.notify_of.insert(name.clone(), Notify::Webhook);
         }
@@ -268,7 +268,7 @@ impl Reader<'_> {
                 let message = format!(
                     "a variable changes only by a restart, and container {name} is {state}; remove one of the two"
                 );
-                return Err(Refusal::both(&annotation, &format!("{}.{name}", names::VARIABLES), &message));
+                return Err(InjectionRefusal::both(&annotation, &format!("{}.{name}", names::VARIABLES), &message));
             }
             request.notify_of.insert(name.clone(), Notify::InPlace);
         }
@@ -276,16 +276,22 @@ impl Reader<'_> {
     }
 
     /// Checks that the container keeps running, and that the URL is in the pod or allowed.
-    fn check_url(&self, annotation: &str, name: &str, text: &str, allowed: &[SocketAddr]) -> Result<(), Refusal> {
+    fn check_url(
+        &self,
+        annotation: &str,
+        name: &str,
+        text: &str,
+        allowed: &[SocketAddr],
+    ) -> Result<(), InjectionRefusal> {
         self.check_notified(annotation, name)?;
-        let refusal = |rule| Refusal::value(annotation, &webhook_url::without_secrets(text), rule);
+        let refusal = |rule| InjectionRefusal::value(annotation, &webhook_url::without_secrets(text), rule);
         webhook_url::check(text, allowed).map_err(refusal)
     }
 
     /// Checks that the container exists and keeps running, so that it can be notified.
-    fn check_notified(&self, annotation: &str, name: &str) -> Result<(), Refusal> {
+    fn check_notified(&self, annotation: &str, name: &str) -> Result<(), InjectionRefusal> {
         if self.member(annotation, name)? == Role::Init {
-            return Err(Refusal::Pod(format!(
+            return Err(InjectionRefusal::Pod(format!(
                 "annotation {} names init container {}, which ends before the agent can notify it of a change; remove the annotation",
                 shorten(annotation),
                 shorten(name)
@@ -295,23 +301,23 @@ impl Reader<'_> {
     }
 
     /// Refuses an annotation of pods without an agent.
-    fn check_restart(&self) -> Result<(), Refusal> {
+    fn check_restart(&self) -> Result<(), InjectionRefusal> {
         if self.pod.annotations.contains_key(names::RESTART) {
             let message = format!(
                 "restart is for pods without an agent; set {}: none in place of it for containers that are never to be restarted",
                 names::NOTIFY
             );
-            return Err(Refusal::both(names::RESTART, names::INJECT, &message));
+            return Err(InjectionRefusal::both(names::RESTART, names::INJECT, &message));
         }
         Ok(())
     }
 }
 
 /// Refuses checks of a pod whose containers get a version by a restart.
-fn refuse_checks(request: &PodRequest, restart: &str) -> Result<(), Refusal> {
+fn refuse_checks(request: &PodRequest, restart: &str) -> Result<(), InjectionRefusal> {
     let Some(name) = request.checks.keys().next() else { return Ok(()) };
     let message = "containers that get a version by a restart are not asked about it; choose one";
-    Err(Refusal::both(restart, &format!("{}.{name}", names::CHECK), message))
+    Err(InjectionRefusal::both(restart, &format!("{}.{name}", names::CHECK), message))
 }
 
 /// Parses a value; the error is the rule that the text breaks.

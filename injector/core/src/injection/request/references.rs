@@ -5,7 +5,7 @@ use nudge_api::PartKind;
 use nudge_protocol::ConfigName;
 
 use super::annotations::CONFIGS;
-use crate::injection::refusal::Refusal;
+use crate::injection::refusal::InjectionRefusal;
 use crate::injection::user_pod::{UserContainer, UserPod};
 use crate::injection::volume_objects::objects;
 
@@ -92,11 +92,11 @@ fn of_container<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator
 }
 
 /// Refuses a pod that references too many objects to look up.
-pub(super) fn check_count(count: usize) -> Result<(), Refusal> {
+pub(super) fn check_count(count: usize) -> Result<(), InjectionRefusal> {
     if count <= MAX_REFERENCES {
         return Ok(());
     }
-    Err(Refusal::Pod(format!(
+    Err(InjectionRefusal::Pod(format!(
         "this pod's containers use {count} ConfigMaps, and at most {MAX_REFERENCES} are looked up; name its configs with \
          annotation {CONFIGS}"
     )))

@@ -10,7 +10,7 @@ use super::annotations::{
     LABELS, OF_CONTAINERS, ONLY_OF_CONTAINERS, RESTART, WITH_AGENT, WRITTEN_BY_NUDGE, of_container,
 };
 use super::suggestion::suggestion;
-use crate::injection::refusal::{Refusal, shorten};
+use crate::injection::refusal::{InjectionRefusal, shorten};
 use crate::injection::settings::UnknownKeys;
 use crate::injection::user_pod::UserPod;
 
@@ -57,7 +57,7 @@ fn label_message(key: &str) -> String {
 pub(in crate::injection) fn check_unknown_keys(
     unknown: &[String],
     treatment: UnknownKeys,
-) -> Result<Vec<String>, Refusal> {
+) -> Result<Vec<String>, InjectionRefusal> {
     if treatment == UnknownKeys::Warn || unknown.is_empty() {
         return Ok(unknown.to_vec());
     }
@@ -65,7 +65,7 @@ pub(in crate::injection) fn check_unknown_keys(
     if unknown.len() > MAX_NAMED_ANNOTATIONS {
         lines.push(format!("and {} more", unknown.len() - MAX_NAMED_ANNOTATIONS));
     }
-    Err(Refusal::Pod(lines.join("; ")))
+    Err(InjectionRefusal::Pod(lines.join("; ")))
 }
 
 #[cfg(test)]

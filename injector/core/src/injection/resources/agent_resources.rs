@@ -7,7 +7,7 @@ use super::limit_range;
 use super::qos::{QosClass, has_pod_resources, limit};
 use super::requests_and_limits::{AgentResources, CPU_LIMIT};
 use crate::injection::quantity::Quantity;
-use crate::injection::refusal::Refusal;
+use crate::injection::refusal::InjectionRefusal;
 use crate::injection::request::PodRequest;
 use crate::injection::request::annotations::{AGENT_CPU, AGENT_MEMORY};
 use crate::injection::settings::AgentDefaults;
@@ -32,7 +32,7 @@ pub(in crate::injection) fn agent_resources(
     files: Option<Quantity>,
     moved: Option<Quantity>,
     ranges: &[LimitRangeItem],
-) -> Result<(Option<AgentResources>, Vec<String>), Refusal> {
+) -> Result<(Option<AgentResources>, Vec<String>), InjectionRefusal> {
     // The pod's own resources include the agent.
     if has_pod_resources(&pod.spec) {
         let ignored = [(AGENT_CPU, request.cpu), (AGENT_MEMORY, request.memory)];

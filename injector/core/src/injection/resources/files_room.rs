@@ -3,7 +3,7 @@
 use nudge_protocol::ConfigName;
 use nudge_protocol::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS};
 
-use crate::injection::facts::{Facts, ResolvedConfig};
+use crate::injection::facts::{InjectionFacts, ResolvedConfig};
 use crate::injection::quantity::Quantity;
 use crate::injection::request::PodRequest;
 
@@ -18,7 +18,7 @@ const GROWTH_FACTOR: u64 = 2;
 pub(in crate::injection) fn files_room(
     request: &PodRequest,
     configs: &[ConfigName],
-    facts: &Facts,
+    facts: &InjectionFacts,
 ) -> Option<Quantity> {
     request.mount_path.as_ref()?;
     // One copy is served, the next copy replaces it, and containers are asked about a third copy.

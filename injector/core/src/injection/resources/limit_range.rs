@@ -10,7 +10,7 @@ use super::qos::{QosClass, amount, limit, request};
 use super::requests_and_limits::{AgentResources, CPU_LIMIT};
 use crate::injection::annotation_values::MIN_MEMORY;
 use crate::injection::quantity::Quantity;
-use crate::injection::refusal::Refusal;
+use crate::injection::refusal::InjectionRefusal;
 use crate::injection::request::PodRequest;
 use crate::injection::request::annotations::{AGENT_CPU, AGENT_MEMORY};
 use crate::injection::user_pod::{Role, UserPod};
@@ -49,11 +49,11 @@ impl Bounds {
         own: Option<Quantity>,
         default: Quantity,
         write: fn(Quantity) -> String,
-    ) -> Result<Quantity, Refusal> {
+    ) -> Result<Quantity, InjectionRefusal> {
         let value = own.unwrap_or_else(|| default.max(self.min.unwrap_or_default()));
         let bound = |name: &str, bound: Quantity| {
             let (value, bound) = (write(value), write(bound));
-            Refusal::Pod(format!(
+            InjectionRefusal::Pod(format!(
                 "a LimitRange of this namespace has {name} {bound} for a container, and Nudge's agent has {value}; set annotation {annotation} to \
                  a value that fits, such as {annotation}: {bound}"
             ))
@@ -72,10 +72,10 @@ pub(super) fn fit(
     qos_class: QosClass,
     request: &PodRequest,
     ranges: &[LimitRangeItem],
-) -> Result<AgentResources, Refusal> {
+) -> Result<AgentResources, InjectionRefusal> {
     let bounds = Bounds::of(ranges, "memory");
     if let Some(max) = bounds.max.filter(|max| *max < MIN_MEMORY) {
-        return Err(Refusal::Pod(format!(
+        return Err(InjectionRefusal::Pod(format!(
             "a LimitRange of this namespace has max memory {} for a container, and Nudge's agent needs {} ({AGENT_MEMORY}); raise the maximum",
             max.memory(),
             MIN_MEMORY.memory()
@@ -97,7 +97,7 @@ pub(super) fn fit(
     if let Some(ratio) = bounds.ratio {
         let min = limit.divided_up(ratio);
         if cpu < min && request.cpu.is_some() {
-            return Err(Refusal::Pod(format!(
+            return Err(InjectionRefusal::Pod(format!(
                 "a LimitRange of this namespace has maxLimitRequestRatio {ratio} for a container's cpu, and Nudge's agent has limit {limit}; \
                  set annotation {AGENT_CPU} to {min} or more"
             )));
@@ -108,7 +108,11 @@ pub(super) fn fit(
 }
 
 /// Refuses a pod that, with the agent, exceeds the bounds for a pod.
-pub(super) fn check_pod(pod: &UserPod, agent: AgentResources, ranges: &[LimitRangeItem]) -> Result<(), Refusal> {
+pub(super) fn check_pod(
+    pod: &UserPod,
+    agent: AgentResources,
+    ranges: &[LimitRangeItem],
+) -> Result<(), InjectionRefusal> {
     for (resource, annotation, own) in
         [("cpu", AGENT_CPU, agent.cpu_limit.unwrap_or(agent.cpu)), ("memory", AGENT_MEMORY, agent.memory)]
     {
@@ -118,7 +122,7 @@ pub(super) fn check_pod(pod: &UserPod, agent: AgentResources, ranges: &[LimitRan
         let sum = pod_usage(pod, resource).plus(own);
         if sum > max {
             let write = |amount: Quantity| if resource == "cpu" { amount.to_string() } else { amount.memory() };
-            return Err(Refusal::Pod(format!(
+            return Err(InjectionRefusal::Pod(format!(
                 "a LimitRange of this namespace has max {resource} {} for a pod, and with Nudge's agent ({}) this pod has {}; lower its containers' \
                  or set annotation {annotation}",
                 write(max),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use nudge_protocol::Notify;
 
 pub(super) use self::run_as_user::{NOBODY_UID, RunAsUser, reader_of};
-use super::refusal::{Refusal, shorten};
+use super::refusal::{InjectionRefusal, shorten};
 use super::request::PodRequest;
 use super::request::annotations::{CHECK, CONTAINERS, NOTIFY, VARIABLES};
 use super::settings::InjectionSettings;
@@ -31,7 +31,7 @@ impl<'a> Targets<'a> {
         request: &'a PodRequest,
         settings: &InjectionSettings,
         is_sidecar: bool,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, InjectionRefusal> {
         let foreign = &settings.foreign_containers;
         if !settings.foreign_containers_allowed {
             refuse_foreign(request, foreign)?;
@@ -41,7 +41,7 @@ impl<'a> Targets<'a> {
             let candidates = pod.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
             let candidates: Vec<&UserContainer> = candidates.collect();
             if let Some(early) = candidates.iter().find(|member| !can_use(member)) {
-                return Err(Refusal::Pod(format!(
+                return Err(InjectionRefusal::Pod(format!(
                     "annotation {CONTAINERS} names init container {}, which ends before the agent starts: this cluster has no native \
                      sidecars (Kubernetes 1.29); remove it from the annotation",
                     shorten(early.name())
@@ -59,7 +59,7 @@ impl<'a> Targets<'a> {
         notified.retain(|_, notify| *notify != Notify::None);
         let is_member = |name: &str| members.iter().any(|member| member.name() == name);
         if let Some(name) = request.variables.keys().find(|name| !is_member(name)) {
-            return Err(Refusal::Pod(format!(
+            return Err(InjectionRefusal::Pod(format!(
                 "annotation {VARIABLES}.{0} names container {0}, which does not use the agent; add it to {CONTAINERS}, or remove the annotation",
                 shorten(name)
             )));
@@ -88,7 +88,7 @@ impl<'a> Targets<'a> {
 
 /// Refuses annotations that name another injector's container: such a container has rights that this pod's author
 /// lacks, such as the identity of a mesh.
-fn refuse_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Refusal> {
+fn refuse_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), InjectionRefusal> {
     let listed = request.containers.iter().flatten().map(|name| (CONTAINERS.to_owned(), name));
     let variables = request.variables.keys().map(|name| (format!("{VARIABLES}.{name}"), name));
     let notified = request.notify_of.keys().map(|name| (format!("{NOTIFY}.{name}, or its webhook,"), name));
@@ -98,7 +98,7 @@ fn refuse_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Refusa
     else {
         return Ok(());
     };
-    Err(Refusal::Pod(format!(
+    Err(InjectionRefusal::Pod(format!(
         "annotation {} names container {}, which another injector adds, so Nudge leaves it alone; remove it from the annotation, rename \
          it if it is this pod's own, or let an admin of the cluster set NUDGE_FOREIGN_CONTAINERS_ALLOWED",
         shorten(&annotation),

@@ -197,7 +197,7 @@ fn a_deployment_on_the_nodes_network_learns_how_its_rolling_update_does_not_hang
 fn the_labels_at_creation_are_noted_where_a_step_of_a_config_of_the_pod_has_a_selector() {
     let mut pod = pod(&json!({}));
     pod["metadata"]["labels"] = json!({"zone": "a"});
-    let noted = |facts: &Facts, pod: &Value| {
+    let noted = |facts: &InjectionFacts, pod: &Value| {
         let (injected, _) = try_with(pod, facts).unwrap();
         let (again, _) = try_with(&injected, facts).unwrap();
         assert_eq!(injected, again, "a second run changes nothing");

@@ -26,7 +26,7 @@ fn configs_are_the_config_maps_that_the_containers_reference() {
     pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
     let request = read(&pod).unwrap().unwrap();
     assert_eq!(request.config_maps(), ["web", "absent", "shop", "files", "projected", "mesh"]);
-    let configs = |facts: &Facts| {
+    let configs = |facts: &InjectionFacts| {
         let (injected, _) = try_with(&pod, facts)?;
         Ok::<_, String>(variable(&injected["spec"]["initContainers"][0], "NUDGE_CONFIGS").as_str().unwrap().to_owned())
     };

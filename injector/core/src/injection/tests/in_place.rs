@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn new() -> Facts {
+fn new() -> InjectionFacts {
     let features = Features { native_sidecars: true, env_files: true, restart_in_place: true, ipv6: false };
-    Facts { features, ..facts() }
+    InjectionFacts { features, ..facts() }
 }
 
 fn agent(pod: &Value) -> &Value {
@@ -94,7 +94,7 @@ fn where_a_pod_cannot_be_restarted_in_place_it_is_refused_with_the_way_out() {
     let said = try_with(&job, &new()).unwrap_err();
     assert!(said.contains("belongs to a Job, whose work would begin again"), "{said}");
     for features in [Features { restart_in_place: false, ..new().features }, Features::default()] {
-        let said = try_with(&pod(&restart), &Facts { features, ..facts() }).unwrap_err();
+        let said = try_with(&pod(&restart), &InjectionFacts { features, ..facts() }).unwrap_err();
         for part in ["container app", "notify: in-place", "Kubernetes 1.36", "nudge.dev/notify: rollout"] {
             assert!(said.contains(part), "{said}");
         }

@@ -34,11 +34,11 @@ pub(super) fn settings() -> InjectionSettings {
     }
 }
 
-pub(super) fn facts() -> Facts {
+pub(super) fn facts() -> InjectionFacts {
     let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part };
     let parts = vec![part(PartKind::ConfigMap, "shop-1.0.0", 1), part(PartKind::Secret, "shop-keys-1", 2)];
     let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts, ..ResolvedConfig::default() };
-    Facts {
+    InjectionFacts {
         features: Features { native_sidecars: true, ..Features::default() },
         hub_ca: "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned(),
         configs: [(ConfigName::new("shop").unwrap(), shop)].into(),
@@ -65,16 +65,16 @@ pub(super) fn pod(annotations: &Value) -> Value {
     pod
 }
 
-pub(super) fn try_with(pod: &Value, facts: &Facts) -> Result<(Value, Vec<String>), String> {
+pub(super) fn try_with(pod: &Value, facts: &InjectionFacts) -> Result<(Value, Vec<String>), String> {
     try_under(pod, facts, &settings())
 }
 
 pub(super) fn try_under(
     pod: &Value,
-    facts: &Facts,
+    facts: &InjectionFacts,
     settings: &InjectionSettings,
 ) -> Result<(Value, Vec<String>), String> {
-    let message = |refusal: Refusal| refusal.to_string();
+    let message = |refusal: InjectionRefusal| refusal.to_string();
     let request = read(pod).map_err(message)?.ok_or("does not opt in")?;
     let injection = inject(pod, &request, facts, settings).map_err(message)?;
     let mut injected = pod.clone();

@@ -5,7 +5,7 @@ use nudge_protocol::volumes::{self, KeptVolume, ObjectKind};
 use super::*;
 
 /// Facts with a config `web` that has the ConfigMap and the Secret of its name.
-fn facts_of_web() -> Facts {
+fn facts_of_web() -> InjectionFacts {
     let mut facts = facts();
     let web = ResolvedConfig {
         version: Some("1.0.0".to_owned()),
@@ -41,7 +41,7 @@ fn mount(volume: &str, path: &str) -> Value {
 }
 
 /// Returns the pod with the agent, after a check that another injection changes nothing.
-fn moved(pod: &Value, facts: &Facts) -> Value {
+fn moved(pod: &Value, facts: &InjectionFacts) -> Value {
     let (injected, _) = try_with(pod, facts).unwrap();
     assert_eq!(try_with(&injected, facts).unwrap().0, injected, "a second run changes nothing");
     injected
@@ -270,8 +270,9 @@ fn the_room_of_volumes_is_added_to_the_agents_memory() {
     let mut pod = pod_of(&json!([config_map(), secret()]), &json!([mount("conf", "/c"), mount("keys", "/k")]));
     pod["spec"]["securityContext"] = json!({"runAsUser": 9});
     pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
-    let memory =
-        |facts: &Facts| moved(&pod, facts)["spec"]["initContainers"][0]["resources"]["limits"]["memory"].clone();
+    let memory = |facts: &InjectionFacts| {
+        moved(&pod, facts)["spec"]["initContainers"][0]["resources"]["limits"]["memory"].clone()
+    };
     assert_eq!(memory(&facts_of_web()), "40Mi");
     let mut unresolved = facts_of_web();
     unresolved.configs.get_mut(&ConfigName::new("web").unwrap()).unwrap().version = None;

@@ -8,7 +8,7 @@ use nudge_protocol::labels;
 use serde_json::Value;
 
 use crate::backup::compare::{self, Comparison};
-use crate::backup::document::{Kind, Place, document, label};
+use crate::backup::document::{DocumentKind, Place, document, label};
 use crate::backup::export::Export;
 use crate::backup::part::{Sealed, parts};
 use crate::commands::export::get;
@@ -78,7 +78,7 @@ impl ImportPlan {
                             true
                         }
                     }
-                } else if object.kind == Kind::Secret {
+                } else if object.kind == DocumentKind::Secret {
                     missing_secrets.entry(place.clone()).or_default().push(object.name);
                     true
                 } else {
@@ -163,20 +163,20 @@ pub(super) fn compare_object(
     let unreadable = |error: serde_json::Error| Failure::new(format!("{place} can't be read: {error}"));
     let value = serde_json::to_value(&stored).map_err(unreadable)?;
     Ok(match place.kind {
-        Kind::Policy | Kind::Source => compare::spec(exported, &value),
-        Kind::Config => {
+        DocumentKind::Policy | DocumentKind::Source => compare::spec(exported, &value),
+        DocumentKind::Config => {
             let config: VersionedConfig = serde_json::from_value(value.clone()).map_err(unreadable)?;
             let exported = export.configs.get(place).map(|config| (config, exported));
             exported.map_or(Comparison::Same, |exported| compare::config(exported, (&config, &value)))
         }
         // The published ConfigMap belongs to its user, who may have created it again.
-        Kind::ConfigMap if label(exported, labels::CONFIG).is_none() => Comparison::Same,
-        Kind::ConfigMap | Kind::Secret => compare::part(exported, &with_kind(place.kind, value)),
+        DocumentKind::ConfigMap if label(exported, labels::CONFIG).is_none() => Comparison::Same,
+        DocumentKind::ConfigMap | DocumentKind::Secret => compare::part(exported, &with_kind(place.kind, value)),
     })
 }
 
 /// Adds the requested kind to the object.
-fn with_kind(kind: Kind, mut value: Value) -> Value {
+fn with_kind(kind: DocumentKind, mut value: Value) -> Value {
     let resource = kind.resource();
     value["apiVersion"] = resource.api_version.into();
     value["kind"] = resource.kind.into();

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use self::import_plan::ImportPlan;
 use self::restore::{Restore, RestoreOutcome};
 use super::export::counted;
-use crate::backup::document::Kind;
+use crate::backup::document::DocumentKind;
 use crate::backup::export::Export;
 use crate::backup::stream::MAX_BYTES;
 use crate::backup::{age, export_signature};
@@ -91,7 +91,7 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
     let restore = Restore { session, export: &export, plan: &plan, without_secrets: command.without_secrets };
     // Policies come first, because versions continue as soon as their config's status is restored. Sources come last:
     // they make versions.
-    restore.create_all(Kind::Policy).await?;
+    restore.create_all(DocumentKind::Policy).await?;
     let (count, mut waiting, mut failed) = (export.configs.len(), 0, 0);
     for ((place, config), number) in export.configs.iter().zip(1..) {
         let progress = format!("config {}/{} ({number} of {count})", place.namespace, place.name);
@@ -120,7 +120,7 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
              the command again, or add --without-secrets"
         )));
     }
-    restore.create_all(Kind::Source).await?;
+    restore.create_all(DocumentKind::Source).await?;
     session.out.line(&format!(
         "imported {} of the export of {}",
         counted(count, "config"),

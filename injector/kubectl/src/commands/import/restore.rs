@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::import_plan::{ImportPlan, compare_object};
 use crate::backup::compare::Comparison;
-use crate::backup::document::{HELD_BY, Kind, Place};
+use crate::backup::document::{DocumentKind, HELD_BY, Place};
 use crate::backup::export::Export;
 use crate::backup::status::{Uids, restored_status};
 use crate::commands::export::{api, get};
@@ -55,7 +55,7 @@ impl fmt::Display for RestoreOutcome {
 
 impl Restore<'_> {
     /// Creates all objects of a kind that do not exist.
-    pub(super) async fn create_all(&self, kind: Kind) -> Result<(), Failure> {
+    pub(super) async fn create_all(&self, kind: DocumentKind) -> Result<(), Failure> {
         for place in self.export.objects.keys().filter(|place| place.kind == kind) {
             self.create(place).await?;
         }
@@ -70,7 +70,7 @@ impl Restore<'_> {
         }
         let Some(exported) = export.objects.get(place) else { return Ok(None) };
         let mut object = exported.clone();
-        if place.kind == Kind::Config {
+        if place.kind == DocumentKind::Config {
             object["metadata"]["annotations"][labels::IMPORTING] = export.header.exported_at.clone().into();
             let fields = object.as_object_mut();
             fields.map(|fields| (fields.remove("status"), fields.remove(HELD_BY)));
@@ -103,7 +103,7 @@ impl Restore<'_> {
 
     /// Restores a config with its versions, as far as their Secrets exist.
     pub(super) async fn config(&self, place: &Place, config: &VersionedConfig) -> Result<RestoreOutcome, Failure> {
-        let published = Place::new(Kind::ConfigMap, &place.namespace, &place.name);
+        let published = Place::new(DocumentKind::ConfigMap, &place.namespace, &place.name);
         let comparison = self.plan.existing.get(place).map(|existing| &existing.comparison);
         if comparison == Some(&Comparison::Importing) {
             self.overwrite_spec(place).await?;
@@ -136,8 +136,9 @@ impl Restore<'_> {
             let source = serde_json::from_value::<ConfigSource>(document.clone());
             source.is_ok_and(|source| source.config() == place.name)
         };
-        let mut sources =
-            objects.iter().filter(|(source, _)| source.kind == Kind::Source && source.namespace == place.namespace);
+        let mut sources = objects
+            .iter()
+            .filter(|(source, _)| source.kind == DocumentKind::Source && source.namespace == place.namespace);
         let is_held = objects.get(place).is_some_and(|config| config.get(HELD_BY).is_some());
         let releases_version = !is_held && sources.any(|(_, document)| is_of_config(document));
         let context = || format!("ending the import of {place}");
@@ -162,13 +163,13 @@ impl Restore<'_> {
     async fn overwrite_spec(&self, place: &Place) -> Result<(), Failure> {
         let Some(exported) = self.export.objects.get(place) else { return Ok(()) };
         for _ in 0..MAX_WRITE_ATTEMPTS {
-            let existing = get(self.session, Kind::Config, &place.namespace, &place.name).await?;
+            let existing = get(self.session, DocumentKind::Config, &place.namespace, &place.name).await?;
             let mut existing = existing.ok_or_else(|| deleted_meanwhile(place))?;
             if existing.data["spec"] == exported["spec"] {
                 return Ok(());
             }
             existing.data["spec"] = exported["spec"].clone();
-            let configs = api(self.session, Kind::Config, Some(&place.namespace));
+            let configs = api(self.session, DocumentKind::Config, Some(&place.namespace));
             match configs.replace(&place.name, &creating(DryRun::None), &Lenient(existing)).await {
                 Ok(_) => return Ok(()),
                 Err(error) if is_conflict(&error) => {}
