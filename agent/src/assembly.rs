@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::check::{Check, Checks};
 use crate::content::EtagKey;
-use crate::file_folders::FileFolders;
+use crate::files::folders::FileFolders;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
 use crate::metrics::Metrics;
 use crate::notify::{

@@ -8,7 +8,7 @@
 //! - [`pipeline`]: follows a source and delivers its contents: first to the endpoint, then to the files, then to the
 //!   containers. It also reports to the hub.
 //! - [`serve`]: the endpoint. [`publish`] hands it the dictionary; [`identity`] holds the pod's token and certificates.
-//! - [`files`]: the values as files, swapped in one step. [`disk_room`] checks whether they fit.
+//! - [`files`]: the values as files, swapped in one step if they fit, and the agent's own files.
 //! - [`notify`]: notifies containers by signal or webhook. `notify/targets.rs` decides which processes get a signal.
 //! - [`check`]: asks containers whether they take a version, before it is served.
 //! - [`restart`]: restarts all containers of the pod in place, with variables from files.
@@ -19,12 +19,9 @@
 //! Decisions are functions over plain data; I/O is a thin shell around them.
 
 pub mod assembly;
-pub mod atomic_file;
 pub mod check;
 pub mod cli;
 pub mod content;
-pub mod disk_room;
-pub mod file_folders;
 pub mod files;
 pub mod identity;
 mod map;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::atomic_file::write_file;
+use crate::files::atomic_file::write_file;
 
 /// The name of the file in the state folder.
 const FILE_NAME: &str = "not-ready";

@@ -1,4 +1,4 @@
 //! Nudge's control plane as a program: settings, wiring, supervision, health.
 
 pub mod cli;
-mod supervise;
+mod task_supervisor;

@@ -168,12 +168,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..120)
 }
 
-fn is_busy(entry: &Entry) -> bool {
+fn is_busy(entry: &SlotEntry) -> bool {
     entry.state.phase == Phase::Busy
 }
 
 fn count_connections(table: &Table, peer: Peer, busy: Option<bool>) -> usize {
-    let counts = |entry: &&Entry| entry.peer == peer && busy.is_none_or(|busy| is_busy(entry) == busy);
+    let counts = |entry: &&SlotEntry| entry.peer == peer && busy.is_none_or(|busy| is_busy(entry) == busy);
     table.entries.values().filter(counts).count()
 }
 

@@ -28,7 +28,7 @@ pub fn displayable_reason(text: Option<&[u8]>, dictionaries: &[&Dictionary]) -> 
     let text = String::from_utf8_lossy(raw);
     let line = one_line(&text, text.len());
     let texts = [raw, text.as_bytes(), line.as_bytes()];
-    if texts.iter().any(|text| dictionaries.iter().any(|dictionary| holds(text, dictionary))) {
+    if texts.iter().any(|text| dictionaries.iter().any(|dictionary| contains_a_value(text, dictionary))) {
         return "(its text is left out: it has a value of the configuration in it)".to_owned();
     }
     match one_line(line.trim(), MAX_SHOWN_BYTES) {
@@ -37,7 +37,7 @@ pub fn displayable_reason(text: Option<&[u8]>, dictionaries: &[&Dictionary]) -> 
     }
 }
 
-fn holds(text: &[u8], dictionary: &Dictionary) -> bool {
+fn contains_a_value(text: &[u8], dictionary: &Dictionary) -> bool {
     // The first bytes rule out most values and scalars.
     let mut beginnings: Vec<&[u8]> = text.windows(MIN_SCALAR_BYTES).collect();
     beginnings.sort_unstable();

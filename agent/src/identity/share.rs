@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nudge_protocol::env;
 
 use super::Identity;
-use crate::atomic_file::write_file;
+use crate::files::atomic_file::write_file;
 
 /// The mode of the files: every container of the pod may read them, whatever its user.
 const FILE_MODE: u32 = 0o444;

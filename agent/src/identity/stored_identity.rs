@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::{Authority, AuthorityError, Token, TokenError};
-use crate::atomic_file::write_file;
+use crate::files::atomic_file::write_file;
 
 const TOKEN_FILE: &str = "token";
 const CERTIFICATE_FILE: &str = "ca.crt";

@@ -8,7 +8,7 @@ use nudge_protocol::ContainerName;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::atomic_file::{read_json, write_json};
+use crate::files::atomic_file::{read_json, write_json};
 use crate::publish::Current;
 use crate::status::StatusPage;
 

@@ -201,7 +201,7 @@ impl Webhooks {
                     (status_now(outcome, error.to_string(), etag, attempt), wait)
                 }
             };
-            self.record(id, target, notified, published.generation, attempt);
+            self.set_notified(id, target, notified, published.generation, attempt);
             let Some(wait) = wait else { return ready.changed().await.is_ok() };
             tokio::select! {
                 changed = ready.changed() => return changed.is_ok(),
@@ -229,7 +229,14 @@ impl Webhooks {
             .unwrap_or_default()
     }
 
-    fn record(&self, id: &str, target: &WebhookTarget, notified: NotificationStatus, generation: u64, attempt: u32) {
+    fn set_notified(
+        &self,
+        id: &str,
+        target: &WebhookTarget,
+        notified: NotificationStatus,
+        generation: u64,
+        attempt: u32,
+    ) {
         let host = target.host();
         match notified.outcome {
             Outcome::Delivered => tracing::info!(webhook = id, host, attempts = attempt, "subscriber notified"),

@@ -7,10 +7,10 @@ use nudge_protocol::status::FilesStatus;
 use nudge_protocol::{ConfigName, reserved};
 use time::OffsetDateTime;
 
-use super::retry::Retry;
+use super::next_attempt::Retry;
 use crate::check::Checks;
 use crate::content::{Dictionary, EtagKey, changed_keys};
-use crate::file_folders::{FileFolders, Rooms};
+use crate::files::folders::{FileFolders, Rooms};
 use crate::metrics::Metrics;
 use crate::notify::Webhooks;
 use crate::publish::{Published, Publisher, publish};

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::retry::Retry;
+use super::next_attempt::Retry;
 use crate::content::Dictionary;
 use crate::notify::Containers;
 use crate::restart::{

@@ -13,12 +13,12 @@ use tokio::sync::watch;
 
 use super::in_place::RestartStep;
 use super::last_good_keeper::LastGoodKeeper;
-use super::retry::Retry;
+use super::next_attempt::Retry;
 use super::unfit_contents::find_unfit;
 use super::{Delivery, InPlace, Outlets};
 use crate::check::{Candidate, CheckVerdict, Checks, Question};
 use crate::content::{TooLarge, VersionContent};
-use crate::file_folders::{FileSizes, Rooms, UnfitFiles};
+use crate::files::folders::{FileSizes, Rooms, UnfitFiles};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::restart::RestartCommand;

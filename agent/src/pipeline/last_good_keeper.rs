@@ -4,7 +4,7 @@
 use nudge_protocol::hub::PollHead;
 use tokio::sync::watch;
 
-use super::retry::Retry;
+use super::next_attempt::Retry;
 use crate::content::Value;
 use crate::source::hub::LastGood;
 

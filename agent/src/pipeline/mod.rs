@@ -7,8 +7,8 @@ mod hub;
 mod in_place;
 mod intake;
 mod last_good_keeper;
+mod next_attempt;
 mod report;
-mod retry;
 mod unfit_contents;
 
 pub use delivery::{Delivery, Outlets};

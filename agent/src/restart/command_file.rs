@@ -4,8 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::retry::RestartCommand;
-use crate::atomic_file::{read_json, write_json};
+use super::command_decision::RestartCommand;
+use crate::files::atomic_file::{read_json, write_json};
 
 /// The name of the file in the state folder.
 const FILE_NAME: &str = "restart";

@@ -5,10 +5,10 @@
 //! in its state folder (`command_file`), and ends with an exit code that makes the kubelet start all containers again,
 //! the agent first.
 
+mod command_decision;
 mod command_file;
-mod retry;
 mod variables;
 
+pub use command_decision::{CommandDecision, Ids, RestartCommand, decide_command, is_done, is_undone};
 pub use command_file::CommandFile;
-pub use retry::{CommandDecision, Ids, RestartCommand, decide_command, is_done, is_undone};
 pub use variables::{Inexpressible, Variables, VariablesError};

@@ -12,8 +12,8 @@ use nudge_protocol::limits::MAX_VARIABLES_BYTES;
 use nudge_protocol::{ContainerName, VariableName};
 use zeroize::Zeroizing;
 
-use crate::atomic_file::write_file;
 use crate::content::Dictionary;
+use crate::files::atomic_file::write_file;
 
 /// The reason why containers can't be started with a dictionary. It names keys and no values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,8 +8,8 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use nudge_api::PartKind;
 use nudge_core::injection::{
-    AgentDefaults, Facts, Features, InjectionSettings, MountedPart, ReferencedConfigMap, ResolvedConfig, UnknownKeys,
-    inject, read,
+    AgentDefaults, Features, InjectionFacts, InjectionSettings, MountedPart, ReferencedConfigMap, ResolvedConfig,
+    UnknownKeys, inject, read,
 };
 use nudge_protocol::ConfigName;
 use nudge_tests::cluster::{TestNamespace, Version};
@@ -32,11 +32,11 @@ fn settings() -> InjectionSettings {
     }
 }
 
-fn facts(features: Features) -> Result<Facts> {
+fn facts(features: Features) -> Result<InjectionFacts> {
     let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part };
     let parts = vec![part(PartKind::ConfigMap, "shop-1.0.0", 1), part(PartKind::Secret, "shop-keys-1.0.0", 2)];
     let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts, ..ResolvedConfig::default() };
-    Ok(Facts {
+    Ok(InjectionFacts {
         features,
         hub_ca: "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned(),
         configs: [(ConfigName::new("shop")?, shop)].into(),
@@ -69,7 +69,7 @@ fn pod(name: &str, annotations: &Value, spec: &Value) -> Value {
 }
 
 /// The pod after injection, and the warnings.
-fn injected(pod: &Value, facts: &Facts) -> Result<(Value, Vec<String>)> {
+fn injected(pod: &Value, facts: &InjectionFacts) -> Result<(Value, Vec<String>)> {
     let request = read(pod)?.context("the pod does not opt in")?;
     let injection = inject(pod, &request, facts, &settings())?;
     let mut injected = pod.clone();
@@ -88,7 +88,7 @@ async fn create(space: &TestNamespace, pod: &Value, dry_run: bool) -> Result<Val
 
 /// Injects and creates a pod. Checks that a second injection changes nothing, and that the pod's class is the same as
 /// without injection.
-async fn accepted(space: &TestNamespace, pod: &Value, facts: &Facts) -> Result<Value> {
+async fn accepted(space: &TestNamespace, pod: &Value, facts: &InjectionFacts) -> Result<Value> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let plain = create(space, pod, true).await.with_context(|| format!("{name} without an agent"))?;
     let (injected, _) = injected(pod, facts).with_context(|| name.clone())?;

@@ -7,7 +7,7 @@ use kube::runtime::utils::StreamBackoff;
 use kube::runtime::watcher::{Config, DefaultBackoff, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use nudge_api::RolloutAnalysis;
-use nudge_cluster::supervisor::Supervisor;
+use nudge_cluster::object_supervisor::Supervisor;
 use nudge_protocol::error_chain::chain;
 
 use crate::config_task::ConfigTask;

@@ -2,7 +2,7 @@
 
 use nudge_api::{Analysis, RolloutAnalysisSpec};
 use nudge_cluster::guarded::GuardedReadError;
-use nudge_cluster::tasks::catch_panic;
+use nudge_cluster::panics::catch_panic;
 use nudge_core::analysis::{AnalysisFault, fill_query, is_answer_without_pods, is_rehearsal, parse_server};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;

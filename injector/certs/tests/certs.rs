@@ -14,7 +14,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, Request, Verdict, Webhook, WebhookError, Webhooks,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, AdmissionVerdict, ReviewRequest, Webhook, WebhookError,
+    Webhooks,
 };
 use nudge_certs::{
     Authority, Certificate, CertificateFiles, Certificates, CertificatesError, KeepError, Keeper, KubeSecret,
@@ -178,9 +179,9 @@ impl Webhook for Quick {
 
     fn review<'a>(
         &'a self,
-        _: &'a Request,
-    ) -> Pin<Box<dyn Future<Output = Result<Verdict, WebhookError>> + Send + 'a>> {
-        Box::pin(async { Ok(Verdict::allow()) })
+        _: &'a ReviewRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<AdmissionVerdict, WebhookError>> + Send + 'a>> {
+        Box::pin(async { Ok(AdmissionVerdict::allow()) })
     }
 }
 

@@ -111,7 +111,7 @@ impl Lease {
         let period = self.settings.duration / 3;
         loop {
             let longest = Instant::now() + period;
-            let result = timeout_at(self.end().unwrap_or(longest).min(longest), self.renew_or_take()).await;
+            let result = timeout_at(self.expiry().unwrap_or(longest).min(longest), self.renew_or_take()).await;
             let failed = !matches!(result, Ok(Ok(_)));
             let is_leader = match result {
                 Ok(Ok(is_leader)) => is_leader,
@@ -145,7 +145,7 @@ impl Lease {
             };
             let wake = Instant::now() + wait;
             tokio::select! {
-                () = self.wait(self.end().unwrap_or(wake).min(wake)) => {}
+                () = self.wait(self.expiry().unwrap_or(wake).min(wake)) => {}
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
@@ -169,13 +169,13 @@ impl Lease {
     }
 
     /// Returns when this replica stops leading unless it renews the lease, which is before others may take over.
-    fn end(&self) -> Option<Instant> {
+    fn expiry(&self) -> Option<Instant> {
         let renewed_at = self.renewed_at.filter(|_| *self.leads.borrow())?;
         Some(renewed_at + self.settings.duration * 2 / 3)
     }
 
     fn may_still_lead(&self) -> bool {
-        self.end().is_some_and(|lease_end| Instant::now() < lease_end)
+        self.expiry().is_some_and(|lease_end| Instant::now() < lease_end)
     }
 
     async fn renew_or_take(&mut self) -> Result<bool, CallError> {

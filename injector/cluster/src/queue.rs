@@ -102,7 +102,7 @@ impl Queue {
 
     /// Ends the work on a key.
     pub fn note_success(&self, key: &ConfigKey) {
-        self.end(key, |inner, became_due| {
+        self.finish(key, |inner, became_due| {
             inner.failures.remove(key);
             became_due.then_some(Duration::ZERO)
         });
@@ -110,14 +110,14 @@ impl Queue {
 
     /// Ends the work on a key and makes it due again, later after each failure in a row. `random` is between 0 and 1.
     pub fn note_failure(&self, key: &ConfigKey, random: f64) {
-        self.end(key, |inner, _| {
+        self.finish(key, |inner, _| {
             let failures = inner.failures.entry(key.clone()).or_default();
             *failures += 1;
             Some(FAILURE_BACKOFF.jittered_wait(*failures, random))
         });
     }
 
-    fn end(&self, key: &ConfigKey, next_wait: impl FnOnce(&mut Inner, bool) -> Option<Duration>) {
+    fn finish(&self, key: &ConfigKey, next_wait: impl FnOnce(&mut Inner, bool) -> Option<Duration>) {
         let (wait, was_urgent) = {
             let mut inner = self.lock();
             let became_due = inner.running.remove(key) == Some(true);

@@ -27,7 +27,7 @@ impl FailureCause {
 
     /// Returns the cause of an error about an object of this kind, without an answer that can quote a value of a
     /// Secret.
-    pub(super) fn about(kind: PartKind, error: &CallError) -> Self {
+    pub(super) fn of_object(kind: PartKind, error: &CallError) -> Self {
         Self::new(error, kind.is_quotable())
     }
 

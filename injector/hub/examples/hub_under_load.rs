@@ -16,8 +16,8 @@ use anyhow::{Context as _, Result};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, IndexLookups, LookupError, Lookups, Request, Right, Webhooks,
-    guards,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, IndexLookups, LookupError, Lookups, ReviewRequest, Right,
+    Webhooks, guards,
 };
 use nudge_api::VersionedConfig;
 use nudge_core::derived_keys::NoteKey;
@@ -43,7 +43,7 @@ impl Lookups for Allowing {
         Ok(None)
     }
 
-    async fn is_enabled(&self, _: &Request, _: &str) -> Result<bool, LookupError> {
+    async fn is_enabled(&self, _: &ReviewRequest, _: &str) -> Result<bool, LookupError> {
         Ok(true)
     }
 
@@ -55,11 +55,11 @@ impl Lookups for Allowing {
         self
     }
 
-    async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ConfigMap>, LookupError> {
+    async fn config_map(&self, _: &ReviewRequest, _: &str, _: &str) -> Result<Option<ConfigMap>, LookupError> {
         Ok(None)
     }
 
-    async fn may(&self, _: &Request, _: &str, _: Right<'_>) -> Result<bool, LookupError> {
+    async fn may(&self, _: &ReviewRequest, _: &str, _: Right<'_>) -> Result<bool, LookupError> {
         Ok(true)
     }
 }

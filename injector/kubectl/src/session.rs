@@ -32,17 +32,12 @@ const NAMESPACE_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A kind of objects that have a namespace.
 pub(crate) trait NamespacedKind:
-    Resource<PageScope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
 }
 
 impl<K> NamespacedKind for K where
-    K: Resource<PageScope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + 'static
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
 }
 

@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, SourceFrom};
-use nudge_cluster::supervisor::Supervisor;
+use nudge_cluster::object_supervisor::Supervisor;
 use nudge_core::sources::older_rival;
 
 use crate::follow::{back_off, status_code};

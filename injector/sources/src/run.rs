@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use nudge_cluster::supervisor::Supervisor;
+use nudge_cluster::object_supervisor::Supervisor;
 use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 

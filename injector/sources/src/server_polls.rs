@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, unfold};
 use nudge_api::{Explanation, OriginKind, Reason};
-use nudge_cluster::tasks::catch_panic;
+use nudge_cluster::panics::catch_panic;
 use nudge_protocol::backoff::Backoff;
 use tokio::time::{Instant, sleep};
 

@@ -11,7 +11,7 @@ use super::cluster;
 use super::controllers::while_leading;
 use super::options::Options;
 use super::plane::ServeError;
-use crate::supervise::{ShutdownStage, Tasks};
+use crate::task_supervisor::{ShutdownStage, Tasks};
 
 /// Starts the role analysis. It shares nothing with the other roles.
 pub(super) fn start(config: &Config, options: &Options, tasks: &mut Tasks) -> Result<(), ServeError> {

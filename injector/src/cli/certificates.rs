@@ -13,7 +13,7 @@ use nudge_protocol::error_chain::chain;
 
 use super::options::{CertificateSource, Options};
 use super::waiting::Waiting;
-use crate::supervise::Tasks;
+use crate::task_supervisor::Tasks;
 
 /// The Secret with the authority and its private key.
 const AUTHORITY_SECRET: &str = "nudge-authority";

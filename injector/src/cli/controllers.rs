@@ -10,7 +10,7 @@ use nudge_controller::{
 use nudge_core::derived_keys::Keys;
 
 use super::plane::ControlPlane;
-use crate::supervise::Tasks;
+use crate::task_supervisor::Tasks;
 
 /// Starts the controllers.
 pub(super) fn start(plane: &mut ControlPlane, keys: Keys) {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::cluster;
-use crate::supervise::Tasks;
+use crate::task_supervisor::Tasks;
 
 /// Starts a task that asks until there is contact.
 pub(super) fn start(config: &Config, namespace: &str, tasks: &mut Tasks) -> watch::Receiver<Contact> {

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::controllers::while_leading;
 use super::plane::{ControlPlane, ServeError, address, bindable};
-use crate::supervise::{ShutdownStage, Stopping, wait_for_stop};
+use crate::task_supervisor::{ShutdownStage, Stopping, wait_for_stop};
 
 /// The interval of the leading hub's marks of pods whose agent has never made contact.
 const SILENT_PODS_INTERVAL: Duration = Duration::from_secs(30);

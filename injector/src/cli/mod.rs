@@ -31,7 +31,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use nudge_api::{ConfigSource, RolloutAnalysis, RolloutPolicy, VersionApproval, VersionedConfig, crd_yaml};
 use nudge_protocol::error_chain::chain;
 
-pub use health_socket::{HealthSettings, Question};
+pub use health_socket::{HealthQuestion, HealthSettings};
 pub use settings::ServeSettings;
 
 /// Nudge's control plane: versioned configuration that running pods pick up without a restart.

@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use super::cluster::{self, ClusterError};
 use super::content_key::ContentKeyError;
 use super::options::{Options, OptionsError};
-use crate::supervise::{ShutdownStage, TaskError, Tasks};
+use crate::task_supervisor::{ShutdownStage, TaskError, Tasks};
 
 /// The reason why serving could not start, or ended.
 #[derive(Debug, thiserror::Error)]

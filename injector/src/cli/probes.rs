@@ -19,7 +19,7 @@ use super::health::{Health, Refresh};
 use super::namespace_metrics::NamespaceMetrics;
 use super::plane::NamedRuntime;
 use super::trust_metrics::TrustMetrics;
-use crate::supervise::Stopping;
+use crate::task_supervisor::Stopping;
 
 /// The state that the probes check.
 pub(super) struct ProbeInputs {

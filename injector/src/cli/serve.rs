@@ -20,7 +20,7 @@ use super::{
     analysis, certificates, cluster, content_key, controllers, first_contact, health, health_socket, hub, logging,
     open_files, sources, webhooks,
 };
-use crate::supervise::{ShutdownStage, Stopping, Tasks};
+use crate::task_supervisor::{ShutdownStage, Stopping, Tasks};
 
 /// Serves until SIGTERM or SIGINT.
 pub(super) fn serve(settings: ServeSettings) -> Result<(), ServeError> {

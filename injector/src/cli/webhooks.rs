@@ -19,7 +19,7 @@ use nudge_core::namespaces::NamespaceRule;
 use tokio::sync::watch;
 
 use super::plane::{ControlPlane, ServeError, bindable};
-use crate::supervise::{ShutdownStage, Stopping, wait_for_stop};
+use crate::task_supervisor::{ShutdownStage, Stopping, wait_for_stop};
 
 /// The interval between two reads of the authority for clients.
 const CLIENT_CA_CHECK_INTERVAL: Duration = Duration::from_secs(30);

@@ -160,7 +160,7 @@ fn assert_entries(listed: &[u8]) {
     match text::parse_entries(listed) {
         Ok(entries) => {
             assert!(entries.len() <= 10_000);
-            for text::Entry { id, path, check } in entries {
+            for text::FileEntry { id, path, check } in entries {
                 assert!(is_id(&id), "{id:?}");
                 assert!(path.split('/').all(|name| !matches!(name, "" | "." | "..")), "{path:?}");
                 assert!(!path.contains(|it: char| it.is_control() || it == '\\'), "{path:?}");

@@ -10,8 +10,8 @@ use nudge_protocol::hub::PollHead;
 use zeroize::Zeroizing;
 
 use super::reply::{PollReply, ReplyError, ReplyReader, write_reply};
-use crate::atomic_file::write_file;
 use crate::content::Value;
+use crate::files::atomic_file::write_file;
 
 /// The name of the file in the state folder.
 const FILE_NAME: &str = "last-good";

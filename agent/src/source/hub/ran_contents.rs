@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::atomic_file::{read_json, write_json};
+use crate::files::atomic_file::{read_json, write_json};
 
 /// The name of the file in the state folder.
 const FILE_NAME: &str = "ran";

@@ -196,7 +196,11 @@ impl Exchange {
         self.decide(webhook, &request).instrument(span).await
     }
 
-    async fn decide(&self, webhook: &dyn Webhook, request: &review::ReviewRequest) -> Result<ReviewAnswer, ReviewRefusal> {
+    async fn decide(
+        &self,
+        webhook: &dyn Webhook,
+        request: &review::ReviewRequest,
+    ) -> Result<ReviewAnswer, ReviewRefusal> {
         let path = webhook.path();
         let verdict = match webhook.review(request).await {
             Err(WebhookError::Lookup(error @ LookupError::TooMany { .. })) => {

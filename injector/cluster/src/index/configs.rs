@@ -196,7 +196,7 @@ impl Index {
     pub fn put_part(&self, key: ConfigKey, part: PartMeta) {
         let change = {
             let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
-            let is_known = state.parts.holds(&object_key(&key, &part));
+            let is_known = state.parts.contains(&object_key(&key, &part));
             if !state.has_room(WatchedKind::of_part(part.kind), &key.namespace, &part.name, is_known) {
                 return;
             }

@@ -160,7 +160,7 @@ impl NamespaceState {
             WatchedKind::Accounts => self.accounts.contains_key(name),
             WatchedKind::Approvals => self.approvals.contains_key(name),
             WatchedKind::ConfigMaps | WatchedKind::Secrets => {
-                kind.part().is_some_and(|part| self.parts.holds(&ObjectKey::new(part, namespace, name)))
+                kind.part().is_some_and(|part| self.parts.contains(&ObjectKey::new(part, namespace, name)))
             }
         };
         kept || self.left_out.has_name(kind, name)

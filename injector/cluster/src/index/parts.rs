@@ -74,7 +74,7 @@ impl Parts {
         }
     }
 
-    pub(super) fn holds(&self, object: &ObjectKey) -> bool {
+    pub(super) fn contains(&self, object: &ObjectKey) -> bool {
         self.configs.contains_key(object)
     }
 

@@ -26,7 +26,7 @@ use super::update_index::{
 };
 use super::{FollowError, WatchHealth, WatchMetrics};
 use crate::index::{Index, ReadFault, WatchScope, WatchedKind};
-use crate::tasks::propagate;
+use crate::panics::propagate;
 
 /// The number of objects in one page of a list: of whole objects only a few, since one can have a megabyte.
 const WHOLE_PAGE_SIZE: u32 = 50;

@@ -34,7 +34,7 @@ impl Controller {
                 // An API server that refuses at once must not be asked all the time.
                 sleep(REVIEW_RETRY_INTERVAL).await;
             }
-            controller.memories.get(&key, |memory| memory.rights_review.end(complete));
+            controller.memories.get(&key, |memory| memory.rights_review.finish(complete));
             controller.queue.add(key, Duration::ZERO);
         });
     }

@@ -80,7 +80,7 @@ impl Controller {
         }
         match failure {
             Some((what, kind, error)) => {
-                self.memories.side_call_failed(key, SideCall::Versions, &what, FailureCause::about(kind, &error));
+                self.memories.side_call_failed(key, SideCall::Versions, &what, FailureCause::of_object(kind, &error));
             }
             None => self.memories.side_call_succeeded(key, SideCall::Versions),
         }

@@ -42,7 +42,7 @@ impl RightsReview {
     }
 
     /// Notes the end of a review. If it is not complete, answers are missing since its beginning.
-    pub(crate) fn end(&mut self, complete: bool) {
+    pub(crate) fn finish(&mut self, complete: bool) {
         self.under_way = false;
         self.missing_since.take_if(|_| complete);
     }
@@ -124,16 +124,16 @@ mod tests {
         assert_eq!(review.silent_for(begin), None);
         assert!(review.begin(begin) && !review.begin(after(1)));
         assert_eq!(review.silent_for(after(4)), Some(Duration::from_secs(6)));
-        review.end(false);
+        review.finish(false);
         assert!(review.begin(after(8)), "again");
         assert_eq!(review.silent_for(after(9)), Some(Duration::from_secs(1)));
         assert_eq!((review.silent_for(after(10)), review.silent_for(after(99))), (None, None));
-        review.end(true);
+        review.finish(true);
         assert!(review.begin(after(100)));
         assert_eq!(review.silent_for(after(100)), Some(SILENT_PERIOD), "of the next time");
         review.settle();
         assert!(review.silent_for(after(100)).is_some(), "under way");
-        review.end(false);
+        review.finish(false);
         review.settle();
         assert_eq!(review.silent_for(after(100)), None);
     }

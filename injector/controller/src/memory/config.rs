@@ -69,7 +69,7 @@ impl ConfigMemories {
 
     /// Returns the facts of objects that are not part of a sealed version yet, or are part of the version that waits
     /// for approvals.
-    pub(crate) fn facts(&self, key: &ConfigKey) -> Facts {
+    pub(crate) fn part_facts(&self, key: &ConfigKey) -> Facts {
         self.get(key, |memory| memory.facts.clone()).unwrap_or_default()
     }
 

@@ -27,7 +27,7 @@ impl StatusRefusal {
     }
 
     /// Returns whether the whole status is not to be tried yet.
-    pub(crate) fn holds(&self, now: Instant) -> bool {
+    pub(crate) fn is_recent(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) < Self::RETRY_INTERVAL
     }
 }
@@ -49,7 +49,7 @@ mod tests {
         );
         assert_eq!(refuse(Some(&plain), "no", 51), None);
         for refused in [&short, &plain] {
-            assert!(refused.holds(began + 59 * second) && !refused.holds(began + 60 * second));
+            assert!(refused.is_recent(began + 59 * second) && !refused.is_recent(began + 60 * second));
         }
     }
 }

@@ -120,7 +120,7 @@ pub(crate) fn publication_fault(error: &CallError, kind: PartKind, name: &str, a
             _ => {}
         }
     }
-    let FailureCause { refused, text, .. } = FailureCause::about(kind, error);
+    let FailureCause { refused, text, .. } = FailureCause::of_object(kind, error);
     let hint = if refused && !kind.is_quotable() {
         ": look for a quota, an admission webhook, or a key that its type needs"
     } else {

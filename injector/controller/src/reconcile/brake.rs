@@ -42,7 +42,7 @@ impl Controller {
             restart_check: RestartCheck::not_yet(),
             approvals: self.known_approvals(key, config),
             answers: None,
-            facts: self.memories.facts(key),
+            facts: self.memories.part_facts(key),
             validation: self.validation(key, config),
             evidence,
             observed_at,

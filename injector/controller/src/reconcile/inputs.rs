@@ -57,7 +57,7 @@ impl Controller {
             restart_check,
             approvals,
             answers,
-            facts: self.memories.facts(key),
+            facts: self.memories.part_facts(key),
             validation: self.validation(key, config),
             evidence,
             observed_at,

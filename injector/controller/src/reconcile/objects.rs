@@ -55,7 +55,7 @@ impl Controller {
         match &failure {
             Some((kind, name, error)) => {
                 let message = format!("{kind} {name} can't be read, and no version of it is sealed");
-                self.memories.side_call_failed(key, SideCall::Objects, &message, FailureCause::about(*kind, error));
+                self.memories.side_call_failed(key, SideCall::Objects, &message, FailureCause::of_object(*kind, error));
             }
             None => self.memories.side_call_succeeded(key, SideCall::Objects),
         }

@@ -48,7 +48,7 @@ impl Controller {
         // If nothing is published no pod is too old for it, but the reports of agents count.
         let published = published_objects.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
         let stale = Staleness { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
-        let (mut groups, unmanaged_pods) = self.groups(goal).await?;
+        let (mut groups, unmanaged_pods) = self.replaceable_groups(goal).await?;
         // A group whose last pod was just evicted is remembered.
         memory.keep_groups(groups.iter().map(|group| group.id.as_str()));
         groups.retain(|group| !group.pods.is_empty());
@@ -113,7 +113,10 @@ impl Controller {
 
     /// Returns the controllers without rolling updates, with their pods that take the config by a restart, and the pods
     /// that nothing replaces.
-    async fn groups(&self, goal: &RestartGoal<'_>) -> Result<(Vec<PodGroup>, Vec<ReplaceablePod>), CallError> {
+    async fn replaceable_groups(
+        &self,
+        goal: &RestartGoal<'_>,
+    ) -> Result<(Vec<PodGroup>, Vec<ReplaceablePod>), CallError> {
         let RestartGoal { key, status, holds: published_objects, .. } = *goal;
         let uses =
             |meta: &ObjectMeta, spec: &PodSpec| restart_uses(meta, spec).takes(key.name.as_str(), published_objects);

@@ -76,7 +76,7 @@ impl Controller {
         let now = Now { time: &time, steady: self.steady() };
         let config = self.index.config(key);
         let context = config.as_deref().map(|config| {
-            let (parts, facts, seals) = (self.index.parts(key), self.memories.facts(key), self.seals(key, config));
+            let (parts, facts, seals) = (self.index.parts(key), self.memories.part_facts(key), self.seals(key, config));
             let requesters = Requesters::of(config, &self.keys.note);
             (config, parts, facts, seals, requesters, self.signed_approvals(key, config).err())
         });

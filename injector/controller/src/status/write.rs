@@ -22,7 +22,7 @@ const MAX_CAUSE_BYTES: usize = 320;
 impl Controller {
     fn status_refusal(&self, key: &ConfigKey) -> Option<StatusRefusal> {
         let refusal = self.memories.get(key, |memory| memory.refusal.clone()).flatten();
-        refusal.filter(|refusal| refusal.holds(Instant::now()))
+        refusal.filter(|refusal| refusal.is_recent(Instant::now()))
     }
 
     /// Returns the part of the decided status that is written now, if the API server has refused the whole status.
@@ -55,7 +55,7 @@ impl Controller {
             let error = match self.replace_status(key, &next).await {
                 Ok(written) => {
                     self.memories.get(key, |memory| {
-                        if memory.refusal.take_if(|refusal| !refusal.holds(Instant::now())).is_some() {
+                        if memory.refusal.take_if(|refusal| !refusal.is_recent(Instant::now())).is_some() {
                             // The conditions that were left out are decided again.
                             memory.publish = PublishAttempts::default();
                         }

@@ -77,7 +77,7 @@ impl Controller {
             Err(error) if error.is_conflict() => true,
             Err(error) => {
                 let what = format!("{} {name} can't be created, so the text is no version", part.kind);
-                self.memories.side_call_failed(key, SideCall::Text, &what, FailureCause::about(part.kind, &error));
+                self.memories.side_call_failed(key, SideCall::Text, &what, FailureCause::of_object(part.kind, &error));
                 false
             }
         }

@@ -4,7 +4,7 @@ use nudge_api::Reason;
 
 use super::effects::Transition;
 use super::evidence::Evidence;
-use super::retry::still_applies;
+use super::failed_version::still_applies;
 use super::state::{Base, Idle, Rollout, Transfer, next_revision};
 use super::verdict::{Verdict, reach_verdict};
 use super::watch_time::step_watch;

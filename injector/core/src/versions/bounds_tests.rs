@@ -12,13 +12,13 @@ use nudge_api::{
     VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, clipped, condition,
 };
 
-use super::displaced_versions::{MAX_BYTES, MAX_RETIRED_VERSIONS, MAX_VERSION_BYTES, MAX_VERSIONS};
 use super::inventory::take_inventory;
 use super::part_facts::PartFacts;
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::Facts;
 use super::seal_check::tests::facts;
+use super::version_room::{MAX_BYTES, MAX_RETIRED_VERSIONS, MAX_VERSION_BYTES, MAX_VERSIONS};
 use crate::analysis::rehearsal_question;
 use crate::identity::Identity;
 use crate::keys::{PartMeta, PodUid};

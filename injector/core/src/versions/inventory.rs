@@ -9,11 +9,11 @@ use nudge_api::{
     Consent, InvalidVersion, PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus,
 };
 
-use super::displaced_versions::{Occupancy, Occupant, record, wish};
 use super::part_facts::object_name;
 use super::rule_verdicts::{Judgement, Judging, Unjudged, bounded, judge};
 use super::seal::Seals;
 use super::seal_check::{Facts, SealCheck, facts_of, part_number, seal_check};
+use super::version_room::{Occupancy, Occupant, record, wish};
 use crate::governance::short_digest;
 use crate::keys::PartMeta;
 

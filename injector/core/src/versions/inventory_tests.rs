@@ -7,12 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{InternalStatus, PartKind, RetiredVersion, VersionState, VersionedConfigStatus};
 use proptest::prelude::*;
 
-use super::displaced_versions::MAX_RETIRED_VERSIONS;
 use super::inventory::{Inventory, take_inventory};
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
 use super::seal_check::{Facts, SealCheck};
+use super::version_room::MAX_RETIRED_VERSIONS;
 use crate::keys::PartMeta;
 
 fn at() -> Time {

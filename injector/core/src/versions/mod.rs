@@ -7,9 +7,6 @@ mod config_of_part;
 mod content_digests;
 mod digest;
 mod digest_names;
-mod displaced_versions;
-#[cfg(test)]
-mod displaced_versions_tests;
 mod history_limit;
 mod inventory;
 #[cfg(test)]
@@ -24,6 +21,9 @@ mod seal_check;
 mod secret_type;
 mod source_gone;
 mod version_authors;
+mod version_room;
+#[cfg(test)]
+mod version_room_tests;
 
 pub(crate) use baseline::RESERVED;
 pub use baseline::{
@@ -33,8 +33,6 @@ pub use config_of_part::{made_for, made_for_a_config};
 pub use content_digests::ContentDigests;
 pub use digest::{Contents, PLAIN, contents_of, part_digest};
 pub use digest_names::{SOURCE_PREFIX, digest_of_parts, is_of_source, is_of_text};
-pub(crate) use displaced_versions::wish;
-pub use displaced_versions::{MAX_RETIRED_VERSIONS, MAX_VERSIONS, is_nearly_full};
 pub use history_limit::{is_beyond_limit, to_prune};
 pub use inventory::{Inventory, take_inventory};
 pub use mark::{is_marked, mark};
@@ -51,3 +49,5 @@ pub use seal_check::{Facts, SealCheck, seal_check};
 pub(crate) use secret_type::OPAQUE;
 pub use secret_type::is_configuration;
 pub(crate) use version_authors::authors;
+pub(crate) use version_room::wish;
+pub use version_room::{MAX_RETIRED_VERSIONS, MAX_VERSIONS, is_nearly_full};

@@ -121,14 +121,14 @@ fn awaits_approval(config: &VersionedConfig) -> bool {
 
 fn can_roll_back(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
-    let (current, desired) = (&status.current_version, &config.spec.version);
+    let (current, desired) = (status.current_version.as_deref(), config.requested_version());
     let is_moving = current.is_some() && desired.is_some() && current != desired;
     is_moving || current.is_some() && status.previous_version.is_some()
 }
 
 fn has_failed(config: &VersionedConfig) -> bool {
     let failure = config.status.as_ref().and_then(|status| status.rollout.failure.as_ref());
-    failure.is_some_and(|failure| config.spec.version.as_ref() == Some(&failure.version))
+    failure.is_some_and(|failure| config.requested_version() == Some(&*failure.version))
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ async fn decide(
     let is_known = decisions.iter().any(is_same) && decisions.iter().all(|other| other.spec.decision == decision);
     // An approval counts by the right of the user with the groups of its time, which may have lost the right since
     // then.
-    let is_of_today = |other: &VersionApproval| is_same(other) && groups(other) == groups(&preview);
+    let is_of_today = |other: &VersionApproval| is_same(other) && approver_groups(other) == approver_groups(&preview);
     let now = Timestamp::now();
     if is_known && decisions.iter().any(|other| is_of_today(other) && counts_at(other, now)) {
         return session.out.line(&format!("config {name}: version {version}{shown_digest} is already {past} by {me}"));
@@ -157,7 +157,7 @@ fn counts_at(approval: &VersionApproval, now: Timestamp) -> bool {
 
 /// Returns the groups of the user as admission has noted them. The note begins with a time and a proof, which differ in
 /// each approval.
-fn groups(approval: &VersionApproval) -> Option<&str> {
+fn approver_groups(approval: &VersionApproval) -> Option<&str> {
     let note = approval.metadata.annotations.as_ref()?.get(APPROVER_GROUPS)?;
     note.splitn(3, ' ').nth(2)
 }

@@ -58,11 +58,11 @@ fn row(release: &Release) -> Vec<String> {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let requester = requested_by.clone().unwrap_or_else(|| "<unknown>".to_owned());
     let ended = end_time.as_ref().map_or_else(|| "-".to_owned(), |time| time.0.to_string());
-    let (outcome, began) = (outcome(release).to_owned(), start_time.0.to_string());
+    let (outcome, began) = (outcome_word(release).to_owned(), start_time.0.to_string());
     vec![version.clone(), or_dash(from_version), outcome, began, ended, pods, requester, message(release)]
 }
 
-fn outcome(release: &Release) -> &'static str {
+fn outcome_word(release: &Release) -> &'static str {
     release.outcome.map_or("Open", ReleaseOutcome::as_str)
 }
 
@@ -89,8 +89,12 @@ fn heading(release: &Release) -> String {
     let origin_words =
         release.from_version.as_ref().map_or_else(|| " (the first)".to_owned(), |from| format!(" from {from}"));
     let requester_words = release.requested_by.as_ref().map_or_else(String::new, |by| format!(", requested by {by}"));
-    let line =
-        format!("{}{origin_words}: {}, {}{requester_words}", release.version, outcome(release), release.start_time.0);
+    let line = format!(
+        "{}{origin_words}: {}, {}{requester_words}",
+        release.version,
+        outcome_word(release),
+        release.start_time.0
+    );
     visible::line(&line).into_owned()
 }
 

@@ -57,7 +57,7 @@ fn parse_time(text: &str) -> Result<Timestamp, String> {
 }
 
 /// Returns when the hold ends, in whole seconds.
-fn end(until: Option<Timestamp>, period: Option<Duration>, now: Timestamp) -> Result<Option<Timestamp>, Failure> {
+fn hold_end(until: Option<Timestamp>, period: Option<Duration>, now: Timestamp) -> Result<Option<Timestamp>, Failure> {
     let until = match period {
         Some(period) => Some(now.checked_add(period).map_err(|_| Failure::usage("--for: the time is too long"))?),
         None => until,
@@ -70,7 +70,7 @@ fn end(until: Option<Timestamp>, period: Option<Duration>, now: Timestamp) -> Re
 }
 
 pub(crate) async fn hold(session: &Session, command: &Hold) -> Result<(), Failure> {
-    let until = end(command.until, command.period, Timestamp::now())?;
+    let until = hold_end(command.until, command.period, Timestamp::now())?;
     let mut hold =
         json!({"reason": command.reason, "untilTime": until.map(|until| until.to_string()), "protected": null});
     if command.protected {
@@ -133,13 +133,13 @@ mod tests {
     fn the_end_is_later_than_now() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let now = at("2026-11-25T12:00:00.7Z");
-        assert_eq!(end(None, None, now), Ok(None));
-        assert_eq!(end(None, Some(Duration::from_hours(2)), now), Ok(Some(at("2026-11-25T14:00:00Z"))));
-        assert_eq!(end(Some(at("2026-11-26T00:00:00Z")), None, now), Ok(Some(at("2026-11-26T00:00:00Z"))));
+        assert_eq!(hold_end(None, None, now), Ok(None));
+        assert_eq!(hold_end(None, Some(Duration::from_hours(2)), now), Ok(Some(at("2026-11-25T14:00:00Z"))));
+        assert_eq!(hold_end(Some(at("2026-11-26T00:00:00Z")), None, now), Ok(Some(at("2026-11-26T00:00:00Z"))));
         for (until, period) in
             [(Some(at("2026-11-25T12:00:00Z")), None), (None, Some(Duration::ZERO)), (None, Some(Duration::MAX))]
         {
-            assert!(end(until, period, now).is_err(), "{until:?} {period:?}");
+            assert!(hold_end(until, period, now).is_err(), "{until:?} {period:?}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use nudge_api::{OnFailure, Reason};
 
-use super::test_scene::{BAD, Nature, Scene, USUAL};
-use super::tests::{failure, reason};
+use super::scene::{BAD, Nature, Scene, USUAL};
+use super::{failure, reason};
 use crate::hub_health::HubAway;
 
 #[test]

@@ -4,12 +4,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{BackgroundStatus, ConfigState, MaxHarmed, Reason, RolloutStage};
 
-use super::probability::poisson_binomial_tail;
-use super::tests::{TestRollout, failure, on_hold, pod, reason, steps};
-use super::verdict::{error_share, too_many_by_chance};
-use super::{Continuation, Evidence, Neighbours, SteadyTime, Subject};
+use super::{TestRollout, failure, on_hold, pod, reason, steps};
 use crate::keys::PodUid;
 use crate::pods::{Readiness, Removal};
+use crate::rollout::probability::poisson_binomial_tail;
+use crate::rollout::verdict::{error_share, too_many_by_chance};
+use crate::rollout::{Continuation, Evidence, Neighbours, SteadyTime, Subject};
 
 /// So many of these pods have the version, have taken it, and are watched.
 pub(super) fn at_step(workload: &str, count: usize, step: usize) -> TestRollout {

@@ -2,10 +2,10 @@
 
 use nudge_api::{ConfigState, OnFailure, Reason, RolloutStage};
 
-use super::state::{Cause, Return, Stage};
-use super::test_scene::{BAD, Nature, Scene, USUAL};
-use super::tests::{failure, on_hold, reason};
-use super::{Restarts, Rollout};
+use super::scene::{BAD, Nature, Scene, USUAL};
+use super::{failure, on_hold, reason};
+use crate::rollout::state::{Cause, Return, Stage};
+use crate::rollout::{Restarts, Rollout};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -281,14 +281,14 @@ fn another_leader_holds_what_was_inconclusive_until_pods_are_well_again() {
         let mut scene = Scene::new(&[("web", 40)], Nature::Good);
         scene.watch(60);
         let assigned = scene.rollout.assigned("2");
-        scene.rollout.pods.iter_mut().for_each(super::Subject::fall);
+        scene.rollout.pods.iter_mut().for_each(crate::rollout::Subject::fall);
         scene.watch(30);
         assert_eq!(reason(&scene.second()), Some(Reason::Inconclusive));
         scene.hand_over();
         scene.watch(60);
         assert_eq!((scene.rollout.assigned("2"), failure(&scene.rollout)), (assigned, None));
         if recover {
-            scene.rollout.pods.iter_mut().for_each(super::Subject::recover);
+            scene.rollout.pods.iter_mut().for_each(crate::rollout::Subject::recover);
             scene.passes(USUAL);
         } else {
             assert_eq!(scene.is_stopped(620), Reason::ProgressDeadlineExceeded);
@@ -303,10 +303,10 @@ fn what_follows_soon_on_another_leader_is_not_what_follows_soon_on_a_notificatio
     scene.hand_over();
     scene.watch(2);
     // A dependency is away: pods with the version fall one second before the other pods.
-    scene.rollout.with("2").into_iter().for_each(super::Subject::fall);
+    scene.rollout.with("2").into_iter().for_each(crate::rollout::Subject::fall);
     scene.watch(1);
-    scene.rollout.pods.iter_mut().for_each(super::Subject::fall);
+    scene.rollout.pods.iter_mut().for_each(crate::rollout::Subject::fall);
     scene.watch(60);
-    scene.rollout.pods.iter_mut().for_each(super::Subject::recover);
+    scene.rollout.pods.iter_mut().for_each(crate::rollout::Subject::recover);
     scene.passes(USUAL);
 }

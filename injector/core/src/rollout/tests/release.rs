@@ -4,10 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{OnFailure, Reason, Release, ReleaseOutcome, ReleaseStep};
 
-use super::release::{fit_releases, newly_ended_releases, release_summary};
-use super::test_scene::{Nature, Scene, USUAL};
-use super::tests::TestRollout;
+use super::TestRollout;
+use super::scene::{Nature, Scene, USUAL};
 use crate::requester::{Requester, Requesters};
+use crate::rollout::release::{fit_releases, newly_ended_releases, release_summary};
 
 fn last(rollout: &TestRollout) -> &Release {
     rollout.status.releases.last().unwrap()
@@ -70,7 +70,7 @@ fn a_failure_that_holds_the_move_is_open_until_somebody_acts() {
     let held = last(&scene.rollout).clone();
     assert!(held.end_time.is_none() && held.reason.is_some() && held.message.is_some());
     scene.nature = Nature::Good;
-    scene.rollout.pods.iter_mut().for_each(super::Subject::recover);
+    scene.rollout.pods.iter_mut().for_each(crate::rollout::Subject::recover);
     scene.rollout.retry();
     scene.passes(2 * USUAL);
     let two = [ReleaseOutcome::Held, ReleaseOutcome::Current].map(|outcome| ("2", Some("1"), Some(outcome)));

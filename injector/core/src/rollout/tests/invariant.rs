@@ -5,12 +5,12 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigState, Reason, RolloutStage, VersionedConfigStatus};
 use proptest::prelude::*;
 
-use super::assignment::version_of_place;
-use super::test_scene::{Nature, Scene};
-use super::tests::{TestRollout, on_hold, reason};
-use super::{Rollout, Subject};
+use super::scene::{Nature, Scene};
+use super::{TestRollout, on_hold, reason};
 use crate::hub_health::HubAway;
 use crate::pods::PodPhase;
+use crate::rollout::assignment::version_of_place;
+use crate::rollout::{Rollout, Subject};
 
 /// Something happens.
 #[derive(Clone, Debug)]

@@ -3,11 +3,11 @@
 use nudge_api::{MaxHarmed, Reason};
 use serde_json::json;
 
-use super::test_scene::{BAD, Nature, Scene, USUAL, each};
-use super::tests::{TestRollout, failure, on_hold, steps};
-use super::{Evidence, Subject};
+use super::scene::{BAD, Nature, Scene, USUAL, each};
+use super::{TestRollout, failure, on_hold, steps};
 use crate::keys::PodUid;
 use crate::pods::{PodPhase, Readiness, notices_after, slowest_probe};
+use crate::rollout::{Evidence, Subject};
 
 /// The pods have one readiness probe, with this timing.
 fn with_probe(pods: &mut [Subject], probe: &serde_json::Value) {

@@ -7,9 +7,9 @@ use nudge_api::{
 };
 use serde_json::json;
 
-use super::Effects;
-use super::test_scene::{Nature, Scene};
-use super::tests::{failure, reason};
+use super::scene::{Nature, Scene};
+use super::{failure, reason};
+use crate::rollout::Effects;
 
 /// The numbers of pods with the version, and of the other pods.
 type Numbers = (Result<f64, &'static str>, f64);

@@ -4,9 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigState, Reason};
 
-use super::Subject;
-use super::tests::{TestRollout, failure};
+use super::{TestRollout, failure};
 use crate::pods::{LastCommand, PodPhase, Readiness, UpdateMode};
+use crate::rollout::Subject;
 
 impl Subject {
     /// The pod's agent ends, so that all containers restart.
@@ -115,7 +115,7 @@ fn a_new_pod_that_is_restarted_by_command_twice_does_not_fail() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.rest("1");
     walk(&mut rollout, "2", 1);
-    let mut pod = super::tests::pod("web", 8);
+    let mut pod = super::pod("web", 8);
     (pod.readiness, pod.runs) = (Readiness::Never, Some("2".to_owned()));
     pod.fall();
     rollout.pods.push(pod);
@@ -165,7 +165,7 @@ fn no_more_than_a_quarter_of_the_pods_is_away_at_the_same_time() {
 #[test]
 fn a_step_that_holds_does_so_once_all_its_pods_have_the_version() {
     let mut rollout = in_place(16);
-    rollout.spec.steps = super::tests::steps(&["1", "75%", "100%"]);
+    rollout.spec.steps = super::steps(&["1", "75%", "100%"]);
     rollout.spec.steps[1].pause_seconds = 600;
     let mut stays = Vec::new();
     for _ in 0..1200 {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use nudge_api::{Pods, Step, StepSelector};
 use proptest::prelude::*;
 
-use super::Subject;
-use super::tests::TestRollout;
+use super::TestRollout;
+use crate::rollout::Subject;
 
 /// The values of the label `track` that selectors name.
 const TRACKS: [&str; 3] = ["a", "b", "c"];

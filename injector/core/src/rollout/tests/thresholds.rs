@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use nudge_api::{Pods, StepSelector};
 
-use super::Subject;
-use super::thresholds::{MAX_WORKLOAD_THRESHOLDS, Thresholds};
 use crate::identity::Identity;
 use crate::keys::PodUid;
 use crate::pods::PodState;
+use crate::rollout::Subject;
+use crate::rollout::thresholds::{MAX_WORKLOAD_THRESHOLDS, Thresholds};
 
 /// 100 workloads of this name, each with so many pods.
 fn workloads(name: char, pods: u32) -> Vec<Subject> {

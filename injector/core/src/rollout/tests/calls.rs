@@ -2,10 +2,10 @@
 
 use nudge_api::{Reason, RolloutStage};
 
-use super::Subject;
-use super::memory_tests::baking;
-use super::tests::{TestRollout, failure, reason};
-use super::verdict_tests::at_step;
+use super::memory::baking;
+use super::verdict::at_step;
+use super::{TestRollout, failure, reason};
+use crate::rollout::Subject;
 
 #[test]
 fn while_nodes_cant_be_read_the_deadline_comes_all_the_same() {

@@ -12,7 +12,7 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use crate::tasks::{catch_panic, propagate};
+use crate::panics::{catch_panic, propagate};
 
 /// The waits after panics of one task in a row.
 const RESTART_BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(10) };

@@ -9,11 +9,11 @@ use nudge_api::{Consent, PartKind, VersionedConfigStatus};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::displaced_versions::MAX_BYTES;
 use super::inventory::{Inventory, take_inventory};
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
+use super::version_room::MAX_BYTES;
 use super::{Facts, MAX_RETIRED_VERSIONS, MAX_VERSIONS, SOURCE_PREFIX, SealCheck, is_of_source};
 use crate::keys::PartMeta;
 

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use nudge_api::{ConfigState, Reason};
 
-use super::tests::{TestRollout, failure, pod, reason};
-use super::{Continuation, Effects, Subject};
+use super::{TestRollout, failure, pod, reason};
 use crate::keys::PodUid;
 use crate::pods::{PodPhase, Readiness};
+use crate::rollout::{Continuation, Effects, Subject};
 
 /// The effect of version 2 on the pods that run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Scene {
 
     /// Replaces the leader by one that knows only the stored status.
     pub(super) fn hand_over(&mut self) {
-        self.rollout.evidence = super::Evidence::default();
+        self.rollout.evidence = crate::rollout::Evidence::default();
     }
 
     /// Simulates the pods for this number of seconds.

@@ -2,9 +2,9 @@
 
 use nudge_api::Reason;
 
-use super::Subject;
-use super::test_scene::{Nature, Scene, USUAL, each};
-use super::tests::{TestRollout, failure, on_hold, reason, steps};
+use super::scene::{Nature, Scene, USUAL, each};
+use super::{TestRollout, failure, on_hold, reason, steps};
+use crate::rollout::Subject;
 
 #[test]
 fn what_was_harmed_before_an_outage_holds_after_it() {

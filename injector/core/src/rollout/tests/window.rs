@@ -4,10 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigState, Day, Hold, Reason, RolloutSpec, Window};
 
-use super::test_scene::{Nature, Scene, USUAL};
-use super::tests::{TestRollout, failure, reason};
-use super::{Effects, Now, SteadyTime};
+use super::scene::{Nature, Scene, USUAL};
+use super::{TestRollout, failure, reason};
 use crate::governance::{EffectiveRules, Policies, withheld_by_rules};
+use crate::rollout::{Effects, Now, SteadyTime};
 
 fn millis(time: &str) -> i64 {
     time.parse::<Timestamp>().unwrap().as_millisecond()

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use crate::disk_room::Room;
+use super::disk_room::Room;
 
 const DATA_LINK: &str = "..data";
 const DRAFT_LINK: &str = "..data_tmp";
@@ -140,7 +140,7 @@ fn is_version(name: &[u8]) -> bool {
 }
 
 /// Returns the room for the files of a version besides the current files; `None` if it is not known.
-pub fn room(folder: &Path) -> Option<Room> {
+pub(super) fn room(folder: &Path) -> Option<Room> {
     let visible = fs::read_link(folder.join(DATA_LINK)).unwrap_or_default().into_os_string();
     let is_old = |name: &[u8]| name == CANDIDATE_FOLDER.as_bytes() || is_version(name) && name != visible.as_bytes();
     Room::in_folder(folder, is_old)

@@ -2,7 +2,7 @@
 
 use nudge_api::{ConfigState, Reason};
 
-use super::tests::{TestRollout, failure, reason};
+use super::{TestRollout, failure, reason};
 
 #[test]
 fn a_refusal_fails_the_version_at_the_first_pod_and_does_not_count_for_the_next_one() {

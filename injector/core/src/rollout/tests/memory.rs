@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{BackgroundStatus, OnFailure, Pods, Reason, RolloutStage, Step, StepSelector};
 
-use super::tests::{TestRollout, failure, on_hold, pod, reason, steps};
-use super::{Continuation, Evidence, Subject};
+use super::{TestRollout, failure, on_hold, pod, reason, steps};
+use crate::rollout::{Continuation, Evidence, Subject};
 
 /// All of these pods have the version and are watched, for long.
 pub(super) fn baking(count: usize, bake_seconds: u32) -> TestRollout {

@@ -1,4 +1,23 @@
-//! Single cases of the transition.
+//! Rollouts over time: fixtures, single cases of the transition, and tests by concept.
+
+mod calls;
+mod edited;
+mod fault;
+mod handover;
+mod held;
+mod hub_away;
+mod in_place;
+mod invariant;
+mod memory;
+mod refusal;
+mod release;
+mod rollout_analysis;
+mod rollout_analysis_simulation;
+mod scene;
+mod thresholds;
+mod verdict;
+mod window;
+mod withheld;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::DerefMut;
@@ -15,8 +34,8 @@ use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
 use serde_json::json;
 
+use self::invariant::check;
 use super::assignment::version_of_place;
-use super::invariant_tests::check;
 use super::{
     Continuation, Effects, Evidence, Millis, Neighbours, Now, Observation, PublishAttempt, PublishFailure, Restarts,
     Rollout, SteadyTime, Subject, Withheld, next, pod_number, record_release, version_to_publish,

@@ -2,9 +2,9 @@
 
 use nudge_api::{ConfigState, OnFailure, Reason};
 
-use super::Withheld;
-use super::test_scene::{BAD, Nature, Scene, USUAL};
-use super::tests::{TestRollout, failure, reason};
+use super::scene::{BAD, Nature, Scene, USUAL};
+use super::{TestRollout, failure, reason};
+use crate::rollout::Withheld;
 
 fn withheld(reason: Reason) -> Withheld {
     Withheld { why: reason.explained("it may not go on"), until: None, ends: None, unsaid: false }

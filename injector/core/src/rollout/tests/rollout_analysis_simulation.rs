@@ -13,9 +13,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
-use super::probability::{poisson_binomial_tail, poisson_tail};
-use super::tests::{TestRollout, failure, reason};
-use super::{Effects, Millis};
+use super::{TestRollout, failure, reason};
+use crate::rollout::probability::{poisson_binomial_tail, poisson_tail};
+use crate::rollout::{Effects, Millis};
 
 /// The query looks back for a minute, so it is asked every minute.
 const MINUTE: Millis = 60_000;
