@@ -12,7 +12,7 @@ use crate::content::Dictionary;
 pub struct Published {
     /// The number of the dictionary in this process, from 1.
     pub generation: u64,
-    /// The dictionary.
+    /// The dictionary that readers get.
     pub dictionary: Arc<Dictionary>,
     /// The time when the dictionary began to be served.
     pub at: OffsetDateTime,

@@ -69,7 +69,7 @@ pub enum BlockError {
 pub struct Stored<V> {
     /// The kind of the object.
     pub kind: ObjectKind,
-    /// The value.
+    /// The value, as the block holds it.
     pub value: V,
 }
 

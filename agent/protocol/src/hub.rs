@@ -117,7 +117,7 @@ pub struct PollConfig {
 /// The reason why the hub can't give a config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HubProblem {
-    /// The reason.
+    /// The reason, for programs.
     pub reason: HubReason,
     /// The message, with the way out.
     pub message: String,
@@ -218,7 +218,7 @@ pub struct ReportedConfig {
 pub struct ReportedProblem {
     /// The reason, such as `TooLarge`.
     pub reason: String,
-    /// The message.
+    /// The explanation for people, which never holds a value.
     pub message: String,
 }
 

@@ -35,7 +35,7 @@ pub struct Status {
     /// The containers, and how they are notified.
     #[serde(default)]
     pub containers: Vec<ContainerStatus>,
-    /// The webhooks.
+    /// The webhooks of the pod, with their last notifications.
     #[serde(default)]
     pub hooks: Vec<crate::webhooks::WebhookView>,
     /// The files for the containers, if there is a folder for them.
@@ -97,7 +97,7 @@ pub struct UnservedConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// The reason.
+    /// The reason, for programs.
     pub reason: ProblemReason,
     /// The fault and its remedy.
     pub message: String,
@@ -153,7 +153,7 @@ named_enum! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overlap {
-    /// The name of the key.
+    /// The key that several configs have.
     pub key: String,
     /// The config whose value is served: the one listed last.
     pub winner: ConfigName,

@@ -67,7 +67,7 @@ pub struct ObjectFiles {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeyFile {
-    /// The name of the key.
+    /// The key of the object.
     pub key: Key,
     /// The path within the volume: relative, without `..`.
     pub path: String,

@@ -52,7 +52,7 @@ pub struct WebhookEvent {
     pub kind: String,
     /// The time when the dictionary changed, or the question began, RFC 3339.
     pub timestamp: String,
-    /// The changes.
+    /// The changes of the dictionary.
     pub data: WebhookEventData,
 }
 

@@ -37,7 +37,7 @@ pub enum ConnectionError {
 /// A connection that has a slot.
 #[derive(Debug)]
 pub struct Connection<S> {
-    /// The stream.
+    /// The stream between the peer and the server.
     pub stream: S,
     /// The connection's slot.
     pub slot: Slot,

@@ -51,7 +51,7 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
 pub struct File {
     /// The path within its folder.
     pub path: String,
-    /// The bytes.
+    /// The bytes of the file.
     pub content: Bytes,
     /// The permission bits.
     pub mode: u32,

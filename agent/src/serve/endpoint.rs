@@ -38,9 +38,9 @@ pub struct Endpoint {
     pub tls: Arc<ServerConfig>,
     /// The addresses whose clients count as being in the pod.
     pub own_addresses: OwnAddresses,
-    /// The bounds.
+    /// The bounds of memory, sizes and times.
     pub limits: Arc<Limits>,
-    /// The connections.
+    /// The slots for connections.
     pub connections: Connections,
     /// The metrics of the agent.
     pub metrics: Metrics,

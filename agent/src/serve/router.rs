@@ -22,7 +22,7 @@ pub enum ConfigFormat {
 pub enum Call {
     /// A read of the whole dictionary, perhaps not before it changes.
     Config {
-        /// The format.
+        /// The format of the reply.
         format: ConfigFormat,
         /// The maximum wait of the reply for a new dictionary.
         wait: Option<Duration>,
@@ -31,7 +31,7 @@ pub enum Call {
     },
     /// A read of one value.
     Value {
-        /// The name of the key.
+        /// The requested key.
         key: String,
     },
     /// A read of the status.

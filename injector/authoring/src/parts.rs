@@ -38,7 +38,7 @@ impl Part {
 pub enum Keep {
     /// The history limit of the config applies (`spec.historyLimit`).
     Config,
-    /// This many of the newest versions are kept.
+    /// The given number of the newest versions is kept.
     Newest(u32),
 }
 

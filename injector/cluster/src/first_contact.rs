@@ -15,7 +15,6 @@ use nudge_protocol::error_chain::message;
 
 /// The label of the question about an installation; `contact.nudge.dev` is asked this in every namespace.
 const CONTACT_LABEL: &str = "nudge.dev/contact";
-/// The name of the question.
 const QUESTION_NAME: &str = "nudge-first-contact";
 /// The number of answers in a row that make the contact. There may be several API servers, and each learns of webhooks
 /// by itself.

@@ -10,7 +10,7 @@ use nudge_protocol::{ConfigName, NameError};
 /// The key of a config.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigKey {
-    /// The namespace.
+    /// The namespace of the object.
     pub namespace: String,
     /// The config's name.
     pub name: ConfigName,
@@ -42,7 +42,7 @@ impl fmt::Display for ConfigKey {
 /// The key of a pod by its name. Another pod may get the same name later, with another [`PodUid`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKey {
-    /// The namespace.
+    /// The namespace of the object.
     pub namespace: String,
     /// The pod's name.
     pub name: String,
@@ -88,7 +88,7 @@ impl fmt::Display for PodUid {
 pub struct ObjectKey {
     /// The kind of the object.
     pub kind: PartKind,
-    /// The namespace.
+    /// The namespace of the object.
     pub namespace: String,
     /// The name of the object.
     pub name: String,

@@ -48,7 +48,7 @@ impl Cluster {
     }
 }
 
-/// The hub.
+/// The hub: it answers polls and takes reports of agents.
 pub struct Hub {
     pub(crate) settings: Arc<Settings>,
     pub(crate) metrics: Metrics,

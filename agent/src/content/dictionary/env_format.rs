@@ -24,7 +24,7 @@ pub enum NotExpressible {
     /// A key has the name of a variable that Nudge sets itself.
     #[error("key {key:?} is a variable that Nudge sets itself in this format; rename it, or read the JSON format")]
     Reserved {
-        /// The name of the key.
+        /// The key that can't be a variable.
         key: String,
     },
     /// A value holds a NUL byte, which a shell variable can't hold.

@@ -34,7 +34,7 @@ pub struct App {
     pub token: Token,
     /// The key of `ETag`s.
     pub etags: EtagKey,
-    /// The dictionary.
+    /// The dictionary that requests get.
     pub current: Current,
     /// The dictionary once its files are written.
     pub ready: Current,
@@ -42,7 +42,7 @@ pub struct App {
     pub candidate: watch::Receiver<Option<Arc<Candidate>>>,
     /// The agent's status.
     pub status: StatusPage,
-    /// The webhooks.
+    /// The webhooks that clients may subscribe.
     pub hooks: Webhooks,
     /// The agent's metrics.
     pub metrics: Metrics,

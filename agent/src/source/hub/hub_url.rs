@@ -17,7 +17,7 @@ pub struct HubUrlError {
 pub struct HubUrl {
     /// The name or address, without brackets.
     pub host: String,
-    /// The port.
+    /// The TCP port.
     pub port: u16,
     /// The name and port as in the URL, the value of `Host`.
     pub authority: String,

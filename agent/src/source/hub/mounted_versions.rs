@@ -51,7 +51,7 @@ pub enum MountedError {
     Twice {
         /// The name of the version.
         version: VersionName,
-        /// The name of the key.
+        /// The key that two parts have.
         key: Key,
     },
     /// The version is over a bound.

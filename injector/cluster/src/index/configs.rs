@@ -48,7 +48,7 @@ impl StateOrigin {
 /// The parts of a config that Nudge may read.
 #[derive(Debug, Default)]
 pub struct VisibleParts {
-    /// The parts.
+    /// The metadata of the visible objects.
     pub parts: Vec<Arc<PartMeta>>,
     /// Whether Secrets may be read.
     pub secrets: bool,

@@ -33,7 +33,6 @@ impl WatchMetrics {
     }
 }
 
-/// An open watch.
 pub(super) struct OpenWatch(Gauge);
 
 impl Drop for OpenWatch {

@@ -25,7 +25,6 @@ pub(crate) struct TextContent {
     pub(crate) newest: DebouncedVersion,
 }
 
-/// The state of the text.
 #[derive(Clone, Debug, Default)]
 enum TextState {
     /// The objects have not been read yet.

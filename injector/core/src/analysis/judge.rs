@@ -40,7 +40,7 @@ pub enum Verdict {
 /// The verdict, with the numbers behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// The verdict.
+    /// The verdict of the heaviest analysis.
     pub verdict: Verdict,
     /// The last numbers of each analysis.
     pub numbers: Vec<AnalysisStatus>,
@@ -53,7 +53,7 @@ pub struct Judgement {
 pub struct VersionNames<'a> {
     /// The version that is judged.
     pub target: &'a str,
-    /// The version before.
+    /// The current version, whose pods are the control.
     pub current: &'a str,
 }
 

@@ -14,7 +14,7 @@ use crate::rollout::Now;
 
 /// The config whose version a user has decided about, and the facts about it.
 pub struct ApprovalContext<'a> {
-    /// The config.
+    /// The config, as the index has it.
     pub config: &'a VersionedConfig,
     /// The makers of its versions.
     pub provenance: Provenance<'a>,

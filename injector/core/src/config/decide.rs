@@ -30,7 +30,7 @@ use crate::versions::{Facts, Judging, Seals, Unjudged, take_inventory};
 
 /// The facts about a config at one moment.
 pub struct Observed<'a> {
-    /// The config.
+    /// The config, with its last status.
     pub config: &'a VersionedConfig,
     /// The objects with the config's label.
     pub parts: &'a [Arc<PartMeta>],

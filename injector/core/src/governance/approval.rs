@@ -35,9 +35,9 @@ pub struct UserDecision {
     pub version: String,
     /// The digest of its content.
     pub digest: String,
-    /// The user.
+    /// The name of the user who decided.
     pub user: String,
-    /// The decision.
+    /// Whether the user approves or denies the version.
     pub decision: ApprovalDecision,
     /// The reason that the user gives.
     pub reason: String,
@@ -84,7 +84,7 @@ pub enum Asker<'a> {
     Nobody,
     /// The user is not known.
     Unknown,
-    /// The user is known.
+    /// The user with this name has requested the version.
     User(&'a str),
 }
 

@@ -38,9 +38,9 @@ pub struct EffectiveRules<'a> {
 /// A hold, and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveHold<'a> {
-    /// The owner.
+    /// The config or the policy that has the hold.
     pub owner: RuleOwner,
-    /// The reason.
+    /// The reason that a user gave for the hold.
     pub reason: &'a str,
     /// The time of the end; `None` if there is no end.
     pub until: Option<Timestamp>,

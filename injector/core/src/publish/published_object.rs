@@ -62,9 +62,9 @@ impl PublishedContent {
 
 /// A ConfigMap or a Secret.
 pub struct PublishedObject {
-    /// The kind.
+    /// Whether the object is a ConfigMap or a Secret.
     pub kind: PartKind,
-    /// The metadata.
+    /// The metadata, with Nudge's labels and annotations.
     pub metadata: ObjectMeta,
     /// Whether the API server refuses changes of the content; `None` counts as `false`.
     pub immutable: Option<bool>,

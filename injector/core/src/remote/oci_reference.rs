@@ -90,7 +90,7 @@ impl fmt::Display for Reference {
 /// A location of content in a repository, as users write it on one line: `oci://registry/team/shop:1.2//config/prod`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArtifactLocation {
-    /// The repository.
+    /// The registry and the repository.
     pub reference: Reference,
     /// The tag or the digest, if the reference has one.
     pub pick: Option<Pick>,

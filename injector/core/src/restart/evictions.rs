@@ -62,9 +62,9 @@ pub enum NextEviction {
     Done,
     /// Evict this pod of this group.
     Evict {
-        /// The group.
+        /// The kind and name of the group.
         group: String,
-        /// The pod.
+        /// The name of the pod.
         pod: String,
     },
     /// A pod is being replaced.

@@ -59,7 +59,6 @@ pub enum NextRestart {
     Failed(String),
 }
 
-/// The progress of a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RestartProgress {
     Complete,

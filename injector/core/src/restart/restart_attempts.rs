@@ -21,7 +21,7 @@ pub const RETRY_SECONDS: u32 = 10;
 /// The part of a rollout that a memory belongs to. In another part the memory starts empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RolloutPart {
-    /// The stage.
+    /// The stage of the rollout; `None` while nothing moves.
     pub stage: Option<RolloutStage>,
     /// The version that workloads take.
     pub version: Option<String>,

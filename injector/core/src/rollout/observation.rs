@@ -32,7 +32,7 @@ pub enum Restarts {
 /// The last attempt to write a version into all published objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishAttempt {
-    /// The version.
+    /// The version that was to be written.
     pub version: String,
     /// The failure of a call. An object that Nudge may not write, or does not write because of a rule, is not a
     /// failure.

@@ -29,7 +29,7 @@ pub fn pod_number(identity: Identity, pod_uid: &str) -> u32 {
 /// A pod from the view of the rollout of one of its configs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The pod.
+    /// The facts about the pod.
     pub pod: Arc<PodState>,
     /// The pod's position in the order of moving.
     pub number: u32,

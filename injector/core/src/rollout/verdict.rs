@@ -20,7 +20,6 @@ use crate::analysis::VersionNames;
 
 /// The maximum share of rollouts that are rolled back by chance.
 const MAX_ERROR_RATE: f64 = 0.001;
-/// The seconds of a week.
 const WEEK_SECONDS: u64 = 604_800;
 /// The minimum rate of harm by chance: one harm per pod and week.
 const MIN_HARM_RATE: f64 = 1.0 / 604_800.0;

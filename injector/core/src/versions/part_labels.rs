@@ -79,9 +79,9 @@ impl PartNumber {
 /// The labels and annotations of a part, as they were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartLabels {
-    /// The config.
+    /// The config, from `nudge.dev/config`.
     pub config: ConfigName,
-    /// The version.
+    /// The version, from `nudge.dev/version`.
     pub version: VersionName,
     /// The number of the object among the parts of the version.
     pub number: PartNumber,

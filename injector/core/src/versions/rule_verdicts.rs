@@ -39,7 +39,7 @@ pub enum RulesState<'a> {
 /// The rules and verdicts that judge versions.
 #[derive(Clone, Copy, Debug)]
 pub struct Judging<'a> {
-    /// The rules.
+    /// The rules of `spec.validation`, if they are known.
     pub rules: RulesState<'a>,
     /// The verdicts so far, in addition to the ones in the status.
     pub verdicts: &'a Verdicts,

@@ -157,7 +157,6 @@ pub(crate) struct StandIn {
     pub(crate) reviews: Arc<Reviews>,
     /// Who writes conditions.
     pub(crate) conditions: Arc<Forgotten>,
-    /// The hub.
     pub(crate) hub: Arc<Hub>,
     registry: Registry,
     revision: Mutex<u64>,

@@ -62,9 +62,9 @@ pub enum WatchChange<T> {
 /// An object that can't be parsed.
 #[derive(Debug)]
 pub struct Unparsed {
-    /// The namespace.
+    /// The namespace of the object.
     pub namespace: String,
-    /// The name.
+    /// The name of the object.
     pub name: String,
     /// Whether the object was deleted.
     pub gone: bool,
@@ -160,7 +160,6 @@ fn backoff_after(error: &FollowError) -> Backoff {
     }
 }
 
-/// The end of a watch.
 enum WatchEnd {
     /// The server has kept the watch for the requested time.
     InGoodOrder,

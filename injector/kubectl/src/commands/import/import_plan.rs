@@ -28,7 +28,6 @@ struct BrokenPart {
     object: Place,
 }
 
-/// The plan of an import.
 pub(super) struct ImportPlan {
     /// The objects of the export, and those parts that only the cluster has.
     pub(super) existing: BTreeMap<Place, ExistingObject>,
