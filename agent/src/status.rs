@@ -124,8 +124,8 @@ impl StatusPage {
         self.facts().problems.clone()
     }
 
-    /// Marks the containers that will now be notified of the dictionary with `etag`: all with a
-    /// signal, and the containers in `with_webhooks`.
+    /// Marks the containers that will now be notified of the dictionary with `etag`: all with a signal, and the
+    /// containers in `with_webhooks`.
     pub fn begin_notifying(&self, etag: &str, with_webhooks: &[ContainerName]) {
         self.change(|facts| {
             for row in &mut facts.containers {

@@ -1,7 +1,7 @@
 //! The programs under test, built where they are missing or stale.
 //!
-//! The debug programs are built with the features of the whole workspace: those that `cargo build --workspace --all-targets` has built, so
-//! that a test compiles nothing. Released programs are built alone, as they are shipped.
+//! The debug programs are built with the features of the whole workspace: those that `cargo build --workspace
+//! --all-targets` has built, so that a test compiles nothing. Released programs are built alone, as they are shipped.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -85,7 +85,8 @@ fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--locked", "--message-format", "json-render-diagnostics"]);
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-    // What cargo sets for the programs that it runs would look like a changed setting to the build scripts that ask for it.
+    // What cargo sets for the programs that it runs would look like a changed setting to the build scripts that ask for
+    // it.
     for (name, _) in env::vars_os() {
         if OF_CARGO.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
             command.env_remove(name);

@@ -1,5 +1,6 @@
-//! Records the requests that a real API server admits or denies by its policies: two webhooks that allow everything, one asked before the
-//! policies and one after them. The test program `deploy` replays them to the same expressions, where no API server knows policies.
+//! Records the requests that a real API server admits or denies by its policies: two webhooks that allow everything,
+//! one asked before the policies and one after them. The test program `deploy` replays them to the same expressions,
+//! where no API server knows policies.
 
 use std::path::PathBuf;
 use std::sync::Arc;

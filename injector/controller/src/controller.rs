@@ -70,8 +70,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Returns controllers over `index`; `instance` names this replica in Events.
-    /// Nothing is deleted because of an index that was not confirmed for longer than `silence`.
+    /// Returns controllers over `index`; `instance` names this replica in Events. Nothing is deleted because of an
+    /// index that was not confirmed for longer than `silence`.
     pub fn new(
         client: Client,
         index: Arc<Index>,

@@ -1,4 +1,5 @@
-//! `bench crowd`: the control plane's memory in a cluster full of what is not its own, beside the same program in an empty cluster.
+//! `bench crowd`: the control plane's memory in a cluster full of what is not its own, beside the same program in an
+//! empty cluster.
 
 use std::time::{Duration, Instant};
 

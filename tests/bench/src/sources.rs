@@ -1,5 +1,6 @@
-//! `bench sources`: memory of the role sources with as many sources as its bounds let in, while nothing that it reads can be sealed, so that
-//! content fills its bound. The programs that fetch have bounds of their own, which the kernel keeps (`nudge_git::PROCESS_MIB`).
+//! `bench sources`: memory of the role sources with as many sources as its bounds let in, while nothing that it reads
+//! can be sealed, so that content fills its bound. The programs that fetch have bounds of their own, which the kernel
+//! keeps (`nudge_git::PROCESS_MIB`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +25,8 @@ use crate::progress;
 use crate::report::Report;
 use crate::row::{Row, Target, Unit, float};
 
-/// The memory that is allowed for the process itself and content that is not sealed, in MiB: the limit of the pod without what is for fetches.
+/// The memory that is allowed for the process itself and content that is not sealed, in MiB: the limit of the pod
+/// without what is for fetches.
 const ALLOWED_MIB: f64 = 768.0;
 /// Namespaces, and those of them with large content.
 const NAMESPACES: usize = 10;

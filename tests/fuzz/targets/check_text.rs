@@ -16,8 +16,9 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Some((value, text)) = rest.split_at_checked(length.into()) else { return Corpus::Reject };
     let shown = displayable_reason(Some(text), &[&dictionary(value)]);
     assert!(!shown.is_empty() && shown.len() <= 512 && !shown.contains(char::is_control));
-    // White space and quotes around a value are no part of it, and a shorter one counts as a word only. What the agent says itself is no leak.
-    // Of bytes that are no text nothing can be found in what is shown: other ones look the same.
+    // White space and quotes around a value are no part of it, and a shorter one counts as a word only. What the agent
+    // says itself is no leak. Of bytes that are no text nothing can be found in what is shown: other ones look the
+    // same.
     let Ok(value) = std::str::from_utf8(value) else { return Corpus::Keep };
     let value = value.trim_matches(|letter: char| letter.is_ascii_whitespace() || "\"'".contains(letter));
     assert!(value.len() < 8 || !shown.contains(value) || shown.starts_with("(it"), "{shown}");

@@ -1,5 +1,6 @@
-//! What a `current` file holds, and where a `current` link points, names a version beside it, or in a checkout of git-sync's there, or nothing.
-//! The input is the file's content; for the link it is the folder's path, a newline, and the target.
+//! What a `current` file holds, and where a `current` link points, names a version beside it, or in a checkout of
+//! git-sync's there, or nothing. The input is the file's content; for the link it is the folder's path, a newline, and
+//! the target.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::ffi::OsStr;

@@ -1,5 +1,6 @@
 //! Values come out of the dictionary as they went in: as JSON, one by one, for a shell, and in events about changes.
-//! The input is blocks with an empty line between them; a block is a line `CONFIG KEY` and then the value, whatever it is.
+//! The input is blocks with an empty line between them; a block is a line `CONFIG KEY` and then the value, whatever it
+//! is.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::collections::BTreeMap;
@@ -142,7 +143,8 @@ fn assert_env(merged: &Dictionary, model: &Values) {
     }
 }
 
-/// Reads what a shell would read, by the two rules of quoting that the format uses; whatever else stands there is a panic.
+/// Reads what a shell would read, by the two rules of quoting that the format uses; whatever else stands there is a
+/// panic.
 fn sourced(mut text: &[u8]) -> Values {
     let mut variables = Values::new();
     while !text.is_empty() {

@@ -1,5 +1,5 @@
-//! Whatever bytes a client sends, the endpoint answers in HTTP or not at all, and reveals nothing to a client that lacks the token or
-//! is not in the pod. TLS is left out; the rest of the way is the real one, with the same bounds.
+//! Whatever bytes a client sends, the endpoint answers in HTTP or not at all, and reveals nothing to a client that
+//! lacks the token or is not in the pod. TLS is left out; the rest of the way is the real one, with the same bounds.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::cell::RefCell;
@@ -26,7 +26,8 @@ use tokio::runtime::Runtime;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 const TOKEN: &str = "bnVkZ2UgZnV6eiB0b2tlbiBvZiAzMiBieXRlcyEhISE=";
-/// Stands in a value, in a key, and in the names of the config and of its version, and so in every reply that reveals one of them.
+/// Stands in a value, in a key, and in the names of the config and of its version, and so in every reply that reveals
+/// one of them.
 const SECRET: &str = "only-for-the-pod";
 /// More than all replies to one input can have.
 const PIPE_BYTES: usize = 16 << 20;
@@ -76,8 +77,8 @@ impl Endpoint {
         Self { runtime, app: Arc::new(app), connections, _publisher: publisher }
     }
 
-    /// Sends `bytes` and hears out what is said to them, whether the client says at once that no more will come or stays silent
-    /// until it is cut off.
+    /// Sends `bytes` and hears out what is said to them, whether the client says at once that no more will come or
+    /// stays silent until it is cut off.
     fn exchange(&self, bytes: &[u8], origin: RequestOrigin, hangs_up: bool) -> Vec<u8> {
         self.runtime.block_on(async {
             let slot = self.connections.slots(origin).take(PEER, Instant::now()).unwrap();

@@ -53,8 +53,8 @@ fn authority(url: &str) -> (Option<&str>, String, Option<&str>) {
     (user, host.trim_matches(['[', ']']).to_ascii_lowercase(), port.filter(|it| !it.is_empty()))
 }
 
-/// A URL on the first line, and that of an LFS server on the second: it is shown as it is read again, and nothing of it is an option, a word
-/// for a shell, or another host.
+/// A URL on the first line, and that of an LFS server on the second: it is shown as it is read again, and nothing of it
+/// is an option, a word for a shell, or another host.
 fn assert_url(text: &str) {
     let (line, lfs) = text.split_once('\n').unwrap_or((text, ""));
     let Ok(url) = GitUrl::parse(line) else { return };
@@ -90,7 +90,8 @@ fn assert_url(text: &str) {
     }
 }
 
-/// A revision on the first line, and a list of refs below it: what is found is what was asked for, and of versions the highest.
+/// A revision on the first line, and a list of refs below it: what is found is what was asked for, and of versions the
+/// highest.
 fn assert_refs(text: &str) {
     let (line, listed) = text.split_once('\n').unwrap_or((text, ""));
     let name = line.get(1..).unwrap_or_default().to_owned();
@@ -140,7 +141,8 @@ fn assert_refs(text: &str) {
     }
 }
 
-/// A name on the first line, an id on the second, and a tag below: it counts for these alone, whatever stands in its message.
+/// A name on the first line, an id on the second, and a tag below: it counts for these alone, whatever stands in its
+/// message.
 fn assert_tag(text: &str) {
     let mut parts = text.splitn(3, '\n');
     let (name, commit, tag) =

@@ -1,5 +1,5 @@
-//! Archives of artifacts, which come from anybody: no bound is crossed, no path leaves the root, and nothing is unpacked that is not
-//! wanted.
+//! Archives of artifacts, which come from anybody: no bound is crossed, no path leaves the root, and nothing is
+//! unpacked that is not wanted.
 //!
 //! The first byte says what is looked for.
 #![cfg_attr(fuzzing, no_main)]

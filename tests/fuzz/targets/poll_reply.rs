@@ -1,5 +1,5 @@
-//! Whatever the hub, or the file of what was last good, says: it is read the same in any pieces, takes no more than its bounds, and never
-//! takes a revision back.
+//! Whatever the hub, or the file of what was last good, says: it is read the same in any pieces, takes no more than its
+//! bounds, and never takes a revision back.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::sync::LazyLock;

@@ -1,4 +1,5 @@
-//! Files of `/proc`, whole and with the input as a process's name: no parser panics, and no name passes for another field.
+//! Files of `/proc`, whole and with the input as a process's name: no parser panics, and no name passes for another
+//! field.
 #![cfg_attr(fuzzing, no_main)]
 
 use libfuzzer_sys::fuzz_target;

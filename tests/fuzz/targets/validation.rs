@@ -11,7 +11,8 @@ use nudge_validation::{Dictionary, DictionaryEntry, Rules, SchemaTexts};
 const CANARY: &str = "QXZJ";
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
-    // The first byte chooses the format, the next line is the expression, the one after it the schema, and the rest the value.
+    // The first byte chooses the format, the next line is the expression, the one after it the schema, and the rest the
+    // value.
     let Some((&first, rest)) = bytes.split_first() else { return Corpus::Reject };
     let format = ValueFormat::ALL[usize::from(first) % ValueFormat::ALL.len()];
     let mut lines = rest.splitn(3, |byte| *byte == b'\n');

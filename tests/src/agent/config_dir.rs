@@ -13,7 +13,8 @@ use tempfile::TempDir;
 pub struct ConfigDir {
     root: TempDir,
     configs: PathBuf,
-    /// A folder on the same file system that is not watched: what is made ready here appears by one rename and no other event.
+    /// A folder on the same file system that is not watched: what is made ready here appears by one rename and no other
+    /// event.
     staging: PathBuf,
 }
 

@@ -54,8 +54,8 @@ impl AgentUnderTest {
         Ok(Self { agent, dir, access, client })
     }
 
-    /// Waits until the endpoint serves exactly these configs, such as `shop=1.0.1`. It looks at the status, so that it does
-    /// not count as a container's request.
+    /// Waits until the endpoint serves exactly these configs, such as `shop=1.0.1`. It looks at the status, so that it
+    /// does not count as a container's request.
     pub async fn wait_until_served(&mut self, configs: &str) -> Result<()> {
         let description = format!("the endpoint serves {configs}");
         self.status_when(&description, |status| versions(status) == configs).await?;

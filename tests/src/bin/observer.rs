@@ -1,5 +1,5 @@
-//! The application of the chaos test: it says as lines of JSON on standard output, each with the time, what it finds at its start, at each
-//! signal, and when it looks by itself.
+//! The application of the chaos test: it says as lines of JSON on standard output, each with the time, what it finds at
+//! its start, at each signal, and when it looks by itself.
 
 #![allow(clippy::print_stdout, reason = "its output is what the test looks at")]
 

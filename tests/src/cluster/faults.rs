@@ -1,5 +1,5 @@
-//! What may happen to a cluster: servers that stop, come back, or stand still, and a store that forgets. All of it needs
-//! `&mut`, which a test has of its own cluster and of no shared one.
+//! What may happen to a cluster: servers that stop, come back, or stand still, and a store that forgets. All of it
+//! needs `&mut`, which a test has of its own cluster and of no shared one.
 
 use std::fs;
 use std::time::Duration;
@@ -54,7 +54,8 @@ impl Cluster {
         self.apiserver.signal(Signal::SIGCONT)
     }
 
-    /// Stops etcd and starts it again, with its data and at the same address; returns when the API server is ready with it.
+    /// Stops etcd and starts it again, with its data and at the same address; returns when the API server is ready with
+    /// it.
     pub async fn restart_etcd(&mut self) -> Result<()> {
         self.etcd.part.stop().await?;
         self.etcd.start().await?;
@@ -91,8 +92,8 @@ impl Cluster {
         part.start()
     }
 
-    /// Begins anew with an empty etcd, to which somebody has given back what has these prefixes, such as `/registry/pods/team/`, as it was: with
-    /// its uids.
+    /// Begins anew with an empty etcd, to which somebody has given back what has these prefixes, such as
+    /// `/registry/pods/team/`, as it was: with its uids.
     pub async fn empty_etcd(&mut self, kept: &[String]) -> Result<()> {
         let pairs = self.etcd.pairs(kept).await?;
         self.apiserver.stop().await?;

@@ -1,5 +1,5 @@
-//! Nudge installed in a test cluster: what `deploy/` says, and replicas of the control plane as processes of this machine that
-//! have the rights of its service account and no others.
+//! Nudge installed in a test cluster: what `deploy/` says, and replicas of the control plane as processes of this
+//! machine that have the rights of its service account and no others.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -68,8 +68,8 @@ pub struct Installation<'a> {
 }
 
 impl<'a> Installation<'a> {
-    /// Applies `deploy/base`, apart from what needs running pods or a webhook's address, for replicas that have all roles and one
-    /// account, as in `overlays/single-replica`. `None` without kubectl.
+    /// Applies `deploy/base`, apart from what needs running pods or a webhook's address, for replicas that have all
+    /// roles and one account, as in `overlays/single-replica`. `None` without kubectl.
     pub async fn apply(cluster: &'a Cluster) -> Result<Option<Self>> {
         let Some(installation) = Self::apply_apart(cluster).await? else { return Ok(None) };
         installation.apply_file("overlays/single-replica/rbac.yaml").await?;
@@ -296,7 +296,8 @@ impl<'a> Installation<'a> {
         self.launch(&name, &kubeconfig, options)
     }
 
-    /// Starts a process that is called so, with a kubeconfig, and returns at once. One that is started again goes on with its log.
+    /// Starts a process that is called so, with a kubeconfig, and returns at once. One that is started again goes on
+    /// with its log.
     pub fn launch(&self, name: &str, kubeconfig: &str, options: &ReplicaOptions) -> Result<Replica> {
         let folder = self.cluster.folder().join(name);
         fs::create_dir_all(&folder)?;
@@ -361,8 +362,8 @@ pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
     Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
 }
 
-/// Makes a part of a version as it is after the webhook has marked it, because its maker may update the published ConfigMap:
-/// for clusters without webhooks. The control plane must have begun, because it draws the key.
+/// Makes a part of a version as it is after the webhook has marked it, because its maker may update the published
+/// ConfigMap: for clusters without webhooks. The control plane must have begun, because it draws the key.
 pub async fn create_part<K>(space: &TestNamespace, mut object: Value) -> Result<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Serialize + Debug,

@@ -1,12 +1,13 @@
 //! A real Kubernetes API server for tests: etcd, kube-apiserver with RBAC, and some of kube-controller-manager, on free
-//! ports of 127.0.0.1, with certificates of their own. No node: pods are objects that nobody runs (see [`TestNamespace`]).
+//! ports of 127.0.0.1, with certificates of their own. No node: pods are objects that nobody runs (see
+//! [`TestNamespace`]).
 //!
-//! Starting one takes seconds, so the tests of one program share [`Cluster::shared`], each in a namespace of its own. Those
-//! that stop, freeze or restart a server start their own: the methods for that need `&mut`. With Nudge's objects in it,
-//! [`Cluster::installed`] is what starts fastest. Nothing outlives the test process, even if it is killed.
+//! Starting one takes seconds, so the tests of one program share [`Cluster::shared`], each in a namespace of its own.
+//! Those that stop, freeze or restart a server start their own: the methods for that need `&mut`. With Nudge's objects
+//! in it, [`Cluster::installed`] is what starts fastest. Nothing outlives the test process, even if it is killed.
 //!
-//! Admission webhooks on this machine are reached by `clientConfig.url: https://127.0.0.1:PORT/PATH`, with a certificate
-//! of any [`Authority`] in `caBundle`.
+//! Admission webhooks on this machine are reached by `clientConfig.url: https://127.0.0.1:PORT/PATH`, with a
+//! certificate of any [`Authority`] in `caBundle`.
 
 pub mod analysis;
 pub mod assigned;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The controllers that a cluster has unless configured otherwise: namespaces can be deleted and have what pods need in them.
+/// The controllers that a cluster has unless configured otherwise: namespaces can be deleted and have what pods need in
+/// them.
 pub const CONTROLLERS: [&str; 4] = ["namespace", "root-ca-cert-publisher", "serviceaccount", "serviceaccount-token"];
 
 /// The controllers of workloads, which create pods and replace them.

@@ -13,7 +13,8 @@ use nix::sys::signal::Signal;
 use crate::process::urgent;
 use crate::{Process, eventually};
 
-/// How long a server may take to end in good order. An API server that waits for its watches takes longer than anyone wants.
+/// How long a server may take to end in good order. An API server that waits for its watches takes longer than anyone
+/// wants.
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How much of a log is shown when something fails.

@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Waits for the end of its input, which comes with the end of the test process and no sooner, and then kills its process
-/// group and removes the folder. The second shell is in a session of its own, so that it is left when all others are gone;
-/// it tries again because a dying process may still write.
+/// Waits for the end of its input, which comes with the end of the test process and no sooner, and then kills its
+/// process group and removes the folder. The second shell is in a session of its own, so that it is left when all
+/// others are gone; it tries again because a dying process may still write.
 const SCRIPT: &str = r#"
 read -r _
 setsid sh -c '
@@ -18,8 +18,8 @@ setsid sh -c '
 ' sh "$$" "$0"
 "#;
 
-/// A process that does nothing as long as the test process lives. Neither a destructor nor a signal handler could do this:
-/// a static is never dropped, and SIGKILL can't be handled.
+/// A process that does nothing as long as the test process lives. Neither a destructor nor a signal handler could do
+/// this: a static is never dropped, and SIGKILL can't be handled.
 #[derive(Debug)]
 pub(super) struct Reaper {
     child: Child,

@@ -45,8 +45,8 @@ pub struct RefusingWebhook {
 }
 
 impl RefusingWebhook {
-    /// Listens on loopback, and has the API server ask about each status in the namespaces with this label; `space` is one of them, with a
-    /// config of the name `config`.
+    /// Listens on loopback, and has the API server ask about each status in the namespaces with this label; `space` is
+    /// one of them, with a config of the name `config`.
     pub async fn start(
         admin: Client,
         (label, value): (&str, &str),

@@ -67,7 +67,8 @@ impl TestNamespace {
         Ok(self.create_with(&PostParams::default(), &from_json(object)?).await?)
     }
 
-    /// Makes an object, as a controller does: it tries again where the API server was too busy to answer the look-ups of a webhook in time.
+    /// Makes an object, as a controller does: it tries again where the API server was too busy to answer the look-ups
+    /// of a webhook in time.
     pub async fn create_with<K>(&self, parameters: &PostParams, object: &K) -> Result<K, kube::Error>
     where
         K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + serde::Serialize + Debug,
@@ -128,7 +129,8 @@ impl TestNamespace {
         self.create_object(json!({"metadata": {"name": name}})).await
     }
 
-    /// Allows a service account what a role's rules say, such as `{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}`.
+    /// Allows a service account what a role's rules say, such as `{"apiGroups": [""], "resources": ["configmaps"],
+    /// "verbs": ["get"]}`.
     pub async fn allow(&self, service_account: &str, rules: Value) -> Result<()> {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let name = format!("{service_account}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -250,7 +252,8 @@ pub fn group(name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name})
 }
 
-/// Returns the id that [`TestNamespace::run`] gives a container: 64 hexadecimal digits that differ between pods and containers.
+/// Returns the id that [`TestNamespace::run`] gives a container: 64 hexadecimal digits that differ between pods and
+/// containers.
 pub fn container_id(pod: &Pod, container: &str) -> String {
     let seed = format!("{}/{container}", pod.metadata.uid.as_deref().unwrap_or_default());
     let digest = ring::digest::digest(&ring::digest::SHA256, seed.as_bytes());

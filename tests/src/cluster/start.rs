@@ -30,8 +30,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(90);
 /// Names of the API server.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "kubernetes.default.svc"];
 
-/// Starts etcd, then the API server, and then the controller manager, which is not waited for. It begins with the data of the template, if
-/// there is one, and has its authority and keys.
+/// Starts etcd, then the API server, and then the controller manager, which is not waited for. It begins with the data
+/// of the template, if there is one, and has its authority and keys.
 pub(super) async fn start(binaries: &Binaries, options: &Options, template: Option<&Cluster>) -> Result<Cluster> {
     let mut home = tempfile::Builder::new();
     home.prefix("nudge-cluster-");

@@ -1,4 +1,5 @@
-//! A cluster from whose data others begin: with the objects that make Nudge work, which take longer to apply than a server to start.
+//! A cluster from whose data others begin: with the objects that make Nudge work, which take longer to apply than a
+//! server to start.
 
 use std::time::Duration;
 

@@ -49,7 +49,8 @@ impl Wire {
         self.state.send_modify(|state| state.cuts += 1);
     }
 
-    /// Carries nothing any more, in no direction, and lets nobody notice: all connections stay, and new ones seem to succeed.
+    /// Carries nothing any more, in no direction, and lets nobody notice: all connections stay, and new ones seem to
+    /// succeed.
     pub fn hold(&self) {
         self.state.send_modify(|state| state.held = true);
     }

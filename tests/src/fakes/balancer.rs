@@ -1,4 +1,5 @@
-//! What a Service is in a cluster: one address, behind it the replicas that are there, each new connection to the next of them.
+//! What a Service is in a cluster: one address, behind it the replicas that are there, each new connection to the next
+//! of them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! A hub that does what a test says: real TLS and HTTP, and otherwise the answers that the real one gives to what agents hold.
+//! A hub that does what a test says: real TLS and HTTP, and otherwise the answers that the real one gives to what
+//! agents hold.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -1,4 +1,5 @@
-//! A connection of an agent that may end its held poll by an empty line. hyper does not show it, so it is taken out here.
+//! A connection of an agent that may end its held poll by an empty line. hyper does not show it, so it is taken out
+//! here.
 
 use std::io;
 use std::pin::Pin;

@@ -1,5 +1,6 @@
-//! What a kubelet would do with a pod, by exactly what the API server has stored: environment, volumes, users, hooks and order. It starts
-//! processes of this machine under roots of their own, in control groups that are called like containers, and writes the pod's status.
+//! What a kubelet would do with a pod, by exactly what the API server has stored: environment, volumes, users, hooks
+//! and order. It starts processes of this machine under roots of their own, in control groups that are called like
+//! containers, and writes the pod's status.
 //!
 //! The pod stays JSON: a typed one would drop the fields of servers that are newer than the types.
 
@@ -169,8 +170,9 @@ impl Kubelet {
         entry.with_context(|| format!("the pod has no container {name}"))
     }
 
-    /// Starts the pod's containers in the order of a kubelet: a sidecar's `postStart` hook or startup probe ends before the next one starts, an
-    /// init container that is none runs to its end, then come the ordinary ones, each with its hook.
+    /// Starts the pod's containers in the order of a kubelet: a sidecar's `postStart` hook or startup probe ends before
+    /// the next one starts, an init container that is none runs to its end, then come the ordinary ones, each with its
+    /// hook.
     pub async fn start(&mut self) -> Result<()> {
         let init = self.pod["spec"]["initContainers"].as_array().cloned().unwrap_or_default();
         for container in &init {

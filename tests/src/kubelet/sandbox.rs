@@ -1,5 +1,6 @@
-//! What a container's processes see: the image's program and the mounted volumes under a root of their own, in a mount namespace of their
-//! own. Processes, network and time are the machine's, as in a pod that shares its process namespace.
+//! What a container's processes see: the image's program and the mounted volumes under a root of their own, in a mount
+//! namespace of their own. Processes, network and time are the machine's, as in a pod that shares its process
+//! namespace.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -1,4 +1,5 @@
-//! As whom a container runs: its specification as arguments of setpriv(1), with which the first process gets what runc(8) gives it.
+//! As whom a container runs: its specification as arguments of setpriv(1), with which the first process gets what
+//! runc(8) gives it.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -93,7 +94,8 @@ impl Security {
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut bounding = vec!["-all".to_owned()];
         bounding.extend(self.capabilities.iter().map(|name| format!("+{name}")));
-        // Like runc(8), keeps what may be kept until the program is started: only a file with capabilities keeps more than nothing then.
+        // Like runc(8), keeps what may be kept until the program is started: only a file with capabilities keeps more
+        // than nothing then.
         let mut arguments =
             ["--securebits", "+no_setuid_fixup", "--inh-caps", "-all", "--bounding-set"].map(str::to_owned).to_vec();
         arguments.push(bounding.join(","));

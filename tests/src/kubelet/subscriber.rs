@@ -10,8 +10,8 @@ use crate::Pod;
 use crate::cluster::TestNamespace;
 use crate::cluster::installation::{agent_token, hub_ca, injected_pod_with};
 
-/// Starts both for a new pod of the config `shop`, whose key `number` is read; `meta` is merged into the pod's metadata, and `app` is
-/// the program `app` of these tests.
+/// Starts both for a new pod of the config `shop`, whose key `number` is read; `meta` is merged into the pod's
+/// metadata, and `app` is the program `app` of these tests.
 pub async fn subscriber(
     space: &TestNamespace,
     hub: SocketAddr,

@@ -1,4 +1,5 @@
-//! Giftless, a server of Git LFS, on a socket for nginx: it keeps objects in a folder, and knows tokens that are signed with its key.
+//! Giftless, a server of Git LFS, on a socket for nginx: it keeps objects in a folder, and knows tokens that are signed
+//! with its key.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;

@@ -17,8 +17,8 @@ pub const USER: &str = "deployer";
 /// The token of the server, which is searched for in all that is written.
 pub const TOKEN: &str = "tok-5e1f9c7a3b";
 
-/// A web server. It serves `served` of its folder: below /open to anybody, below /token to the user with the token, below /old without
-/// protocol 2; and /moved is redirected to another port.
+/// A web server. It serves `served` of its folder: below /open to anybody, below /token to the user with the token,
+/// below /old without protocol 2; and /moved is redirected to another port.
 pub struct GitServer {
     folder: TempDir,
     address: SocketAddr,

@@ -113,8 +113,8 @@ impl OpenBao {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Lets it know the accounts of a cluster by the auth method `kubernetes`. It asks the API server whose a token is, as an account of this
-    /// namespace that may; returns the token of that.
+    /// Lets it know the accounts of a cluster by the auth method `kubernetes`. It asks the API server whose a token is,
+    /// as an account of this namespace that may; returns the token of that.
     pub async fn configure_kubernetes_auth(&self, space: &TestNamespace, url: &str, ca: &str) -> Result<String> {
         space.service_account("reviewer").await?;
         let binding = json!({
@@ -140,7 +140,8 @@ impl OpenBao {
         Ok(reviewer)
     }
 
-    /// Lets service accounts of a namespace read one secret of the engine `secret`, as `role`, by the auth method `kubernetes`.
+    /// Lets service accounts of a namespace read one secret of the engine `secret`, as `role`, by the auth method
+    /// `kubernetes`.
     pub fn allow(&self, role: &str, (namespace, account): (&str, &str), path: &str) -> Result<()> {
         let policy = self.folder.path().join(format!("{role}.hcl"));
         fs::write(&policy, format!("path \"{path}\" {{ capabilities = [\"read\"] }}\n"))?;

@@ -1,4 +1,5 @@
-//! Token and certificate: every kind of client takes them and refuses another authority's, and they last as they should.
+//! Token and certificate: every kind of client takes them and refuses another authority's, and they last as they
+//! should.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -34,8 +35,8 @@ fn run(tool: &Path, arguments: &[&str], client: &str, access: &Access, authority
     Finished::of(&mut command)
 }
 
-/// The client reads the dictionary with the pod's authority and refuses the endpoint with another pod's, which has the same
-/// name and another key.
+/// The client reads the dictionary with the pod's authority and refuses the endpoint with another pod's, which has the
+/// same name and another key.
 async fn proves_the_endpoint(tool: &str, arguments: &[&str], client: &str) -> Result<()> {
     let Some(tool) = tools::find(tool)? else { return Ok(()) };
     let (mut pod, other) = (start_agent(&[]).await?, start_agent(&[]).await?);

@@ -1,6 +1,7 @@
 //! A fleet of real processes under faults at random, and a checker of what its applications have seen.
 //!
-//! A run prints its seed. `NUDGE_CHAOS_SEED=SEED` does the same to the fleet again, at the same times; the rest is up to the machine.
+//! A run prints its seed. `NUDGE_CHAOS_SEED=SEED` does the same to the fleet again, at the same times; the rest is up
+//! to the machine.
 
 mod check;
 mod driver;

@@ -1,4 +1,5 @@
-//! What the controllers say in the status of policies and approvals, also of those that no webhook has seen, against a real API server.
+//! What the controllers say in the status of policies and approvals, also of those that no webhook has seen, against a
+//! real API server.
 
 use std::time::Duration;
 

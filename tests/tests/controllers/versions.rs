@@ -1,4 +1,5 @@
-//! The rules about versions (parts, sealing, retiring, publication, baseline, pruning, removal), against a real API server.
+//! The rules about versions (parts, sealing, retiring, publication, baseline, pruning, removal), against a real API
+//! server.
 
 use std::time::Duration;
 
@@ -445,7 +446,8 @@ async fn health_and_metrics_are_there() -> Result<()> {
         .await?;
     // Far from its end, and no watch is silent.
     assert!(replica.metric("nudge_certificate_expiry_timestamp_seconds").await? > 1_700_000_000.0);
-    // The watches of an enabled namespace, and those of the whole cluster. That of Secrets is there where one lets Nudge read them.
+    // The watches of an enabled namespace, and those of the whole cluster. That of Secrets is there where one lets
+    // Nudge read them.
     let expected = [
         "configmaps of versions",
         "namespaces",

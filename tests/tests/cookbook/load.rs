@@ -19,7 +19,8 @@ pub(crate) struct Count {
     pub(crate) done: u64,
     /// Requests without an answer: their connection was refused, reset or closed.
     pub(crate) dropped: u64,
-    /// The same over connections that were kept alive: the server may have closed an idle one just before the request reached it.
+    /// The same over connections that were kept alive: the server may have closed an idle one just before the request
+    /// reached it.
     pub(crate) closed: u64,
 }
 
@@ -55,8 +56,9 @@ impl Load {
         Self { stop, task }
     }
 
-    /// `wrk`: two connections that are kept alive where the server keeps them, and two clients that connect for each request. They send one
-    /// request after the other: with pauses, wrk would count each idle connection that is closed as a fault.
+    /// `wrk`: two connections that are kept alive where the server keeps them, and two clients that connect for each
+    /// request. They send one request after the other: with pauses, wrk would count each idle connection that is closed
+    /// as a fault.
     pub(crate) fn wrk(port: u16, path: &str) -> Self {
         let url = format!("http://127.0.0.1:{port}{path}");
         Self::rounds(move || {

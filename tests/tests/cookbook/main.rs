@@ -1,6 +1,7 @@
 //! Unchanged software under the agent: each recipe of `examples/cookbook` takes twenty versions while its clients work.
 //!
-//! `cargo test --workspace --test cookbook -- --nocapture` prints the rows of the table in `examples/cookbook/README.md`.
+//! `cargo test --workspace --test cookbook -- --nocapture` prints the rows of the table in
+//! `examples/cookbook/README.md`.
 
 mod apache;
 mod gunicorn;

@@ -29,9 +29,9 @@ pub(crate) async fn wait_until_serving<T: PartialEq>(
     result.await.map_err(|error| software.agent.agent.explain(&error))
 }
 
-/// Switches there and back, twenty times, and prints the row of the table. `look` is a new client that says what it sees: the first or the
-/// second of `expected`. Asserts that every switch has its effect, in the same process, and that clients were served. The times and what
-/// was dropped are the machine's and the software's: they are printed.
+/// Switches there and back, twenty times, and prints the row of the table. `look` is a new client that says what it
+/// sees: the first or the second of `expected`. Asserts that every switch has its effect, in the same process, and that
+/// clients were served. The times and what was dropped are the machine's and the software's: they are printed.
 #[allow(clippy::print_stdout)] // for a person who measures
 pub(crate) async fn twenty_switches<T: PartialEq>(
     software: &mut Software,

@@ -44,7 +44,8 @@ impl Drop for Psql {
     }
 }
 
-/// `pgbench`: two sessions that stay open, and two clients that connect for each transaction; 200 transactions a second each.
+/// `pgbench`: two sessions that stay open, and two clients that connect for each transaction; 200 transactions a second
+/// each.
 pub(crate) fn pgbench(software: &Software, database: &'static str) -> Result<Load> {
     let script = software.folder.join("select.sql");
     fs::write(&script, "SELECT 1;\n")?;

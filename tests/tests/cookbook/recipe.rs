@@ -110,7 +110,8 @@ impl Recipe {
         Ok(Software { agent, port, folder, recipe: self, _alone: alone })
     }
 
-    /// Copies the recipe to where its user may read it, and makes the folder that it writes to. Gives the script's path.
+    /// Copies the recipe to where its user may read it, and makes the folder that it writes to. Gives the script's
+    /// path.
     fn copy(&self, dir: &ConfigDir) -> Result<PathBuf> {
         let (folder, copy) = (dir.beside(self.name), dir.beside(&format!("{}-recipe", self.name)));
         fs::create_dir(&folder)?;

@@ -1,4 +1,5 @@
-//! What each scenario costs: seconds by the clock, and seconds of the machine's processors, which those that run at a moment share equally.
+//! What each scenario costs: seconds by the clock, and seconds of the machine's processors, which those that run at a
+//! moment share equally.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -10,7 +11,8 @@ use anyhow::{Context, Result};
 use nix::unistd::{SysconfVar, sysconf};
 use parking_lot::Mutex;
 
-/// Names the file to which a line is added for each scenario: `scenario NAME`, seconds, and those of the processors, between tabs.
+/// Names the file to which a line is added for each scenario: `scenario NAME`, seconds, and those of the processors,
+/// between tabs.
 const FILE: &str = "NUDGE_TIMES";
 
 /// The seconds of a scenario, by the clock and of processors.

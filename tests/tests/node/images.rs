@@ -1,6 +1,7 @@
-//! Images for the node, made without a container engine: the programs that other tests run as well, with the libraries that they load, or as
-//! `deploy/images/build` makes them for a release; and the examples with this machine's Python, Node.js and nginx, as their Containerfiles
-//! put them together. The names are those of `deploy/` and `examples/deploy`.
+//! Images for the node, made without a container engine: the programs that other tests run as well, with the libraries
+//! that they load, or as `deploy/images/build` makes them for a release; and the examples with this machine's Python,
+//! Node.js and nginx, as their Containerfiles put them together. The names are those of `deploy/` and
+//! `examples/deploy`.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,8 +18,8 @@ use crate::place::{repository, succeed};
 /// What tests/run installs as Debian's python3. Another one in the search path may have its library anywhere.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Asks for the programs as they are released, which takes minutes more to build. Their images have no library, so nothing starts that is
-/// not static.
+/// Asks for the programs as they are released, which takes minutes more to build. Their images have no library, so
+/// nothing starts that is not static.
 const RELEASE: &str = "NUDGE_E2E_RELEASE";
 
 /// What of Node.js itself is a package of its own in Debian: it does not start without.

@@ -55,7 +55,8 @@ pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The first act of a user after what README waits for, at once and without a second try: a namespace is enabled and gets a config.
+/// The first act of a user after what README waits for, at once and without a second try: a namespace is enabled and
+/// gets a config.
 fn first_act(place: &Place) -> Result<()> {
     let kubectl = |arguments: &[&str]| succeed(place.command("kubectl").args(arguments));
     kubectl(&["create", "namespace", FIRST])?;

@@ -1,4 +1,5 @@
-//! What a node leaves on the machine, which must be nothing: processes, mounts, namespaces, control groups, interfaces, files.
+//! What a node leaves on the machine, which must be nothing: processes, mounts, namespaces, control groups, interfaces,
+//! files.
 
 use std::collections::BTreeSet;
 use std::fs;

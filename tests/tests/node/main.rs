@@ -1,9 +1,9 @@
-//! Nudge on a real node: kubelet, containers, volumes, services. Scenarios share one cluster and one installation. Those of the first list
-//! below run four at a time, each in namespaces of its own; then those of the second, one after another. Each is a file of `scenarios`;
-//! adding one is adding it here.
+//! Nudge on a real node: kubelet, containers, volumes, services. Scenarios share one cluster and one installation.
+//! Those of the first list below run four at a time, each in namespaces of its own; then those of the second, one after
+//! another. Each is a file of `scenarios`; adding one is adding it here.
 //!
-//! Without anything set, the cluster is a node that `tests/node/up` makes for this run and that is gone afterwards, however this run ends.
-//! See [`place`] for running the same against a cluster that is there.
+//! Without anything set, the cluster is a node that `tests/node/up` makes for this run and that is gone afterwards,
+//! however this run ends. See [`place`] for running the same against a cluster that is there.
 
 mod component;
 mod costs;
@@ -43,8 +43,8 @@ type Scenario = (&'static str, Run);
 /// How many run at the same time.
 const LANES: usize = 4;
 
-/// What runs beside others: it changes nothing outside of its namespaces that others see. The longest come first, so that all
-/// lanes end together.
+/// What runs beside others: it changes nothing outside of its namespaces that others see. The longest come first, so
+/// that all lanes end together.
 const BESIDE: &[Scenario] = &[
     ("memory", |suite| Box::pin(memory::run(suite))),
     ("weather", |suite| Box::pin(weather::run(suite))),

@@ -1,4 +1,5 @@
-//! The node of this run: `tests/node/up` and `down` under a guard that outlives this process by as long as it takes to clear up.
+//! The node of this run: `tests/node/up` and `down` under a guard that outlives this process by as long as it takes to
+//! clear up.
 
 use std::env;
 use std::io::{BufRead as _, BufReader};
@@ -15,8 +16,9 @@ use crate::place::{repository, succeed};
 /// The node's address, as this machine sees it.
 pub(crate) const ADDRESS: &str = "10.251.0.2";
 
-/// The end of this process, and nothing else, ends the input of this shell: neither a panic nor a signal goes past it. It is in a session of
-/// its own, so that a terminal's Ctrl-C does not reach it; and it is not the one that ends by writing to nobody.
+/// The end of this process, and nothing else, ends the input of this shell: neither a panic nor a signal goes past it.
+/// It is in a session of its own, so that a terminal's Ctrl-C does not reach it; and it is not the one that ends by
+/// writing to nobody.
 const GUARD: &str =
     r#"if "$0/up" >/dev/null; then (echo up); else (echo failed); fi; read -r _; exec "$0/down" --wipe"#;
 

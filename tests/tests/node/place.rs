@@ -1,8 +1,9 @@
-//! Where the scenarios run: a node made for this run, or a cluster that is there. All that differs between the two stands here.
+//! Where the scenarios run: a node made for this run, or a cluster that is there. All that differs between the two
+//! stands here.
 //!
-//! `NUDGE_E2E_KUBECONFIG=FILE` names a cluster, whose administrator it must be. Its nodes must be able to pull the images of `deploy/`
-//! and of the examples, by the names that `NUDGE_E2E_IMAGES=registry.example.com/team/` is put in front of. Nudge is installed there and
-//! removed at the end. What needs the inside of a node is skipped.
+//! `NUDGE_E2E_KUBECONFIG=FILE` names a cluster, whose administrator it must be. Its nodes must be able to pull the
+//! images of `deploy/` and of the examples, by the names that `NUDGE_E2E_IMAGES=registry.example.com/team/` is put in
+//! front of. Nudge is installed there and removed at the end. What needs the inside of a node is skipped.
 
 use std::env;
 use std::ffi::OsString;

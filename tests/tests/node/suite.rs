@@ -72,7 +72,8 @@ impl Deref for Suite {
 }
 
 impl Suite {
-    /// Runs one scenario when this many others have ended. What its namespaces hold is shown when it fails, and deleted.
+    /// Runs one scenario when this many others have ended. What its namespaces hold is shown when it fails, and
+    /// deleted.
     #[allow(clippy::print_stdout)]
     pub(crate) fn scenario(shared: &Arc<Shared>, after: usize, name: &str, run: Run) -> Result<()> {
         let _turn = shared.turns.after(after);
@@ -200,7 +201,8 @@ impl Shared {
         }
     }
 
-    /// Prints the report, and clears up: a node of our own goes with all that is on it, of another cluster what was made in it.
+    /// Prints the report, and clears up: a node of our own goes with all that is on it, of another cluster what was
+    /// made in it.
     pub(crate) fn end(self) -> Result<()> {
         if self.place.get().is_some() {
             self.row("total", "", self.costs.total()?);

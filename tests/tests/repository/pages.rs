@@ -1,4 +1,5 @@
-//! The pages of the repository: links lead somewhere, the book has every page, and what is to be typed was typed by a test.
+//! The pages of the repository: links lead somewhere, the book has every page, and what is to be typed was typed by a
+//! test.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -7,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use nudge_tests::Finished;
 
-/// Blocks of commands that tests run as they stand: the page, the heading above them, and the file of the test with a part of it. All
-/// others have `not-run` behind the language, which says so to the reader of the source.
+/// Blocks of commands that tests run as they stand: the page, the heading above them, and the file of the test with a
+/// part of it. All others have `not-run` behind the language, which says so to the reader of the source.
 const RUN: [(&str, &str, &str, &str); 7] = [
     ("README.md", "Try it", ".ci/run", "tests/run"),
     ("README.md", "Install", "tests/tests/node/install.rs", "readme::command(\"Install\""),

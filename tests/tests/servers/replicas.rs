@@ -1,5 +1,5 @@
-//! Two replicas of the control plane, and the servers below them, come and go while agents follow a config: nothing is lost,
-//! and no agent ever goes back.
+//! Two replicas of the control plane, and the servers below them, come and go while agents follow a config: nothing is
+//! lost, and no agent ever goes back.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! Every right of the control plane and the call that uses it: a process for each role, with the account of `deploy/base` for it, does all
-//! that Nudge does. The API server's audit log then has every right that was given, and no refusal. deploy/README.md has the same table.
+//! Every right of the control plane and the call that uses it: a process for each role, with the account of
+//! `deploy/base` for it, does all that Nudge does. The API server's audit log then has every right that was given, and
+//! no refusal. deploy/README.md has the same table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

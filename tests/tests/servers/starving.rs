@@ -1,5 +1,5 @@
-//! One address, or two hundred, take all that they can get of a replica, and keep nobody else out: no probe, no metrics, no review, no
-//! agent.
+//! One address, or two hundred, take all that they can get of a replica, and keep nobody else out: no probe, no
+//! metrics, no review, no agent.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,8 +31,8 @@ fn pause(count: usize) -> Duration {
     Duration::from_micros(333) * u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Keeps this many connections to each address, from this many addresses in turn, and opens another for each that ends, until it is
-/// dropped. Returns when each was there.
+/// Keeps this many connections to each address, from this many addresses in turn, and opens another for each that ends,
+/// until it is dropped. Returns when each was there.
 async fn hostile(addresses: &[SocketAddr], count: usize, sources: u8) -> Result<JoinSet<()>> {
     let mut connections = JoinSet::new();
     let opened = Arc::new(AtomicUsize::new(0));

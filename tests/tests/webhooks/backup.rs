@@ -1,4 +1,5 @@
-//! `kubectl nudge export` and `import`: a cluster that has lost all gets its configs back, and no application hears of it.
+//! `kubectl nudge export` and `import`: a cluster that has lost all gets its configs back, and no application hears of
+//! it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -397,8 +398,8 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     Ok(())
 }
 
-/// Lets the API server ask here before it creates a ConfigMap or changes a config of the namespace: what writes one waits for as long as its
-/// connection is kept, and then goes on.
+/// Lets the API server ask here before it creates a ConfigMap or changes a config of the namespace: what writes one
+/// waits for as long as its connection is kept, and then goes on.
 async fn gate(space: &TestNamespace) -> Result<TcpListener> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let label = json!({"gate": space.name});
@@ -469,7 +470,8 @@ async fn an_import_that_was_killed_is_finished_by_the_next_one_and_nobody_is_not
     run_expecting(cluster, 0, &["export", "-n", &shop.space.name, "-f", file]).await?;
     lose(&shop.space).await?;
 
-    // When the first version is there and the second one is not, and when the status is written and the import has not ended.
+    // When the first version is there and the second one is not, and when the status is written and the import has not
+    // ended.
     let (gate, maps) = (gate(&shop.space).await?, shop.space.api::<ConfigMap>());
     let has = async |name: &str| maps.get_opt(name).await.is_ok_and(|found| found.is_some());
     let config = kill_import_at(cluster, &shop.space, &gate, file, async |_| has("shop-1").await).await?;

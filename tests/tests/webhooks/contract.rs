@@ -1,4 +1,5 @@
-//! The contract between injector and agent: pods made through the API server with the webhook at work, and started by exactly what is stored.
+//! The contract between injector and agent: pods made through the API server with the webhook at work, and started by
+//! exactly what is stored.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -355,7 +356,8 @@ async fn an_agent_that_is_an_ordinary_container_ends_when_the_others_have() -> R
     Ok(())
 }
 
-/// Kubernetes lets an ephemeral container mount what the pod has. So it is the pod, for the hub too, and it is no more than the pod.
+/// Kubernetes lets an ephemeral container mount what the pod has. So it is the pod, for the hub too, and it is no more
+/// than the pod.
 #[tokio::test]
 async fn an_ephemeral_container_reaches_what_its_pod_has_and_nothing_else() -> Result<()> {
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };

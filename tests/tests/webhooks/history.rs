@@ -1,4 +1,5 @@
-//! `status.releases` on a real API server: what each release leaves, who is said to have asked for it, and what survives.
+//! `status.releases` on a real API server: what each release leaves, who is said to have asked for it, and what
+//! survives.
 
 use std::time::Duration;
 
@@ -214,7 +215,8 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     Ok(())
 }
 
-/// Nothing else that changes in the spec asks for a version that failed. A retry does, by a user who may activate versions.
+/// Nothing else that changes in the spec asks for a version that failed. A retry does, by a user who may activate
+/// versions.
 async fn assert_only_a_retry_tries_again(installation: &Installation<'_>, shop: &Shop, failed: &str) -> Result<()> {
     let is_failed = |status: &VersionedConfigStatus| {
         let failure = status.rollout.failure.as_ref();

@@ -1,6 +1,6 @@
-//! The control plane with its webhooks: the tests share [`Installation::shared_with_webhooks`](nudge_tests::Installation::shared_with_webhooks),
-//! each in a namespace of its own. A single test that stops or freezes a server, or needs a replica with other settings, has a cluster of
-//! its own.
+//! The control plane with its webhooks: the tests share
+//! [`Installation::shared_with_webhooks`](nudge_tests::Installation::shared_with_webhooks), each in a namespace of its
+//! own. A single test that stops or freezes a server, or needs a replica with other settings, has a cluster of its own.
 
 mod activation;
 mod analysis;

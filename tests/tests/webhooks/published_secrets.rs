@@ -1,5 +1,5 @@
-//! Configs with `Secret` in `spec.objects`: the Secret of the config's name has the type and the content of the current version, is never
-//! taken from somebody else, and is decided about only by users who may update it.
+//! Configs with `Secret` in `spec.objects`: the Secret of the config's name has the type and the content of the current
+//! version, is never taken from somebody else, and is decided about only by users who may update it.
 
 use std::time::Duration;
 

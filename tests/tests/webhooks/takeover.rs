@@ -1,5 +1,6 @@
-//! A user who may make ConfigMaps and do everything with `VersionedConfig`s, but not update ConfigMaps, tries to decide what the ConfigMap `shop`
-//! holds: by the detour of deleting the config, while nobody can be asked, and before the namespace is enabled.
+//! A user who may make ConfigMaps and do everything with `VersionedConfig`s, but not update ConfigMaps, tries to decide
+//! what the ConfigMap `shop` holds: by the detour of deleting the config, while nobody can be asked, and before the
+//! namespace is enabled.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! The transcripts of injector/KUBECTL.md, run by a shell, through a real kubectl, against a real API server with the control plane, and
-//! with agents as real processes.
+//! The transcripts of injector/KUBECTL.md, run by a shell, through a real kubectl, against a real API server with the
+//! control plane, and with agents as real processes.
 
 use std::fs;
 use std::os::unix::fs::symlink;

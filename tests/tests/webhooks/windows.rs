@@ -1,4 +1,5 @@
-//! Windows, holds and policies on a real API server: what waits, why and until when; what goes on; what does not wait; and who ends it.
+//! Windows, holds and policies on a real API server: what waits, why and until when; what goes on; what does not wait;
+//! and who ends it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -72,7 +73,8 @@ impl Shop {
         self.set(json!({"version": version})).await
     }
 
-    /// The watch of policies is another one than that of configs: what has changed before is seen until the config is seen to be on hold.
+    /// The watch of policies is another one than that of configs: what has changed before is seen until the config is
+    /// seen to be on hold.
     async fn wants_on_hold(&self, version: &str) -> Result<()> {
         self.set(json!({"version": version, "rollout": {"hold": {"reason": "policies are seen"}}})).await?;
         self.wait_until_waiting(Reason::OnHold, "").await.map(drop)

@@ -62,8 +62,8 @@ impl Seals {
         self.digest_name(prefix, digests.collect())
     }
 
-    /// Returns the name with this beginning. It is keyed if a Secret is among the parts, so that it says nothing about a
-    /// value.
+    /// Returns the name with this beginning. It is keyed if a Secret is among the parts, so that it says nothing about
+    /// a value.
     pub(super) fn digest_name(&self, prefix: &str, parts: Vec<(PartKind, Option<String>, String)>) -> String {
         let name = if parts.iter().all(|(_, plain, _)| plain.is_some()) {
             digest_of_parts(parts.into_iter().map(|(kind, plain, _)| (kind, plain.unwrap_or_default())))

@@ -75,9 +75,9 @@ pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>], last: 
     !surplus(config, parts, last, &may_prune(config, parts, last)).is_empty() || !never_sealed(config, parts).is_empty()
 }
 
-/// Returns the versions of sources and texts that will never be sealed: because they break a rule, or because newer versions
-/// exist while nobody can judge them. The newest version that breaks a rule stays, because the source does not make it
-/// again while it is known.
+/// Returns the versions of sources and texts that will never be sealed: because they break a rule, or because newer
+/// versions exist while nobody can judge them. The newest version that breaks a rule stays, because the source does not
+/// make it again while it is known.
 fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<VersionStatus> {
     let invalid = config.status.iter().flat_map(|status| &status.invalid);
     let mut names: Vec<&str> =
@@ -107,8 +107,8 @@ fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<Versio
     names.into_iter().map(version).filter(|refused| !refused.parts.is_empty()).collect()
 }
 
-/// Returns the versions of sources and texts that are neither sealed nor refused although another such version was made long
-/// after them, oldest first.
+/// Returns the versions of sources and texts that are neither sealed nor refused although another such version was made
+/// long after them, oldest first.
 fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&'a str> {
     let Some(status) = &config.status else { return Vec::new() };
     let mut made: BTreeMap<&str, i64> = BTreeMap::new();

@@ -1,7 +1,8 @@
 //! One agent as the hub sees it. All that depends on the protocol is here.
 //!
-//! Polls and reports share a connection. A report follows a change of what the pod runs, and each new connection. A poll that is held meanwhile is
-//! interrupted; mostly the report comes first, because the next poll waits for it a moment.
+//! Polls and reports share a connection. A report follows a change of what the pod runs, and each new connection. A
+//! poll that is held meanwhile is interrupted; mostly the report comes first, because the next poll waits for it a
+//! moment.
 
 use std::future::pending;
 use std::net::{IpAddr, SocketAddr};

@@ -14,11 +14,13 @@ pub(super) struct Step {
     pub(super) pods: usize,
     /// When it was seen.
     pub(super) assigned: Duration,
-    /// How long until the last of them had the version, had acknowledged it, and had a condition that says so; none where one of them never had.
+    /// How long until the last of them had the version, had acknowledged it, and had a condition that says so; none
+    /// where one of them never had.
     pub(super) taken: Option<Duration>,
     pub(super) acknowledged: Option<Duration>,
     pub(super) proven: Option<Duration>,
-    /// Pods that had acknowledged the version, and whose condition did not say so yet when the next step went out or the bake was over.
+    /// Pods that had acknowledged the version, and whose condition did not say so yet when the next step went out or
+    /// the bake was over.
     pub(super) skipped: usize,
 }
 

@@ -1,4 +1,5 @@
-//! What a run costs: requests by the API server's own count, the hub's metrics, processor time, and what agents have counted.
+//! What a run costs: requests by the API server's own count, the hub's metrics, processor time, and what agents have
+//! counted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

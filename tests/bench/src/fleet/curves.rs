@@ -9,7 +9,8 @@ use super::journal::{Event, What};
 /// Points of a curve.
 const POINTS: u32 = 300;
 
-/// Curves of one rollout: at each time, pods whose agent has the version, whose application has acknowledged it, and whose condition says so.
+/// Curves of one rollout: at each time, pods whose agent has the version, whose application has acknowledged it, and
+/// whose condition says so.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Curves {
     pub(super) name: String,

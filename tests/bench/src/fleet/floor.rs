@@ -1,5 +1,5 @@
-//! The floor: the patches that the hub makes of pods' statuses, of another condition, in a bare loop. The control plane and its agents are there
-//! as in the rollouts, and at rest.
+//! The floor: the patches that the hub makes of pods' statuses, of another condition, in a bare loop. The control plane
+//! and its agents are there as in the rollouts, and at rest.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The memory of the roles: at its peak, with all agents at one replica of the hub, and after the watches had to list everything again.
+//! The memory of the roles: at its peak, with all agents at one replica of the hub, and after the watches had to list
+//! everything again.
 
 use std::time::Duration;
 

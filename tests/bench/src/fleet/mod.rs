@@ -1,5 +1,5 @@
-//! `bench fleet`: rollouts to very many pods of one config, and of very many configs, through a real API server, until the last acknowledgement
-//! stands in the condition of its pod; beside a bare loop of the same patches in the same run.
+//! `bench fleet`: rollouts to very many pods of one config, and of very many configs, through a real API server, until
+//! the last acknowledgement stands in the condition of its pod; beside a bare loop of the same patches in the same run.
 
 mod agent;
 mod agents;
@@ -56,7 +56,8 @@ pub(crate) struct Options {
     /// Only this part
     #[arg(long)]
     only: Option<Part>,
-    /// In place of all that: for this many minutes an activation every 10 s, and whether memory, descriptors and tasks grow
+    /// In place of all that: for this many minutes an activation every 10 s, and whether memory, descriptors and tasks
+    /// grow
     #[arg(long, conflicts_with = "only")]
     soak: Option<u64>,
     /// 200 pods and 20 configs: to see that it works, not to compare

@@ -1,4 +1,5 @@
-//! The configs of a run with their versions, and pods that use them: objects that nobody runs, with the status of pods that are Ready.
+//! The configs of a run with their versions, and pods that use them: objects that nobody runs, with the status of pods
+//! that are Ready.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,5 +1,5 @@
-//! What watches of the API server show of a run: the conditions of pods and the statuses of configs. Of each object only what is needed is read,
-//! because this shares the processors with what is measured.
+//! What watches of the API server show of a run: the conditions of pods and the statuses of configs. Of each object
+//! only what is needed is read, because this shares the processors with what is measured.
 
 use std::sync::Arc;
 use std::time::Duration;

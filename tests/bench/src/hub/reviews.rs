@@ -1,4 +1,5 @@
-//! Admission reviews, a hundred a second, from a thread of its own: what a storm on the hub costs the API server's requests.
+//! Admission reviews, a hundred a second, from a thread of its own: what a storm on the hub costs the API server's
+//! requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! `bench judgement`: which versions are rolled back and which are not, in simulated clusters.
 //!
-//! The clusters are simulated, the rules are those of the control plane: `nudge_core::rollout` decides. Each cell of the table is a fleet
-//! with a version that is rolled out to it and something that happens meanwhile, and is run many times with random moments. The same seed
-//! gives the same runs, however many of them are made at a time.
+//! The clusters are simulated, the rules are those of the control plane: `nudge_core::rollout` decides. Each cell of
+//! the table is a fleet with a version that is rolled out to it and something that happens meanwhile, and is run many
+//! times with random moments. The same seed gives the same runs, however many of them are made at a time.
 
 mod cell;
 mod cluster;

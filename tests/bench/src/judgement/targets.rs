@@ -11,9 +11,11 @@ use super::weather::Weather;
 enum Target {
     /// The maximum share of good versions that are rolled back.
     FalseAtMost(f64),
-    /// The maximum share of good versions that are rolled back, where at least 20 pods do not have the target when the weather strikes.
+    /// The maximum share of good versions that are rolled back, where at least 20 pods do not have the target when the
+    /// weather strikes.
     FalseComparedAtMost(f64),
-    /// The minimum share of bad versions that are stopped, and the minimum share of these that are stopped in the first step.
+    /// The minimum share of bad versions that are stopped, and the minimum share of these that are stopped in the first
+    /// step.
     Stopped(f64, Option<f64>),
     /// The shares of versions that are stopped, and rolled back.
     RolledBack(f64, f64),
@@ -69,7 +71,8 @@ pub(crate) fn target(cell: &Cell, tally: &Tally) -> Option<(String, bool)> {
     })
 }
 
-/// How many rollouts of a cell are made where a few seconds have to be enough: none of large fleets, of slow versions and of a day's hold.
+/// How many rollouts of a cell are made where a few seconds have to be enough: none of large fleets, of slow versions
+/// and of a day's hold.
 pub(crate) fn few_runs(cell: &Cell) -> Option<u64> {
     let is_quick = matches!(cell.fleet, 3..=40) && cell.weather != Weather::Hold && !is_slow(cell.version);
     (is_quick && demanded(cell).is_some()).then(|| (480 / cell.fleet as u64).min(60))

@@ -1,6 +1,6 @@
 //! Whatever is in the folder, it is read without a panic, whole or not at all, and never from outside of it. The input
-//! describes the folder ([`tree`]); two lines are not of the tree: `?` has it read in between, as it is by then, and `o PATH`
-//! opens a path in it.
+//! describes the folder ([`tree`]); two lines are not of the tree: `?` has it read in between, as it is by then, and `o
+//! PATH` opens a path in it.
 #![cfg_attr(fuzzing, no_main)]
 
 mod tree;

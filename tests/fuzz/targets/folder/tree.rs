@@ -1,7 +1,8 @@
-//! A small tree of files, made from a description that the fuzzer writes. Nothing outside of it is ever touched: the builder
-//! follows no links.
+//! A small tree of files, made from a description that the fuzzer writes. Nothing outside of it is ever touched: the
+//! builder follows no links.
 //!
-//! One line is one step, and what can't be done is skipped. In targets `@` at the beginning stands for the folder above the tree.
+//! One line is one step, and what can't be done is skipped. In targets `@` at the beginning stands for the folder above
+//! the tree.
 //!
 //! | line | what it makes |
 //! | --- | --- |

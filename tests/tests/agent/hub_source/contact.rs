@@ -134,7 +134,8 @@ async fn what_was_injected_is_all_that_is_trusted_whatever_a_file_holds() -> Res
 async fn something_that_cuts_held_polls_is_met_by_polls_that_are_not_held() -> Result<()> {
     let hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?.with(&["--poll-interval", "1"]);
-    // Everything held is cut after a few seconds; what is not held passes. From the start, for a poll that is held already is not cut.
+    // Everything held is cut after a few seconds; what is not held passes. From the start, for a poll that is held
+    // already is not cut.
     hub.say(|say| say.cut_held = Some(Duration::from_millis(5500)));
     let mut client = pod.start().await?;
     let within = Duration::from_mins(1);

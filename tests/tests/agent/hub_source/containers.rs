@@ -81,7 +81,8 @@ async fn with_cgroup_v2_and_a_namespace_for_each_container_only_its_own_processe
     let Some(group) = Cgroup::new_v2(&format!("nudge-pod-{}", std::process::id())) else { return Ok(()) };
     let (app, web) = (id("app of v2"), id("web of v2"));
     let below = |name: &str| group.below(name).context("no group");
-    // As containerd and CRI-O name them, with CRI-O's monitor, and the group that an init such as systemd makes for itself.
+    // As containerd and CRI-O name them, with CRI-O's monitor, and the group that an init such as systemd makes for
+    // itself.
     let own_group = below(&format!("cri-containerd-{}.scope", id("own")))?;
     let app_group = below(&format!("cri-containerd-{app}.scope"))?;
     let web_group = below(&format!("crio-{web}.scope"))?;

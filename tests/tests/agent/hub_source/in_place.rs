@@ -1,4 +1,5 @@
-//! Containers that take a version by a restart: what the agent checks and stores, with what it ends, and what it reports when it is back.
+//! Containers that take a version by a restart: what the agent checks and stores, with what it ends, and what it
+//! reports when it is back.
 
 use std::fs;
 

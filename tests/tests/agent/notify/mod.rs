@@ -1,4 +1,5 @@
-//! The application is notified of a change by signals and by webhooks: never too early, and the last change is never lost.
+//! The application is notified of a change by signals and by webhooks: never too early, and the last change is never
+//! lost.
 
 mod acknowledgement;
 mod events;

@@ -23,8 +23,8 @@ async fn an_application_that_fetches_at_once_with_the_signal_gets_the_new_versio
     Ok(())
 }
 
-/// Switches 50 times as fast as it goes, and waits until all four subscribers are at the last one: two processes below the
-/// child, which take `slow` milliseconds over each signal, and two webhooks.
+/// Switches 50 times as fast as it goes, and waits until all four subscribers are at the last one: two processes below
+/// the child, which take `slow` milliseconds over each signal, and two webhooks.
 async fn storm(slow: &str) -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     let versions: Vec<String> = (0..50).map(|n| format!("2.{n}")).collect();

@@ -1,9 +1,9 @@
 //! No application sees a version that was not assigned to it, or goes back in revision.
 //!
-//! The readings of a pod, in order, must be found among its assignments in order: an agent may skip some, and have one for as long as
-//! it does not reach a hub. It may not have what it was not assigned since it was born, or what was over when it had something later. And
-//! what it begins to have may not have been over already when a hub answered it: a hub knows what holds when the agent's connection
-//! begins, and hears soon of what changes.
+//! The readings of a pod, in order, must be found among its assignments in order: an agent may skip some, and have one
+//! for as long as it does not reach a hub. It may not have what it was not assigned since it was born, or what was over
+//! when it had something later. And what it begins to have may not have been over already when a hub answered it: a hub
+//! knows what holds when the agent's connection begins, and hears soon of what changes.
 
 use std::mem;
 

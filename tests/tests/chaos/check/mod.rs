@@ -1,7 +1,7 @@
 //! Judges a history: pure functions over plain data.
 //!
-//! Each outcome is one that was to be expected: of an application that settled, a rollout that had its time, a pod that was read from
-//! beginning to end. It is as it should be, or a violation, or can't be decided.
+//! Each outcome is one that was to be expected: of an application that settled, a rollout that had its time, a pod that
+//! was read from beginning to end. It is as it should be, or a violation, or can't be decided.
 
 mod assigned;
 pub(crate) mod belongs;

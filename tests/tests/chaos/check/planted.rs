@@ -1,4 +1,5 @@
-//! Defects that are planted into a history: a checker that does not find each of them in a run has not checked that run.
+//! Defects that are planted into a history: a checker that does not find each of them in a run has not checked that
+//! run.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! A bad version fails and a good one becomes current, each in its time; every step is watched, and none goes out on hold.
+//! A bad version fails and a good one becomes current, each in its time; every step is watched, and none goes out on
+//! hold.
 
 use nudge_api::{ConfigState, RolloutStage, VersionedConfigStatus};
 
@@ -51,7 +52,8 @@ fn stage(status: &VersionedConfigStatus) -> Option<RolloutStage> {
     status.rollout.stage
 }
 
-/// Checks that nothing goes on while the config is on hold. A status is written only to the spec that it was decided from.
+/// Checks that nothing goes on while the config is on hold. A status is written only to the spec that it was decided
+/// from.
 fn check_holds(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
     for pair in all.windows(2) {
         let ((from, Some(before)), (at, Some(after))) = (pair[0], pair[1]) else { continue };

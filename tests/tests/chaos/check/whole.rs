@@ -1,4 +1,5 @@
-//! No application sees a mix of two versions: in one reading all keys of a config are those of one version, and no other.
+//! No application sees a mix of two versions: in one reading all keys of a config are those of one version, and no
+//! other.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! kill -9 of any process: a pod's agent or application, or one of the control plane. Its kubelet starts it again after some seconds.
+//! kill -9 of any process: a pod's agent or application, or one of the control plane. Its kubelet starts it again after
+//! some seconds.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! One process is held back: all that its watches bring arrives up to a minute late, while its other requests are answered at once.
+//! One process is held back: all that its watches bring arrives up to a minute late, while its other requests are
+//! answered at once.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! Faults of the fleet: a module for each kind, and one list of all kinds.
 //!
-//! Not here, because it takes a node or a kernel: lost packets, a node that is started again, a kernel that kills for memory, and what a
-//! kubelet does with images, probes and volumes. The scenarios on a node (`tests/tests/node`) have some of it. The authority of the hub's
-//! certificate is not rotated: its shortest life is a day. `injector/certs/src/rotation_tests.rs` rotates it by a clock of its own.
+//! Not here, because it takes a node or a kernel: lost packets, a node that is started again, a kernel that kills for
+//! memory, and what a kubelet does with images, probes and volumes. The scenarios on a node (`tests/tests/node`) have
+//! some of it. The authority of the hub's certificate is not rotated: its shortest life is a day.
+//! `injector/certs/src/rotation_tests.rs` rotates it by a clock of its own.
 
 mod answers;
 mod clock;
@@ -74,7 +75,8 @@ pub(crate) const KINDS: [Kind; 15] = [
     Kind { name: "disk", weight: 3, make: disk::make },
 ];
 
-/// Returns the faults that every run begins with: a good version of one config, and a bad one of another that shares no pods with it.
+/// Returns the faults that every run begins with: a good version of one config, and a bad one of another that shares no
+/// pods with it.
 pub(crate) fn opening_faults() -> [Box<dyn Fault>; 2] {
     versions::opening_faults()
 }

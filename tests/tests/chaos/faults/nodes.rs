@@ -1,4 +1,5 @@
-//! A node is not Ready: nobody hears of its kubelet, and its pods are not Ready by what their controller writes; they run all the same.
+//! A node is not Ready: nobody hears of its kubelet, and its pods are not Ready by what their controller writes; they
+//! run all the same.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! etcd is restored from a backup that is some seconds old, without anybody else being started again but the API server: what was written
-//! meanwhile has never been, revisions go back, and users ask for what they want once more.
+//! etcd is restored from a backup that is some seconds old, without anybody else being started again but the API
+//! server: what was written meanwhile has never been, revisions go back, and users ask for what they want once more.
 
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ impl Fault for Restore {
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
         Box::pin(async move {
-            // A version that was asked for, and is neither in the backup nor asked for again, would be waited for in vain.
+            // A version that was asked for, and is neither in the backup nor asked for again, would be waited for in
+            // vain.
             fleet.wait_for_users().await?;
             fleet.cluster.back_up_etcd().await?;
             for config in ["shop", "keys"] {

@@ -1,4 +1,5 @@
-//! The webhooks can't be reached: the API server does without them where they may be missed, and refuses what they must see.
+//! The webhooks can't be reached: the API server does without them where they may be missed, and refuses what they must
+//! see.
 
 use std::time::Duration;
 

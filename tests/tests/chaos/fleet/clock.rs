@@ -1,4 +1,5 @@
-//! Wall clocks that are off, each for one process: by a preloaded library, since nobody may set the clock of the machine.
+//! Wall clocks that are off, each for one process: by a preloaded library, since nobody may set the clock of the
+//! machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -55,7 +55,8 @@ impl Disk {
     pub(crate) fn empty(&self) -> Result<()> {
         for folder in &self.mounted {
             let filler = folder.join(FILLER);
-            // A process that another thread has just forked may have it open until it executes: removing it alone frees nothing by then.
+            // A process that another thread has just forked may have it open until it executes: removing it alone frees
+            // nothing by then.
             File::create(&filler)?;
             fs::remove_file(filler)?;
         }

@@ -1,4 +1,5 @@
-//! The status of a pod as its kubelet writes it: whether its application is ready, and how often its containers were started again.
+//! The status of a pod as its kubelet writes it: whether its application is ready, and how often its containers were
+//! started again.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -70,7 +70,8 @@ pub(crate) struct PodFactory<'a> {
 }
 
 impl PodFactory<'_> {
-    /// Creates the pod of this number: the object, and its processes, which are not waited for. `image` is what pods of another template differ in.
+    /// Creates the pod of this number: the object, and its processes, which are not waited for. `image` is what pods of
+    /// another template differ in.
     pub(crate) async fn create_member(&self, number: usize, workload: usize, image: usize) -> Result<Member> {
         let (deployment, configs) = WORKLOADS[workload];
         let hash = format!("5d59{image}");

@@ -247,7 +247,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until every application has just read what its pod is assigned, and nothing moves. Returns whether that is so in the end.
+    /// Waits until every application has just read what its pod is assigned, and nothing moves. Returns whether that is
+    /// so in the end.
     pub(crate) async fn wait_until_placed(&mut self, within: Duration) -> Result<bool> {
         let deadline = Instant::now() + within;
         let mut checks = interval(PLACEMENT_CHECK_INTERVAL);
@@ -288,7 +289,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Returns what is not where it belongs: configs that move, and applications that have another version than they are assigned.
+    /// Returns what is not where it belongs: configs that move, and applications that have another version than they
+    /// are assigned.
     pub(crate) fn placement_faults(&self) -> Vec<String> {
         let now = self.recorder.now();
         self.recorder.with_events(|events| belongs::placement_faults(events, now))
@@ -302,8 +304,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Restores etcd from its backup. Pods that the backup lacks end, pods that only the backup has are deleted, and users request their
-    /// versions again.
+    /// Restores etcd from its backup. Pods that the backup lacks end, pods that only the backup has are deleted, and
+    /// users request their versions again.
     pub(crate) async fn restore(&mut self) -> Result<()> {
         self.follower.set_restored(true);
         self.cluster.restore_etcd().await?;

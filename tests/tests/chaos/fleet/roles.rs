@@ -1,4 +1,5 @@
-//! The control plane: two processes of each role, each with a proxy of its own before the API server, behind the addresses of their Services.
+//! The control plane: two processes of each role, each with a proxy of its own before the API server, behind the
+//! addresses of their Services.
 
 use std::fs;
 use std::net::SocketAddr;

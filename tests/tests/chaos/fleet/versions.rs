@@ -1,6 +1,7 @@
 //! The content of versions, and what users do with configs, which they try until the API server has accepted it.
 //!
-//! Every value of a version ends with its name, and every version has a key of its own, so one reading shows whether it is whole.
+//! Every value of a version ends with its name, and every version has a key of its own, so one reading shows whether it
+//! is whole.
 
 use std::time::Duration;
 
@@ -101,7 +102,8 @@ impl User {
         self.request_version(config, version).await
     }
 
-    /// Requests a version once it is sealed. A version that no webhook has seen would have to be requested again if it was requested sooner.
+    /// Requests a version once it is sealed. A version that no webhook has seen would have to be requested again if it
+    /// was requested sooner.
     pub(crate) async fn request_version(&self, config: &str, version: &str) -> Result<()> {
         let configs = self.space.api::<VersionedConfig>();
         self.retry_until_done("a version is sealed", || async {

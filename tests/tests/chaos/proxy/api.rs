@@ -1,5 +1,5 @@
-//! A proxy between one process and the API server. It ends TLS on both sides, so it knows what it carries: watches can be late or cut in the
-//! middle of an object, and the answers to writes can be lost after the writes were done.
+//! A proxy between one process and the API server. It ends TLS on both sides, so it knows what it carries: watches can
+//! be late or cut in the middle of an object, and the answers to writes can be lost after the writes were done.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

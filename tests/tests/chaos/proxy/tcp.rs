@@ -1,4 +1,5 @@
-//! A stand-in for a Service of a cluster. Its connections can be refused, held, cut, and cut in the middle of an answer.
+//! A stand-in for a Service of a cluster. Its connections can be refused, held, cut, and cut in the middle of an
+//! answer.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -145,7 +146,8 @@ async fn carry_connection(
     }
 }
 
-/// Carries one direction and calls `on_piece` for each piece. With `answer_cuts` it ends in the middle of the first piece after there are more of them.
+/// Carries one direction and calls `on_piece` for each piece. With `answer_cuts` it ends in the middle of the first
+/// piece after there are more of them.
 async fn carry_direction(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

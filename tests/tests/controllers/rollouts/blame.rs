@@ -1,4 +1,5 @@
-//! Pods that were sick before, whose node is away, or that have finished: not waited for, and never held against a version.
+//! Pods that were sick before, whose node is away, or that have finished: not waited for, and never held against a
+//! version.
 
 use std::time::Duration;
 

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT, steps_of};
 
 const PODS: usize = 8;
-/// A default probe fails three times, so it notices nothing sooner than 20 s after it began. What it notices sooner had begun before.
+/// A default probe fails three times, so it notices nothing sooner than 20 s after it began. What it notices sooner had
+/// begun before.
 const MIN_NOTICE_DELAY: Duration = Duration::from_secs(21);
 
 /// Has all pods run the version at once, and it is current as soon as they are watched.

@@ -1,4 +1,5 @@
-//! The leader is killed at random moments: the rollout always ends right, and no application is notified of a version twice.
+//! The leader is killed at random moments: the rollout always ends right, and no application is notified of a version
+//! twice.
 
 use std::time::{Duration, Instant};
 

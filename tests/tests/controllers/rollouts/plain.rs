@@ -17,7 +17,8 @@ use serde_json::json;
 use super::rollout_under_test::WAIT_TIMEOUT;
 use crate::kubelet::Kubelet;
 
-/// A Deployment that reads the published ConfigMap of the config `shop` without an agent. The cluster needs the controllers of workloads.
+/// A Deployment that reads the published ConfigMap of the config `shop` without an agent. The cluster needs the
+/// controllers of workloads.
 pub(super) struct Plain {
     comes_up: Arc<AtomicBool>,
     _kubelet: Kubelet,

@@ -16,8 +16,8 @@ const PODS: usize = 4;
 const LABEL: &str = "refuses";
 /// What an application says of a version that it does not take.
 const PLANTED: &str = "hunter2 is too short";
-/// The most that is refused of one bad version, within the minutes that all of this may take: each minute the whole status, and at each change
-/// of a status that is smaller the smaller ones.
+/// The most that is refused of one bad version, within the minutes that all of this may take: each minute the whole
+/// status, and at each change of a status that is smaller the smaller ones.
 const FEW: usize = 20;
 
 /// Returns a scanner that wants no password anywhere, and repeats what it has found.

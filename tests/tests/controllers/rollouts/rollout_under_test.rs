@@ -66,7 +66,8 @@ pub(super) struct RolloutUnderTest {
 }
 
 impl RolloutUnderTest {
-    /// Creates this many pods, divided between the workloads, without a probe; they are moved in these steps, and watched for a second.
+    /// Creates this many pods, divided between the workloads, without a probe; they are moved in these steps, and
+    /// watched for a second.
     pub(super) async fn new(
         installation: &Installation<'_>,
         hub: SocketAddr,
@@ -248,7 +249,8 @@ impl RolloutUnderTest {
         .await
     }
 
-    /// Waits until those that have it assigned say that they run it, and the others that they run what they ran. All are Ready.
+    /// Waits until those that have it assigned say that they run it, and the others that they run what they ran. All
+    /// are Ready.
     pub(super) async fn step_runs(&self, target: &str) -> Result<VersionedConfigStatus> {
         self.wait_for_status("the step runs it", |status| {
             status.target_version.as_deref() == Some(target)

@@ -14,7 +14,8 @@ const LARGE: usize = 20;
 /// How often the status is read, far more often than any step lasts.
 const READ_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Follows a rollout to its end: each step is as large as the spec says, and before another goes out, all pods of the last have the version.
+/// Follows a rollout to its end: each step is as large as the spec says, and before another goes out, all pods of the
+/// last have the version.
 async fn follow_rollout(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
     let began = Instant::now();
     let generation = rollout.request_version(version).await?;

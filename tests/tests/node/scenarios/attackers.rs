@@ -1,6 +1,7 @@
-//! Plain pods of a namespace that has nothing to do with Nudge attack every port of every replica at once, each from an address of its own:
-//! with connections, bodies that never end or are as long as they may be, reviews and tokens of their own making. All replicas stay Ready,
-//! keep within their memory and admit pods; agents stay connected and get another version.
+//! Plain pods of a namespace that has nothing to do with Nudge attack every port of every replica at once, each from an
+//! address of its own: with connections, bodies that never end or are as long as they may be, reviews and tokens of
+//! their own making. All replicas stay Ready, keep within their memory and admit pods; agents stay connected and get
+//! another version.
 //!
 //! Times are shown beside those before the attack, and not judged: all of it runs on the processors of one machine.
 
@@ -47,8 +48,8 @@ const KEPT: [(&str, u16, usize); 3] = [("metrics", 8080, 500), ("webhooks", 8443
 /// The sizes of bodies in bytes: as long as they may be, and as long as bodies of that many values may be.
 const BODIES: [usize; 2] = [16 * 1024 * 1024, 300 * 1024];
 
-/// Sends each request to each address of its port again and again, over a new connection each time. A number stands for a body of this many
-/// bytes, and RANDOM in a header for another text each time.
+/// Sends each request to each address of its port again and again, over a new connection each time. A number stands for
+/// a body of this many bytes, and RANDOM in a header for another text each time.
 const SENDER: &str = r#"
 import collections, http.client, json, os, secrets, ssl, threading, time
 
@@ -185,7 +186,8 @@ fn bodies() -> Vec<Request> {
     to.iter().flat_map(|&(port, path)| BODIES.map(|bytes| (port, path, json!({}), json!(bytes)))).collect()
 }
 
-/// Reviews that claim to come from an admin, and tokens that claim to be those of a pod: all that can be known without asking anybody is true.
+/// Reviews that claim to come from an admin, and tokens that claim to be those of a pod: all that can be known without
+/// asking anybody is true.
 fn forgeries(namespace: &str, victim: &Pod) -> Result<Vec<Request>> {
     let review = |path, kind: &str, operation: &str, object: &Value| {
         let review = forged::review(kind, operation, namespace, object).to_string();
@@ -217,7 +219,8 @@ fn forgeries(namespace: &str, victim: &Pod) -> Result<Vec<Request>> {
     ])
 }
 
-/// Asks the API server to create pods that opt in and pods that do not, which it admits and then throws away. Each one must be admitted.
+/// Asks the API server to create pods that opt in and pods that do not, which it admits and then throws away. Each one
+/// must be admitted.
 async fn created(suite: &Suite, home: &ScenarioNamespace<'_>, when: &str, lasts: Duration) -> Result<()> {
     let script = shell(home, "exec sleep 1000000");
     let kinds = [("a pod that opts in", subscriber(home, "tried")), ("any other", template("other", &script))];
@@ -327,7 +330,8 @@ fn to_hub(process: i32) -> Result<Vec<String>> {
     Ok(to_hub.map(|line| line[1].to_owned()).collect())
 }
 
-/// Processes of replicas, by their pods' names, with their memory before the attack. The machine shows those of our node only.
+/// Processes of replicas, by their pods' names, with their memory before the attack. The machine shows those of our
+/// node only.
 struct Memory(Vec<(String, i32, u64)>);
 
 impl Memory {

@@ -1,6 +1,7 @@
-//! The control plane is away: nudge-injector and nudge-hub have no replicas. Pods go on with what they have, restart their containers, and
-//! start, apart from those that opt in. Who may change a config can use the time neither to take its guards away nor to decide what its
-//! ConfigMap holds. Then the node's container runtime is killed. Others would notice all of that, so this scenario runs alone.
+//! The control plane is away: nudge-injector and nudge-hub have no replicas. Pods go on with what they have, restart
+//! their containers, and start, apart from those that opt in. Who may change a config can use the time neither to take
+//! its guards away nor to decide what its ConfigMap holds. Then the node's container runtime is killed. Others would
+//! notice all of that, so this scenario runs alone.
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
-//! A controller rotates a TLS Secret, as cert-manager does. An nginx with files and a Python server take each certificate in place, while a
-//! client opens one connection after another: no handshake fails, and nobody is restarted. How long it takes from the write of the Secret
-//! to a handshake with the certificate; where this scenario runs alone or for minutes, beside the file of the same Secret in a volume, for
-//! which the kubelet takes more than one.
+//! A controller rotates a TLS Secret, as cert-manager does. An nginx with files and a Python server take each
+//! certificate in place, while a client opens one connection after another: no handshake fails, and nobody is
+//! restarted. How long it takes from the write of the Secret to a handshake with the certificate; where this scenario
+//! runs alone or for minutes, beside the file of the same Secret in a volume, for which the kubelet takes more than
+//! one.
 //!
-//! A few rotations, one as soon as the one before is served; or one every two minutes for as many minutes as `NUDGE_TLS_MINUTES` says, with
-//! the defaults of a source.
+//! A few rotations, one as soon as the one before is served; or one every two minutes for as many minutes as
+//! `NUDGE_TLS_MINUTES` says, with the defaults of a source.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -36,7 +37,8 @@ const FEW: usize = 3;
 const ROTATION_INTERVAL: Duration = Duration::from_mins(2);
 const LIVING: &str = "web-tls-live";
 const SERVERS: [&str; 2] = ["nginx", "python"];
-/// Versions that are kept beside those in use: the default of a source, current and previous, and one that a rollout leaves.
+/// Versions that are kept beside those in use: the default of a source, current and previous, and one that a rollout
+/// leaves.
 const MAX_VERSIONS: usize = 3 + 3;
 
 /// An nginx that knows nothing of Nudge, with the agent's files.
@@ -66,8 +68,8 @@ END
 PATH=$PATH:/usr/sbin
 exec nginx -e stderr -p /run/nginx -c /run/nginx/nginx.conf"#;
 
-/// A server whose new connections get what was read last. Certificate and key are read into a new context: in one that is in use, a
-/// handshake could meet a certificate with the key of another.
+/// A server whose new connections get what was read last. Certificate and key are read into a new context: in one that
+/// is in use, a handshake could meet a certificate with the key of another.
 const PYTHON: &str = r#"
 import http.server, signal, ssl
 
@@ -103,7 +105,8 @@ read()
 server.serve_forever()
 "#;
 
-/// Opens connections, two at the same time to each server, and asks for a page over each. Says which certificate it sees, and counts.
+/// Opens connections, two at the same time to each server, and asks for a page over each. Says which certificate it
+/// sees, and counts.
 const CLIENT: &str = r#"
 import hashlib, os, socket, ssl, threading, time
 

@@ -1,5 +1,5 @@
-//! A typing error in a JSON value, in a config whose pods are asked before they switch: one pod is asked, none gets it, and its text is what
-//! the user reads. The application looks at the candidate's files and at the endpoint.
+//! A typing error in a JSON value, in a config whose pods are asked before they switch: one pod is asked, none gets it,
+//! and its text is what the user reads. The application looks at the candidate's files and at the endpoint.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::suite::Suite;
 const TITLE: &str = "A typing error in a JSON value, four pods with a check";
 const PODS: usize = 4;
 
-/// Answers what it makes of the candidate, by its files and by the endpoint, and says what it was asked and notified of.
+/// Answers what it makes of the candidate, by its files and by the endpoint, and says what it was asked and notified
+/// of.
 const APP: &str = r#"
 import http.server, json, os, ssl, urllib.request
 

@@ -1,4 +1,5 @@
-//! Records the film at the top of README: a person at a terminal, six real pods. Only where `NUDGE_DEMO` names the file to write.
+//! Records the film at the top of README: a person at a terminal, six real pods. Only where `NUDGE_DEMO` names the file
+//! to write.
 
 use std::env;
 use std::fs;

@@ -1,5 +1,6 @@
-//! A Deployment that mounts a ConfigMap, and an edit of that ConfigMap, with the default settings of a rollout: the edit is a version that
-//! goes out in steps, without a restart and without a second writer. A bad edit goes back, and its correction follows.
+//! A Deployment that mounts a ConfigMap, and an edit of that ConfigMap, with the default settings of a rollout: the
+//! edit is a version that goes out in steps, without a restart and without a second writer. A bad edit goes back, and
+//! its correction follows.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! How far a bad version gets with everything at its default: a readiness probe of default timing, and no `spec.rollout`. It reaches one pod
-//! of eight, which is watched for as long as the probe needs.
+//! How far a bad version gets with everything at its default: a readiness probe of default timing, and no
+//! `spec.rollout`. It reaches one pod of eight, which is watched for as long as the probe needs.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! A plain pod of a namespace that has nothing to do with Nudge posts reviews of its own making to the control plane, as an admin of the
-//! cluster. The answer is the same whether it has guessed right or not, and whether there is anything at all.
+//! A plain pod of a namespace that has nothing to do with Nudge posts reviews of its own making to the control plane,
+//! as an admin of the cluster. The answer is the same whether it has guessed right or not, and whether there is
+//! anything at all.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};

@@ -1,8 +1,8 @@
-//! Two configs with guards and everything else at its default, each with four pods of the shell example. One needs an approval, by another user
-//! than those who made the version and asked for it; the other has windows, in a namespace that a RolloutPolicy holds. Until the guards let
-//! them, no pod has the version; then it is moved to all of them. Who activates can't take the guards away; while the control plane is away,
-//! that is tried by the scenario [`away`](super::away).
-//! Beside that, a third config is judged by numbers ([`judged`]).
+//! Two configs with guards and everything else at its default, each with four pods of the shell example. One needs an
+//! approval, by another user than those who made the version and asked for it; the other has windows, in a namespace
+//! that a RolloutPolicy holds. Until the guards let them, no pod has the version; then it is moved to all of them. Who
+//! activates can't take the guards away; while the control plane is away, that is tried by the scenario
+//! [`away`](super::away). Beside that, a third config is judged by numbers ([`judged`]).
 
 use std::time::Duration;
 
@@ -95,7 +95,8 @@ async fn person<'a>(shop: &Shop<'a>, name: &str, rights: &[Right]) -> Result<Per
     Person::new(&shop.home, name, rights).await
 }
 
-/// Neither who made the version nor who asked for it approves it, nor does somebody without the verb. Returns the flag that says what was read.
+/// Neither who made the version nor who asked for it approves it, nor does somebody without the verb. Returns the flag
+/// that says what was read.
 async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'_>; 3]) -> Result<String> {
     shop.guard(&json!({"approval": {"required": 1}}))?;
     let values =
@@ -146,7 +147,8 @@ async fn hold(hours: &Shop<'_>, version: &str) -> Result<()> {
     hours.wait_until_waiting(Reason::OnHold, &format!("RolloutPolicy {POLICY} holds")).await
 }
 
-/// What the scenario [`away`](super::away) looks at: a config that awaits an approval, one that a policy holds, and who tries it.
+/// What the scenario [`away`](super::away) looks at: a config that awaits an approval, one that a policy holds, and who
+/// tries it.
 pub(super) struct Guarded<'a> {
     shop: Shop<'a>,
     hours: Shop<'a>,

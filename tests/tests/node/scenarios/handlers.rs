@@ -1,6 +1,7 @@
-//! Applications in four languages and an unchanged nginx take new versions in place. How long it takes from the moment at which the API server has
-//! the new `spec.version` until the application's handler is through. Where this scenario runs alone, beside what there is without Nudge: the
-//! kubelet's refresh of a ConfigMap volume, which takes a minute, and a rolling restart.
+//! Applications in four languages and an unchanged nginx take new versions in place. How long it takes from the moment
+//! at which the API server has the new `spec.version` until the application's handler is through. Where this scenario
+//! runs alone, beside what there is without Nudge: the kubelet's refresh of a ConfigMap volume, which takes a minute,
+//! and a rolling restart.
 
 use std::time::Duration;
 
@@ -119,7 +120,8 @@ fn plain(home: &ScenarioNamespace<'_>) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": [map, pod]}).to_string()
 }
 
-/// Waits until the pod's web server answers this. It is asked through the API server, by a way that is there on every cluster.
+/// Waits until the pod's web server answers this. It is asked through the API server, by a way that is there on every
+/// cluster.
 async fn wait_until_served(home: &ScenarioNamespace<'_>, pod: &Pod, page: &str) -> Result<()> {
     let path = format!("/api/v1/namespaces/{}/pods/{}:8080/proxy/", home.space.name, pod.name_any());
     nudge_tests::eventually(WAIT_TIMEOUT, &format!("nginx answers {page:?}"), async || {

@@ -1,6 +1,7 @@
-//! An application that reads only its environment, restarted in place (`nudge.dev/notify: in-place`): three versions into the same pods with the
-//! same addresses, beside a rolling restart of the same Deployment. A version that a variable can't express ends nothing. The restarts that are
-//! commanded harm nobody and make nobody restless; a crash after one does, and the way back is another restart.
+//! An application that reads only its environment, restarted in place (`nudge.dev/notify: in-place`): three versions
+//! into the same pods with the same addresses, beside a rolling restart of the same Deployment. A version that a
+//! variable can't express ends nothing. The restarts that are commanded harm nobody and make nobody restless; a crash
+//! after one does, and the way back is another restart.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -113,7 +114,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     init_containers_run_again(suite, &home).await
 }
 
-/// Containers get SIGTERM and two seconds, whatever the pod says, and init containers run again. Where one fails with a version, that is harm.
+/// Containers get SIGTERM and two seconds, whatever the pod says, and init containers run again. Where one fails with a
+/// version, that is harm.
 async fn init_containers_run_again(suite: &Suite, home: &ScenarioNamespace<'_>) -> Result<()> {
     let versions = ["1", "2", "3"].map(|version| (version, json!({"GREETING": version, "LIVES": "1"})));
     home.apply(&config("started", &versions, &json!({"minReadySeconds": 3, "bakeSeconds": 0})))?;

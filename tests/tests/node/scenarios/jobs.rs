@@ -1,4 +1,5 @@
-//! A Job with an agent ends when its own container has, and waits for a config without a failure; where the cluster has no native sidecars it is refused with a message.
+//! A Job with an agent ends when its own container has, and waits for a config without a failure; where the cluster has
+//! no native sidecars it is refused with a message.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;

@@ -1,5 +1,6 @@
-//! A version with which an application fails requests and stays Ready, in a config that Prometheus judges at the default period: it reaches one
-//! pod of four. Prometheus is Debian's, on this machine, and reads the pods' own metrics.
+//! A version with which an application fails requests and stays Ready, in a config that Prometheus judges at the
+//! default period: it reaches one pod of four. Prometheus is Debian's, on this machine, and reads the pods' own
+//! metrics.
 
 use std::fs::{self, File};
 use std::net::TcpListener;

@@ -1,5 +1,6 @@
-//! When a restart counts as come up, and when as failed: a StatefulSet that takes longer than the deadline in total, because its pods start one after
-//! another and each takes its time; and a Deployment without any probe whose containers start, and crash two seconds later.
+//! When a restart counts as come up, and when as failed: a StatefulSet that takes longer than the deadline in total,
+//! because its pods start one after another and each takes its time; and a Deployment without any probe whose
+//! containers start, and crash two seconds later.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! What an agent takes while its pod is notified of four versions a minute: the container's working set as the kubelet counts it, the memory that
-//! is the process's alone, and processor time. For as many minutes as `NUDGE_E2E_MINUTES` says.
+//! What an agent takes while its pod is notified of four versions a minute: the container's working set as the kubelet
+//! counts it, the memory that is the process's alone, and processor time. For as many minutes as `NUDGE_E2E_MINUTES`
+//! says.
 
 use std::env;
 use std::fs;

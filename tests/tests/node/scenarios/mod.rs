@@ -1,4 +1,5 @@
-//! The scenarios, one a file. Each is a function of the [`crate::suite::Suite`] that leaves everything in namespaces of its own.
+//! The scenarios, one a file. Each is a function of the [`crate::suite::Suite`] that leaves everything in namespaces of
+//! its own.
 
 pub(crate) mod attackers;
 pub(crate) mod away;

@@ -1,6 +1,6 @@
-//! A Deployment that mounts the ConfigMap and the Secret of a config, as Deployments do, and says how it is notified, and nothing else. Its
-//! processes read the files of the version that is assigned to their pod when they are notified, before the objects are published. A version
-//! that lacks a key that a volume needs stops at the first pod.
+//! A Deployment that mounts the ConfigMap and the Secret of a config, as Deployments do, and says how it is notified,
+//! and nothing else. Its processes read the files of the version that is assigned to their pod when they are notified,
+//! before the objects are published. A version that lacks a key that a volume needs stops at the first pod.
 
 use std::collections::BTreeSet;
 

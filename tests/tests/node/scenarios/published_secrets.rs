@@ -1,5 +1,5 @@
-//! A Deployment that knows nothing of Nudge and takes a password from a Secret by `secretKeyRef` is restarted with the new value, and with
-//! the old one when somebody goes back. The Secret has the type of its version.
+//! A Deployment that knows nothing of Nudge and takes a password from a Secret by `secretKeyRef` is restarted with the
+//! new value, and with the old one when somebody goes back. The Secret has the type of its version.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A pod with a version on trial is resized in place, and its container is restarted for that: the API ordered it, and the version is not blamed.
+//! A pod with a version on trial is resized in place, and its container is restarted for that: the API ordered it, and
+//! the version is not blamed.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;

@@ -1,6 +1,7 @@
-//! A Deployment whose pods have an agent and take a version by restarts alone, at default settings: its config is named by an annotation, there is
-//! no ConfigMap of that name, and only a Secret differs. No version is current that its processes have not been born with: while nobody may
-//! restart them, the rollout is held and says so; restarted by hand, or by Nudge, they have it, and those of before served meanwhile.
+//! A Deployment whose pods have an agent and take a version by restarts alone, at default settings: its config is named
+//! by an annotation, there is no ConfigMap of that name, and only a Secret differs. No version is current that its
+//! processes have not been born with: while nobody may restart them, the rollout is held and says so; restarted by
+//! hand, or by Nudge, they have it, and those of before served meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -132,8 +133,8 @@ async fn run_with(home: &ScenarioNamespace<'_>, password: &str, not: &BTreeSet<S
     Ok(running)
 }
 
-/// Waits until the version is current, which must not be before the new pods run it. Two pods serve all the time, and those of before never see
-/// another version.
+/// Waits until the version is current, which must not be before the new pods run it. Two pods serve all the time, and
+/// those of before never see another version.
 async fn become_current(
     home: &ScenarioNamespace<'_>,
     version: &str,

@@ -1,5 +1,5 @@
-//! The way out of a crash loop: a version is current and every pod crashes with it at its start. `kubectl nudge rollback` assigns the version
-//! before to all of them in one write, healthy or not.
+//! The way out of a crash loop: a version is current and every pod crashes with it at its start. `kubectl nudge
+//! rollback` assigns the version before to all of them in one write, healthy or not.
 
 use std::time::Duration;
 

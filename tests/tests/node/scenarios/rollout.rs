@@ -1,5 +1,5 @@
-//! A Deployment of six is moved in steps. A version that makes the application unready, as the kubelet's own probe finds, goes no further
-//! than the first step, and comes back by itself.
+//! A Deployment of six is moved in steps. A version that makes the application unready, as the kubelet's own probe
+//! finds, goes no further than the first step, and comes back by itself.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A Secret is rotated: the application has the new value without a restart, nothing of ours writes it down, and who got it is noted once.
+//! A Secret is rotated: the application has the new value without a restart, nothing of ours writes it down, and who
+//! got it is noted once.
 
 use std::time::Duration;
 
@@ -67,8 +68,8 @@ async fn control_plane(home: &ScenarioNamespace<'_>) -> Result<String> {
     .await
 }
 
-/// Fails unless the audit has one line for each version that was rotated to, and names pod, config and part. The first version is mounted into the
-/// pod, so the hub may not have had to deliver it.
+/// Fails unless the audit has one line for each version that was rotated to, and names pod, config and part. The first
+/// version is mounted into the pod, so the hub may not have had to deliver it.
 async fn assert_audited(home: &ScenarioNamespace<'_>, pod: &Pod) -> Result<()> {
     let uid = pod.uid().context("no uid")?;
     // The container runtime may write a log later than the application acts.

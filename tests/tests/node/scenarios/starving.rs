@@ -1,5 +1,6 @@
-//! A plain pod of a namespace that has nothing to do with Nudge keeps as many connections to every port of every replica as it can get. All
-//! replicas stay Ready and are not restarted, their Services have them, and pods that opt in are created and become Ready.
+//! A plain pod of a namespace that has nothing to do with Nudge keeps as many connections to every port of every
+//! replica as it can get. All replicas stay Ready and are not restarted, their Services have them, and pods that opt in
+//! are created and become Ready.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,7 +22,8 @@ use crate::suite::Suite;
 use nudge_tests::eventually;
 
 const TITLE: &str = "One pod that takes all the connections it can get";
-/// The duration of the attack: more than twice what it took until both replicas were not Ready when a listener had one pool of places for all.
+/// The duration of the attack: more than twice what it took until both replicas were not Ready when a listener had one
+/// pool of places for all.
 const ATTACK_DURATION: Duration = Duration::from_secs(25);
 /// How often the replicas are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -36,8 +38,8 @@ const REPLICAS: usize = 5;
 /// Replicas of each that serves.
 const SERVING: usize = 2;
 
-/// Keeps connections: on port 8080 by a small request now and then, on the others some with a request whose body never comes, else silent. One
-/// that is closed is opened again at once.
+/// Keeps connections: on port 8080 by a small request now and then, on the others some with a request whose body never
+/// comes, else silent. One that is closed is opened again at once.
 pub(super) const APP: &str = r#"
 import asyncio, resource, ssl, sys, time
 

@@ -1,4 +1,5 @@
-//! The tour of examples/TOUR.md, typed as it stands there: a version that works, and one that breaks the application and goes back.
+//! The tour of examples/TOUR.md, typed as it stands there: a version that works, and one that breaks the application
+//! and goes back.
 
 use std::fs;
 use std::time::Instant;

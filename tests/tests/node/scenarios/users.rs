@@ -20,7 +20,8 @@ const AGENT: i64 = 65532;
 /// Root that becomes the application.
 const DROP: [&str; 6] = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", "sh", "/app.sh"];
 
-/// What distinguishes the cases: a name, the application's security context, its command where it is not the image's, and the agent's user.
+/// What distinguishes the cases: a name, the application's security context, its command where it is not the image's,
+/// and the agent's user.
 struct Case {
     name: &'static str,
     security: Value,
@@ -89,8 +90,8 @@ fn agent_user(pod: &Pod) -> Result<i64> {
     agent.security_context.as_ref().and_then(|context| context.run_as_user).context("the agent has no user")
 }
 
-/// An application of the agent's own user, in the same process namespace, reads neither its memory nor its files: not the token of the
-/// service account, and not the private key.
+/// An application of the agent's own user, in the same process namespace, reads neither its memory nor its files: not
+/// the token of the service account, and not the private key.
 fn keeps_its_secrets(home: &ScenarioNamespace<'_>, pod: &Pod) -> Result<()> {
     // Says what could be read. What it can read of itself shows that it would.
     let script = r#"
@@ -117,7 +118,8 @@ fn keeps_its_secrets(home: &ScenarioNamespace<'_>, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// An application that handles no signal gets none, which would end it, and its pod says why it does not take the version.
+/// An application that handles no signal gets none, which would end it, and its pod says why it does not take the
+/// version.
 async fn without_handler(home: &ScenarioNamespace<'_>) -> Result<()> {
     home.apply(&two_versions("quiet"))?;
     home.at_once("quiet").await?;
@@ -154,7 +156,8 @@ fn two_versions(config: &str) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": [version("1"), version("2"), object]}).to_string()
 }
 
-/// Under `restricted` the examples run and are notified. An application that another user notifies needs `baseline`, and is refused otherwise.
+/// Under `restricted` the examples run and are notified. An application that another user notifies needs `baseline`,
+/// and is refused otherwise.
 async fn pod_security(suite: &Suite) -> Result<()> {
     for level in ["restricted", "baseline"] {
         let home = ScenarioNamespace::enabled(suite, level).await?;

@@ -1,5 +1,5 @@
-//! Applications that are notified by webhooks: one that subscribes itself (`POST /hooks`) and one that its pod's annotation names, which finds
-//! the values as files by then. And where each of them has the token from.
+//! Applications that are notified by webhooks: one that subscribes itself (`POST /hooks`) and one that its pod's
+//! annotation names, which finds the values as files by then. And where each of them has the token from.
 
 use std::time::Duration;
 
@@ -114,7 +114,8 @@ fn assert_notified(notified: &Value, version: &str, greeting: &str) -> Result<()
     Ok(())
 }
 
-/// The token comes by a variable where the cluster can do that, and by a file everywhere; the pod's specification never holds it.
+/// The token comes by a variable where the cluster can do that, and by a file everywhere; the pod's specification never
+/// holds it.
 async fn token(home: &ScenarioNamespace<'_>, pod: &Pod) -> Result<()> {
     let script = r#"import os; print(open(os.environ["MY_CONFIG_TOKEN_FILE"]).read(), os.environ.get("MY_CONFIG_TOKEN", ""), sep="\n")"#;
     let output = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "python3", "-c", script])?;

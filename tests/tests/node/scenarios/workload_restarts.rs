@@ -1,5 +1,6 @@
-//! A Deployment that knows nothing of Nudge and takes its values from the environment is restarted with a new version, and restarted back when
-//! it crashes with it. Its pods of before serve meanwhile. Beside it a config without objects: its ConfigMap and the reader of that stay as they are.
+//! A Deployment that knows nothing of Nudge and takes its values from the environment is restarted with a new version,
+//! and restarted back when it crashes with it. Its pods of before serve meanwhile. Beside it a config without objects:
+//! its ConfigMap and the reader of that stay as they are.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ use nudge_tests::eventually;
 
 const TITLE: &str = "Two pods with values from the environment, from spec.version";
 const PODS: i32 = 2;
-/// Until the Deployment's controller says that pods do not come up, in seconds: longer than one takes on a busy machine.
+/// Until the Deployment's controller says that pods do not come up, in seconds: longer than one takes on a busy
+/// machine.
 const DEADLINE_SECONDS: i32 = 30;
 
 const APP: &str = r#"[ "$MODE" != crash ] || exit 1; echo "mode=$MODE"; exec sleep 86400"#;
@@ -117,8 +119,8 @@ async fn pod_log(home: &ScenarioNamespace<'_>, pod: &Pod) -> Result<String> {
     Ok(home.space.api::<Pod>().logs(&pod.name_any(), &LogParams::default()).await?)
 }
 
-/// Waits until the Deployment's pods run with this and are available, and all others are terminating (which takes an old kubelet a minute at times):
-/// Nudge waits for none that was not well before.
+/// Waits until the Deployment's pods run with this and are available, and all others are terminating (which takes an
+/// old kubelet a minute at times): Nudge waits for none that was not well before.
 async fn wait_for_pods(home: &ScenarioNamespace<'_>, mode: &str) -> Result<()> {
     let (pods, deployments) = (home.space.api::<Pod>(), home.space.api::<Deployment>());
     let text = format!("mode={mode}");

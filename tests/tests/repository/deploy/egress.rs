@@ -1,4 +1,5 @@
-//! What pods of Nudge reach, if the network of the cluster enforces NetworkPolicies: their rules, evaluated as Kubernetes defines them.
+//! What pods of Nudge reach, if the network of the cluster enforces NetworkPolicies: their rules, evaluated as
+//! Kubernetes defines them.
 
 use std::net::{IpAddr, Ipv6Addr};
 

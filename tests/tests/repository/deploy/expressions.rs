@@ -1,4 +1,5 @@
-//! The admission policies say what a current API server has said to recorded requests: also where the server of these tests is too old.
+//! The admission policies say what a current API server has said to recorded requests: also where the server of these
+//! tests is too old.
 
 use std::fs;
 

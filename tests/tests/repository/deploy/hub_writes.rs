@@ -1,4 +1,5 @@
-//! The hub's account writes its own conditions of pods and nothing else, although `patch` of `pods/status` would allow all of it.
+//! The hub's account writes its own conditions of pods and nothing else, although `patch` of `pods/status` would allow
+//! all of it.
 
 use std::time::Duration;
 

@@ -58,7 +58,8 @@ pub(crate) async fn installed() -> Result<Option<&'static Cluster>> {
     Ok(installed.await?.as_ref())
 }
 
-/// Applies the first thing to a new server: an old one takes a moment until it can say what it has. `false` without kubectl.
+/// Applies the first thing to a new server: an old one takes a moment until it can say what it has. `false` without
+/// kubectl.
 async fn apply_first(cluster: &Cluster, text: &str) -> Result<bool> {
     let try_it = async || match cluster.kubectl_on(&APPLY, text).await {
         Err(error) if error.to_string().contains("currently unable to handle the request") => None,
@@ -225,7 +226,8 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     current("2").await?;
     hub_ca(&space).await?;
 
-    // Upgraded: the same set with something else in it, by the same command; what the injector has written stays or comes back.
+    // Upgraded: the same set with something else in it, by the same command; what the injector has written stays or
+    // comes back.
     let newer = text.replace("\"replicas\":2", "\"replicas\":3");
     ensure!(newer != text);
     cluster.kubectl_on(&APPLY, &newer).await?;

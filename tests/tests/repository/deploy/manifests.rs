@@ -60,8 +60,8 @@ pub(crate) fn by_title(objects: Vec<Value>) -> Result<BTreeMap<String, Value>> {
     Ok(collected)
 }
 
-/// The webhooks that the API server calls about every namespace: an object there may be older than the label of its namespace, and the first
-/// contact is made before any is enabled.
+/// The webhooks that the API server calls about every namespace: an object there may be older than the label of its
+/// namespace, and the first contact is made before any is enabled.
 pub(crate) const EVERYWHERE: [&str; 4] =
     ["analyses.nudge.dev", "contact.nudge.dev", "policies.nudge.dev", "sources.nudge.dev"];
 

@@ -196,7 +196,8 @@ fn no_role_that_listens_may_patch_webhooks_or_create_secrets() -> Result<()> {
             let (resources, verbs) = (rule["resources"].to_string(), rule["verbs"].to_string());
             ensure!(!verbs.contains('*') && !resources.contains('*') && !verbs.contains("bind"), "{name}: {rule}");
             let kept = resources.contains("\"secrets\"") || resources.contains("\"leases\"");
-            // Nobody but an admin of a namespace binds the first, and an admin of the cluster the other, to users alone.
+            // Nobody but an admin of a namespace binds the first, and an admin of the cluster the other, to users
+            // alone.
             let creates = ["nudge-publish-secrets", "nudge-restore"].contains(&name);
             ensure!(!kept || !verbs.contains("create") || creates, "{name}: {rule}");
             let of_users = ["nudge-edit", "nudge-restore"];

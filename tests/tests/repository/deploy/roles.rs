@@ -138,8 +138,8 @@ async fn an_admin_of_a_namespace_binds_no_role_of_nudge_with_rights_that_an_admi
             ensure!(refused.to_string().contains("attempting to grant"), "{role}: {refused}");
         }
     }
-    // What the admin has, the admin may give: to read and write Secrets here. It matters once an admin of the cluster has enabled the
-    // namespace.
+    // What the admin has, the admin may give: to read and write Secrets here. It matters once an admin of the cluster
+    // has enabled the namespace.
     for (role, to) in [
         ("nudge-secrets", "nudge-injector"),
         ("nudge-secrets-hub", "nudge-hub"),

@@ -1,4 +1,5 @@
-//! No modules with the same parent use each other, at any depth: not by their paths, and not by a name that a module above them takes from one.
+//! No modules with the same parent use each other, at any depth: not by their paths, and not by a name that a module
+//! above them takes from one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -163,8 +164,8 @@ fn declared_modules(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Adds the paths that a text begins with, such as `a::A` and `b` of `{a::A, b}`, each with the name that `as` gives it. Returns what is behind
-/// them.
+/// Adds the paths that a text begins with, such as `a::A` and `b` of `{a::A, b}`, each with the name that `as` gives
+/// it. Returns what is behind them.
 fn leaves_of<'a>(text: &'a str, before: &[String], leaves: &mut Vec<(Segments, Option<String>)>) -> &'a str {
     let (mut path, mut text) = (before.to_vec(), text.trim_start());
     loop {
@@ -212,8 +213,8 @@ fn absolute(module: &Segments, segments: &[String], children: &[String]) -> Opti
     Some([base, below].concat())
 }
 
-/// Returns the module that has what a path leads to. `steps` is the maximum number of re-exported names that are followed, at
-/// most.
+/// Returns the module that has what a path leads to. `steps` is the maximum number of re-exported names that are
+/// followed, at most.
 fn home(modules: &Modules, path: &[String], steps: u8) -> Segments {
     let mut module = Segments::new();
     for (at, name) in path.iter().enumerate() {

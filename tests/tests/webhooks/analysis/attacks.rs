@@ -1,4 +1,5 @@
-//! Attacks on what asks: servers without end, slow ones, ones that send it elsewhere, and addresses that it must not reach.
+//! Attacks on what asks: servers without end, slow ones, ones that send it elsewhere, and addresses that it must not
+//! reach.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

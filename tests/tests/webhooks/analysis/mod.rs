@@ -1,5 +1,5 @@
-//! Versions that are judged by numbers: a real API server, a real Prometheus, agents as real processes, and the role analysis with its own
-//! rights.
+//! Versions that are judged by numbers: a real API server, a real Prometheus, agents as real processes, and the role
+//! analysis with its own rights.
 
 #![allow(clippy::print_stderr, reason = "times and numbers are for a person who runs it by hand")]
 

@@ -1,4 +1,5 @@
-//! With the control plane away: nothing is decided, withdrawn or taken away meanwhile, and what is made meanwhile is nobody's.
+//! With the control plane away: nothing is decided, withdrawn or taken away meanwhile, and what is made meanwhile is
+//! nobody's.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;

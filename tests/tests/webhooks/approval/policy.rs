@@ -42,7 +42,8 @@ impl Policies {
     }
 }
 
-/// Asks for version 2. The policies, the labels of namespaces and configs are observed apart, so the config is on hold for a moment.
+/// Asks for version 2. The policies, the labels of namespaces and configs are observed apart, so the config is on hold
+/// for a moment.
 async fn asks_on_hold(shop: &Shop, user: &User) -> Result<()> {
     user.change(json!({"version": "2", "rollout": {"hold": {"reason": "policies are seen"}}})).await?;
     let waits = |config: &VersionedConfig| {

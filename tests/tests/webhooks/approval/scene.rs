@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 /// How long anything may take on a busy machine.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// A config `shop` at version 1, in a namespace with these users: alice, bob, carol and dora may do all with configs, versions and approvals
-/// but override, and may approve; eve may do the same and not approve.
+/// A config `shop` at version 1, in a namespace with these users: alice, bob, carol and dora may do all with configs,
+/// versions and approvals but override, and may approve; eve may do the same and not approve.
 pub(crate) struct Shop {
     pub(crate) space: TestNamespace,
 }

@@ -1,5 +1,5 @@
-//! Commits of a real git server become versions; every fault leaves the last one, and a credential goes to the hosts that its Secret names,
-//! and to no others.
+//! Commits of a real git server become versions; every fault leaves the last one, and a credential goes to the hosts
+//! that its Secret names, and to no others.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -108,7 +108,8 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
         spec(json!({"secretRef": {"name": secret}})).await?;
         fails(secret, reason, says).await?;
     }
-    // The way of an attacker: another host in the URL, by a name of the same machine, or what only the control plane reaches.
+    // The way of an attacker: another host in the URL, by a name of the same machine, or what only the control plane
+    // reaches.
     let port = ports::free()?;
     spec(json!({"secretRef": {"name": "deploy"}, "url": format!("https://localhost:{port}/token/shop")})).await?;
     fails("another host", "SourceRefused", "Secret deploy is not for localhost").await?;

@@ -1,5 +1,5 @@
-//! Sources against a real API server: living objects become versions, by a control plane with its webhooks and a process of the role
-//! sources that has the rights of its account and no others.
+//! Sources against a real API server: living objects become versions, by a control plane with its webhooks and a
+//! process of the role sources that has the rights of its account and no others.
 
 #![allow(clippy::print_stderr, reason = "times are for a person who runs it by hand")]
 

@@ -1,4 +1,5 @@
-//! Artifacts that `kubectl nudge push` has pushed into a real registry become versions; every fault leaves the last one.
+//! Artifacts that `kubectl nudge push` has pushed into a real registry become versions; every fault leaves the last
+//! one.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What changes nothing that counts, and servers that are away: no version, no notification, and no write but what must be.
+//! What changes nothing that counts, and servers that are away: no version, no notification, and no write but what must
+//! be.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +25,8 @@ use crate::config_sources::vault::{from, may_have_tokens, openbao};
 
 const NAMES: [&str; 3] = ["git", "oci", "vault"];
 
-/// Waits until servers of each kind were asked this often, with this outcome, since they had been asked as often as `since` says.
+/// Waits until servers of each kind were asked this often, with this outcome, since they had been asked as often as
+/// `since` says.
 async fn asked(sources: &Replica, outcome: &str, times: f64, since: [f64; 3]) -> Result<[f64; 3]> {
     let mut counts = [0.0; 3];
     for (at, kind) in ["Git", "OCI", "Vault"].iter().enumerate() {

@@ -78,7 +78,8 @@ async fn a_secret_that_breaks_a_rule_becomes_no_version_and_its_value_is_not_sho
     Ok(())
 }
 
-/// The role sources may not read the schema, so others judge: admission where the version is one object, and the gate before sealing.
+/// The role sources may not read the schema, so others judge: admission where the version is one object, and the gate
+/// before sealing.
 #[tokio::test]
 async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> {
     let Some(space) = enabled("schema", false).await? else { return Ok(()) };
@@ -115,7 +116,8 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     };
     let created_parts = parts(&version).await?;
     ensure!(created_parts.len() == 2, "{created_parts:?}");
-    // Another one, after which the older one is deleted. What is there is not made again, whatever else the source is asked for.
+    // Another one, after which the older one is deleted. What is there is not made again, whatever else the source is
+    // asked for.
     let fourth = becomes("hunter4").await?.version.context("nothing is made")?;
     eventually(WAIT_TIMEOUT, "the older one is deleted", async || parts(&version).await.ok()?.is_empty().then_some(()))
         .await?;

@@ -1,4 +1,5 @@
-//! Secrets of a real OpenBao become versions; who may read them is decided there, and by Kubernetes, and nobody else's token is sent.
+//! Secrets of a real OpenBao become versions; who may read them is decided there, and by Kubernetes, and nobody else's
+//! token is sent.
 
 use std::path::Path;
 

@@ -73,7 +73,8 @@ async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
         "{failed}"
     );
 
-    // The version is tried again when it is used again, and its first attempt does not end the wait. A rollback returns to the current one.
+    // The version is tried again when it is used again, and its first attempt does not end the wait. A rollback returns
+    // to the current one.
     set_ready(&space, true).await?;
     let late = run_expecting(installation, &space, 124, &["use", "game", "3", "--wait", "--timeout=2s"]).await?;
     assert!(late.stderr.contains("is not current after 2 s; the rollout continues"), "{}", late.stderr);

@@ -1,4 +1,5 @@
-//! The audit trail of admission: versions that pods have mounted, versions that users choose, and rights that are refused.
+//! The audit trail of admission: versions that pods have mounted, versions that users choose, and rights that are
+//! refused.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;

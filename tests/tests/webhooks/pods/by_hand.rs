@@ -1,4 +1,5 @@
-//! What users write by hand beside the injector: an agent's container of their own, and an ephemeral container in a pod with an agent.
+//! What users write by hand beside the injector: an agent's container of their own, and an ephemeral container in a pod
+//! with an agent.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +21,8 @@ fn agent(pod: &Pod) -> Result<Value> {
     Ok(agent)
 }
 
-/// A container that claims to be the injector's work keeps its image, which is the user's to choose, and nothing else that it has asked for.
+/// A container that claims to be the injector's work keeps its image, which is the user's to choose, and nothing else
+/// that it has asked for.
 #[tokio::test]
 async fn an_agent_that_claims_to_be_injected_becomes_as_the_injector_makes_it() -> Result<()> {
     let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
@@ -56,7 +58,8 @@ async fn an_agent_that_claims_to_be_injected_becomes_as_the_injector_makes_it() 
     Ok(())
 }
 
-/// The API server does not ask Nudge about it, and it gets nothing of Nudge's. It may mount what the pod has: that is Kubernetes' own rule.
+/// The API server does not ask Nudge about it, and it gets nothing of Nudge's. It may mount what the pod has: that is
+/// Kubernetes' own rule.
 #[tokio::test]
 async fn an_ephemeral_container_is_not_injected_and_may_mount_the_pods_volumes() -> Result<()> {
     let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! A pod that nobody creates: a client that reaches the port makes up its review. Here is exactly what the answer discloses of a namespace.
+//! A pod that nobody creates: a client that reaches the port makes up its review. Here is exactly what the answer
+//! discloses of a namespace.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;

@@ -49,7 +49,8 @@ pub(crate) async fn config_map(space: &TestNamespace) -> Result<()> {
     space.create_object::<ConfigMap>(map).await.map(drop)
 }
 
-/// Waits until pods that opt in are injected: the API server and Nudge both learn of a namespace and of each other in their own time.
+/// Waits until pods that opt in are injected: the API server and Nudge both learn of a namespace and of each other in
+/// their own time.
 pub(crate) async fn wait_until_injected(space: &TestNamespace) -> Result<()> {
     config_map(space).await?;
     let injected = async || dry(space, &opted_in("probe")).await.ok().filter(has_agent).map(drop);

@@ -1,4 +1,5 @@
-//! Who else can reach the port: other sites in the same browser, names that point here, other users of the machine. None gets anything.
+//! Who else can reach the port: other sites in the same browser, names that point here, other users of the machine.
+//! None gets anything.
 
 use std::process::Command;
 

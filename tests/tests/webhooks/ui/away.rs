@@ -1,4 +1,5 @@
-//! When the page can't be up to date, it says so: the API server is away, silent or has enough of the user, or the command itself stands.
+//! When the page can't be up to date, it says so: the API server is away, silent or has enough of the user, or the
+//! command itself stands.
 
 use std::path::PathBuf;
 

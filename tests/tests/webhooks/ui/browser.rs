@@ -1,4 +1,5 @@
-//! Chromium without a window, driven by its DevTools protocol over two pipes: no port that others of the machine could reach.
+//! Chromium without a window, driven by its DevTools protocol over two pipes: no port that others of the machine could
+//! reach.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter, Write as _};
@@ -22,7 +23,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Chromium runs without its own sandbox, which root can't have: it shows one page, of this project.
 ///
-/// No tab has the focus, so each would be one in the background, which gets less of the processor than what it waits for.
+/// No tab has the focus, so each would be one in the background, which gets less of the processor than what it waits
+/// for.
 const FLAGS: [&str; 17] = [
     "--headless=new",
     "--remote-debugging-pipe",

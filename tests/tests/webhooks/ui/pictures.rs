@@ -303,7 +303,8 @@ async fn create_gated_configs(space: &TestNamespace) -> Result<()> {
     .await
 }
 
-/// Assigns the target to the pods of the first two steps, as the plan of the page has them, and makes most of them run it.
+/// Assigns the target to the pods of the first two steps, as the plan of the page has them, and makes most of them run
+/// it.
 async fn move_pods(space: &TestNamespace, tab: &Tab) -> Result<()> {
     tab.run("document.querySelector('details').open = true").await?;
     tab.wait_for_text("details tbody", "web-00").await?;

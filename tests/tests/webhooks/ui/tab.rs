@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::ui::browser::Browser;
 
-/// How long the page may take. Longer than the 65 seconds after which it notices that the connection of a watch died silently.
+/// How long the page may take. Longer than the 65 seconds after which it notices that the connection of a watch died
+/// silently.
 const PAGE_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A tab of the browser.
