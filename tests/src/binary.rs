@@ -1,4 +1,4 @@
-//! The programs under test, built where they are missing or stale.
+//! The programs under test, built if they are missing or stale.
 //!
 //! The debug programs are built with the features of the whole workspace: those that `cargo build --workspace
 //! --all-targets` has built, so that a test compiles nothing. Released programs are built alone, as they are shipped.

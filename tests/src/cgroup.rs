@@ -1,4 +1,4 @@
-//! A control group of a test's own, named like a container's, for machines on which tests may make one.
+//! A control group of a test's own, named like a container's, for machines that allow tests to create it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

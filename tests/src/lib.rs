@@ -1,6 +1,6 @@
 //! Helpers of the integration tests and the benchmarks.
 //!
-//! They know the programs from the outside alone: by what `nudge-protocol` and `nudge-api` document.
+//! The tests know the programs from the outside alone: by the documentation of `nudge-protocol` and `nudge-api`.
 
 pub mod affinity;
 pub mod agent;

@@ -1,4 +1,4 @@
-//! What is logged, for unit tests that read it.
+//! The log, for unit tests that read it.
 
 use std::cell::RefCell;
 use std::io;

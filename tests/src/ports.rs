@@ -1,4 +1,4 @@
-//! Ports that stay ours while a server is down, and one at which there never is a server.
+//! Ports that stay reserved while a server is down, and a port that never has a server.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,5 +1,5 @@
 //! `bench activation`: from `spec.version` to the application's signal handler, and from a ConfigMap to a sealed
-//! version, through a real API server, beside the raw watch events of the same server in the same run.
+//! version, through a real API server, compared with the raw watch events of the same server in the same run.
 
 use std::process::Command;
 use std::time::Duration;

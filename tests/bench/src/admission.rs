@@ -1,5 +1,5 @@
-//! `bench admission`: pods that opt in, created as fast as the machine gives by dry runs, through a real API server;
-//! beside pods that Nudge is not asked about, in the same run.
+//! `bench admission`: pods that opt in, created by dry runs as fast as the machine allows, through a real API server;
+//! compared with pods that bypass Nudge, in the same run.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the measures of `bench local` share.
+//! The shared parts of the measures of `bench local`.
 
 use std::path::PathBuf;
 use std::time::Duration;

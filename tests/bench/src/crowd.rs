@@ -1,4 +1,4 @@
-//! `bench crowd`: the control plane's memory in a cluster full of what is not its own, beside the same program in an
+//! `bench crowd`: the control plane's memory in a cluster full of foreign objects, compared with the same program in an
 //! empty cluster.
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! What agents and the hub send each other, by the smallest client that one process can have ten thousand of.
+//! The requests and replies between agents and the hub, by a client so small that one process can have ten thousand of
+//! them.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! What an agent that has nothing to do costs: how often it wakes, and how large its file is.
+//! The cost of an idle agent: how often it wakes, and how large its file is.
 
 use std::fs;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! Benchmarks: what Nudge costs, beside a floor or a peer measured in the same run.
+//! Benchmarks: the cost of Nudge, compared with a floor or a peer measured in the same run.
 //!
 //! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the
 //! way through a real API server, `bench source` the same from a living object, `bench sources` the memory of the role
-//! sources, `bench admission` the injection of pods, `bench crowd` the control plane's memory, `bench namespaces` what
-//! many enabled namespaces cost it, `bench fleet` whole rollouts to very many pods and configs, `bench judgement` which
+//! sources, `bench admission` the injection of pods, `bench crowd` the control plane's memory, `bench namespaces` its
+//! cost of many enabled namespaces, `bench fleet` whole rollouts to very many pods and configs, `bench judgement` which
 //! versions are rolled back in simulated clusters. The other commands are the processes that they start.
 
 mod activation;

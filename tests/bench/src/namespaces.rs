@@ -1,5 +1,5 @@
-//! `bench namespaces`: what watches of many enabled namespaces cost each role, with rights bound in each of them and
-//! with rights for the cluster, beside one process with all roles.
+//! `bench namespaces`: the cost of watches of many enabled namespaces for each role, with rights bound in each
+//! namespace and with rights for the cluster, compared with one process with all roles.
 
 use std::time::{Duration, Instant};
 

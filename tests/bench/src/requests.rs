@@ -1,4 +1,4 @@
-//! What `GET /config` costs: processor time per request on the server's core, beside nginx with the same bytes.
+//! The cost of `GET /config`: processor time per request on the server's core, compared with nginx and the same bytes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One measure, what it stands beside, and what it must keep to.
+//! One measure, its comparison, and its limit.
 
 use serde::Serialize;
 use serde_json::{Value, json};

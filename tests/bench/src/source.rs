@@ -1,6 +1,6 @@
 //! `bench source`: from a write of a living ConfigMap to the sealed version that a source makes of it, and to the
-//! application's signal handler, through a real API server with the webhooks, beside the raw watch events of that
-//! ConfigMap in the same run.
+//! application's signal handler, through a real API server with the webhooks, compared with the raw watch events of
+//! that ConfigMap in the same run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

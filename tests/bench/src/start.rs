@@ -1,4 +1,4 @@
-//! From the start of the agent to the start of the application, beside starting the application alone.
+//! From the start of the agent to the start of the application, compared with starting the application alone.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! From the switch of `current` to the application's signal handler, beside a process that does nothing else.
+//! From the switch of `current` to the application's signal handler, compared with a process that does nothing else.
 
 use std::process::Command;
 use std::time::Duration;

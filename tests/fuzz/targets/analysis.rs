@@ -1,5 +1,5 @@
-//! What an analysis reads of users and of servers that they name: answers, queries, addresses, and the hosts that a
-//! Secret is for.
+//! Input of an analysis from users and from their servers: answers, queries, addresses, and the hosts that a Secret is
+//! for.
 //!
 //! The first line is an address, the second one a list of hosts, and the rest a query and an answer.
 #![cfg_attr(fuzzing, no_main)]

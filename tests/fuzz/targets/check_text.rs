@@ -1,4 +1,4 @@
-//! The reason for which a container refuses a version: what is shown is one bounded line, and holds no value.
+//! The reason of a container that refuses a version: it is shown as one bounded line without values.
 //!
 //! The input is a value behind its length, and the text.
 #![cfg_attr(fuzzing, no_main)]

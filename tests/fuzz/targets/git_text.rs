@@ -1,6 +1,6 @@
-//! What git's servers, repositories and programs say, and the URLs and revisions of users.
+//! Texts of git's servers, repositories and programs, and the URLs and revisions of users.
 //!
-//! The first byte says what the rest is.
+//! The first byte selects the kind of the rest.
 #![cfg_attr(fuzzing, no_main)]
 
 use hyper::Request;

@@ -1,4 +1,4 @@
-//! A webhook's URL that is accepted points into the pod or to what is allowed, and to just what its text says.
+//! An accepted URL of a webhook points into the pod or to an allowed address, and to exactly the address in its text.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::net::{IpAddr, SocketAddr};

@@ -1,7 +1,7 @@
 //! Archives of artifacts, which come from anybody: no bound is crossed, no path leaves the root, and nothing is
 //! unpacked that is not wanted.
 //!
-//! The first byte says what is looked for.
+//! The first byte selects the wanted path.
 #![cfg_attr(fuzzing, no_main)]
 
 use libfuzzer_sys::{Corpus, fuzz_target};

@@ -1,4 +1,4 @@
-//! What users and registries write of artifacts: references, docker configs, and the header `WWW-Authenticate`.
+//! Texts of users and registries about artifacts: references, docker configs, and the header `WWW-Authenticate`.
 //!
 //! The first line is a reference, and the rest a header and a docker config.
 #![cfg_attr(fuzzing, no_main)]

@@ -1,5 +1,5 @@
-//! Whatever the hub, or the file of what was last good, says: it is read the same in any pieces, takes no more than its
-//! bounds, and never takes a revision back.
+//! Any reply of the hub, and any file of the last good contents: it is read the same in any pieces, takes no more
+//! memory than its bounds, and never lowers a revision.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! A request line, `GET /config?format=env`, is routed without a panic, to what it says and nothing else.
+//! A request line, `GET /config?format=env`, is routed without a panic, to exactly the requested resource.
 #![cfg_attr(fuzzing, no_main)]
 
 use hyper::Method;

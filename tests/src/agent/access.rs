@@ -1,4 +1,4 @@
-//! How a test learns where the agent serves: the agent's child writes its environment to a file and goes on.
+//! The agent's address for a test: the agent's child writes its environment to a file and continues.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

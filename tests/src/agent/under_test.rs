@@ -1,4 +1,4 @@
-//! What most integration tests begin with: a folder of configuration, an agent that serves it, and a client.
+//! The beginning of most integration tests: a folder of configuration, an agent that serves it, and a client.
 
 use std::ffi::OsStr;
 use std::time::Duration;

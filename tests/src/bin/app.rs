@@ -1,4 +1,4 @@
-//! The application of the integration tests: it says on standard output which signals it gets, and what it finds then.
+//! The application of the integration tests: it prints the signals that it gets, and the values that it finds then.
 
 #![allow(clippy::print_stdout, reason = "its output is what tests look at")]
 

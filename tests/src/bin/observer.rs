@@ -1,5 +1,5 @@
-//! The application of the chaos test: it says as lines of JSON on standard output, each with the time, what it finds at
-//! its start, at each signal, and when it looks by itself.
+//! The application of the chaos test: it prints the values that it finds at its start, at each signal, and at its own
+//! checks, as lines of JSON with the time.
 
 #![allow(clippy::print_stdout, reason = "its output is what the test looks at")]
 

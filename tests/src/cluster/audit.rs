@@ -1,4 +1,4 @@
-//! The audit log of the API server: who has asked for what.
+//! The audit log of the API server: the requests, with their users.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Where the programs of a cluster come from.
+//! The origin of a cluster's programs.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What may happen to a cluster: servers that stop, come back, or stand still, and a store that forgets. All of it
-//! needs `&mut`, which a test has of its own cluster and of no shared one.
+//! Faults of a cluster: servers that stop, come back, or stand still, and a store that forgets. All of them need
+//! `&mut`, which a test has of its own cluster, but of no shared cluster.
 
 use std::fs;
 use std::time::Duration;

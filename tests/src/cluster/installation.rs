@@ -1,5 +1,5 @@
-//! Nudge installed in a test cluster: what `deploy/` says, and replicas of the control plane as processes of this
-//! machine that have the rights of its service account and no others.
+//! Nudge installed in a test cluster: the objects of `deploy/`, and replicas of the control plane as processes of this
+//! machine that have exactly the rights of its service account.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

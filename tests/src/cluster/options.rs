@@ -1,4 +1,4 @@
-//! What a cluster has beyond an API server and its store.
+//! The parts of a cluster beyond an API server and its store.
 
 use std::path::{Path, PathBuf};
 

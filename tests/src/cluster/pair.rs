@@ -1,4 +1,4 @@
-//! Two replicas of the control plane behind one address, of which the one that leads can be killed.
+//! Two replicas of the control plane behind one address. A test can kill the leading replica.
 
 use std::net::SocketAddr;
 

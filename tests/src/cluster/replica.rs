@@ -1,4 +1,4 @@
-//! Processes of the control plane, and what they say of themselves.
+//! Processes of the control plane, with their health, metrics and logs.
 
 use std::fs;
 use std::net::SocketAddr;

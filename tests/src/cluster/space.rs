@@ -1,4 +1,5 @@
-//! A namespace of its own for each test, and what pods need in it. No kubelet runs them: their status is written here.
+//! A namespace of its own for each test, and the objects that pods need there. No kubelet runs the pods: their status
+//! is written here.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};

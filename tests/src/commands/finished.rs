@@ -1,4 +1,4 @@
-//! A command that has run to its end, and what it said.
+//! A command that has run to its end, with its output.
 
 use std::ffi::OsStr;
 use std::fs::File;

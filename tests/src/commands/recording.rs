@@ -1,4 +1,4 @@
-//! What was seen on a terminal as one SVG file that plays by itself: a film of screens, moved along by a style sheet.
+//! A recording of a terminal as one SVG file that plays by itself: a film of screens, moved along by a style sheet.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Pages with transcripts: blocks of shell commands with what they print, run again and compared, or written anew.
+//! Pages with transcripts: blocks of shell commands with their output, run again and compared, or rewritten.
 //!
 //! A block begins with a line "```console". A line in it that begins with `$ ` is a command, and what stands below is what it prints,
 //! and `[exit code N]` if that is not 0. What has to happen beside the commands stands between the blocks in comments, which nobody sees

@@ -1,4 +1,4 @@
-//! What the hub of a test assigns.
+//! The assignments of a test's hub.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What a Service is in a cluster: one address, behind it the replicas that are there, each new connection to the next
-//! of them.
+//! A stand-in for a Service: one address with the present replicas behind it. Each new connection goes to the next
+//! replica.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

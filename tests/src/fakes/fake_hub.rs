@@ -1,5 +1,4 @@
-//! A hub that does what a test says: real TLS and HTTP, and otherwise the answers that the real one gives to what
-//! agents hold.
+//! A hub that a test controls: real TLS and HTTP, and by default the answers of the real hub.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! A webhook subscriber that answers as the test sets it and keeps what it got.
+//! A webhook subscriber that gives the answers of the test, and keeps the requests.
 
 use std::convert::Infallible;
 use std::sync::Arc;

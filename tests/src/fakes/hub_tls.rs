@@ -1,4 +1,4 @@
-//! A certificate authority for a hub of the tests, and what its certificate serves.
+//! A certificate authority for a hub of the tests, and the server with its certificate.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

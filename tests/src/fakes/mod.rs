@@ -1,4 +1,4 @@
-//! Stand-ins for what the agent and the control plane talk to.
+//! Stand-ins for the peers of the agent and the control plane.
 
 mod assigned;
 pub mod balancer;

@@ -1,4 +1,5 @@
-//! The environment of a container as a kubelet makes it: of its specification, in its order, with what it refers to.
+//! The environment of a container as a kubelet makes it: from its specification, in order, with all references
+//! resolved.
 
 use std::collections::BTreeMap;
 

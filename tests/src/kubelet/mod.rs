@@ -1,5 +1,5 @@
-//! What a kubelet would do with a pod, by exactly what the API server has stored: environment, volumes, users, hooks
-//! and order. It starts processes of this machine under roots of their own, in control groups that are called like
+//! A stand-in for a kubelet, which follows exactly the pod that the API server has stored: environment, volumes, users,
+//! hooks and order. It starts processes of this machine under roots of their own, in control groups that are named like
 //! containers, and writes the pod's status.
 //!
 //! The pod stays JSON: a typed one would drop the fields of servers that are newer than the types.

@@ -1,4 +1,4 @@
-//! What the tests of pod mode begin with: a hub, an agent as in a pod, and a process that stands for its container.
+//! The beginning of the tests of pod mode: a hub, an agent as in a pod, and a process in place of its container.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! What a container's processes see: the image's program and the mounted volumes under a root of their own, in a mount
-//! namespace of their own. Processes, network and time are the machine's, as in a pod that shares its process
+//! The view of a container's processes: the image's program and the mounted volumes under a root of their own, in a
+//! mount namespace of their own. Processes, network and time are the machine's, as in a pod that shares its process
 //! namespace.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! As whom a container runs: its specification as arguments of setpriv(1), with which the first process gets what
-//! runc(8) gives it.
+//! The user and the capabilities of a container: its specification as arguments of setpriv(1), which gives the first
+//! process the same as runc(8).
 
 use anyhow::{Result, ensure};
 use serde_json::Value;

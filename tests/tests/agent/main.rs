@@ -1,4 +1,4 @@
-//! The agent as a real process, and what else needs no Kubernetes.
+//! The agent as a real process, and other tests that need no Kubernetes.
 
 mod bounds;
 mod endpoint;

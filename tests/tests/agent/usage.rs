@@ -1,4 +1,4 @@
-//! What the three programs print when they are used wrongly: a short message that names the mistake and what to do.
+//! The output of the three programs when they are used wrongly: a short message that names the mistake and the remedy.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! One run: rounds of faults, after each of which the fleet has time to settle.
+//! One run: rounds of faults. After each round the fleet has time to settle.
 
 #![allow(clippy::print_stderr, reason = "for a person who looks on, or looks for the cause")]
 

@@ -1,4 +1,4 @@
-//! A fleet of real processes under faults at random, and a checker of what its applications have seen.
+//! A fleet of real processes under random faults, and a checker of its applications' readings.
 //!
 //! A run prints its seed. `NUDGE_CHAOS_SEED=SEED` does the same to the fleet again, at the same times; the rest is up
 //! to the machine.

@@ -1,4 +1,4 @@
-//! What runs the pods of real controllers.
+//! The stand-in for a kubelet that runs the pods of real controllers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The control plane without its webhooks: what its controllers do by themselves. The tests share
+//! The control plane without its webhooks: the acts of its controllers by themselves. The tests share
 //! [`Installation::shared`](nudge_tests::Installation::shared), each in a namespace of its own.
 
 mod kubelet;

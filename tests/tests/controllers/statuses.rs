@@ -1,5 +1,5 @@
-//! What the controllers say in the status of policies and approvals, also of those that no webhook has seen, against a
-//! real API server.
+//! The statuses of policies and approvals that the controllers write, also of objects that no webhook has seen, against
+//! a real API server.
 
 use std::time::Duration;
 

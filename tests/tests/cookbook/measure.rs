@@ -1,4 +1,4 @@
-//! Twenty switches under load: how long each takes to have its effect, and what clients lose meanwhile.
+//! Twenty switches under load: how long each takes to have its effect, and the requests that clients lose meanwhile.
 
 use std::time::{Duration, Instant};
 

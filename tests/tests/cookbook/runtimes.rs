@@ -1,4 +1,4 @@
-//! What a signal does to programs without a handler of their own. Some runtimes catch it, and end.
+//! The effect of a signal on programs without a handler of their own. Some runtimes catch it, and end.
 
 use std::fs;
 use std::process::Command;

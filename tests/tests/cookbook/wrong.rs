@@ -1,4 +1,4 @@
-//! What a version does that the software can't read: some keep what they have, some end.
+//! The effect of a version that the software can't read: some programs keep their configuration, some end.
 
 use anyhow::{Result, ensure};
 use nudge_tests::agent::WAIT_TIMEOUT;

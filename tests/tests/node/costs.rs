@@ -1,5 +1,5 @@
-//! What each scenario costs: seconds by the clock, and seconds of the machine's processors, which those that run at a
-//! moment share equally.
+//! The cost of each scenario: seconds by the clock, and seconds of the machine's processors, which concurrent scenarios
+//! share equally.
 
 use std::collections::BTreeMap;
 use std::env;

@@ -1,4 +1,4 @@
-//! What a node leaves on the machine, which must be nothing: processes, mounts, namespaces, control groups, interfaces,
+//! The remains of a node on the machine; there must be none: processes, mounts, namespaces, control groups, interfaces,
 //! files.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! The log of a container, followed from its start, every line with the time at which the container runtime got it.
+//! The log of a container, followed from its start, every line with the time when the container runtime got it.
 
 use std::sync::Arc;
 use std::time::Duration;

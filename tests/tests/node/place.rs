@@ -1,5 +1,5 @@
-//! Where the scenarios run: a node made for this run, or a cluster that is there. All that differs between the two
-//! stands here.
+//! The place of the scenarios: a node made for this run, or an existing cluster. All differences between the two are
+//! here.
 //!
 //! `NUDGE_E2E_KUBECONFIG=FILE` names a cluster, whose administrator it must be. Its nodes must be able to pull the
 //! images of `deploy/` and of the examples, by the names that `NUDGE_E2E_IMAGES=registry.example.com/team/` is put in

@@ -1,4 +1,4 @@
-//! Commands as README has them: what is tested is what people read.
+//! Commands as README has them, so that the tested commands are the documented commands.
 
 use std::fs;
 

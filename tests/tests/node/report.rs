@@ -1,4 +1,4 @@
-//! What the run has measured, as tables at its end.
+//! The measurements of the run, as tables at its end.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! One agent as the hub sees it. All that depends on the protocol is here.
 //!
-//! Polls and reports share a connection. A report follows a change of what the pod runs, and each new connection. A
+//! Polls and reports share a connection. A report follows a change of the pod's versions, and each new connection. A
 //! poll that is held meanwhile is interrupted; mostly the report comes first, because the next poll waits for it a
 //! moment.
 

@@ -1,5 +1,5 @@
-//! What the events of a run say: how long each step took, who was left behind, and how long the way back took. Does no
-//! I/O.
+//! The results of a run's events: how long each step took, which pods were left behind, and how long the return took.
+//! Does no I/O.
 
 use std::time::Duration;
 

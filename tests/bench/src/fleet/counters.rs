@@ -1,5 +1,5 @@
-//! What a run costs: requests by the API server's own count, the hub's metrics, processor time, and what agents have
-//! counted.
+//! The cost of a run: requests by the API server's own count, the hub's metrics, processor time, and the counts of
+//! agents.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

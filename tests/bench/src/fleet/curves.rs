@@ -1,4 +1,4 @@
-//! How many pods have a version, over time: what the graph is drawn from. Does no I/O.
+//! The number of pods that have a version, over time: the data of the graph. Does no I/O.
 
 use std::time::Duration;
 

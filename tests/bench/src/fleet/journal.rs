@@ -1,4 +1,4 @@
-//! What happens during a run, and when: by what agents say, and by what watches of the API server show.
+//! The events of a run, with their times: from the agents, and from watches of the API server.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

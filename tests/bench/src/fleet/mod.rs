@@ -1,5 +1,6 @@
 //! `bench fleet`: rollouts to very many pods of one config, and of very many configs, through a real API server, until
-//! the last acknowledgement stands in the condition of its pod; beside a bare loop of the same patches in the same run.
+//! the last acknowledgement is in the condition of its pod; compared with a bare loop of the same patches in the same
+//! run.
 
 mod agent;
 mod agents;

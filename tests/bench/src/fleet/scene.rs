@@ -1,4 +1,5 @@
-//! A cluster with two replicas of each role, a fleet of pods and their agents; and what all measures of it share.
+//! A cluster with two replicas of each role, a fleet of pods and their agents; and the shared parts of all its
+//! measures.
 
 use std::sync::Arc;
 use std::time::Duration;

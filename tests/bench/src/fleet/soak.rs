@@ -1,4 +1,5 @@
-//! An activation every ten seconds, for long: what of each role grows with time and not with the cluster.
+//! An activation every ten seconds for a long time: it shows which numbers of each role grow with time instead of with
+//! the cluster.
 
 use std::time::Duration;
 

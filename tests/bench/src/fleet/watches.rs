@@ -1,5 +1,5 @@
-//! What watches of the API server show of a run: the conditions of pods and the statuses of configs. Of each object
-//! only what is needed is read, because this shares the processors with what is measured.
+//! A run as watches of the API server show it: the conditions of pods and the statuses of configs. Only the needed
+//! fields of each object are read, because the benchmark shares the processors with the measured programs.
 
 use std::sync::Arc;
 use std::time::Duration;

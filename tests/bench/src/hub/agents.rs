@@ -1,4 +1,4 @@
-//! Very many agents in one process: each polls, takes what it gets and polls again; lost connections are made again.
+//! Very many agents in one process: each polls, takes its versions and polls again; lost connections are opened again.
 
 use std::future::pending;
 use std::net::SocketAddr;

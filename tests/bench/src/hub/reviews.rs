@@ -1,5 +1,5 @@
-//! Admission reviews, a hundred a second, from a thread of its own: what a storm on the hub costs the API server's
-//! requests.
+//! Admission reviews, a hundred a second, from a thread of its own: they show how a storm on the hub delays the API
+//! server's requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The process with the hub, `hub_under_load` of nudge-hub: lines on stdin say what to do.
+//! The process with the hub, `hub_under_load` of nudge-hub: it takes commands as lines on stdin.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! A cell of the table: a fleet, what is rolled out to it, and what happens meanwhile.
+//! A cell of the table: a fleet, the version that is rolled out to it, and the events meanwhile.
 
 use std::fmt;
 

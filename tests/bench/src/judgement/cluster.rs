@@ -1,4 +1,4 @@
-//! A simulated cluster: what really is, what the API server shows of it, and the queue of what happens next.
+//! A simulated cluster: its real state, the state that the API server shows, and the queue of the next events.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

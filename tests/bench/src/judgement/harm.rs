@@ -1,4 +1,4 @@
-//! What the version does to a pod that takes it, or starts with it.
+//! The effect of the version on a pod that takes it, or starts with it.
 
 use super::cluster::{Cluster, Event};
 use super::judge::{Judge, Millis, SECOND, Version};

@@ -1,4 +1,4 @@
-//! What a set of rules sees of a simulated cluster, and what the simulation asks of it.
+//! The interface between a set of rules and a simulated cluster.
 
 use k8s_openapi::api::core::v1::PodSpec;
 

@@ -1,4 +1,4 @@
-//! The simulation itself: it repeats, and its kubelets, nodes and controllers do what those of a cluster do.
+//! The simulation itself: it is repeatable, and its kubelets, nodes and controllers behave like those of a cluster.
 
 use super::cell::{Cell, cells};
 use super::cluster::Cluster;

@@ -1,4 +1,4 @@
-//! What a kubelet does with a pod: probes, restarts with growing pauses, starts and ends.
+//! The acts of a kubelet on a pod: probes, restarts with growing pauses, starts and ends.
 
 use rand::RngExt as _;
 

@@ -1,4 +1,4 @@
-//! What became of one rollout, and of many.
+//! The outcome of one rollout, and of many rollouts.
 
 use super::judge::{Millis, Progress};
 

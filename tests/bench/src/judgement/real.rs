@@ -1,4 +1,4 @@
-//! What really is of a pod.
+//! The real state of a pod.
 
 use super::judge::{Millis, Version};
 

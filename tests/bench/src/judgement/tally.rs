@@ -1,4 +1,4 @@
-//! What became of all rollouts of a cell.
+//! The outcomes of all rollouts of a cell.
 
 use super::cell::Cell;
 use super::judge::{DAY, Millis, Progress};
@@ -10,7 +10,7 @@ use super::weather::Weather;
 /// The number of pods without the target that show what the weather is like.
 const MIN_COMPARED_RUNS: usize = 20;
 
-/// What became of all rollouts of a cell.
+/// The outcomes of all rollouts of a cell.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) runs: u64,

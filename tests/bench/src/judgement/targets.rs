@@ -1,4 +1,4 @@
-//! What the rules have to reach with their defaults.
+//! The targets that the rules have to reach with their defaults.
 
 use super::cell::Cell;
 use super::statistics::{at_least, count, upper_bound};

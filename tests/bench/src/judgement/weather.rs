@@ -1,4 +1,4 @@
-//! What happens to the cluster while a version is rolled out, and is not the version's fault.
+//! The events in the cluster during a rollout that are not the version's fault.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What these tests share.
+//! The shared parts of these tests.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The endpoint's bounds: what is out of them is refused, and no client, however slow, greedy or broken, is paid for by
-//! the others or delays the notification of a change.
+//! The endpoint's bounds: requests beyond them are refused, and no slow, greedy or broken client costs other clients
+//! anything or delays the notification of a change.
 
 mod common;
 mod crowds;

@@ -1,4 +1,4 @@
-//! Who has no claim to the terminal leaves it to others: jobs in the background, and pipelines.
+//! A process without a claim to the terminal leaves it alone: jobs in the background, and pipelines.
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};

@@ -1,4 +1,4 @@
-//! What the child finds, and what is left when it has ended.
+//! The environment of the child, and the remains when it has ended.
 
 use std::fs;
 use std::io::Write;

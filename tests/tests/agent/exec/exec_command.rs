@@ -1,4 +1,4 @@
-//! A command below `nudge-agent exec`, and what it looks like from outside.
+//! A command below `nudge-agent exec`, as it looks from outside.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `nudge-agent get` and `status`, run where the child runs.
+//! `nudge-agent get` and `status`, run in place of the child.
 
 use std::process::Command;
 

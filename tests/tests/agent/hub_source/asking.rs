@@ -1,4 +1,4 @@
-//! The time of a question: who can read the candidate, and what becomes of it.
+//! The time of a question: the readers of the candidate, and its fate.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What the hub assigns arrives completely, once, and never in an older state.
+//! The assigned versions arrive completely, once, and never in an older state.
 
 use anyhow::{Result, ensure};
 use nudge_tests::agent::WAIT_TIMEOUT;

@@ -1,4 +1,4 @@
-//! What containers say when they are asked about a version, and what the agent makes of it.
+//! The answers of containers that are asked about a version, and their effect on the agent.
 
 use anyhow::{Context as _, Result, ensure};
 use hyper::StatusCode;

@@ -1,4 +1,4 @@
-//! Files that can't be written: the version is not taken, the pod says so, and what was there stays whole.
+//! Files that can't be written: the version is not taken, the pod reports that, and the old files stay whole.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! Containers that take a version by a restart: what the agent checks and stores, with what it ends, and what it
-//! reports when it is back.
+//! Containers that take a version by a restart: the agent's checks, its stored state, its exit code, and its report
+//! after the restart.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The agent in pod mode against a hub that does what the test says.
+//! The agent in pod mode against a hub that the test controls.
 
 mod asking;
 mod changes;

@@ -1,4 +1,4 @@
-//! What the agent reports to the hub, and how often.
+//! The agent's reports to the hub, and their rate.
 
 use std::time::Duration;
 

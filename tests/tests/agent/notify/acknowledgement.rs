@@ -1,4 +1,4 @@
-//! What counts as acknowledged.
+//! Acknowledgements: the answers and reads that count.
 
 use anyhow::{Result, ensure};
 use http_body_util::Full;

@@ -1,4 +1,4 @@
-//! Below an init, real ones, the application alone gets the signal, and what runs beside it lives.
+//! Below real inits, the application alone gets the signal, and its sibling processes survive.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What `current` may be: a link or a file that names a version beside it.
+//! The forms of `current`: a link or a file that names a version next to it.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Folders of configs that go and come back, and what else lies in the folder.
+//! Folders of configs that go and come back, and other files in the folder.
 
 use std::ffi::OsStr;
 use std::fs;

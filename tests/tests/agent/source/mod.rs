@@ -1,4 +1,4 @@
-//! The `dir` source: every way to switch a version is seen, and nothing that is wrong replaces what was good.
+//! The `dir` source: every way to switch a version is noticed, and no faulty content replaces good content.
 
 mod check_command;
 mod current;

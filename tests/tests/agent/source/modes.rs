@@ -1,4 +1,4 @@
-//! What may not be read does not replace what was good, and is read as soon as it may be.
+//! Unreadable files replace no good content, and are read as soon as their permissions allow it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

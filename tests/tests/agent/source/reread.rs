@@ -1,4 +1,4 @@
-//! The slow re-read finds what makes no notice.
+//! The slow re-read finds changes without a notification.
 
 use std::fs;
 use std::os::unix::fs::symlink;

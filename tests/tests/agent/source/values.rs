@@ -1,4 +1,4 @@
-//! Which values are served, and whose where several configs have the same key.
+//! The values that are served, and the config that wins if several have the same key.
 
 use anyhow::Result;
 use nudge_protocol::limits::MAX_VALUE_BYTES;

@@ -1,4 +1,4 @@
-//! A version that is missing, unfinished, too large or no version at all does not replace the good one.
+//! A version that is missing, unfinished, too large or no version at all does not replace the good version.
 
 use std::ffi::OsStr;
 use std::fs;

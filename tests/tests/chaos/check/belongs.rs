@@ -1,4 +1,4 @@
-//! The version that each pod is assigned, beside what its application has read last.
+//! The version that each pod is assigned, compared with the version that its application has read last.
 
 use std::collections::BTreeMap;
 

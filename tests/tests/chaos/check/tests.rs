@@ -1,4 +1,4 @@
-//! The checker on histories that are made up: of a fleet to which nothing happens, and of the same with a defect.
+//! The checker on histories that are made up: of a fleet without events, and of the same fleet with a defect.
 
 use std::collections::BTreeMap;
 

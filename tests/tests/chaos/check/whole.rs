@@ -1,5 +1,4 @@
-//! No application sees a mix of two versions: in one reading all keys of a config are those of one version, and no
-//! other.
+//! No application sees a mix of two versions: in one reading all keys of a config belong to one version.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A process is started again with a wall clock that is up to five minutes off, and then with a right one.
+//! A process is started again with a wall clock that is up to five minutes off, and then with a correct clock.
 
 use std::time::Duration;
 

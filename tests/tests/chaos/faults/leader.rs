@@ -1,5 +1,5 @@
-//! The leader of the role control or hub stands still until another one leads, and then goes on in the belief that it
-//! leads.
+//! The leader of the role control or hub stands still until another replica leads, and then continues in the belief
+//! that it leads.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What users do: versions are created, activated, taken back and deleted, configs held, and configs deleted although
-//! pods have them. They do it as tasks of their own, which try again while the API server is away.
+//! The acts of users: versions are created, activated, taken back and deleted, configs held, and configs deleted
+//! although pods have them. The acts are tasks of their own, which try again while the API server is away.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The webhooks can't be reached: the API server does without them where they may be missed, and refuses what they must
-//! see.
+//! The webhooks can't be reached: the API server does without them if their failure policy allows that, and otherwise
+//! refuses the request.
 
 use std::time::Duration;
 

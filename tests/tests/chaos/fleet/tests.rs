@@ -1,4 +1,4 @@
-//! What an application of the fleet sees, without a cluster: one agent, and a hub that does as it is asked.
+//! The view of an application of the fleet, without a cluster: one agent, and a hub that the test controls.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The content of versions, and what users do with configs, which they try until the API server has accepted it.
+//! The content of versions, and the acts of users on configs, which they retry until the API server accepts them.
 //!
 //! Every value of a version ends with its name, and every version has a key of its own, so one reading shows whether it
 //! is whole.

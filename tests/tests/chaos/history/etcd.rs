@@ -1,5 +1,5 @@
-//! The history of the configs in etcd, by a watch of etcd itself: it goes on over restarts, from the revision that was
-//! seen last.
+//! The history of the configs in etcd, by a watch of etcd itself: it continues over restarts, from the revision that
+//! was seen last.
 
 use std::net::SocketAddr;
 use std::time::Duration;

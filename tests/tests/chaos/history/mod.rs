@@ -1,4 +1,5 @@
-//! The history of a run, as plain data: what etcd held, what happened to processes, and what each application read.
+//! The history of a run, as plain data: the contents of etcd, the events of processes, and the readings of each
+//! application.
 
 pub(crate) mod etcd;
 pub(crate) mod recorder;

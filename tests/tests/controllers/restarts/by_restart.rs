@@ -1,5 +1,5 @@
 //! Workloads with an agent whose pods take a version by a restart alone. Here the kubelet stands for the agents, too:
-//! each pod runs what it is assigned at its birth, and nothing else later.
+//! each pod runs the version that it is assigned at its creation, and no other version later.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Workloads that use the published ConfigMap without an agent: restarted one after another with what is published, by
-//! their real controllers; this test stands for the kubelet that runs their pods.
+//! Workloads that use the published ConfigMap without an agent: restarted one after another with the published version,
+//! by their real controllers; this test takes the place of the kubelet that runs their pods.
 
 mod by_restart;
 mod progress;

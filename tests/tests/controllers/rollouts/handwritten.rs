@@ -1,5 +1,5 @@
-//! Pods that no webhook has seen: somebody has written an agent's container by hand, and says that it belongs to the
-//! workload of others. Their service account, which the API server vouches for, is all that counts.
+//! Pods that no webhook has seen: somebody has written an agent's container by hand, and claims a foreign workload.
+//! Their service account, which the API server vouches for, is all that counts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! A hold lets nothing go on and a bad version go back, and of several changes during a rollout the last one counts.
+//! A hold lets no version continue, but lets a bad version be rolled back. Of several changes during a rollout the last
+//! change counts.
 
 use anyhow::{Context, Result, ensure};
 use nudge_api::{ConfigState, VersionedConfigStatus};

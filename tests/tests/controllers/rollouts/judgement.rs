@@ -1,4 +1,4 @@
-//! What a bad version reaches, and what a brake does, with everything at its default.
+//! The reach of a bad version, and the effect of a brake, with all settings at their defaults.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

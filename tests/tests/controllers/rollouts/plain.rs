@@ -1,4 +1,4 @@
-//! A workload without an agent beside the subscribers.
+//! A workload without an agent, in addition to the subscribers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

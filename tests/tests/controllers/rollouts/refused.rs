@@ -1,4 +1,4 @@
-//! A policy of the cluster that refuses the status of a config: what it refuses keeps no pod from its way back.
+//! A policy of the cluster that refuses the status of a config: the refusal keeps no pod from its return.
 
 use anyhow::{Context as _, Result, ensure};
 use hyper::StatusCode;

@@ -1,5 +1,5 @@
-//! A published ConfigMap that the API server refuses: the cause is said, and the rollout goes on by itself, or goes
-//! back at its deadline.
+//! A published ConfigMap that the API server refuses: the cause is reported, and the rollout continues by itself, or is
+//! rolled back at its deadline.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -3,7 +3,8 @@
 //! their own making. All replicas stay Ready, keep within their memory and admit pods; agents stay connected and get
 //! another version.
 //!
-//! Times are shown beside those before the attack, and not judged: all of it runs on the processors of one machine.
+//! Times are shown next to the times before the attack, and not judged: all of it runs on the processors of one
+//! machine.
 
 use std::env;
 use std::fs;
