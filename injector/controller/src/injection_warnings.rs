@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
 use nudge_core::event_record::EventRecord;
+use nudge_core::owners::WorkloadId;
 use nudge_core::pods::PodState;
 use tokio::time::sleep;
 
@@ -51,7 +52,7 @@ struct WarningRecord {
 struct RecordedWarnings(HashMap<Warning, WarningRecord>);
 
 fn warning(pod: &PodState) -> Option<Warning> {
-    let subject = pod.workload.as_deref().unwrap_or(pod.uid.as_str());
+    let subject = pod.workload.as_ref().map_or(pod.uid.as_str(), WorkloadId::as_str);
     Some(Warning { namespace: pod.namespace.clone(), subject: subject.to_owned(), text: pod.warnings.clone()? })
 }
 
@@ -133,7 +134,7 @@ mod tests {
             namespace: "ns".to_owned(),
             name: name.to_owned(),
             uid: PodUid::new(&format!("uid-of-{name}")).unwrap(),
-            workload: Some(workload.to_owned()).filter(|workload| !workload.is_empty()),
+            workload: Some(workload).filter(|workload| !workload.is_empty()).map(Into::into),
             created: Some(1000),
             warnings: warnings.map(str::to_owned),
             ..PodState::default()

@@ -165,9 +165,10 @@ impl Index {
 
 /// Returns whether containers crashed, or became unready although the API ordered no restart.
 fn has_fallen(before: &PodState, now: &PodState) -> bool {
-    let is_ordered = |pod: &PodState| pod.last_command == LastCommand::Restarting || pod.is_resizing();
-    let ordered = is_ordered(now) || is_ordered(before) || now.ordered_restarts > before.ordered_restarts;
-    now.restarts > before.restarts || (before.containers_ready && !now.containers_ready && !ordered)
+    let is_ordered = |pod: &PodState| pod.agent.last_command == LastCommand::Restarting || pod.restarts.is_resizing();
+    let (sums, sums_before) = (now.restarts.sums(), before.restarts.sums());
+    let ordered = is_ordered(now) || is_ordered(before) || sums.ordered > sums_before.ordered;
+    sums.crashes > sums_before.crashes || (before.containers_ready && !now.containers_ready && !ordered)
 }
 
 /// Returns whether the pod reports a failure that it did not report before.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nudge_api::{ConditionType, Reason, VersionApproval, VersionedConfig, find_condition};
-use nudge_core::governance::{Approvals, EffectiveRules, UserDecision, read_approver_groups};
+use nudge_core::governance::{Approvals, EffectiveRules, Right, UserDecision, read_approver_groups};
 use nudge_core::keys::ConfigKey;
 
 use crate::controller::Controller;
@@ -125,8 +125,7 @@ fn decision(approval: &VersionApproval, approver: &Approver, rights: &ApproverRi
         decision: spec.decision,
         reason: spec.reason.clone(),
         at: approval.metadata.creation_timestamp.clone()?,
-        is_allowed: rights.may_approve(approver),
-        was_allowed: rights.could_approve(approver),
+        right: Right::of(rights.may_approve(approver), rights.could_approve(approver)),
     })
 }
 

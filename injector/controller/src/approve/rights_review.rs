@@ -95,7 +95,7 @@ fn review(Approver { config, user, groups }: &Approver) -> SubjectAccessReview {
 mod tests {
     use nudge_cluster::index::Index;
     use nudge_core::derived_keys::Keys;
-    use nudge_core::governance::sign_approver_groups;
+    use nudge_core::governance::{Right, sign_approver_groups};
     use nudge_protocol::labels::APPROVER_GROUPS;
     use serde_json::{Value, json};
 
@@ -127,7 +127,7 @@ mod tests {
         let (key, config) = (ConfigKey::parse("ns", "shop").unwrap(), serde_json::from_value(config).unwrap());
         for _ in 0..100 {
             let approvals = controller.approvals(&key, &config).await;
-            assert_eq!(approvals.decisions[0].is_allowed, None);
+            assert!(matches!(approvals.decisions[0].right, Right::Unanswered { .. }));
             sleep(REVIEW_RETRY_INTERVAL / 50).await;
         }
         let asked = server.calls.lock().len();

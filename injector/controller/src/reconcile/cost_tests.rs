@@ -12,7 +12,8 @@ use kube::client::Body;
 use nix::time::{ClockId, clock_gettime};
 use nudge_cluster::index::Index;
 use nudge_core::keys::{ConfigKey, PodUid};
-use nudge_core::pods::{PodPhase, PodState, Readiness, Report, ReportState};
+use nudge_core::owners::WorkloadId;
+use nudge_core::pods::{PodPhase, PodState, Readiness, Report, ReportState, RestartSums};
 use nudge_protocol::{ConfigName, VersionName};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -49,7 +50,7 @@ fn pod(number: usize, runs: &str, apart: bool) -> PodState {
         uid: PodUid::new(&uid(number)).unwrap(),
         service_account: "app".to_owned(),
         configs: vec![shop.clone()],
-        workload: Some(format!("Deployment/web-{}", if apart { number } else { number % 40 })),
+        workload: Some(WorkloadId::new("Deployment", &format!("web-{}", if apart { number } else { number % 40 }))),
         template: Some("5d4f7c9b6d".to_owned()),
         node: Some(format!("node-{}", number % 300)),
         readiness: Readiness::Ready,
@@ -214,7 +215,7 @@ async fn a_reconcile_with_ten_thousand_pods_costs_a_few_passes_over_them() {
     let born = |number| PodState {
         readiness: Readiness::Never,
         containers_ready: false,
-        restarts: 1,
+        restarts: RestartSums { crashes: 1, ..RestartSums::default() }.into(),
         ..pod(number, "1", true)
     };
     let groups = controller(config(true), numbers.map(born));

@@ -7,7 +7,7 @@ use nudge_api::VersionedConfig;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{PodState, Removal};
-use nudge_core::rollout::{JOBS, Neighbours, SteadyTime, assigned_version};
+use nudge_core::rollout::{Neighbours, SteadyTime, assigned_version};
 use nudge_protocol::{ConfigName, VersionName};
 
 use crate::controller::Controller;
@@ -15,7 +15,7 @@ use crate::move_predicates::holds_others_up;
 
 /// Returns whether the pod should serve until it is deleted, so that unreadiness means a fault.
 fn serves(pod: &PodState) -> bool {
-    !(pod.is_finished() || pod.is_ending() || pod.removal != Removal::None || pod.workload.as_deref() == Some(JOBS))
+    !(pod.is_finished() || pod.is_ending() || pod.removal != Removal::None || pod.is_of_job())
 }
 
 /// Configs that have a target, by namespace and name, with their identities; `None` for those that have none.
@@ -97,6 +97,7 @@ impl Controller {
 mod tests {
     use nudge_cluster::index::Index;
     use nudge_core::keys::PodUid;
+    use nudge_core::owners::WorkloadId;
     use nudge_core::pods::PodPhase;
     use nudge_core::rollout::ALL;
     use nudge_protocol::ContainerName;
@@ -151,7 +152,7 @@ mod tests {
         assert!(foreign.own.is_empty() && foreign.others.len() == 1 && foreign.others[0].len() == 1, "{foreign:?}");
         for pod in [
             pod("ns", "tried"),
-            PodState { workload: Some(JOBS.to_owned()), ..other() },
+            PodState { workload: Some(WorkloadId::jobs()), ..other() },
             PodState { phase: PodPhase::Finished, ..other() },
             PodState { containers: vec![container], ..other() },
             PodState { removal: Removal::Terminating, ..other() },

@@ -109,7 +109,7 @@ fn pod(name: &str, number: u32, runs: &str, state: ReportState) -> PodState {
         name: name.to_owned(),
         uid: PodUid::new(&format!("0af7651c-d43b-41d5-8e2f-{number:012}")).unwrap(),
         configs: vec![shop.clone()],
-        workload: Some("Deployment/web".to_owned()),
+        workload: Some("Deployment/web".into()),
         node: Some("node".to_owned()),
         readiness: Readiness::Ready,
         containers_ready: true,

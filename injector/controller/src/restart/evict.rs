@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{EvictParams, ObjectMeta};
 use nudge_api::Reason;
 use nudge_cluster::call::{CallError, call};
-use nudge_core::owners::controlling_owner;
+use nudge_core::owners::{WorkloadId, controlling_owner};
 use nudge_core::pods::{PodState, condition, pod_state};
 use nudge_core::restart::{
     NextEviction, ObjectReport, PodGroup, ReplaceablePod, RestartAttempts, RestartReport, Staleness, next_eviction,
@@ -43,14 +43,14 @@ impl Controller {
         goal: &RestartGoal<'_>,
         memory: &mut RestartAttempts,
         report: &mut RestartReport,
-    ) -> Result<(Restarts, Vec<String>), CallError> {
-        let RestartGoal { key, status, holds: published_objects, since, deadline, .. } = *goal;
+    ) -> Result<(Restarts, Vec<WorkloadId>), CallError> {
+        let RestartGoal { key, status, published_objects, last_progress: since, deadline_seconds, .. } = *goal;
         // If nothing is published no pod is too old for it, but the reports of agents count.
         let published = published_objects.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
         let stale = Staleness { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
         let (mut groups, unmanaged_pods) = self.replaceable_groups(goal).await?;
         // A group whose last pod was just evicted is remembered.
-        memory.keep_groups(groups.iter().map(|group| group.id.as_str()));
+        memory.keep_groups(groups.iter().map(|group| &group.id));
         groups.retain(|group| !group.pods.is_empty());
         for group in &mut groups {
             group.before = memory.ready_before(&group.id, group.count_ready());
@@ -58,8 +58,8 @@ impl Controller {
         report.workloads += groups.len();
         report.reports.extend(report_stale_pods(&unmanaged_pods, stale));
         let state = loop {
-            let refused = |id: &str| memory.group_refusal(id).is_some();
-            match next_eviction(&groups, stale, since, deadline, refused, Timestamp::now()) {
+            let refused = |id: &WorkloadId| memory.group_refusal(id).is_some();
+            match next_eviction(&groups, stale, since, deadline_seconds, refused, Timestamp::now()) {
                 NextEviction::Done => break Restarts::Done,
                 NextEviction::Wait(message) => break Restarts::Busy(message),
                 NextEviction::Failed(message) => break Restarts::Failed(message),
@@ -78,13 +78,13 @@ impl Controller {
                             let progressed =
                                 groups.iter().find(is_evicted).map(|group| group.last_progress(stale, since));
                             let waited = Timestamp::now().duration_since(progressed.unwrap_or(since));
-                            if waited.as_secs() < i64::from(deadline) {
+                            if waited.as_secs() < i64::from(deadline_seconds) {
                                 break Restarts::Busy(format!(
                                     "a PodDisruptionBudget does not allow pod {pod} of {group} to be evicted now"
                                 ));
                             }
                             let message = format!(
-                                "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
+                                "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline_seconds} s; delete it"
                             );
                             let report = ObjectReport::new(Reason::NotEvicted, &group, message);
                             memory.note_group_refusal(group, report);
@@ -117,7 +117,7 @@ impl Controller {
         &self,
         goal: &RestartGoal<'_>,
     ) -> Result<(Vec<PodGroup>, Vec<ReplaceablePod>), CallError> {
-        let RestartGoal { key, status, holds: published_objects, .. } = *goal;
+        let RestartGoal { key, status, published_objects, .. } = *goal;
         let uses =
             |meta: &ObjectMeta, spec: &PodSpec| restart_uses(meta, spec).takes(key.name.as_str(), published_objects);
         // Whether the agent reports that its pod started with another content.
@@ -130,7 +130,7 @@ impl Controller {
         for PodController { kind, meta, replicas } in self.workload_lists.controllers(&key.namespace).await?.iter() {
             let owner = match controlling_owner(meta).map(|owner| owner.kind.as_str()) {
                 None => {
-                    let id = format!("{kind}/{}", meta.name.as_deref().unwrap_or_default());
+                    let id = WorkloadId::new(kind, meta.name.as_deref().unwrap_or_default());
                     let replicas = usize::try_from(replicas.unwrap_or(1)).unwrap_or(0);
                     groups.push(PodGroup { id, replicas, before: 0, pods: Vec::new() });
                     Restarter::Group(groups.len() - 1)

@@ -30,13 +30,13 @@ pub(super) struct RestartGoal<'a> {
     pub(super) status: &'a VersionedConfigStatus,
     pub(super) version: &'a str,
     /// The kinds of published objects that workloads without an agent read.
-    pub(super) holds: HoldingObjects,
+    pub(super) published_objects: HoldingObjects,
     /// Whether pods return from another version.
-    pub(super) back: bool,
+    pub(super) is_return: bool,
     /// The time of the rollout's last progress.
-    pub(super) since: Timestamp,
+    pub(super) last_progress: Timestamp,
     /// The maximum number of seconds without progress before the rollout fails.
-    pub(super) deadline: u32,
+    pub(super) deadline_seconds: u32,
     pub(super) now: Timestamp,
 }
 
@@ -62,29 +62,39 @@ impl Controller {
             return RestartCheck::not_yet();
         };
         let rollout = &status.rollout;
-        let back = rollout.stage != Some(RolloutStage::Restarting);
+        let is_return = rollout.stage != Some(RolloutStage::Restarting);
         // A rollout to another version than spec.version goes no further.
         let is_left =
             config.requested_version().is_some_and(|version| status.target_version.as_deref() != Some(version));
-        if !back && is_left {
+        if !is_return && is_left {
             return RestartCheck::not_yet();
         }
         let Some(version) = version_to_publish(status) else { return RestartCheck::without_workloads(Restarts::Done) };
-        if back && status.internal.workloads_restart_time.is_none() {
+        if is_return && status.internal.workloads_restart_time.is_none() {
             return RestartCheck::without_workloads(Restarts::Done);
         }
         let restarts_agentless = config.spec.agentless_policy == AgentlessPolicy::Restart;
         let published_objects =
             if restarts_agentless { HoldingObjects::of(status, version) } else { HoldingObjects::default() };
         let now = Timestamp::now();
-        let since = rollout.progress_time.as_ref().map_or(now, whole_second);
-        let deadline = config.spec.rollout.progress_deadline_seconds;
-        let goal = RestartGoal { key, config, status, version, holds: published_objects, back, since, deadline, now };
+        let last_progress = rollout.progress_time.as_ref().map_or(now, whole_second);
+        let deadline_seconds = config.spec.rollout.progress_deadline_seconds;
+        let goal = RestartGoal {
+            key,
+            config,
+            status,
+            version,
+            published_objects,
+            is_return,
+            last_progress,
+            deadline_seconds,
+            now,
+        };
         // Some workloads also read the published objects: they are restarted once these were written, or can't be. The
         // way back waits until its deadline.
-        let overdue = back && now.duration_since(since).as_secs() >= deadline.into();
-        if !self.restarts_with(key, version, overdue) {
-            return if back { RestartCheck::not_yet() } else { RestartCheck::without_workloads(Restarts::Done) };
+        let is_overdue = is_return && now.duration_since(last_progress).as_secs() >= deadline_seconds.into();
+        if !self.restarts_with(key, version, is_overdue) {
+            return if is_return { RestartCheck::not_yet() } else { RestartCheck::without_workloads(Restarts::Done) };
         }
         let part = RolloutPart { stage: rollout.stage, version: Some(version.to_owned()) };
         let last = self.memories.restarts(key, &part, |memory| memory.last_check.clone());
@@ -102,7 +112,7 @@ impl Controller {
             Err(error) => {
                 let cause = FailureCause::of(&error);
                 tracing::warn!(config = %key, error = chain(&error), "workloads not restarted; retrying");
-                RestartCheck::failure(version, &cause, failures, deadline)
+                RestartCheck::failure(version, &cause, failures, deadline_seconds)
             }
         };
         let ended = Instant::now();

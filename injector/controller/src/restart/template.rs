@@ -6,7 +6,8 @@ use kube::{Api, Resource};
 use nudge_api::Reason;
 use nudge_cluster::call::{CallError, call};
 use nudge_core::keys::ConfigKey;
-use nudge_core::restart::{DIGEST_ANNOTATION, MARK_ANNOTATION, ObjectReport, RestartMark, Workload, WorkloadKind};
+use nudge_core::owners::{WorkloadId, WorkloadKind};
+use nudge_core::restart::{DIGEST_ANNOTATION, MARK_ANNOTATION, ObjectReport, RestartMark, Workload};
 use nudge_protocol::bounded_text::clip;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -18,7 +19,7 @@ const MAX_MESSAGE_BYTES: usize = 200;
 
 /// Returns the report about a refusal that the next attempt would get, too. `done` names the attempt, as a message has
 /// it.
-pub(super) fn refusal_report(error: &CallError, id: &str, done: &str, has_agent: bool) -> Option<ObjectReport> {
+pub(super) fn refusal_report(error: &CallError, id: &WorkloadId, done: &str, has_agent: bool) -> Option<ObjectReport> {
     let CallError::Api { source, .. } = error else { return None };
     let kube::Error::Api(status) = &**source else { return None };
     let text = clip(status.message.clone(), MAX_MESSAGE_BYTES);

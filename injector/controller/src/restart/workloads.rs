@@ -9,12 +9,12 @@ use kube::ResourceExt as _;
 use nudge_api::{ConditionType, Reason, VersionedConfig, VersionedConfigStatus, find_condition};
 use nudge_cluster::call::CallError;
 use nudge_core::keys::ConfigKey;
-use nudge_core::owners::workload_id as workload_of;
+use nudge_core::owners::WorkloadId;
 use nudge_core::pods::crashes;
 use nudge_core::restart::{
     DIGEST_ANNOTATION, HealthBefore, HoldingObjects, NextRestart, ObjectReport, PodRestarts, PodsBehind,
-    RestartAttempts, RestartReport, RestartSituation, RolloutPart, UNDECIDED_MESSAGE, Workload, add_unnotified_pods,
-    content_digest, count_pods_behind, has_rolling_update, judge_pods_behind, next_restart,
+    RestartAttempts, RestartReport, RestartSituation, RolloutPart, TargetedWorkload, UNDECIDED_MESSAGE, Workload,
+    add_unnotified_pods, content_digest, count_pods_behind, has_rolling_update, judge_pods_behind, next_restart,
 };
 use nudge_core::rollout::Restarts;
 
@@ -55,17 +55,9 @@ impl Controller {
         memory: &mut RestartAttempts,
         report: &mut RestartReport,
     ) -> Result<Restarts, CallError> {
-        let RestartGoal {
-            key,
-            config,
-            status,
-            version,
-            holds: published_objects,
-            back: is_return,
-            since,
-            deadline,
-            now,
-        } = *goal;
+        let RestartGoal { key, config, status, version, published_objects, is_return, deadline_seconds, now, .. } =
+            *goal;
+        let since = goal.last_progress;
         let pods = self.index.subscribers(key);
         let mut pods_behind = count_pods_behind(&pods, key.name.as_str(), status);
         // On the way forward workloads are listed only if one may take the version by a restart.
@@ -74,15 +66,15 @@ impl Controller {
         let mut workloads =
             if must_list { self.restarted_workloads(key, published_objects).await? } else { Vec::new() };
         memory.forget_refusals(now);
-        memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
+        memory.keep_workloads(workloads.iter().map(|targeted| &targeted.workload));
         let settle_seconds = config.spec.rollout.min_ready_seconds;
         self.count_restarts(key, &mut workloads, memory, since).await?;
-        for (workload, _) in &workloads {
+        for TargetedWorkload { workload, .. } in &workloads {
             memory.observe(workload, settle_seconds, now);
         }
         // No further process gets a version that may have harmed pods.
         let is_held = !is_return && is_inconclusive(status);
-        let next_step = |workloads: &[(Workload, String)], attempts: &RestartAttempts| {
+        let next_step = |workloads: &[TargetedWorkload], attempts: &RestartAttempts| {
             let now = Timestamp::now();
             next_restart(&RestartSituation {
                 workloads,
@@ -90,7 +82,7 @@ impl Controller {
                 is_return,
                 is_held,
                 since,
-                deadline_seconds: deadline,
+                deadline_seconds,
                 settle_seconds,
                 attempts,
                 now,
@@ -102,10 +94,10 @@ impl Controller {
         if state != Restarts::Done {
             return Ok(state);
         }
-        let marks = workloads.iter().filter_map(|(workload, _)| Some((workload.id(), workload.last_mark.as_ref()?.at)));
-        let marks: Vec<(String, Timestamp)> = marks.filter(|(_, marked_at)| *marked_at >= since).collect();
-        let since =
-            marks.iter().map(|(_, marked_at)| *marked_at).chain(memory.last_progress(since)).max().unwrap_or(since);
+        let restarted_at =
+            |workload: &Workload| workload.last_mark.as_ref().map(|mark| mark.at).filter(|at| *at >= since);
+        let restart_times = workloads.iter().filter_map(|targeted| restarted_at(&targeted.workload));
+        let last_progress = restart_times.chain(memory.last_progress(since)).max().unwrap_or(since);
         // All pods of a namespace are listed only for those that no rolling update restarts.
         let has_unmanaged_pods = published_objects.any()
             || memory.has_groups()
@@ -113,7 +105,7 @@ impl Controller {
         let (state, groups) = if has_unmanaged_pods && is_held {
             (Restarts::Busy(UNDECIDED_MESSAGE.to_owned()), Vec::new())
         } else if has_unmanaged_pods {
-            self.evict_pods(&RestartGoal { since, ..*goal }, memory, report).await?
+            self.evict_pods(&RestartGoal { last_progress, ..*goal }, memory, report).await?
         } else {
             (Restarts::Done, Vec::new())
         };
@@ -121,17 +113,18 @@ impl Controller {
             return Ok(state);
         }
         if let Some(published) = published_objects.since(status).filter(|_| !is_return) {
-            add_unnotified_pods(&mut pods_behind, &workloads, &pods, published, since);
+            add_unnotified_pods(&mut pods_behind, &workloads, &pods, published, last_progress);
         }
-        let (restarted, groups) = (marks.into_iter().map(|(id, _)| id).collect(), groups.into_iter().collect());
+        let restarted = workloads.iter().map(|targeted| &targeted.workload);
+        let restarted = restarted.filter(|workload| restarted_at(workload).is_some()).map(Workload::id).collect();
         let pods_behind = PodsBehind {
             counts: &pods_behind,
             version,
             is_return,
-            since,
-            deadline_seconds: deadline,
+            since: last_progress,
+            deadline_seconds,
             restarted,
-            groups,
+            groups: groups.into_iter().collect(),
             now,
         };
         Ok(judge_pods_behind(&pods_behind, &mut report.reports))
@@ -141,26 +134,26 @@ impl Controller {
     async fn take_steps(
         &self,
         key: &ConfigKey,
-        workloads: &mut Vec<(Workload, String)>,
+        workloads: &mut Vec<TargetedWorkload>,
         memory: &mut RestartAttempts,
-        next_step: impl Fn(&[(Workload, String)], &RestartAttempts) -> (NextRestart, Vec<ObjectReport>),
+        next_step: impl Fn(&[TargetedWorkload], &RestartAttempts) -> (NextRestart, Vec<ObjectReport>),
     ) -> Result<(Restarts, Vec<ObjectReport>), CallError> {
         loop {
             let (step, reports) = next_step(workloads, memory);
             match step {
                 NextRestart::Restart { index, mark } => {
-                    let id = workloads[index].0.id();
-                    match self.annotate(key, &workloads[index].0, &mark).await {
+                    let id = workloads[index].workload.id();
+                    match self.annotate(key, &workloads[index].workload, &mark).await {
                         Ok(Some(written)) => {
-                            tracing::info!(config = %key, workload = id, "workload restarted");
+                            tracing::info!(config = %key, workload = %id, "workload restarted");
                             self.metrics.count_restart("restarted");
                             memory.note_restart(&written, &mark.digest);
-                            workloads[index].0 = written;
+                            workloads[index].workload = written;
                         }
                         // The workload was deleted.
                         Ok(None) => _ = workloads.remove(index),
                         Err(error) => {
-                            let workload = &workloads[index].0;
+                            let workload = &workloads[index].workload;
                             let has_agent = workload.uses.configs.contains(key.name.as_str());
                             let report = refusal_report(&error, &id, "restarted", has_agent).ok_or(error)?;
                             self.metrics.count_restart("refused");
@@ -175,12 +168,12 @@ impl Controller {
         }
     }
 
-    /// Returns the workloads that take the config by a restart, each with the digest that its template should have.
+    /// Returns the workloads that take the config by a restart.
     async fn restarted_workloads(
         &self,
         key: &ConfigKey,
         published_objects: HoldingObjects,
-    ) -> Result<Vec<(Workload, String)>, CallError> {
+    ) -> Result<Vec<TargetedWorkload>, CallError> {
         let listed = self.workload_lists.workloads(&key.namespace).await?;
         let is_affected = |workload: &&Workload| workload.uses.takes(key.name.as_str(), published_objects);
         let mut workloads: Vec<Workload> = listed.iter().filter(is_affected).cloned().collect();
@@ -190,15 +183,17 @@ impl Controller {
             |name: &String| Some((name.clone(), self.index.config(&ConfigKey::parse(&*key.namespace, name).ok()?)?));
         let configs: BTreeMap<String, Arc<VersionedConfig>> = names.into_iter().filter_map(find).collect();
         let config = |name: &str| configs.get(name).map(|config| &**config);
-        let with_digest = |workload: Workload| content_digest(&workload.uses, config).map(|digest| (workload, digest));
-        Ok(workloads.into_iter().filter_map(with_digest).collect())
+        let targeted = |workload: Workload| {
+            content_digest(&workload.uses, config).map(|digest| TargetedWorkload { workload, digest })
+        };
+        Ok(workloads.into_iter().filter_map(targeted).collect())
     }
 
     /// Counts the restarts of containers in pods of workloads whose controllers would not notice.
     async fn count_restarts(
         &self,
         key: &ConfigKey,
-        workloads: &mut [(Workload, String)],
+        workloads: &mut [TargetedWorkload],
         memory: &RestartAttempts,
         since: Timestamp,
     ) -> Result<(), CallError> {
@@ -206,8 +201,10 @@ impl Controller {
             let mark = workload.mark().filter(|mark| mark.at >= since && mark.before != HealthBefore::Unwell);
             workload.is_unprobed && mark.is_some() && !memory.has_settled(workload)
         };
-        let counted = workloads.iter_mut().map(|(workload, _)| workload).filter(|workload| is_counted(workload));
-        let mut counted: HashMap<String, &mut Workload> = counted.map(|workload| (workload.id(), workload)).collect();
+        let counted =
+            workloads.iter_mut().map(|targeted| &mut targeted.workload).filter(|workload| is_counted(workload));
+        let mut counted: HashMap<WorkloadId, &mut Workload> =
+            counted.map(|workload| (workload.id(), workload)).collect();
         if counted.is_empty() {
             return Ok(());
         }
@@ -215,7 +212,7 @@ impl Controller {
             workload.restarts = Some(PodRestarts::default());
         }
         for pod in self.workload_lists.pods(&key.namespace).await?.iter() {
-            let owner = workload_of(&pod.metadata).and_then(|id| counted.get_mut(&id));
+            let owner = WorkloadId::of(&pod.metadata).and_then(|id| counted.get_mut(&id));
             if let Some(workload) =
                 owner.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST_ANNOTATION))
             {

@@ -93,7 +93,7 @@ fn verdict(
     let aim = config.requested_version().or(status.desired_version.as_deref()).filter(|aim| *aim == version);
     let gated = aim.and_then(|aim| gated_version(aim, (config, status), provenance, policies, now));
     if *decision == ApprovalDecision::Deny {
-        if given.is_allowed.or(given.was_allowed) == Some(false) {
+        if given.right.was_refused() {
             let right = format!("the right to approve versions of VersionedConfig {config_name}");
             return refuse(
                 Reason::NoRight,
@@ -139,6 +139,7 @@ mod tests {
 
     use super::super::decide_tests::{Fixture, at};
     use super::*;
+    use crate::governance::Right;
     use crate::requester::Requester;
     use crate::rollout::SteadyTime;
     use crate::versions::seals;
@@ -181,8 +182,7 @@ mod tests {
             decision: approval.spec.decision,
             reason: "read it".to_owned(),
             at: at(7),
-            is_allowed: Some(true),
-            was_allowed: None,
+            right: Right::Granted,
         };
         (approval, given)
     }
@@ -222,9 +222,9 @@ mod tests {
         }
         let (approval, given) = decided(&fixture, "bob", "2", "Approve");
         assert_eq!(said(&fixture, &approval, None), is("False", "NotSigned"));
-        let gone = UserDecision { is_allowed: Some(false), ..given.clone() };
+        let gone = UserDecision { right: Right::Refused, ..given.clone() };
         assert_eq!(said(&fixture, &approval, Some(&gone)), is("False", "NoRight"));
-        let unanswered = UserDecision { is_allowed: None, ..given.clone() };
+        let unanswered = UserDecision { right: Right::Unanswered { last: None }, ..given.clone() };
         assert_eq!(said(&fixture, &approval, Some(&unanswered)), is("", ""), "nothing is known yet");
         let mut other = approval.clone();
         other.spec.digest = format!("sha256:{}", "0".repeat(48));
@@ -272,7 +272,7 @@ mod tests {
         let fixture = guarded();
         let (denial, given) = decided(&fixture, "alice", "2", "Deny");
         assert_eq!(said(&fixture, &denial, Some(&given)), is("False", "Denied"));
-        let gone = UserDecision { is_allowed: Some(false), ..given };
+        let gone = UserDecision { right: Right::Refused, ..given };
         assert_eq!(said(&fixture, &denial, Some(&gone)), is("False", "NoRight"));
     }
 

@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Approval, ApprovalDecision, ConfigState, Hold, Override, PartKind, Reason, WithheldStatus};
 
 use super::decide_tests::Fixture;
-use crate::governance::{UserDecision, sealed_digest};
+use crate::governance::{Right, UserDecision, sealed_digest};
 use crate::requester::Requester;
 
 impl Fixture {
@@ -36,8 +36,7 @@ impl Fixture {
             decision: ApprovalDecision::Approve,
             reason: "read it".to_owned(),
             at: Time(Timestamp::from_second(7).unwrap()),
-            is_allowed: Some(true),
-            was_allowed: None,
+            right: Right::Granted,
         });
     }
 }

@@ -368,7 +368,7 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
     let pod = |uid: &str, runs: &str| {
         let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())];
         let report = Some(Report { versions, state: ReportState::Acknowledged, reasons: Vec::new(), at: None });
-        let workload = Some("Deployment/web".to_owned());
+        let workload = Some("Deployment/web".into());
         Arc::new(PodState {
             uid: PodUid::new(uid).unwrap(),
             workload,

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::decide_tests::Fixture;
 use super::{StatusExtent, reduce_status};
 use crate::keys::PodUid;
+use crate::owners::WorkloadId;
 use crate::pods::{PodPhase, PodState, Readiness, Report, ReportState};
 use crate::requester::Requester;
 
@@ -129,7 +130,7 @@ fn report(fixture: &mut Fixture, reason: Option<Reason>, message: &str) {
             Arc::new(PodState {
                 uid: PodUid::new(&format!("0af7651c-d43b-41d5-8e2f-{number:012x}")).unwrap(),
                 name: format!("web-{number}"),
-                workload: Some(format!("StatefulSet/{}", message.get(..40).unwrap_or("web"))),
+                workload: Some(WorkloadId::new("StatefulSet", message.get(..40).unwrap_or("web"))),
                 readiness: if reason.is_none() { Readiness::Ready } else { Readiness::Lost { since: 0 } },
                 phase: PodPhase::Running,
                 report: Some(Report {

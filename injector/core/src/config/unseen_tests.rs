@@ -176,7 +176,7 @@ fn pods(runs: &[&str], failed: bool) -> Vec<Arc<PodState>> {
         Arc::new(PodState {
             uid: PodUid::new(&format!("0af7651c-d43b-41d5-8e2f-{number:012x}")).unwrap(),
             name: format!("web-{number}"),
-            workload: Some("Deployment/web".to_owned()),
+            workload: Some("Deployment/web".into()),
             readiness: Readiness::Ready,
             containers_ready: true,
             phase: PodPhase::Running,

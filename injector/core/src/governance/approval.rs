@@ -43,11 +43,46 @@ pub struct UserDecision {
     pub reason: String,
     /// The time of the decision.
     pub at: Time,
-    /// Whether the user may approve the config now; `None` if unknown.
-    pub is_allowed: Option<bool>,
-    /// Whether the user was allowed to approve the config when this was last known, however long ago. This alone never
-    /// lets a version continue.
-    pub was_allowed: Option<bool>,
+    /// The right of the user to approve the config.
+    pub right: Right,
+}
+
+/// The right of a user to approve a config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// The user has the right now.
+    Granted,
+    /// The user does not have the right now.
+    Refused,
+    /// The API server has not answered whether the user has the right now.
+    Unanswered {
+        /// The last answer, however long ago, if there is one. It alone never lets a version continue.
+        last: Option<bool>,
+    },
+}
+
+impl Right {
+    /// Returns the right by the answer about now and the last answer, if there are such.
+    pub fn of(answer: Option<bool>, last: Option<bool>) -> Self {
+        match answer {
+            Some(true) => Self::Granted,
+            Some(false) => Self::Refused,
+            None => Self::Unanswered { last },
+        }
+    }
+
+    /// Returns the right with the last answer, or else `assumed`, if there is no answer about now.
+    fn or_last(self, assumed: bool) -> Self {
+        match self {
+            Self::Unanswered { last } => Self::of(last.or(Some(assumed)), None),
+            right => right,
+        }
+    }
+
+    /// Returns whether the last answer, about now or not, refuses the right.
+    pub(crate) fn was_refused(self) -> bool {
+        self.or_last(true) == Self::Refused
+    }
 }
 
 /// The decisions of users about versions of a config.
@@ -132,8 +167,7 @@ fn would_have_passed(needed: &Approval, candidate: Candidate<'_>, decisions: &[&
     let with_last_right = |decision: &&UserDecision| {
         // The previous leader may have known rights that this one does not know.
         let assumed = decision.decision == ApprovalDecision::Approve;
-        let is_allowed = decision.is_allowed.or(decision.was_allowed).or(Some(assumed));
-        UserDecision { is_allowed, ..(*decision).clone() }
+        UserDecision { right: decision.right.or_last(assumed), ..(*decision).clone() }
     };
     let before: Vec<UserDecision> = decisions.iter().map(with_last_right).collect();
     count_approvals(needed, candidate, &before.iter().collect::<Vec<_>>(), None, at).is_ok()
@@ -151,8 +185,7 @@ fn count_approvals(
     if let Some(why) = incomplete {
         return Err(format!("version {version} waits for its approvals to be counted: {why}"));
     }
-    let is_denial =
-        |given: &&&UserDecision| given.decision == ApprovalDecision::Deny && given.is_allowed != Some(false);
+    let is_denial = |given: &&&UserDecision| given.decision == ApprovalDecision::Deny && given.right != Right::Refused;
     if let Some(denial) = decisions.iter().find(is_denial) {
         let user = bounded_user(&denial.user);
         let reason = one_line(&denial.reason, MAX_REASON_BYTES);
@@ -168,7 +201,7 @@ fn count_approvals(
     // Only the best decision of each user counts: an earlier decision may have its right from a group that the user has
     // left.
     let rank = |given: &UserDecision| {
-        (given.has_run_out(needed, at), given.is_allowed != Some(true), given.is_allowed.is_some(), given.at.0)
+        (given.has_run_out(needed, at), given.right != Right::Granted, given.right == Right::Refused, given.at.0)
     };
     for &given in decisions.iter().filter(|given| given.decision == ApprovalDecision::Approve) {
         let first = users.entry(&given.user).or_insert(given);
@@ -272,11 +305,11 @@ fn find_exclusion(
     if given.has_run_out(needed, at) {
         return Some(Exclusion::RanOut);
     }
-    match (given.is_allowed, authors, asker) {
-        (Some(false), ..) => return Some(Exclusion::NoRight),
-        (None, ..) => return Some(Exclusion::NoAnswer),
-        _ if !needed.not_author => return None,
-        _ => {}
+    match given.right {
+        Right::Refused => return Some(Exclusion::NoRight),
+        Right::Unanswered { .. } => return Some(Exclusion::NoAnswer),
+        Right::Granted if !needed.not_author => return None,
+        Right::Granted => {}
     }
     match (authors, asker) {
         (Authors::Known(authors), _) if authors.contains(user) => Some(Exclusion::Author),

@@ -6,7 +6,7 @@ use nudge_api::{Approval, ApprovalDecision, Reason};
 use proptest::prelude::*;
 
 use super::RuleOwner;
-use super::approval::{Approvals, Asker, Authors, Candidate, UserDecision, check_approvals};
+use super::approval::{Approvals, Asker, Authors, Candidate, Right, UserDecision, check_approvals};
 use crate::rollout::{Millis, Now, SteadyTime};
 
 const DIGEST: &str = "sha256:4967c54464734967c54464734967c5440123456789abcdef";
@@ -19,8 +19,7 @@ fn given(user: &str, second: i64) -> UserDecision {
         decision: ApprovalDecision::Approve,
         reason: "read it".to_owned(),
         at: Time(Timestamp::from_second(second).unwrap()),
-        is_allowed: Some(true),
-        was_allowed: None,
+        right: Right::Granted,
     }
 }
 
@@ -65,8 +64,8 @@ fn what_is_missing_is_said_with_the_whole_command() {
         "version 2 has 0 of 1 approval that it needs; kubectl nudge approve shop 2 --digest=4967c54464734967c54464734967c544 --reason=TEXT, \
          by a user with the verb approve on the config who has read it (kubectl nudge diff shop current 2)"
     );
-    let gone = UserDecision { is_allowed: Some(false), ..given("carol", 1) };
-    let open = UserDecision { is_allowed: None, ..given("erin", 1) };
+    let gone = UserDecision { right: Right::Refused, ..given("carol", 1) };
+    let open = UserDecision { right: Right::Unanswered { last: None }, ..given("erin", 1) };
     let all = [given("bob", 1), given("alice", 1), given("dora", 1), gone, open];
     let message = by_alice(2, &all).unwrap_err();
     assert!(message.starts_with("version 2 has 1 of 2 approvals that it needs; kubectl nudge approve "), "{message}");
@@ -92,7 +91,7 @@ fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
     assert_eq!((counted.len(), counted[0].approval_time.0.as_second()), (1, 5), "since the first time");
     // The right of a group that the user has left does not hide the right of another group.
     for gone in [Some(false), None] {
-        let again = [UserDecision { is_allowed: gone, ..given("bob", 1) }, given("bob", 2)];
+        let again = [UserDecision { right: Right::of(gone, None), ..given("bob", 1) }, given("bob", 2)];
         assert_eq!(by_alice(1, &again), Ok(vec!["bob".to_owned()]));
     }
     let two = [given("carol", 3), given("bob", 4)];
@@ -128,7 +127,8 @@ fn one_denial_by_somebody_with_the_right_holds_it_also_by_an_author() {
         let message = by_alice(1, &[given("bob", 1), denied(user)]).unwrap_err();
         assert!(message.starts_with(&format!("{user} denies version 2 (too risky); ")), "{message}");
     }
-    let with = |is_allowed| by_alice(1, &[given("bob", 1), UserDecision { is_allowed, ..denied("carol") }]);
+    let with =
+        |answer| by_alice(1, &[given("bob", 1), UserDecision { right: Right::of(answer, None), ..denied("carol") }]);
     assert!(with(None).is_err(), "it may be one");
     assert!(with(Some(false)).is_ok());
     let mut other = denied("carol");
@@ -184,7 +184,7 @@ fn what_is_not_known_whole_counts_for_nothing() {
 fn names_and_reasons_of_others_stay_in_one_bounded_line() {
     let long = "x\u{202e}\n".repeat(600);
     let mut all: Vec<UserDecision> =
-        (0..40).map(|at| UserDecision { is_allowed: Some(false), ..given(&format!("{at}{long}"), 1) }).collect();
+        (0..40).map(|at| UserDecision { right: Right::Refused, ..given(&format!("{at}{long}"), 1) }).collect();
     let message = by_alice(1, &all).unwrap_err();
     assert!(message.len() <= 512 && !message.contains('\n'), "{}", message.len());
     let longest = ["s".repeat(63), "2".repeat(63)];
@@ -204,11 +204,11 @@ fn names_and_reasons_of_others_stay_in_one_bounded_line() {
 }
 
 prop_compose! {
-    fn any_given()(user in 0..5_usize, approves in any::<bool>(), is_allowed in prop::option::of(any::<bool>()), right in prop::bool::weighted(0.8)) -> UserDecision {
+    fn any_given()(user in 0..5_usize, approves in any::<bool>(), answer in prop::option::of(any::<bool>()), is_about in prop::bool::weighted(0.8)) -> UserDecision {
         let given = given(["alice", "bob", "carol", "dora", "erin"][user], 1);
         let decision = if approves { ApprovalDecision::Approve } else { ApprovalDecision::Deny };
-        let digest = if right { DIGEST } else { "sha256:01" };
-        UserDecision { decision, is_allowed, digest: digest.to_owned(), ..given }
+        let digest = if is_about { DIGEST } else { "sha256:01" };
+        UserDecision { decision, right: Right::of(answer, None), digest: digest.to_owned(), ..given }
     }
 }
 
@@ -220,9 +220,9 @@ proptest! {
         let counted = by_alice(required, &all);
         let about = || all.iter().filter(|it| it.digest == DIGEST);
         let others: std::collections::BTreeSet<&str> = about()
-            .filter(|it| it.decision == ApprovalDecision::Approve && it.is_allowed == Some(true) && it.user != "alice" && it.user != "dora")
+            .filter(|it| it.decision == ApprovalDecision::Approve && it.right == Right::Granted && it.user != "alice" && it.user != "dora")
             .map(|it| it.user.as_str()).collect();
-        let denies = about().any(|it| it.decision == ApprovalDecision::Deny && it.is_allowed != Some(false));
+        let denies = about().any(|it| it.decision == ApprovalDecision::Deny && it.right != Right::Refused);
         prop_assert_eq!(counted.is_ok(), !denies && others.len() >= required as usize);
         if let Ok(counted) = counted {
             prop_assert_eq!(counted.iter().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), others);
@@ -251,14 +251,14 @@ fn an_answer_that_is_under_way_lets_nothing_go_on_and_is_not_said_for_a_while() 
         check_approvals(&needs(1), candidate, &approvals, now)
             .map_err(|withheld| (withheld.unsaid, withheld.until.map(|until| until.0)))
     };
-    let old = |was_allowed| UserDecision { is_allowed: None, was_allowed, ..given("bob", 1) };
+    let old = |last| UserDecision { right: Right::Unanswered { last }, ..given("bob", 1) };
     for could in [Some(true), None] {
         assert_eq!(at(9_999, &[old(could)]), Err((true, Some(10_000))), "{could:?}");
         assert_eq!(at(10_000, &[old(could)]), Err((false, Some(25_000))), "the bound");
     }
     // A right that is known to be missing is reported at once.
-    let denies = |is_allowed, was_allowed| UserDecision { is_allowed, was_allowed, ..denied("carol") };
-    let gone = UserDecision { is_allowed: Some(false), was_allowed: Some(true), ..given("bob", 1) };
+    let denies = |answer, last| UserDecision { right: Right::of(answer, last), ..denied("carol") };
+    let gone = UserDecision { right: Right::Refused, ..given("bob", 1) };
     for all in [vec![old(Some(false))], vec![gone], vec![], vec![old(Some(true)), denies(Some(true), None)]] {
         assert!(!at(1, &all).unwrap_err().0, "{all:?}");
     }

@@ -37,4 +37,5 @@ pub use facts::{Features, InjectionFacts, MountedPart, ReferencedConfigMap, Reso
 pub use inject::{Injection, inject};
 pub use refusal::InjectionRefusal;
 pub use request::{PodRequest, annotations, is_updated_by_rollout, opts_in, read};
+pub(crate) use request::{UpdateWay, parse_way};
 pub use settings::{AgentDefaults, InjectionSettings, UnknownKeys};

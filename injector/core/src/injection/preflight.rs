@@ -13,6 +13,7 @@ use super::request::annotations::{AGENT_PORT, INJECT, NOTIFY};
 use super::settings::InjectionSettings;
 use super::targets::Targets;
 use super::user_pod::{LISTS, UserContainer, UserPod, is_agent, items};
+use crate::owners::{OwnerKind, WorkloadId, WorkloadKind};
 
 /// Refuses a pod if the agent can't work in it. Returns warnings about properties that may keep the agent from working.
 pub(super) fn check(
@@ -72,7 +73,8 @@ pub(super) fn check(
 
 /// Returns a warning that a rolling update of the pod's Deployment may hang, for a pod with this port of its node.
 fn surge_warning(pod: &UserPod, port: u16) -> Option<String> {
-    let deployment = pod.workload.as_deref()?.strip_prefix("Deployment/")?;
+    let is_deployment = |id: &&WorkloadId| id.kind() == OwnerKind::Rolling(WorkloadKind::Deployment);
+    let deployment = pod.workload.as_ref().filter(is_deployment)?.name();
     // The pod's creator may name any owner, and the command is pasted into a shell.
     let command = if is_object_name(deployment) && is_dns_label(&pod.namespace) {
         let strategy = r#"{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}"#;

@@ -7,7 +7,7 @@ use nudge_protocol::{env, labels, pod as names, volumes};
 use serde_json::Value;
 
 use super::refusal::{InjectionRefusal, shorten};
-use crate::owners::workload_id;
+use crate::owners::WorkloadId;
 
 /// The volume with the agent's keys and last good contents.
 pub(super) const STATE_VOLUME: &str = "nudge-state";
@@ -61,8 +61,8 @@ pub(super) struct UserPod {
     pub(super) labels: BTreeMap<String, String>,
     /// The kinds of the pod's owners.
     pub(super) owners: Vec<String>,
-    /// The workload of the pod, such as `Deployment/web`, if any.
-    pub(super) workload: Option<String>,
+    /// The workload of the pod, if any.
+    pub(super) workload: Option<WorkloadId>,
     /// The namespace of the pod; empty if only the request says it.
     pub(super) namespace: String,
 }
@@ -84,7 +84,7 @@ impl UserPod {
         let meta = typed.metadata;
         Ok(Self {
             members,
-            workload: workload_id(&meta),
+            workload: WorkloadId::of(&meta),
             namespace: meta.namespace.unwrap_or_default(),
             annotations: meta.annotations.unwrap_or_default(),
             labels: meta.labels.unwrap_or_default(),

@@ -12,14 +12,14 @@ use nudge_protocol::{ConfigName, ContainerName, labels, pod};
 
 use super::commands::{LastCommand, commands, restarts_in_place};
 use super::hash::hash;
-use super::pod_state::{PodPhase, PodState, Readiness, Removal, UpdateMode};
-use super::probe::{is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
+use super::pod_state::{AgentState, PodPhase, PodState, Readiness, Removal, UpdateMode};
+use super::probe::{ProbeTimes, is_sidecar, subscribed};
 use super::references::references;
 use super::report::Report;
-use super::restarts::{RestartHistory, is_by_rule, sums};
+use super::restarts::{PodRestartHistory, RestartHistory, is_by_rule};
 use crate::injection::is_updated_by_rollout;
 use crate::keys::PodUid;
-use crate::owners::workload_id;
+use crate::owners::WorkloadId;
 
 /// The maximum length of injection's warnings that is kept.
 const MAX_WARNINGS_BYTES: usize = 1024;
@@ -51,8 +51,8 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let agent_status = all_statuses.clone().find(|status| status.name == pod::AGENT_CONTAINER);
     let last_command = commands(agent, agent_status);
     let history = |container| Some(RestartHistory::new(container, status_of(&container)?, &last_command));
-    let container_histories: Vec<RestartHistory> = counted.filter_map(history).collect();
-    let (restarts, ordered_restarts, last_restart) = sums(&container_histories);
+    let is_resizing = condition("PodResizeInProgress").is_some_and(|resize| resize.status == "True");
+    let restarts = PodRestartHistory::new(counted.filter_map(history).collect(), is_resizing);
     // While all containers are started again, the pod is Pending until its agent and its init containers have done
     // their work, if ever.
     let main = status.and_then(|status| status.container_statuses.as_ref());
@@ -64,9 +64,13 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         uid: PodUid::new(meta.uid.as_deref()?)?,
         // The API server sets it in every pod that is stored.
         service_account: spec.service_account_name.clone().unwrap_or_default(),
-        agent: meta.labels.as_ref().and_then(|map| map.get(labels::AGENT)).cloned().unwrap_or_default(),
+        agent: AgentState {
+            version: meta.labels.as_ref().and_then(|map| map.get(labels::AGENT)).cloned().unwrap_or_default(),
+            restarts: agent_status.map_or(0, |status| status.restart_count),
+            last_command,
+        },
         configs: configs(agent),
-        workload: workload_id(meta),
+        workload: WorkloadId::of(meta),
         containers_hash: if containers.is_empty() { String::new() } else { hash(&containers) },
         containers,
         node: spec.node_name.clone().filter(|node| !node.is_empty()),
@@ -84,9 +88,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
             Some(target) if target.status == "True" => Removal::Disrupted,
             _ => Removal::None,
         },
-        slowest_probe: slowest_probe(spec),
-        notices_after: notices_after(spec),
-        start_seconds: start_seconds(spec),
+        probes: ProbeTimes::of(spec),
         template: template(meta),
         labels: Arc::new(birth_labels(meta)),
         update_mode: match in_place {
@@ -95,13 +97,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
             false => UpdateMode::Live,
         },
         created: meta.creation_timestamp.as_ref().map(|time| time.0.as_second()),
-        container_histories,
         restarts,
-        ordered_restarts,
-        last_restart,
-        resizing: condition("PodResizeInProgress").is_some_and(|resize| resize.status == "True"),
-        agent_restarts: agent_status.map_or(0, |status| status.restart_count),
-        last_command,
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
         report: condition(pod::CONDITION).and_then(Report::read),
         references: references(spec),
@@ -170,10 +166,10 @@ fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> + Clon
 pub fn crashes(pod: &Pod, names: &BTreeSet<String>) -> i32 {
     let spec = pod.spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
     let status_of = |name: &str| pod.status.iter().flat_map(statuses).find(|status| status.name == name);
-    let history = |container: &Container| {
-        Some(RestartHistory::new(container, status_of(&container.name)?, &LastCommand::None).crashes)
-    };
-    spec.filter(|container| names.contains(&container.name)).filter_map(history).sum()
+    let history =
+        |container: &Container| Some(RestartHistory::new(container, status_of(&container.name)?, &LastCommand::None));
+    let histories = spec.filter(|container| names.contains(&container.name)).filter_map(history);
+    PodRestartHistory::new(histories.collect(), false).sums().crashes
 }
 
 fn containers(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Vec<PodContainer> {
@@ -205,6 +201,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::pods::RestartSums;
 
     fn pod(value: serde_json::Value) -> Pod {
         serde_json::from_value(value).unwrap()
@@ -241,7 +238,7 @@ mod tests {
         assert_eq!(state.configs.iter().map(ConfigName::as_str).collect::<Vec<_>>(), ["shop", "keys"]);
         assert_eq!((state.workload_name(), state.service_account.as_str()), ("Deployment/web", "app"));
         assert_eq!((state.readiness, state.phase, state.removal), (Readiness::Ready, PodPhase::Running, Removal::None));
-        assert_eq!(state.restarts, 2);
+        assert_eq!(state.restarts.sums().crashes, 2);
         assert_eq!(state.containers.len(), 2);
         assert_eq!((state.containers[0].id.len(), state.containers[1].id.as_str()), (64, ""));
         let names: Vec<&str> = state.references.iter().map(|(_, name)| name.as_str()).collect();
@@ -287,13 +284,13 @@ mod tests {
         ] {
             let state = state.after(&before);
             assert_eq!(state.phase, PodPhase::Running);
-            let restarts = (state.restarts, state.ordered_restarts);
-            let command = match &state.last_command {
+            let RestartSums { crashes, ordered, last_crash } = state.restarts.sums();
+            let command = match &state.agent.last_command {
                 LastCommand::None => (false, false),
                 LastCommand::Restarting => (true, true),
                 LastCommand::RunningSince(_) => (true, false),
             };
-            assert_eq!((command, restarts, state.last_restart.is_some()), expected);
+            assert_eq!((command, (crashes, ordered), last_crash.is_some()), expected);
             before = state;
         }
         // The other container has restarts, but is not restarted in place.
@@ -340,7 +337,7 @@ mod tests {
         let state = pod_state(&pod(other)).unwrap();
         let seen: Vec<_> = state.containers.iter().map(|one| (one.name.as_str(), one.id.get(..1), one.ended)).collect();
         assert_eq!(seen, [("app", Some("a"), true), ("log", None, false), ("proxy", Some("d"), false)]);
-        assert_eq!(state.restarts, 3, "of the one that is started again");
+        assert_eq!(state.restarts.sums().crashes, 3, "of the one that is started again");
     }
 
     #[test]

@@ -11,8 +11,8 @@ mod restarts;
 
 pub use commands::LastCommand;
 pub use from_object::{condition, crashes, pod_state};
-pub use pod_state::{PodPhase, PodState, Readiness, Removal, UpdateMode};
-pub use probe::{SlowestProbe, notices_after, slowest_probe, start_seconds};
+pub use pod_state::{AgentState, PodPhase, PodState, Readiness, Removal, UpdateMode};
+pub use probe::{ProbeTimes, SlowestProbe};
 pub use references::references;
 pub use report::{Report, ReportState};
-pub use restarts::RestartHistory;
+pub use restarts::{PodRestartHistory, RestartSums};

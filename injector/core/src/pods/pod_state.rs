@@ -8,10 +8,11 @@ use nudge_protocol::hub::PodContainer;
 use nudge_protocol::{ConfigName, VersionName};
 
 use super::commands::LastCommand;
-use super::probe::SlowestProbe;
+use super::probe::ProbeTimes;
 use super::report::{Report, ReportState};
-use super::restarts::{RestartHistory, follow, sums};
+use super::restarts::PodRestartHistory;
 use crate::keys::{PodKey, PodUid};
+use crate::owners::{OwnerKind, WorkloadId};
 
 /// The facts about an injected pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,12 +25,12 @@ pub struct PodState {
     pub uid: PodUid,
     /// The service account of the pod.
     pub service_account: String,
-    /// The version of the agent that was injected.
-    pub agent: String,
+    /// The agent that was injected.
+    pub agent: AgentState,
     /// The configs that the pod may read, in the order of merging: fixed in the agent container's environment.
     pub configs: Vec<ConfigName>,
-    /// The workload that the pod belongs to, such as `Deployment/web`; `None` for a bare pod.
-    pub workload: Option<String>,
+    /// The workload that the pod belongs to; `None` for a bare pod.
+    pub workload: Option<WorkloadId>,
     /// The user's containers, including native sidecars, but not the agent.
     pub containers: Vec<PodContainer>,
     /// The digest of the containers; empty only for no containers.
@@ -46,12 +47,8 @@ pub struct PodState {
     pub phase: PodPhase,
     /// The removal of the pod, if it is being removed.
     pub removal: Removal,
-    /// The probe that takes longest to notice that its application got worse.
-    pub slowest_probe: Option<SlowestProbe>,
-    /// The time that the readiness probes take at least to notice that the pod got worse, in seconds.
-    pub notices_after: u32,
-    /// The time that the pod may take from its start until it is ready, in seconds.
-    pub start_seconds: u32,
+    /// The times of the pod's probes.
+    pub probes: ProbeTimes,
     /// The template of the workload that the pod was made from, if a label has it.
     pub template: Option<String>,
     /// The labels that the pod was created with, or its present labels if the original ones are not known.
@@ -60,20 +57,8 @@ pub struct PodState {
     pub update_mode: UpdateMode,
     /// The time of the pod's creation, in seconds since 1970, if the object has it.
     pub created: Option<i64>,
-    /// The restarts of each container that gets the configuration and is started again after any exit.
-    pub container_histories: Vec<RestartHistory>,
-    /// The number of restarts that the API did not order: crashes.
-    pub restarts: i32,
-    /// The time when one of the containers last crashed before it was started again, in seconds since 1970.
-    pub last_restart: Option<i64>,
-    /// The number of restarts that the API ordered.
-    pub ordered_restarts: i32,
-    /// Whether the kubelet says that it resizes the pod in place.
-    pub resizing: bool,
-    /// The number of restarts of the agent's container.
-    pub agent_restarts: i32,
-    /// The agent's last command to restart all containers in place.
-    pub last_command: LastCommand,
+    /// The restarts of the pod's containers.
+    pub restarts: PodRestartHistory,
     /// The warnings of injection, a line for each.
     pub warnings: Option<String>,
     /// The report about the pod's versions, from the condition that the hub wrote.
@@ -82,6 +67,17 @@ pub struct PodState {
     pub references: BTreeSet<(PartKind, String)>,
     /// The resource version of the object that this was read from.
     pub resource_version: Option<Box<str>>,
+}
+
+/// The state of a pod's agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentState {
+    /// The version of the agent; empty if no label has it.
+    pub version: String,
+    /// The number of restarts of the agent's container.
+    pub restarts: i32,
+    /// The agent's last command to restart all containers in place.
+    pub last_command: LastCommand,
 }
 
 /// The readiness of a pod.
@@ -154,7 +150,12 @@ impl PodState {
 
     /// Returns the workload as statuses name it: empty for a bare pod.
     pub fn workload_name(&self) -> &str {
-        self.workload.as_deref().unwrap_or_default()
+        self.workload.as_ref().map_or("", WorkloadId::as_str)
+    }
+
+    /// Returns whether the pod belongs to a Job.
+    pub fn is_of_job(&self) -> bool {
+        self.workload.as_ref().is_some_and(|id| id.kind() == OwnerKind::Job)
     }
 
     /// Returns whether the pod is Ready.
@@ -201,16 +202,8 @@ impl PodState {
     /// the API ordered.
     #[must_use]
     pub fn after(mut self, before: &Self) -> Self {
-        if !self.container_histories.is_empty() {
-            follow(&mut self.container_histories, &before.container_histories, self.resizing || before.resizing);
-            (self.restarts, self.ordered_restarts, self.last_restart) = sums(&self.container_histories);
-        }
+        self.restarts.follow(&before.restarts);
         self
-    }
-
-    /// Returns whether the pod is being resized in place, so that a container may be restarted.
-    pub fn is_resizing(&self) -> bool {
-        self.resizing || self.container_histories.iter().any(|container| container.resized)
     }
 
     /// Returns the version of this config that the pod runs.

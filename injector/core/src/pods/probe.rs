@@ -2,6 +2,8 @@
 //!
 //! Only probes of containers that get the configuration count: a slow sidecar says nothing about a version.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
 use nudge_protocol::{env, pod};
 
@@ -34,6 +36,25 @@ pub struct SlowestProbe {
     grace: u32,
 }
 
+/// The times that the probes of a pod allow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeTimes {
+    /// The probe that takes longest to notice that its application got worse.
+    pub slowest: Option<SlowestProbe>,
+    /// The minimum time that the readiness probes take to notice that the application got worse: anything noticed
+    /// sooner began earlier.
+    pub notice_time: Duration,
+    /// The maximum time that the pod takes from its start until it is ready.
+    pub start_time: Duration,
+}
+
+impl ProbeTimes {
+    /// Returns the times of a pod with this spec.
+    pub fn of(spec: &PodSpec) -> Self {
+        Self { slowest: slowest_probe(spec), notice_time: notice_time(spec), start_time: start_time(spec) }
+    }
+}
+
 impl SlowestProbe {
     /// Returns the longest time until a change is observed: `failureThreshold` × `periodSeconds` + `timeoutSeconds` and
     /// six seconds; for a liveness probe also the termination grace period.
@@ -41,12 +62,10 @@ impl SlowestProbe {
         let noticed = self.failures.saturating_mul(self.interval).saturating_add(self.timeout);
         noticed.saturating_add(self.grace).saturating_add(MARGIN_SECONDS)
     }
-}
 
-impl SlowestProbe {
-    /// Returns the time between two attempts, in seconds.
-    pub fn interval(&self) -> u32 {
-        self.interval
+    /// Returns the time between two attempts.
+    pub fn interval(&self) -> Duration {
+        Duration::from_secs(self.interval.into())
     }
 }
 
@@ -83,7 +102,7 @@ pub(super) fn is_sidecar(init: &Container) -> bool {
 }
 
 /// Returns the slowest probe of the pod's subscribed containers.
-pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
+fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
     let grace = spec.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
     let probes = subscribed(spec).into_iter().flat_map(|container| {
         let readiness =
@@ -97,18 +116,17 @@ pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
     probes.max_by_key(SlowestProbe::seconds)
 }
 
-/// Returns the minimum time in seconds that the readiness probes take to notice that the application got worse:
-/// anything noticed sooner began earlier.
-pub fn notices_after(spec: &PodSpec) -> u32 {
+fn notice_time(spec: &PodSpec) -> Duration {
     let probes =
         subscribed(spec).into_iter().filter_map(|container| Some((container, container.readiness_probe.as_ref()?)));
     let least = probes.map(|(container, probe)| probe_timing(Kind::Readiness, container, probe, 0));
-    least.map(|probe| (probe.failures - 1).saturating_mul(probe.interval)).min().unwrap_or(0)
+    let seconds = least.map(|probe| (probe.failures - 1).saturating_mul(probe.interval)).min().unwrap_or(0);
+    Duration::from_secs(seconds.into())
 }
 
-/// Returns the maximum time in seconds that the subscribed containers take from their start until they are ready: for
-/// each, the time of its startup probe, or 300 s without one, plus the time of its readiness probe.
-pub fn start_seconds(spec: &PodSpec) -> u32 {
+/// Returns the maximum time that the subscribed containers take from their start until they are ready: for each, the
+/// time of its startup probe, or 300 s without one, plus the time of its readiness probe.
+fn start_time(spec: &PodSpec) -> Duration {
     let time = |container: &Container, probe: &Probe| {
         let delay = probe.initial_delay_seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or_default();
         probe_timing(Kind::Readiness, container, probe, 0).seconds().saturating_add(delay)
@@ -117,7 +135,7 @@ pub fn start_seconds(spec: &PodSpec) -> u32 {
         let startup = container.startup_probe.as_ref().map_or(START_SECONDS, |probe| time(container, probe));
         startup.saturating_add(container.readiness_probe.as_ref().map_or(0, |probe| time(container, probe)))
     };
-    subscribed(spec).into_iter().map(start_time).max().unwrap_or(START_SECONDS)
+    Duration::from_secs(subscribed(spec).into_iter().map(start_time).max().unwrap_or(START_SECONDS).into())
 }
 
 fn probe_timing(kind: Kind, container: &Container, probe: &Probe, grace: u32) -> SlowestProbe {
@@ -158,7 +176,7 @@ mod tests {
     fn a_start_takes_as_long_as_the_startup_probe_and_then_the_readiness_probe_allow() {
         let start = |containers: Value| {
             let spec: PodSpec = serde_json::from_value(json!({"containers": containers})).unwrap();
-            start_seconds(&spec)
+            start_time(&spec).as_secs()
         };
         let slow = json!({"failureThreshold": 30, "initialDelaySeconds": 20});
         assert_eq!(start(json!([{"name": "app", "startupProbe": slow, "readinessProbe": {}}])), 327 + 37);
@@ -178,7 +196,7 @@ mod tests {
     fn the_fastest_readiness_probe_needs_all_its_periods_but_one() {
         let least = |containers: Value| {
             let spec: PodSpec = serde_json::from_value(json!({"containers": containers})).unwrap();
-            notices_after(&spec)
+            notice_time(&spec).as_secs()
         };
         let fast = json!({"name": "b", "readinessProbe": {"periodSeconds": 2, "failureThreshold": 2}});
         assert_eq!(least(json!([{"name": "a", "readinessProbe": {}}])), 20);

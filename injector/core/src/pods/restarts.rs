@@ -11,19 +11,38 @@ use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerS
 use super::commands::{LastCommand, is_removed};
 use super::hash::hash;
 
-/// The restarts of one container that gets the configuration and is started again after any exit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RestartHistory {
+/// The restarts of the containers that get the configuration and are started again after any exit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodRestartHistory {
+    containers: Vec<RestartHistory>,
+    /// Whether the kubelet says that it resizes the pod in place.
+    is_resizing: bool,
+}
+
+/// The sums of the restarts of a pod's containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestartSums {
+    /// The number of restarts that the API did not order: crashes.
+    pub crashes: i32,
+    /// The number of restarts that the API ordered.
+    pub ordered: i32,
+    /// The time when a container last crashed before it was started again, in seconds since 1970.
+    pub last_crash: Option<i64>,
+}
+
+/// The restarts of one container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RestartHistory {
     name: String,
     /// The number of restarts, as the kubelet counts.
     count: i32,
     /// The numbers of restarts after a crash, and by order.
-    pub(super) crashes: i32,
-    pub(super) ordered: i32,
+    crashes: i32,
+    ordered: i32,
     /// The time when the container last ended before it was started again, in seconds since 1970.
     ended: Option<i64>,
     /// The time of the last end that nothing ordered.
-    pub(super) crashed: Option<i64>,
+    crashed: Option<i64>,
     /// Whether the last end was a command's, or meets a restart rule.
     ordered_end: bool,
     /// The digest of the resources that the node has allocated for the container.
@@ -31,7 +50,7 @@ pub struct RestartHistory {
     /// The digest of the resources that the container last ran with.
     running: Option<String>,
     /// Whether the container is being resized, and was not started again for that yet.
-    pub(super) resized: bool,
+    resized: bool,
 }
 
 impl RestartHistory {
@@ -78,20 +97,52 @@ impl RestartHistory {
     }
 }
 
-/// Distinguishes the restarts of the containers since `before`, while the pod is being resized or not.
-pub(super) fn follow(now: &mut [RestartHistory], before: &[RestartHistory], resizing: bool) {
-    for container in now {
-        if let Some(before) = before.iter().find(|before| before.name == container.name) {
-            container.follow(before, resizing);
+impl PodRestartHistory {
+    /// Returns the history with these containers.
+    pub(super) fn new(containers: Vec<RestartHistory>, is_resizing: bool) -> Self {
+        Self { containers, is_resizing }
+    }
+
+    /// Distinguishes the restarts of the containers since `before`.
+    pub(super) fn follow(&mut self, before: &Self) {
+        for container in &mut self.containers {
+            if let Some(earlier) = before.containers.iter().find(|earlier| earlier.name == container.name) {
+                container.follow(earlier, self.is_resizing || before.is_resizing);
+            }
         }
+    }
+
+    /// Returns the sums of all containers.
+    pub fn sums(&self) -> RestartSums {
+        RestartSums {
+            crashes: self.containers.iter().map(|container| container.crashes).sum(),
+            ordered: self.containers.iter().map(|container| container.ordered).sum(),
+            last_crash: self.containers.iter().filter_map(|container| container.crashed).max(),
+        }
+    }
+
+    /// Returns whether the pod is being resized in place, so that a container may be restarted.
+    pub fn is_resizing(&self) -> bool {
+        self.is_resizing || self.containers.iter().any(|container| container.resized)
     }
 }
 
-/// Returns the crashes of all containers, their restarts by order, and when a container last crashed.
-pub(super) fn sums(containers: &[RestartHistory]) -> (i32, i32, Option<i64>) {
-    let crashes = containers.iter().map(|container| container.crashes).sum();
-    let ordered = containers.iter().map(|container| container.ordered).sum();
-    (crashes, ordered, containers.iter().filter_map(|container| container.crashed).max())
+#[cfg(test)]
+impl PodRestartHistory {
+    /// The pod is being resized.
+    pub(crate) fn resized(self) -> Self {
+        Self { is_resizing: true, ..self }
+    }
+}
+
+/// The history of a pod with one container.
+impl From<RestartSums> for PodRestartHistory {
+    fn from(RestartSums { crashes, ordered, last_crash: crashed }: RestartSums) -> Self {
+        Self::new(
+            vec![RestartHistory { count: crashes + ordered, crashes, ordered, crashed, ..RestartHistory::default() }],
+            false,
+        )
+    }
 }
 
 /// Returns whether both are known, and are not the same.
@@ -116,7 +167,7 @@ pub(super) fn is_by_rule(container: &Container, end: &ContainerStateTerminated) 
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::pods::{PodState, pod_state};
+    use crate::pods::{PodState, RestartSums, pod_state};
 
     /// Returns a pod of two containers whose statuses have these fields in addition to the usual ones.
     fn pod(resizing: bool, app: &Value, proxy: &Value) -> PodState {
@@ -162,7 +213,8 @@ mod tests {
         let none = json!({});
         let looks = looks.iter().map(|(resizing, app)| pod(*resizing, app, &none));
         let last = looks.fold(pod(false, &none, &none), |before, now| now.after(&before));
-        (last.restarts, last.ordered_restarts, last.last_restart.is_some())
+        let RestartSums { crashes, ordered, last_crash } = last.restarts.sums();
+        (crashes, ordered, last_crash.is_some())
     }
 
     #[test]
@@ -190,7 +242,7 @@ mod tests {
         assert_eq!(counts(&[(true, json!({})), (true, ended(1, 1))]), (1, 0, true), "nothing of it was resized");
         let none = json!({});
         let beside = pod(true, &with(ended(1, 143), &allocated), &ended(1, 1)).after(&pod(false, &none, &none));
-        assert_eq!((beside.restarts, beside.ordered_restarts), (1, 1));
+        assert_eq!((beside.restarts.sums().crashes, beside.restarts.sums().ordered), (1, 1));
     }
 
     #[test]
@@ -208,10 +260,10 @@ mod tests {
         for (code, ordered) in [(42, true), (43, true), (0, false), (1, false), (137, false)] {
             assert_eq!(counts(&[(false, ended(1, code))]).1 == 1, ordered, "{code}");
             let first = pod(false, &ended(3, code), &json!({}));
-            assert_eq!(first.restarts == 0, ordered, "{code}, at the first look");
+            assert_eq!(first.restarts.sums().crashes == 0, ordered, "{code}, at the first look");
         }
         for (code, ordered) in [(0, false), (1, false), (2, true)] {
-            assert_eq!(pod(false, &json!({}), &ended(1, code)).ordered_restarts == 1, ordered, "{code}");
+            assert_eq!(pod(false, &json!({}), &ended(1, code)).restarts.sums().ordered == 1, ordered, "{code}");
         }
     }
 

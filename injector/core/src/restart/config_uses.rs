@@ -13,7 +13,7 @@ use super::holding_objects::HoldingObjects;
 use super::probes::long_running_containers;
 use crate::injection;
 use crate::injection::annotations::{NOTIFY, VARIABLES, WEBHOOK};
-use crate::injection::is_updated_by_rollout;
+use crate::injection::{UpdateWay, is_updated_by_rollout, parse_way};
 use crate::pods::references;
 
 /// The configs that the pods of a template take only at their start.
@@ -78,24 +78,29 @@ pub fn is_restarted(meta: &ObjectMeta, spec: &PodSpec) -> bool {
 }
 
 /// Returns how a container takes another version, as the annotations of its pod say; `None` if they do not say it.
-fn notify<'a>(meta: &'a ObjectMeta, container: &Container) -> Option<&'a str> {
+fn update_way(meta: &ObjectMeta, container: &Container) -> Option<Result<UpdateWay, String>> {
     let container_annotation = |base: &str| annotation(meta, &format!("{base}.{}", container.name));
     // A container with a webhook is notified by it, and a container with variables from a config is restarted in place.
-    let webhook = container_annotation(WEBHOOK).map(|_| Notify::Webhook.as_str());
-    let in_place = container_annotation(VARIABLES).map(|_| Notify::InPlace.as_str());
-    webhook.or(in_place).or_else(|| container_annotation(NOTIFY)).or_else(|| annotation(meta, NOTIFY))
+    if container_annotation(WEBHOOK).is_some() {
+        return Some(Ok(UpdateWay::Agent(Notify::Webhook)));
+    }
+    if container_annotation(VARIABLES).is_some() {
+        return Some(Ok(UpdateWay::Agent(Notify::InPlace)));
+    }
+    container_annotation(NOTIFY).or_else(|| annotation(meta, NOTIFY)).map(parse_way)
 }
 
 /// Returns a spec with only the long-running containers about which no annotation says how they take another version.
 fn without_notified_containers(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
-    let containers = long_running_containers(spec).into_iter().filter(|container| notify(meta, container).is_none());
+    let containers =
+        long_running_containers(spec).into_iter().filter(|container| update_way(meta, container).is_none());
     PodSpec { containers: containers.cloned().collect(), ..PodSpec::default() }
 }
 
 /// Returns the spec without the containers that are left alone (`notify: none`), and without the volumes that only
 /// these mount.
 fn without_ignored_containers(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
-    let is_ignored = |container: &Container| notify(meta, container) == Some(Notify::None.as_str());
+    let is_ignored = |container: &Container| update_way(meta, container) == Some(Ok(UpdateWay::Agent(Notify::None)));
     let (ignored, others): (Vec<&Container>, Vec<&Container>) =
         spec.init_containers.iter().flatten().chain(&spec.containers).partition(|container| is_ignored(container));
     let by_ignored = mounted_volumes(ignored);

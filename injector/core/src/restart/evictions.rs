@@ -6,6 +6,7 @@ use nudge_api::Reason;
 
 use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
+use crate::owners::WorkloadId;
 
 /// The maximum number of pods that a message names.
 const MAX_NAMED_PODS: usize = 5;
@@ -28,8 +29,8 @@ pub struct ReplaceablePod {
 /// A controller without rolling updates, and its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodGroup {
-    /// The kind and name, such as `ReplicaSet/web`.
-    pub id: String,
+    /// The controller, such as `ReplicaSet/web`.
+    pub id: WorkloadId,
     /// The number of pods that the controller should have.
     pub replicas: usize,
     /// The number of pods that were Ready when this leader first looked in this part of the rollout.
@@ -63,7 +64,7 @@ pub enum NextEviction {
     /// Evict this pod of this group.
     Evict {
         /// The kind and name of the group.
-        group: String,
+        group: WorkloadId,
         /// The name of the pod.
         pod: String,
     },
@@ -111,7 +112,7 @@ pub fn next_eviction(
     stale: Staleness,
     since: Timestamp,
     deadline_seconds: u32,
-    is_refused: impl Fn(&str) -> bool,
+    is_refused: impl Fn(&WorkloadId) -> bool,
     now: Timestamp,
 ) -> NextEviction {
     for group in groups.iter().filter(|group| !is_refused(&group.id)) {
@@ -170,7 +171,7 @@ mod tests {
     }
 
     fn group(pods: Vec<ReplaceablePod>) -> [PodGroup; 1] {
-        [PodGroup { id: "ReplicaSet/web".to_owned(), replicas: 2, before: 2, pods }]
+        [PodGroup { id: "ReplicaSet/web".into(), replicas: 2, before: 2, pods }]
     }
 
     const STALE: Staleness = Staleness { published: Timestamp::UNIX_EPOCH, since: None };
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn one_pod_after_another() {
-        let evicts = |name: &str| NextEviction::Evict { group: "ReplicaSet/web".to_owned(), pod: name.to_owned() };
+        let evicts = |name: &str| NextEviction::Evict { group: "ReplicaSet/web".into(), pod: name.to_owned() };
         assert_eq!(decide(vec![pod("a", 1), pod("b", 1)], 101), evicts("a"));
         // The replacement is not there yet, then not Ready yet.
         assert!(matches!(decide(vec![pod("b", 1)], 101), NextEviction::Wait(_)));
@@ -210,7 +211,7 @@ mod tests {
     fn replaced(before: usize, replicas: usize, old: &[bool], comes: Option<bool>) -> (NextEviction, Vec<String>) {
         let pods =
             old.iter().enumerate().map(|(n, &ready)| ReplaceablePod { ready, ..pod(&format!("old-{n}"), 1) }).collect();
-        let mut groups = [PodGroup { id: "ReplicaSet/web".to_owned(), replicas, before, pods }];
+        let mut groups = [PodGroup { id: "ReplicaSet/web".into(), replicas, before, pods }];
         let (stale, mut now, mut evicted) = (Staleness { published: at(100), ..STALE }, 101, Vec::new());
         loop {
             match next_eviction(&groups, stale, at(100), 60, |_| false, at(now)) {
@@ -269,7 +270,7 @@ mod tests {
     fn groups_that_cannot_be_evicted_are_left_and_bare_pods_are_named() {
         let stale = Staleness { published: at(100), ..STALE };
         assert_eq!(
-            next_eviction(&group(vec![pod("a", 1)]), stale, at(100), 60, |id| id == "ReplicaSet/web", at(101)),
+            next_eviction(&group(vec![pod("a", 1)]), stale, at(100), 60, |id| id.as_str() == "ReplicaSet/web", at(101)),
             NextEviction::Done
         );
         let pods: Vec<ReplaceablePod> = (0..7).map(|n| pod(&format!("p{n}"), 1)).collect();

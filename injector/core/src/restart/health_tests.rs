@@ -7,9 +7,10 @@ use serde_json::json;
 
 use super::tests::{at, mark, open, workload};
 use super::*;
+use crate::owners::WorkloadKind;
 
 /// Returns a DaemonSet or StatefulSet under restart, as the API server shows it.
-fn under_restart(kind: WorkloadKind, all: i32, updated: i32, down: i32) -> (Workload, String) {
+fn under_restart(kind: WorkloadKind, all: i32, updated: i32, down: i32) -> TargetedWorkload {
     let (status, meta) = match kind {
         WorkloadKind::DaemonSet => (
             json!({"desiredNumberScheduled": all, "updatedNumberScheduled": updated, "numberReady": all - down,
@@ -37,16 +38,16 @@ fn under_restart(kind: WorkloadKind, all: i32, updated: i32, down: i32) -> (Work
     };
     let mut workload = workload.unwrap();
     workload.last_mark = Some(RestartMark { template: workload.template.clone(), ..mark(101, "new") });
-    (workload, "new".to_owned())
+    TargetedWorkload { workload, digest: "new".to_owned() }
 }
 
 /// Observes as the controller does, with the leader's memory.
 pub(super) fn watched(
     memory: &mut RestartAttempts,
-    all: &[(Workload, String)],
+    all: &[TargetedWorkload],
     now: i64,
 ) -> (NextRestart, Vec<ObjectReport>) {
-    for (workload, _) in all {
+    for TargetedWorkload { workload, .. } in all {
         memory.observe(workload, 10, at(now));
     }
     let behind = &BTreeMap::new();
@@ -121,7 +122,8 @@ fn a_restart_that_goes_forth_and_back_does_not_progress() {
 fn what_came_up_long_ago_may_flap() {
     for kind in [WorkloadKind::StatefulSet, WorkloadKind::DaemonSet] {
         let mut memory = RestartAttempts::default();
-        let other = || (Workload { progress: WorkloadProgress::Moving, ..restarted() }, "new".to_owned());
+        let moving = Workload { progress: WorkloadProgress::Moving, ..restarted() };
+        let other = || TargetedWorkload { workload: moving.clone(), digest: "new".to_owned() };
         watched(&mut memory, &[under_restart(kind, 3, 2, 1), other()], 110);
         watched(&mut memory, &[under_restart(kind, 3, 3, 0), other()], 120);
         // The workload gets another pod, which is not Ready yet, and one of the older pods is not Ready either.
@@ -141,7 +143,7 @@ fn without_a_probe_it_must_stay_up_for_a_while() {
     let count = |all| Some(PodRestarts { max: i32::from(all > 0), second: 0, total: all });
     let mut look = |progress, restarts: i32, now| {
         let web = Workload { progress, is_unprobed: true, restarts: count(restarts), ..restarted() };
-        watched(&mut memory, &[(web, "new".to_owned())], now).0
+        watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".to_owned() }], now).0
     };
     let waits = |next: NextRestart| assert!(matches!(next, NextRestart::Wait(_)), "{next:?}");
     waits(look(WorkloadProgress::Complete, 0, 102));
@@ -157,8 +159,9 @@ fn without_a_probe_it_must_stay_up_for_a_while() {
         "what happens later is no matter of the restart"
     );
     // With a probe its controller's word is enough.
-    let ended = Workload { progress: WorkloadProgress::Ended, ..restarted() };
-    assert_eq!(watched(&mut RestartAttempts::default(), &[(ended, "new".to_owned())], 102).0, NextRestart::Done);
+    let workload = Workload { progress: WorkloadProgress::Ended, ..restarted() };
+    let all = [TargetedWorkload { workload, digest: "new".to_owned() }];
+    assert_eq!(watched(&mut RestartAttempts::default(), &all, 102).0, NextRestart::Done);
 }
 
 #[test]
@@ -167,7 +170,7 @@ fn without_a_probe_pods_that_crash_again_and_again_fail() {
     let mut look = |progress, most, now| {
         let restarts = Some(PodRestarts { max: most, second: most, total: 2 * most });
         let web = Workload { progress, is_unprobed: true, restarts, ..restarted() };
-        watched(&mut memory, &[(web, "new".to_owned())], now).0
+        watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".to_owned() }], now).0
     };
     assert!(matches!(look(WorkloadProgress::Moving, 0, 102), NextRestart::Wait(_)));
     assert!(matches!(look(WorkloadProgress::Complete, 1, 105), NextRestart::Wait(_)));
@@ -185,7 +188,10 @@ fn without_a_probe_pods_that_crash_again_and_again_fail() {
                 replicas: steps,
                 ..restarted()
             };
-            matches!(watched(&mut memory, &[(web, "new".to_owned())], now).0, NextRestart::Failed(_))
+            matches!(
+                watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".to_owned() }], now).0,
+                NextRestart::Failed(_)
+            )
         };
         assert_eq!([look(0, 102), look(5, 103)], [false, fails]);
     }
@@ -194,7 +200,10 @@ fn without_a_probe_pods_that_crash_again_and_again_fail() {
     let ends = (0..100).find(|turn| {
         let progress = if turn % 2 == 0 { WorkloadProgress::Complete } else { WorkloadProgress::Ended };
         let web = Workload { progress, is_unprobed: true, ..restarted() };
-        matches!(watched(&mut memory, &[(web, "new".to_owned())], 102 + 5 * turn).0, NextRestart::Failed(_))
+        matches!(
+            watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".to_owned() }], 102 + 5 * turn).0,
+            NextRestart::Failed(_)
+        )
     });
     assert_eq!(ends, Some(14));
 }
@@ -206,7 +215,7 @@ fn a_template_that_somebody_has_changed_is_reported_and_not_blamed() {
         Workload { progress, last_mark: before, ..restarted() }
     };
     let look = |workload: Workload, digest: &str, now| {
-        watched(&mut RestartAttempts::default(), &[(workload, digest.to_owned())], now)
+        watched(&mut RestartAttempts::default(), &[TargetedWorkload { workload, digest: digest.to_owned() }], now)
     };
     assert!(matches!(look(theirs(WorkloadProgress::Moving), "new", 102).0, NextRestart::Wait(_)), "it may come up");
     let (next, reports) = look(theirs(WorkloadProgress::Failed), "new", 102);
@@ -222,7 +231,13 @@ fn a_template_that_somebody_has_changed_is_reported_and_not_blamed() {
 /// Observes a workload that has not been restarted yet. Returns the mark that it gets.
 fn first_mark(workload: &Workload) -> RestartMark {
     let before = Workload { digest: None, last_mark: None, ..workload.clone() };
-    match watched(&mut RestartAttempts::default(), &[(before, "new".to_owned())], 101).0 {
+    match watched(
+        &mut RestartAttempts::default(),
+        &[TargetedWorkload { workload: before, digest: "new".to_owned() }],
+        101,
+    )
+    .0
+    {
         NextRestart::Restart { mark, .. } => mark,
         next => panic!("{next:?}"),
     }
@@ -231,17 +246,17 @@ fn first_mark(workload: &Workload) -> RestartMark {
 #[test]
 fn one_pod_that_is_unready_before_does_not_switch_the_judgement_off() {
     // A Deployment is healthy if its controller reports that it came up.
-    let (mut web, _) = open("web");
+    let mut web = open("web").workload;
     web.progress = WorkloadProgress::Ended;
     assert_eq!(first_mark(&web).before, HealthBefore::Well);
     for kind in [WorkloadKind::StatefulSet, WorkloadKind::DaemonSet] {
-        let mark = first_mark(&under_restart(kind, 10, 10, 1).0);
+        let mark = first_mark(&under_restart(kind, 10, 10, 1).workload);
         assert_eq!(mark.before, HealthBefore::Available(9), "{kind:?}");
         let end = |updated, down, now| {
             let mut memory = RestartAttempts::default();
-            let (mut set, digest) = under_restart(kind, 10, updated, down);
+            let TargetedWorkload { workload: mut set, digest } = under_restart(kind, 10, updated, down);
             set.last_mark = Some(mark.clone());
-            let all = [(set, digest)];
+            let all = [TargetedWorkload { workload: set, digest }];
             watched(&mut memory, &all, 102);
             let (next, reports) = watched(&mut memory, &all, now);
             (next, reports.first().map(|report| report.why.reason))
@@ -252,9 +267,9 @@ fn one_pod_that_is_unready_before_does_not_switch_the_judgement_off() {
         assert!(matches!(end(2, 2, 162).0, NextRestart::Failed(_)));
         // The pod that was not Ready before keeps its controller from replacing the other pods.
         assert_eq!(end(2, 1, 162), (NextRestart::Done, Some(Reason::Unwell)));
-        let none = first_mark(&under_restart(kind, 1, 1, 1).0);
+        let none = first_mark(&under_restart(kind, 1, 1, 1).workload);
         assert_eq!(none.before, HealthBefore::Unwell, "what would it prove?");
-        let half = first_mark(&under_restart(kind, 10, 5, 1).0);
+        let half = first_mark(&under_restart(kind, 10, 5, 1).workload);
         assert_eq!(half.before, HealthBefore::Unwell, "it is somebody else's rollout");
     }
 }
@@ -274,7 +289,7 @@ fn without_a_probe_as_many_as_before_must_stay_up() {
     let mut look = |available, most, now| {
         let restarts = Some(PodRestarts { max: most, second: most, total: most });
         let web = Workload { restarts, last_mark: Some(mark.clone()), ..flaps(available) };
-        watched(&mut memory, &[(web, "new".to_owned())], now).0
+        watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".to_owned() }], now).0
     };
     assert!(matches!(look(2, 0, 102), NextRestart::Wait(_)));
     assert!(matches!(look(1, 3, 105), NextRestart::Wait(_)));
@@ -282,7 +297,7 @@ fn without_a_probe_as_many_as_before_must_stay_up() {
     assert_eq!(look(2, 9, 116), NextRestart::Done, "the one that crashed before crashes still");
     let mut memory = RestartAttempts::default();
     let web = Workload { last_mark: Some(mark.clone()), ..flaps(1) };
-    let all = [(web, "new".to_owned())];
+    let all = [TargetedWorkload { workload: web, digest: "new".to_owned() }];
     assert!(matches!(watched(&mut memory, &all, 102).0, NextRestart::Wait(_)));
     assert!(matches!(watched(&mut memory, &all, 172).0, NextRestart::Failed(_)), "fewer");
 }
@@ -292,9 +307,10 @@ fn a_restart_for_another_config_is_waited_for_while_it_progresses() {
     let mut memory = RestartAttempts::default();
     // The workload was restarted at 101; the other config's turn comes at 161, after the deadline.
     let mut look = |updated, down, now| {
-        let (set, _) = under_restart(WorkloadKind::StatefulSet, 3, updated, down);
+        let TargetedWorkload { workload: set, .. } = under_restart(WorkloadKind::StatefulSet, 3, updated, down);
         memory.observe(&set, 10, at(now));
-        let (workloads, behind, memory) = (&[(set, "newer".to_owned())], &BTreeMap::new(), &memory);
+        let (workloads, behind, memory) =
+            (&[TargetedWorkload { workload: set, digest: "newer".to_owned() }], &BTreeMap::new(), &memory);
         let (since, now) = (at(161), at(now));
         assert_eq!(memory.last_progress(since), None, "it is not of this stage");
         next_restart(&RestartSituation {

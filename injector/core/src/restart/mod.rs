@@ -29,4 +29,4 @@ pub use next_restart::{NextRestart, RestartSituation, UNDECIDED_MESSAGE, next_re
 pub use object_report::{ObjectReport, RestartReport, write_restart_condition};
 pub use pods_behind::{PodsBehind, add_unnotified_pods, count_pods_behind, has_rolling_update, judge_pods_behind};
 pub use restart_attempts::{RETRY_SECONDS, RestartAttempts, RolloutPart};
-pub use workload::{Hold, PodRestarts, ReplicaCounts, Workload, WorkloadKind, WorkloadProgress};
+pub use workload::{Hold, PodRestarts, ReplicaCounts, TargetedWorkload, Workload, WorkloadProgress};

@@ -10,7 +10,8 @@ use super::annotations::{HealthBefore, RestartMark};
 use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
 use super::restart_attempts::RestartAttempts;
-use super::workload::{ReplicaCounts, Workload, WorkloadProgress};
+use super::workload::{ReplicaCounts, TargetedWorkload, Workload, WorkloadProgress};
+use crate::owners::WorkloadId;
 
 /// The maximum number of restarts of a container in a new pod. With more, the pod counts as one that does not come up.
 const MAX_CONTAINER_RESTARTS: i32 = 1;
@@ -21,10 +22,10 @@ pub const UNDECIDED_MESSAGE: &str = "no further workload is restarted until it i
 /// The workloads of one config at one moment, and the other facts that the decision needs.
 #[derive(Clone, Debug)]
 pub struct RestartSituation<'a> {
-    /// The workloads that use the config, each with the digest that its template should have.
-    pub workloads: &'a [(Workload, String)],
-    /// The number of pods with an agent that run another version, by workload id.
-    pub behind: &'a BTreeMap<String, usize>,
+    /// The workloads that use the config.
+    pub workloads: &'a [TargetedWorkload],
+    /// The number of pods with an agent that run another version, by workload.
+    pub behind: &'a BTreeMap<WorkloadId, usize>,
     /// Whether the rollout leaves a published version: only workloads that were restarted with it are restarted again.
     pub is_return: bool,
     /// Whether no further workload may be restarted, because pods were harmed and the cause is unknown.
@@ -66,11 +67,11 @@ enum RestartProgress {
     Late,
 }
 
-fn restarting_message(id: &str) -> String {
+fn restarting_message(id: &WorkloadId) -> String {
     format!("{id} is being restarted")
 }
 
-fn late_message(id: &str) -> String {
+fn late_message(id: &WorkloadId) -> String {
     format!("{id} did not come up after its restart")
 }
 
@@ -167,7 +168,7 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
     let mut wait = None;
     let mut failure = None;
     let mut open = Vec::new();
-    for (index, (workload, digest)) in situation.workloads.iter().enumerate() {
+    for (index, TargetedWorkload { workload, digest }) in situation.workloads.iter().enumerate() {
         let id = workload.id();
         if let Some(report) = situation.attempts.refusal(workload) {
             reports.push(report.clone());
@@ -238,7 +239,7 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
     }
     // Well workloads come first, because they prove something; the rest may recover meanwhile.
     let next = open.into_iter().min().map(|(_, index)| {
-        let (workload, digest) = &situation.workloads[index];
+        let TargetedWorkload { workload, digest } = &situation.workloads[index];
         // Clocks of leaders differ, and a mark must not be older than the stage.
         let at = situation.now.max(situation.since);
         let digest = digest.clone();

@@ -6,20 +6,21 @@ use nudge_api::{
 };
 
 use crate::event_record::EventRecord;
+use crate::owners::WorkloadId;
 
 /// The reason why one object is not restarted, or not waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectReport {
-    /// The kind and name of the object, such as `Deployment/web`; `None` for several objects.
-    pub object: Option<String>,
+    /// The object; `None` for several objects.
+    pub object: Option<WorkloadId>,
     /// The reason, with a message that names the object.
     pub why: Explanation,
 }
 
 impl ObjectReport {
     /// Returns a report about `object`.
-    pub fn new(reason: Reason, object: &str, message: impl Into<String>) -> Self {
-        Self { object: Some(object.to_owned()), why: reason.explained(message) }
+    pub fn new(reason: Reason, object: &WorkloadId, message: impl Into<String>) -> Self {
+        Self { object: Some(object.clone()), why: reason.explained(message) }
     }
 
     /// Returns a report about several objects.
@@ -28,11 +29,11 @@ impl ObjectReport {
     }
 
     /// Returns the sort key of the report. In a fixed order, reports always give the same condition.
-    pub(super) fn sort_key(&self) -> (&'static str, &str, Option<&str>) {
-        (self.why.reason.as_str(), &self.why.message, self.object.as_deref())
+    pub(super) fn sort_key(&self) -> (&'static str, &str, Option<&WorkloadId>) {
+        (self.why.reason.as_str(), &self.why.message, self.object.as_ref())
     }
 
-    pub(super) fn undone(id: &str) -> Self {
+    pub(super) fn undone(id: &WorkloadId) -> Self {
         Self::new(Reason::Undone, id, format!("somebody has undone the restart of {id}; restart it yourself"))
     }
 }
@@ -89,7 +90,7 @@ mod tests {
     fn an_event_is_written_once_and_the_condition_follows() {
         let now = Time(k8s_openapi::jiff::Timestamp::from_second(1).unwrap());
         let mut status = VersionedConfigStatus::default();
-        let report = ObjectReport::new(Reason::Paused, "Deployment/web", "Deployment/web is paused");
+        let report = ObjectReport::new(Reason::Paused, &"Deployment/web".into(), "Deployment/web is paused");
         let mut found = RestartReport { version: "2".to_owned(), workloads: 1, done: true, reports: vec![report] };
         let note = write_restart_condition(&mut status, &found, Some(1), &now).unwrap();
         assert_eq!(note.explanation.message, "version 2: Deployment/web is paused");

@@ -9,19 +9,17 @@ use nudge_api::{Reason, RolloutStage, VersionedConfigStatus};
 
 use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
-use super::workload::{ReplicaCounts, Workload};
+use super::workload::{ReplicaCounts, TargetedWorkload};
+use crate::owners::{OwnerKind, WorkloadId};
 use crate::pods::PodState;
-use crate::rollout::{JOBS, Restarts, is_same_content, version_to_publish};
-
-/// The prefixes of the ids of workloads that restart their pods by a rolling update.
-const ROLLING_WORKLOADS: [&str; 3] = ["Deployment/", "StatefulSet/", "DaemonSet/"];
+use crate::rollout::{Restarts, is_same_content, version_to_publish};
 
 /// The reasons of reports about restarts that may still succeed although nothing waits for them.
 const NOT_WAITED_FOR: [Reason; 2] = [Reason::Unwell, Reason::TemplateChanged];
 
 /// Returns whether a rolling update restarts this pod.
 pub fn has_rolling_update(pod: &PodState) -> bool {
-    ROLLING_WORKLOADS.iter().any(|kind| pod.workload_name().starts_with(kind))
+    pod.workload.as_ref().is_some_and(WorkloadId::is_rolling)
 }
 
 /// Counts, by workload, the pods that are or were Ready and do not run the version they should. On the way back, pods
@@ -31,7 +29,7 @@ pub fn count_pods_behind(
     pods: &[Arc<PodState>],
     config: &str,
     status: &VersionedConfigStatus,
-) -> BTreeMap<String, usize> {
+) -> BTreeMap<WorkloadId, usize> {
     let mut counts = BTreeMap::new();
     let Some(target) = version_to_publish(status) else { return counts };
     let is_return = matches!(
@@ -40,7 +38,7 @@ pub fn count_pods_behind(
     );
     let is_counted = |pod: &&Arc<PodState>| pod.is_by_restart() && pod.is_live();
     for pod in pods.iter().filter(is_counted) {
-        let Some(workload) = pod.workload.as_ref().filter(|workload| *workload != JOBS) else { continue };
+        let Some(workload) = pod.workload.as_ref().filter(|id| id.kind() != OwnerKind::Job) else { continue };
         let is_behind = match pod.runs(config) {
             Some(runs) => (is_return || pod.was_ready()) && !is_same_content(status, runs.as_str(), target),
             None => pod.was_ready(),
@@ -56,15 +54,15 @@ pub fn count_pods_behind(
 /// was not possible, or has not reached them yet. `published` is when the ConfigMap was written, `since` when the stage
 /// began.
 pub fn add_unnotified_pods(
-    counts: &mut BTreeMap<String, usize>,
-    workloads: &[(Workload, String)],
+    counts: &mut BTreeMap<WorkloadId, usize>,
+    workloads: &[TargetedWorkload],
     pods: &[Arc<PodState>],
     published: Timestamp,
     since: Timestamp,
 ) {
-    for (workload, digest) in workloads.iter().filter(|(workload, _)| workload.has_agent) {
+    for TargetedWorkload { workload, digest } in workloads.iter().filter(|targeted| targeted.workload.has_agent) {
         let id = workload.id();
-        let is_counted = |pod: &&Arc<PodState>| pod.workload_name() == id && pod.was_ready() && pod.is_live();
+        let is_counted = |pod: &&Arc<PodState>| pod.workload.as_ref() == Some(&id) && pod.was_ready() && pod.is_live();
         let candidates = pods.iter().filter(is_counted);
         let count = if workload.digest.as_ref() != Some(digest) {
             // Times have whole seconds: a pod of the same second may have the older variables.
@@ -85,7 +83,7 @@ pub fn add_unnotified_pods(
 #[derive(Clone, Debug)]
 pub struct PodsBehind<'a> {
     /// The numbers of pods by workload, from [`count_pods_behind`] and [`add_unnotified_pods`].
-    pub counts: &'a BTreeMap<String, usize>,
+    pub counts: &'a BTreeMap<WorkloadId, usize>,
     /// The version that the pods should run.
     pub version: &'a str,
     /// Whether pods return from another version.
@@ -95,9 +93,9 @@ pub struct PodsBehind<'a> {
     /// The deadline of the restarts, in seconds.
     pub deadline_seconds: u32,
     /// The workloads that were restarted since the stage began.
-    pub restarted: BTreeSet<String>,
-    /// The ids of the groups whose pods are evicted.
-    pub groups: BTreeSet<String>,
+    pub restarted: BTreeSet<WorkloadId>,
+    /// The controllers whose pods are evicted.
+    pub groups: BTreeSet<WorkloadId>,
     /// The present time.
     pub now: Timestamp,
 }
@@ -108,7 +106,7 @@ pub fn judge_pods_behind(behind: &PodsBehind<'_>, reports: &mut Vec<ObjectReport
     let PodsBehind { version, is_return, .. } = *behind;
     for (id, count) in behind.counts {
         let report = reports.iter().find(|report| report.object.as_ref() == Some(id));
-        let is_known = ROLLING_WORKLOADS.iter().any(|kind| id.starts_with(kind)) || behind.groups.contains(id);
+        let is_known = id.is_rolling() || behind.groups.contains(id);
         // A workload that was not well before may still progress. On the way back only restarted workloads can.
         let may_progress = !is_return || behind.restarted.contains(id) || behind.groups.contains(id);
         let waits = is_known && may_progress && report.is_none_or(|report| NOT_WAITED_FOR.contains(&report.why.reason));
@@ -137,6 +135,7 @@ mod tests {
     use nudge_protocol::{ConfigName, VersionName};
     use serde_json::json;
 
+    use super::super::workload::Workload;
     use super::*;
     use crate::pods::{PodPhase, Readiness, Removal, Report, ReportState, UpdateMode};
 
@@ -160,7 +159,7 @@ mod tests {
             at: None,
         });
         PodState {
-            workload: Some(workload.to_owned()).filter(|workload| !workload.is_empty()),
+            workload: Some(workload).filter(|workload| !workload.is_empty()).map(WorkloadId::from),
             update_mode: UpdateMode::ByRestart,
             readiness: Readiness::Ready,
             report,
@@ -168,7 +167,7 @@ mod tests {
         }
     }
 
-    fn found(stage: &str, pods: &[PodState]) -> Vec<(String, usize)> {
+    fn found(stage: &str, pods: &[PodState]) -> Vec<(WorkloadId, usize)> {
         let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
         count_pods_behind(&pods, "shop", &status(stage)).into_iter().collect()
     }
@@ -176,7 +175,7 @@ mod tests {
     #[test]
     fn ready_pods_that_started_with_other_content_are_behind() {
         let web = |runs| pod("Deployment/web", runs);
-        let one = |count| vec![("Deployment/web".to_owned(), count)];
+        let one = |count| vec![("Deployment/web".into(), count)];
         assert_eq!(found("Restarting", &[web(Some("1")), web(Some("2")), web(None)]), one(2));
         assert_eq!(found("Restarting", &[web(Some("2")), web(Some("0"))]), [], "the same content is the same");
         assert_eq!(found("Moving", &[web(Some("1"))]), [], "it is not their turn");
@@ -208,7 +207,13 @@ mod tests {
         let pods = [made(10), made(100), made(101), never_ready].map(Arc::new);
         let found = |workload: Workload| {
             let mut found = BTreeMap::new();
-            add_unnotified_pods(&mut found, &[(workload, "new".to_owned())], &pods, at(100), at(100));
+            add_unnotified_pods(
+                &mut found,
+                &[TargetedWorkload { workload, digest: "new".to_owned() }],
+                &pods,
+                at(100),
+                at(100),
+            );
             found.into_values().next().unwrap_or(0)
         };
         let web = Workload { has_agent: true, ..super::super::tests::workload("web") };
@@ -228,10 +233,12 @@ mod tests {
 
     fn judged(id: &str, report: Option<Reason>, is_return: bool, now: i64) -> (Restarts, Vec<ObjectReport>) {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let counts = [(id.to_owned(), 2)].into();
-        let mut reports: Vec<ObjectReport> =
-            report.map(|reason| ObjectReport::new(reason, id, format!("{id} is {reason}"))).into_iter().collect();
-        let (groups, restarted) = (["ReplicaSet/own".to_owned()].into(), ["Deployment/web".to_owned()].into());
+        let counts = [(id.into(), 2)].into();
+        let mut reports: Vec<ObjectReport> = report
+            .map(|reason| ObjectReport::new(reason, &id.into(), format!("{id} is {reason}")))
+            .into_iter()
+            .collect();
+        let (groups, restarted) = (["ReplicaSet/own".into()].into(), ["Deployment/web".into()].into());
         let behind = PodsBehind {
             counts: &counts,
             version: "2",

@@ -11,6 +11,7 @@ use super::annotations::RestartMark;
 use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
 use super::workload::{PodRestarts, ReplicaCounts, Workload, WorkloadProgress};
+use crate::owners::WorkloadId;
 
 /// The maximum number of digests that are remembered of one workload, one for each content of its configs in this part.
 /// When a forgotten restart is undone, it is tried once more.
@@ -32,8 +33,8 @@ pub struct RolloutPart {
 pub struct RestartAttempts {
     /// The workloads, by their uid.
     workloads: HashMap<String, WorkloadAttempts>,
-    /// The controllers without rolling updates, by their id ([`PodGroup::id`](super::PodGroup)).
-    groups: HashMap<String, GroupAttempts>,
+    /// The controllers without rolling updates, by [`PodGroup::id`](super::PodGroup).
+    groups: HashMap<WorkloadId, GroupAttempts>,
     /// The time when refusals were last forgotten.
     forgotten_at: Option<Timestamp>,
 }
@@ -190,12 +191,12 @@ impl RestartAttempts {
     }
 
     /// Remembers that pods of this group can't be evicted.
-    pub fn note_group_refusal(&mut self, id: String, report: ObjectReport) {
+    pub fn note_group_refusal(&mut self, id: WorkloadId, report: ObjectReport) {
         self.groups.entry(id).or_default().refusal = Some(report);
     }
 
     /// Returns why pods of this group are not evicted.
-    pub fn group_refusal(&self, id: &str) -> Option<&ObjectReport> {
+    pub fn group_refusal(&self, id: &WorkloadId) -> Option<&ObjectReport> {
         self.groups.get(id)?.refusal.as_ref()
     }
 
@@ -206,8 +207,8 @@ impl RestartAttempts {
 
     /// Returns how many pods of this group were Ready when this leader first looked. A new leader may count fewer, and
     /// then blames the version less.
-    pub fn ready_before(&mut self, id: &str, now: usize) -> usize {
-        *self.groups.entry(id.to_owned()).or_default().ready.get_or_insert(now)
+    pub fn ready_before(&mut self, id: &WorkloadId, now: usize) -> usize {
+        *self.groups.entry(id.clone()).or_default().ready.get_or_insert(now)
     }
 
     /// Forgets all workloads except these, which exist.
@@ -217,9 +218,9 @@ impl RestartAttempts {
     }
 
     /// Forgets all groups except these, which exist with or without pods.
-    pub fn keep_groups<'a>(&mut self, existing: impl Iterator<Item = &'a str>) {
-        let ids: BTreeSet<&str> = existing.collect();
-        self.groups.retain(|id, _| ids.contains(id.as_str()));
+    pub fn keep_groups<'a>(&mut self, existing: impl Iterator<Item = &'a WorkloadId>) {
+        let ids: BTreeSet<&WorkloadId> = existing.collect();
+        self.groups.retain(|id, _| ids.contains(id));
     }
 }
 
@@ -236,18 +237,21 @@ mod tests {
     }
 
     fn report() -> ObjectReport {
-        ObjectReport::new(Reason::Refused, "Deployment/web", "no")
+        ObjectReport::new(Reason::Refused, &"Deployment/web".into(), "no")
     }
 
     #[test]
     fn the_first_look_at_a_group_counts_and_is_no_refusal() {
         let mut memory = RestartAttempts::default();
-        assert_eq!((memory.ready_before("ReplicaSet/web", 3), memory.ready_before("ReplicaSet/web", 1)), (3, 3));
-        assert_eq!(memory.ready_before("ReplicaSet/other", 0), 0);
-        assert_eq!(memory.group_refusal("ReplicaSet/web"), None);
-        memory.note_group_refusal("ReplicaSet/web".to_owned(), report());
-        assert_eq!(memory.group_refusal("ReplicaSet/web"), Some(&report()));
-        assert_eq!(memory.clone().ready_before("ReplicaSet/web", 2), 3);
+        assert_eq!(
+            (memory.ready_before(&"ReplicaSet/web".into(), 3), memory.ready_before(&"ReplicaSet/web".into(), 1)),
+            (3, 3)
+        );
+        assert_eq!(memory.ready_before(&"ReplicaSet/other".into(), 0), 0);
+        assert_eq!(memory.group_refusal(&"ReplicaSet/web".into()), None);
+        memory.note_group_refusal(WorkloadId::from("ReplicaSet/web"), report());
+        assert_eq!(memory.group_refusal(&"ReplicaSet/web".into()), Some(&report()));
+        assert_eq!(memory.clone().ready_before(&"ReplicaSet/web".into(), 2), 3);
     }
 
     #[test]
@@ -268,12 +272,12 @@ mod tests {
             |memory: &mut RestartAttempts, second| memory.forget_refusals(Timestamp::from_second(second).unwrap());
         forget(&mut memory, 100);
         memory.note_refusal(&web, report());
-        memory.note_group_refusal("ReplicaSet/web".to_owned(), report());
+        memory.note_group_refusal(WorkloadId::from("ReplicaSet/web"), report());
         memory.note_restart(&web, "d");
         forget(&mut memory, 109);
-        assert!(memory.refusal(&web).is_some() && memory.group_refusal("ReplicaSet/web").is_some());
+        assert!(memory.refusal(&web).is_some() && memory.group_refusal(&"ReplicaSet/web".into()).is_some());
         forget(&mut memory, 110);
-        assert!(memory.refusal(&web).is_none() && memory.group_refusal("ReplicaSet/web").is_none());
+        assert!(memory.refusal(&web).is_none() && memory.group_refusal(&"ReplicaSet/web".into()).is_none());
         assert!(memory.was_restarted(&web, "d"));
     }
 
@@ -289,10 +293,13 @@ mod tests {
         memory.note_refusal(&other, report());
         memory.keep_workloads([&other].into_iter());
         assert!(!memory.was_restarted(&web, "again") && memory.refusal(&other).is_some());
-        memory.ready_before("ReplicaSet/web", 3);
-        memory.ready_before("ReplicaSet/old", 3);
-        memory.keep_groups(["ReplicaSet/web"].into_iter());
-        assert_eq!((memory.ready_before("ReplicaSet/web", 1), memory.ready_before("ReplicaSet/old", 1)), (3, 1));
+        memory.ready_before(&"ReplicaSet/web".into(), 3);
+        memory.ready_before(&"ReplicaSet/old".into(), 3);
+        memory.keep_groups([&"ReplicaSet/web".into()].into_iter());
+        assert_eq!(
+            (memory.ready_before(&"ReplicaSet/web".into(), 1), memory.ready_before(&"ReplicaSet/old".into(), 1)),
+            (3, 1)
+        );
         memory.keep_workloads([].into_iter());
         memory.keep_groups([].into_iter());
         assert!(memory.is_empty());

@@ -7,6 +7,7 @@ use nudge_api::Reason;
 use proptest::prelude::*;
 
 use super::*;
+use crate::owners::{WorkloadId, WorkloadKind};
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -41,17 +42,17 @@ pub(super) fn mark(second: i64, digest: &str) -> RestartMark {
 }
 
 /// The same, with the digest that it should have.
-pub(super) fn open(name: &str) -> (Workload, String) {
-    (workload(name), "new".to_owned())
+pub(super) fn open(name: &str) -> TargetedWorkload {
+    TargetedWorkload { workload: workload(name), digest: "new".to_owned() }
 }
 
-fn look(workloads: &[(Workload, String)], back: bool, now: i64) -> (NextRestart, Vec<ObjectReport>) {
+fn look(workloads: &[TargetedWorkload], back: bool, now: i64) -> (NextRestart, Vec<ObjectReport>) {
     look_behind(workloads, &BTreeMap::new(), back, now)
 }
 
 fn look_behind(
-    workloads: &[(Workload, String)],
-    behind: &BTreeMap<String, usize>,
+    workloads: &[TargetedWorkload],
+    behind: &BTreeMap<WorkloadId, usize>,
     back: bool,
     now: i64,
 ) -> (NextRestart, Vec<ObjectReport>) {
@@ -70,9 +71,9 @@ fn look_behind(
 }
 
 /// Carries out the decision, as the API server would.
-fn apply(workloads: &mut [(Workload, String)], next: &NextRestart) -> Option<usize> {
+fn apply(workloads: &mut [TargetedWorkload], next: &NextRestart) -> Option<usize> {
     let NextRestart::Restart { index, mark } = next else { return None };
-    let (workload, _) = &mut workloads[*index];
+    let TargetedWorkload { workload, .. } = &mut workloads[*index];
     workload.digest = Some(mark.digest.clone());
     workload.last_mark = Some(mark.clone());
     workload.progress = WorkloadProgress::Moving;
@@ -85,8 +86,11 @@ fn one_after_the_other_and_then_done() {
     for index in 0..2 {
         let (step, _) = look(&all, false, 101);
         assert_eq!(apply(&mut all, &step), Some(index));
-        assert_eq!(look(&all, false, 500).0, NextRestart::Wait(format!("{} is being restarted", all[index].0.id())));
-        all[index].0.progress = WorkloadProgress::Complete;
+        assert_eq!(
+            look(&all, false, 500).0,
+            NextRestart::Wait(format!("{} is being restarted", all[index].workload.id()))
+        );
+        all[index].workload.progress = WorkloadProgress::Complete;
     }
     assert_eq!(look(&all, false, 500), (NextRestart::Done, vec![]));
 }
@@ -96,9 +100,9 @@ fn a_restart_that_does_not_complete_fails_by_its_own_deadline_or_by_ours() {
     let mut all = [open("a")];
     let (step, _) = look(&all, false, 101);
     apply(&mut all, &step);
-    all[0].0.progress = WorkloadProgress::Failed;
+    all[0].workload.progress = WorkloadProgress::Failed;
     assert!(matches!(look(&all, false, 102).0, NextRestart::Failed(_)));
-    (all[0].0.progress, all[0].0.has_deadline) = (WorkloadProgress::Moving, false);
+    (all[0].workload.progress, all[0].workload.has_deadline) = (WorkloadProgress::Moving, false);
     assert!(matches!(look(&all, false, 160).0, NextRestart::Wait(_)));
     assert!(matches!(look(&all, false, 161).0, NextRestart::Failed(_)));
 }
@@ -106,13 +110,13 @@ fn a_restart_that_does_not_complete_fails_by_its_own_deadline_or_by_ours() {
 #[test]
 fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
     let mut all = [open("a"), open("b"), open("c")];
-    all[0].0.progress = WorkloadProgress::Moving;
-    all[2].0.progress = WorkloadProgress::Failed;
-    all[2].0.digest = Some("new".to_owned());
-    all[2].0.last_mark = Some(mark(99, "new"));
+    all[0].workload.progress = WorkloadProgress::Moving;
+    all[2].workload.progress = WorkloadProgress::Failed;
+    all[2].workload.digest = Some("new".to_owned());
+    all[2].workload.last_mark = Some(mark(99, "new"));
     let (step, _) = look(&all, false, 101);
     assert_eq!(apply(&mut all, &step), Some(1), "the one that is well first");
-    all[1].0.progress = WorkloadProgress::Complete;
+    all[1].workload.progress = WorkloadProgress::Complete;
     let (step, _) = look(&all, false, 102);
     assert_eq!(apply(&mut all, &step), Some(0));
     let (last, reports) = look(&all, false, 999);
@@ -122,7 +126,7 @@ fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
 #[test]
 fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch_its_check_off() {
     let both = |workload: &Workload, digest: &str, now| {
-        let all = [(workload.clone(), digest.to_owned())];
+        let all = [TargetedWorkload { workload: workload.clone(), digest: digest.to_owned() }];
         let memory = RestartAttempts::default();
         // The second config came to restarting ten seconds after the first.
         [100, 110].map(|since| {
@@ -144,7 +148,7 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
     let mut all = [open("web")];
     let (step, _) = look(&all, false, 101);
     apply(&mut all, &step);
-    let mut web = all[0].0.clone();
+    let mut web = all[0].workload.clone();
     // The second is published, so that both want another template.
     assert!(both(&web, "newer", 112).iter().all(|next| matches!(next, NextRestart::Wait(_))));
     web.progress = WorkloadProgress::Failed;
@@ -155,11 +159,11 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
     web.progress = WorkloadProgress::Complete;
     let [_, step] = both(&web, "newer", 114);
     assert!(matches!(&step, NextRestart::Restart { mark, .. } if mark.before == HealthBefore::Well), "{step:?}");
-    let mut all = [(web.clone(), "newer".to_owned())];
+    let mut all = [TargetedWorkload { workload: web.clone(), digest: "newer".to_owned() }];
     apply(&mut all, &step);
-    all[0].0.progress = WorkloadProgress::Failed;
+    all[0].workload.progress = WorkloadProgress::Failed;
     assert!(
-        both(&all[0].0, "newer", 115).iter().all(|next| matches!(next, NextRestart::Failed(_))),
+        both(&all[0].workload, "newer", 115).iter().all(|next| matches!(next, NextRestart::Failed(_))),
         "it is of both now"
     );
     // A workload that an older rollout has left unhealthy is waited for no longer than its deadline.
@@ -167,7 +171,10 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
     let [_, step] = both(&web, "newer", 161);
     assert!(matches!(step, NextRestart::Restart { mark, .. } if mark.before == HealthBefore::Unwell));
     assert!(
-        matches!(look(&[(web, "newer".to_owned())], true, 112).0, NextRestart::Restart { .. }),
+        matches!(
+            look(&[TargetedWorkload { workload: web, digest: "newer".to_owned() }], true, 112).0,
+            NextRestart::Restart { .. }
+        ),
         "the way back is not held up"
     );
 }
@@ -175,12 +182,12 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
 #[test]
 fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
     let mut all = [open("a"), open("b")];
-    all[1].0.digest = Some("bad".to_owned());
-    all[1].0.progress = WorkloadProgress::Failed;
-    all[1].0.last_mark = Some(mark(90, "bad"));
+    all[1].workload.digest = Some("bad".to_owned());
+    all[1].workload.progress = WorkloadProgress::Failed;
+    all[1].workload.last_mark = Some(mark(90, "bad"));
     let (step, _) = look(&all, true, 101);
     assert_eq!(apply(&mut all, &step), Some(1));
-    all[1].0.progress = WorkloadProgress::Failed;
+    all[1].workload.progress = WorkloadProgress::Failed;
     assert!(matches!(look(&all, true, 102).0, NextRestart::Wait(_)));
     let (end, reports) = look(&all, true, 161);
     assert_eq!((end, reports[0].why.reason), (NextRestart::Done, Reason::NotBack));
@@ -189,7 +196,7 @@ fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
 #[test]
 fn the_way_back_of_one_does_not_wait_for_the_health_of_another() {
     let mut all = ["a", "b", "c"].map(open);
-    for (workload, _) in &mut all {
+    for TargetedWorkload { workload, .. } in &mut all {
         (workload.digest, workload.last_mark) = (Some("bad".to_owned()), Some(mark(90, "bad")));
         workload.progress = WorkloadProgress::Failed;
     }
@@ -204,16 +211,16 @@ fn the_way_back_of_one_does_not_wait_for_the_health_of_another() {
 fn on_the_way_back_what_somebody_else_restarted_is_restarted_too() {
     let all = [open("a")];
     assert_eq!(look(&all, true, 101).0, NextRestart::Done);
-    let behind = [("Deployment/a".to_owned(), 1)].into();
+    let behind = [("Deployment/a".into(), 1)].into();
     assert!(matches!(look_behind(&all, &behind, true, 101).0, NextRestart::Restart { .. }));
 }
 
 #[test]
 fn held_undone_and_owned_workloads_are_reported() {
     let mut all = [open("a"), open("b"), open("c")];
-    all[0].0.hold = Some(Hold::Paused);
-    all[1].0.owner = Some("Prometheus/main".to_owned());
-    all[2].0.last_mark = Some(mark(101, "new"));
+    all[0].workload.hold = Some(Hold::Paused);
+    all[1].workload.owner = Some("Prometheus/main".to_owned());
+    all[2].workload.last_mark = Some(mark(101, "new"));
     let (step, _) = look(&all, false, 102);
     assert_eq!(apply(&mut all, &step), Some(0));
     let (end, reports) = look(&all, false, 103);
@@ -225,7 +232,7 @@ fn held_undone_and_owned_workloads_are_reported() {
 fn a_workload_that_a_tool_replaces_is_restarted_once_by_a_leader() {
     let mut memory = RestartAttempts::default();
     let look = |workload: &Workload, digest: &str, memory: &RestartAttempts| {
-        let all = [(workload.clone(), digest.to_owned())];
+        let all = [TargetedWorkload { workload: workload.clone(), digest: digest.to_owned() }];
         let behind = &BTreeMap::new();
         next_restart(&RestartSituation {
             workloads: &all,
@@ -279,27 +286,27 @@ proptest! {
     #[test]
     fn one_at_a_time_each_once_and_it_ends(events in proptest::collection::vec(happens(), 0..60), back: bool) {
         let mut all = ["a", "b", "c", "d"].map(open);
-        for (workload, _) in &mut all[..2] {
+        for TargetedWorkload { workload, .. } in &mut all[..2] {
             workload.digest = Some("old".to_owned());
             workload.has_deadline = false;
         }
         let (mut count, mut up, mut memory) = ([0; 4], [false; 4], RestartAttempts::default());
         let mut now = 101;
-        let mut turn = |all: &mut [(Workload, String)], now| -> Result<NextRestart, TestCaseError> {
-            for ((workload, digest), up) in all.iter().zip(&mut up) {
+        let mut turn = |all: &mut [TargetedWorkload], now| -> Result<NextRestart, TestCaseError> {
+            for (TargetedWorkload { workload, digest }, up) in all.iter().zip(&mut up) {
                 memory.observe(workload, 10, at(now));
                 *up |= workload.digest.as_ref() == Some(digest) && workload.progress == WorkloadProgress::Complete;
             }
             let (workloads, behind, memory, now) = (&*all, &BTreeMap::new(), &memory, at(now));
             let (step, _) = next_restart(&RestartSituation { workloads, behind, is_return: back, is_held: false, since: at(100), deadline_seconds: 60, settle_seconds: 10, attempts: memory, now });
             if let NextRestart::Failed(message) = &step {
-                let blamed = all.iter().zip(up).find(|((workload, _), _)| message.starts_with(&workload.id()));
+                let blamed = all.iter().zip(up).find(|(TargetedWorkload { workload, .. }, _)| message.starts_with(workload.id().as_str()));
                 prop_assert!(!blamed.unwrap().1, "what has come up says nothing any more");
             }
             if let Some(index) = apply(all, &step) {
                 count[index] += 1;
                 prop_assert_eq!(count[index], 1, "restarted twice");
-                let moving = all.iter().zip(up).filter(|((workload, digest), up)| {
+                let moving = all.iter().zip(up).filter(|(TargetedWorkload { workload, digest }, up)| {
                     workload.digest.as_ref() == Some(digest) && workload.progress == WorkloadProgress::Moving && !up
                         && !workload.last_mark.as_ref().is_some_and(|mark| mark.before == HealthBefore::Unwell)
                 });
@@ -310,10 +317,10 @@ proptest! {
         for event in events {
             match event {
                 Happens::Looks => _ = turn(&mut all, now)?,
-                Happens::Comes(index) => all[index].0.progress = WorkloadProgress::Complete,
+                Happens::Comes(index) => all[index].workload.progress = WorkloadProgress::Complete,
                 Happens::Breaks(index) => {
-                    let came_up = all[index].0.last_mark.is_some() && all[index].0.progress == WorkloadProgress::Complete;
-                    all[index].0.progress = if came_up { WorkloadProgress::Moving } else { WorkloadProgress::Failed };
+                    let came_up = all[index].workload.last_mark.is_some() && all[index].workload.progress == WorkloadProgress::Complete;
+                    all[index].workload.progress = if came_up { WorkloadProgress::Moving } else { WorkloadProgress::Failed };
                 }
                 Happens::Passes(seconds) => now += i64::from(seconds),
             }
@@ -324,7 +331,7 @@ proptest! {
                 NextRestart::Done | NextRestart::Failed(_) => return Ok(()),
                 _ => {}
             }
-            all.iter_mut().filter(|(workload, _)| workload.progress == WorkloadProgress::Moving).for_each(|(workload, _)| {
+            all.iter_mut().filter(|targeted| targeted.workload.progress == WorkloadProgress::Moving).for_each(|TargetedWorkload { workload, .. }| {
                 workload.progress = WorkloadProgress::Complete;
             });
         }
@@ -334,7 +341,7 @@ proptest! {
 
 #[test]
 fn nothing_more_is_restarted_while_it_is_open_whether_the_version_harms() {
-    let look = |all: &[(Workload, String)], held, now| {
+    let look = |all: &[TargetedWorkload], held, now| {
         let (behind, memory) = (&BTreeMap::new(), &RestartAttempts::default());
         let look = RestartSituation {
             workloads: all,
@@ -352,13 +359,13 @@ fn nothing_more_is_restarted_while_it_is_open_whether_the_version_harms() {
     let mut all = [open("api"), open("web")];
     let step = look(&all, false, 101);
     apply(&mut all, &step);
-    all[0].0.progress = WorkloadProgress::Complete;
+    all[0].workload.progress = WorkloadProgress::Complete;
     assert_eq!(look(&all, true, 110), NextRestart::Wait(UNDECIDED_MESSAGE.to_owned()));
     let step = look(&all, false, 111);
     assert!(matches!(step, NextRestart::Restart { index: 1, .. }), "{step:?}");
     apply(&mut all, &step);
-    all[1].0.progress = WorkloadProgress::Failed;
+    all[1].workload.progress = WorkloadProgress::Failed;
     assert!(matches!(look(&all, true, 112), NextRestart::Failed(_)), "what did not come up fails all the same");
-    all[1].0.progress = WorkloadProgress::Complete;
+    all[1].workload.progress = WorkloadProgress::Complete;
     assert_eq!(look(&all, true, 113), NextRestart::Done, "nothing is left that could be held");
 }

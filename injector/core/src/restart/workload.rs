@@ -15,18 +15,7 @@ use super::object_report::ObjectReport;
 use super::probes::{is_unprobed, long_running_containers};
 use crate::injection;
 use crate::injection::is_updated_by_rollout;
-use crate::owners::controlling_owner;
-
-/// A kind of workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WorkloadKind {
-    /// A Deployment.
-    Deployment,
-    /// A StatefulSet.
-    StatefulSet,
-    /// A DaemonSet.
-    DaemonSet,
-}
+use crate::owners::{WorkloadId, WorkloadKind, controlling_owner};
 
 /// The progress of a workload's own rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +105,7 @@ pub enum Hold {
 
 impl Hold {
     /// Returns the report about the workload with this id.
-    pub(super) fn report(self, id: &str) -> ObjectReport {
+    pub(super) fn report(self, id: &WorkloadId) -> ObjectReport {
         let (reason, state) = match self {
             Self::Paused => (Reason::Paused, "is paused; its pods are replaced when it is resumed"),
             Self::OnDelete => (Reason::OnDelete, "has the update strategy OnDelete; delete its pods to restart them"),
@@ -165,10 +154,19 @@ pub struct Workload {
     pub has_deadline: bool,
 }
 
+/// A workload that takes a config by a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetedWorkload {
+    /// The workload.
+    pub workload: Workload,
+    /// The digest that the workload's template should have.
+    pub digest: String,
+}
+
 impl Workload {
-    /// Returns kind and name, such as `Deployment/web`.
-    pub fn id(&self) -> String {
-        format!("{:?}/{}", self.kind, self.name)
+    /// Returns the identity of the workload.
+    pub fn id(&self) -> WorkloadId {
+        WorkloadId::new(self.kind, &self.name)
     }
 
     /// Returns the mark of the last restart by Nudge, if the pods should have its digest.

@@ -13,7 +13,7 @@ use super::subject::pod_number;
 use super::thresholds::{ALL, Place, is_below};
 use crate::identity::Identity;
 use crate::injection::is_updated_by_rollout;
-use crate::owners::workload_id;
+use crate::owners::WorkloadId;
 use crate::pods::PodState;
 
 /// Returns the version that the pod should run.
@@ -67,13 +67,14 @@ pub fn version_for_new_pod<'a>(
     if is_updated_by_rollout(pod) {
         return version_to_publish(status);
     }
-    let workload = workload_id(pod).unwrap_or_default();
+    let workload = WorkloadId::of(pod);
+    let workload = workload.as_ref().map_or("", WorkloadId::as_str);
     let labels = pod.labels.clone().unwrap_or_default();
     if let Some(uid) = pod.uid.as_deref().filter(|uid| !uid.is_empty()) {
-        return version_by_number(status, identity, uid, &workload, &labels);
+        return version_by_number(status, identity, uid, workload, &labels);
     }
     let last = u32::try_from(ALL - 1).unwrap_or(u32::MAX);
-    version_of_place(status, Place { number: last, workload: &workload, labels: &labels })
+    version_of_place(status, Place { number: last, workload, labels: &labels })
 }
 
 #[cfg(test)]
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn a_pod_that_takes_versions_by_restarts_is_assigned_the_target_when_workloads_are_restarted() {
         let mut status = status(Some("2"), ALL);
-        let moved = PodState { workload: Some("Deployment/web".to_owned()), ..PodState::default() };
+        let moved = PodState { workload: Some("Deployment/web".into()), ..PodState::default() };
         let by_restart = PodState { update_mode: UpdateMode::ByRestart, ..moved.clone() };
         for (stage, version) in [
             (RolloutStage::Moving, "1"),

@@ -1,6 +1,7 @@
 //! The two clocks of a rollout.
 
 use std::ops::{Add, Sub};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -35,6 +36,11 @@ pub struct Now<'a> {
     pub time: &'a Time,
     /// The time that this leader's evidence is measured with.
     pub steady: SteadyTime,
+}
+
+/// Returns the duration in milliseconds.
+pub(super) fn millis(duration: Duration) -> Millis {
+    Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX)
 }
 
 /// Returns this number of seconds in milliseconds.

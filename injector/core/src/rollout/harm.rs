@@ -43,10 +43,10 @@ pub(super) struct Harm {
     pub(super) share: f64,
     /// Whether the harm is excused, because the version did not cause it.
     pub(super) excused: bool,
-    /// The time between two attempts of the pod's slowest probe, in seconds.
-    pub(super) probe_interval: u32,
-    /// The minimum time that the pod's readiness probes take to notice harm, in seconds.
-    pub(super) notices_after: u32,
+    /// The time between two attempts of the pod's slowest probe.
+    pub(super) probe_interval: Millis,
+    /// The minimum time that the pod's readiness probes take to notice harm.
+    pub(super) notice_time: Millis,
 }
 
 impl HarmKind {
@@ -75,14 +75,12 @@ impl Harm {
     /// notification.
     pub(super) fn began_before_notification(&self) -> bool {
         self.kind == HarmKind::Unready
-            && self
-                .after_notification
-                .is_some_and(|delay| delay + MAX_OBSERVATION_DELAY < Millis::from(self.notices_after) * 1000)
+            && self.after_notification.is_some_and(|delay| delay + MAX_OBSERVATION_DELAY < self.notice_time)
     }
 
     /// Returns when other pods that were harmed in the same moment have been observed to be.
     pub(super) fn comparison_time(&self) -> SteadyTime {
-        self.at + (Millis::from(self.probe_interval) * 1000 + PROBE_MARGIN).min(MAX_COMPARISON_TIME)
+        self.at + (self.probe_interval + PROBE_MARGIN).min(MAX_COMPARISON_TIME)
     }
 
     /// Returns the harm as the status stores it.

@@ -36,7 +36,7 @@ mod tests {
         let of = |workload: &str, number: usize| {
             let pod = PodState {
                 uid: PodUid::new(&format!("{workload}-{number}")).unwrap(),
-                workload: Some(workload.to_owned()),
+                workload: Some(workload.into()),
                 labels: Arc::new([("app".to_owned(), workload.to_owned())].into()),
                 ..PodState::default()
             };

@@ -10,6 +10,7 @@ use super::state::{Rollout, Stage, Transfer};
 use super::tally::Tally;
 use super::{Effects, Observation, Subject};
 use crate::analysis::{Judgement, RoundStart, Verdict, VersionNames, judge, sample_pods};
+use crate::owners::WorkloadId;
 
 /// Returns whether numbers judge versions now. A version that can't wait does not wait for them.
 fn is_analyzed(observation: &Observation<'_>) -> bool {
@@ -99,9 +100,9 @@ pub(super) fn question(
     let runs = |pod: &&Subject| pod.is_reachable() && pod.runs.as_ref() == Some(&transfer.base.current);
     let others: Vec<&Subject> = observation.pods.iter().filter(|pod| !has(pod)).filter(runs).collect();
     // Other workloads have other numbers.
-    let workloads: HashSet<Option<&str>> = pods.iter().map(|pod| pod.workload.as_deref()).collect();
+    let workloads: HashSet<Option<&WorkloadId>> = pods.iter().map(|pod| pod.workload.as_ref()).collect();
     let alike: Vec<&Subject> =
-        others.iter().copied().filter(|pod| workloads.contains(&pod.workload.as_deref())).collect();
+        others.iter().copied().filter(|pod| workloads.contains(&pod.workload.as_ref())).collect();
     let control = if alike.is_empty() { others } else { alike };
     // The order differs from the order of moving, or the sample would be the first step alone.
     let names = |pods: &[&Subject]| sample_pods(pods.iter().map(|pod| (pod.number.reverse_bits(), pod.name.as_str())));

@@ -13,9 +13,6 @@ use crate::pods::{PodPhase, PodState, Removal, ReportState};
 /// minutes between two restarts.
 const CRASH_LOOP_WINDOW_SECONDS: i64 = 600;
 
-/// The workload that stands for all Jobs of a namespace: their pods may end before anything is observed of them.
-pub const JOBS: &str = "Job";
-
 /// The reasons why an agent does not serve its assigned version.
 const REFUSAL_REASONS: [Reason; 4] = [Reason::TooLarge, Reason::CheckRefused, Reason::CantApply, Reason::Failed];
 
@@ -85,12 +82,7 @@ impl Subject {
             && self.is_ready()
             && self.failure.is_none()
             && !self.is_of_job()
-            && self.last_restart.is_none_or(|restart| now - restart >= CRASH_LOOP_WINDOW_SECONDS)
-    }
-
-    /// Returns whether the pod belongs to a Job.
-    pub(super) fn is_of_job(&self) -> bool {
-        self.workload.as_deref() == Some(JOBS)
+            && self.restarts.sums().last_crash.is_none_or(|crash| now - crash >= CRASH_LOOP_WINDOW_SECONDS)
     }
 
     /// Returns whether the pod says that it runs `version`, and its containers know.

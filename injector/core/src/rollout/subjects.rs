@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::keys::PodUid;
-    use crate::pods::{PodPhase, PodState, UpdateMode};
+    use crate::pods::{PodPhase, PodState, RestartSums, UpdateMode};
 
     /// A pod of this number, which is changed so often, takes versions by restarts, and has finished.
     fn pod((number, changed, by_restart, finished): (u8, u8, bool, bool)) -> Arc<PodState> {
@@ -91,7 +91,7 @@ mod tests {
             name: format!("web-{number:02}"),
             uid: PodUid::new(&format!("uid-{number}")).unwrap(),
             node: Some(format!("node-{}", number % 3)),
-            restarts: changed.into(),
+            restarts: RestartSums { crashes: changed.into(), ..RestartSums::default() }.into(),
             update_mode: if by_restart { UpdateMode::ByRestart } else { UpdateMode::Live },
             phase: if finished { PodPhase::Finished } else { PodPhase::Pending },
             ..PodState::default()

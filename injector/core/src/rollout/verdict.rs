@@ -17,6 +17,7 @@ use super::evidence::{AtRisk, Evidence};
 use super::harm::{Harm, HarmKind};
 use super::probability::{poisson_binomial_tail, poisson_tail};
 use crate::analysis::VersionNames;
+use crate::owners::WorkloadId;
 
 /// The maximum share of rollouts that are rolled back by chance.
 const MAX_ERROR_RATE: f64 = 0.001;
@@ -57,6 +58,108 @@ pub(super) fn error_share(epoch: u32) -> f64 {
     if epoch <= 1 { 0.9 * MAX_ERROR_RATE } else { 0.1 * MAX_ERROR_RATE / f64::from(epoch) / f64::from(epoch - 1) }
 }
 
+/// The harm to pods with the target, and what decides how it is weighed.
+struct HarmReview<'a> {
+    evidence: &'a Evidence,
+    observation: &'a Observation<'a>,
+    harms: Vec<&'a Harm>,
+    numbers: EvidenceStatus,
+    /// The time after which harm counts that can't be compared with other pods.
+    patience: Millis,
+    /// The end of the time in which harm may have begun before the last step, if harm seems to.
+    sudden_harm_end: Option<SteadyTime>,
+}
+
+impl<'a> HarmReview<'a> {
+    fn new(evidence: &'a Evidence, observation: &'a Observation<'a>, harms: Vec<&'a Harm>, watch_seconds: u32) -> Self {
+        let numbers = evidence_status(evidence);
+        let patience = 2 * seconds(watch_seconds);
+        let mut review = Self { evidence, observation, harms, numbers, patience, sudden_harm_end: None };
+        if !review.has_unharmed_others() {
+            review.sudden_harm_end = sudden_harm_end(evidence, watch_seconds);
+        }
+        review
+    }
+
+    /// Returns whether there are unharmed pods without the target to compare with.
+    fn has_unharmed_others(&self) -> bool {
+        self.numbers.unassigned > self.numbers.unassigned_harmed
+    }
+
+    /// Returns when the harm has been compared with other pods.
+    fn due_at(&self, harm: &Harm) -> SteadyTime {
+        match self.has_unharmed_others() {
+            _ if harm.is_immediate() => harm.at,
+            true => harm.comparison_time(),
+            false => harm.at + self.patience,
+        }
+    }
+
+    /// Returns whether the harm is evidence. Without other pods to compare with, a pod that was unready and has
+    /// recovered is not, but a pod that restarted is.
+    fn counts_as_evidence(&self, harm: &Harm) -> bool {
+        self.has_unharmed_others() || harm.kind != HarmKind::Unready || !self.evidence.is_well(&harm.uid)
+    }
+
+    /// Returns whether the harm counts now.
+    fn is_due(&self, harm: &Harm) -> bool {
+        self.observation.now.steady >= self.due_at(harm)
+            && (harm.is_immediate() || self.counts_as_evidence(harm))
+            && self.sudden_harm_end.is_none_or(|end| harm.at >= end)
+    }
+
+    /// Returns whether the harm that counts now shows that the target is bad.
+    fn is_target_bad(&self) -> bool {
+        let due: Vec<&Harm> = self.harms.iter().copied().filter(|harm| self.is_due(harm)).collect();
+        self.is_too_many(due.len()) && self.rules_out_environment(&due)
+    }
+
+    fn is_too_many(&self, harmed: usize) -> bool {
+        let harmed = u32::try_from(harmed).unwrap_or(u32::MAX);
+        if harmed == 0 {
+            return false;
+        }
+        match &self.observation.spec.max_harmed {
+            Some(max) => u64::from(harmed) > max.limit_of(u64::from(self.numbers.assigned)),
+            None => too_many_by_chance(expected_harms(self.evidence, self.observation), harmed, self.evidence.epoch()),
+        }
+    }
+
+    /// Returns whether the harm is unrelated to the harm of pods without the target: more of the harmed pods have the
+    /// target than by chance, or enough of them were harmed long after.
+    fn rules_out_environment(&self, due: &[&Harm]) -> bool {
+        let others = self.evidence.harms().filter(|harm| !harm.assigned);
+        let Some(last) = others.map(|harm| harm.at).max() else { return true };
+        if self.is_too_many(due.iter().filter(|harm| harm.at > last + self.patience).count()) {
+            return true;
+        }
+        // If all pods had the target, a harm says nothing about pods without it.
+        let compared = |harm: &Harm| harm.share < 1.0;
+        let shares: Vec<f64> = self.evidence.harms().filter(|harm| compared(harm)).map(|harm| harm.share).collect();
+        let count = due.iter().filter(|harm| compared(harm)).count();
+        count > 0 && poisson_binomial_tail(&shares, u32::try_from(count).unwrap_or(u32::MAX)) < MAX_ERROR_RATE
+    }
+
+    /// Returns whether some harm is not compared yet.
+    fn is_undecided(&self) -> bool {
+        let now = self.observation.now.steady;
+        self.harms.iter().any(|harm| now < self.due_at(harm) && self.counts_as_evidence(harm))
+    }
+
+    fn has_unwell_pods(&self) -> bool {
+        self.harms.iter().any(|harm| !self.evidence.is_well(&harm.uid))
+    }
+
+    /// Returns whether the rollout waits for unwell pods, however long they are. Harm that is expected by chance does
+    /// not hold it.
+    fn must_hold(&self) -> bool {
+        self.observation.spec.max_harmed.is_none()
+            && (self.sudden_harm_end.is_some()
+                || self.numbers.unassigned_harmed > 0
+                || harm_probability(self.evidence, self.observation, self.numbers.harmed) < MIN_EXPECTED_PROBABILITY)
+    }
+}
+
 /// Reaches the verdict. `watch_seconds` is the time that a step is watched.
 pub(super) fn reach_verdict(
     evidence: &Evidence,
@@ -65,10 +168,9 @@ pub(super) fn reach_verdict(
     watch_seconds: u32,
 ) -> Verdict {
     let now = observation.now.steady;
-    let harmed: Vec<&Harm> = evidence.harms().filter(|harm| harm.assigned).collect();
-    let numbers = evidence_status(evidence);
+    let harms: Vec<&Harm> = evidence.harms().filter(|harm| harm.assigned).collect();
     if observation.spec.max_harmed.is_none()
-        && let Some((harm, why)) = harmed.iter().find_map(|harm| match &harm.kind {
+        && let Some((harm, why)) = harms.iter().find_map(|harm| match &harm.kind {
             HarmKind::Reported(why) => Some((harm, why)),
             _ => None,
         })
@@ -76,47 +178,22 @@ pub(super) fn reach_verdict(
         let message = format!("pod {} reported about version {}: {}", harm.name, names.target, why.message);
         return Verdict::Bad(why.reason.explained(message));
     }
-    let Some(first) = harmed.first() else { return judge_newborns(evidence, observation, names) };
-    let compares = numbers.unassigned > numbers.unassigned_harmed;
-    let patience = 2 * seconds(watch_seconds);
-    let due_at = |harm: &Harm| match compares {
-        _ if harm.is_immediate() => harm.at,
-        true => harm.comparison_time(),
-        false => harm.at + patience,
-    };
-    // Without other pods to compare with, a pod that was unready and has recovered is not evidence, but a pod that
-    // restarted is.
-    let stays = |harm: &Harm| compares || harm.kind != HarmKind::Unready || !evidence.is_well(&harm.uid);
-    // Harm before this time may have begun before the last step.
-    let sudden = if compares { None } else { sudden_harm_end(evidence, watch_seconds) };
-    let is_due = |harm: &&&Harm| {
-        now >= due_at(harm) && (harm.is_immediate() || stays(harm)) && sudden.is_none_or(|until| harm.at >= until)
-    };
-    let due: Vec<&Harm> = harmed.iter().filter(is_due).copied().collect();
-    let description = describe_evidence(&numbers, names.target, names.current);
-    let too_many =
-        |harmed: usize| is_too_many(evidence, observation, &numbers, u32::try_from(harmed).unwrap_or(u32::MAX));
-    if too_many(due.len()) && rule_out_environment(evidence, &due, patience, too_many) {
+    let Some(&first) = harms.first() else { return judge_newborns(evidence, observation, names) };
+    let review = HarmReview::new(evidence, observation, harms, watch_seconds);
+    let description = describe_evidence(&review.numbers, names.target, names.current);
+    if review.is_target_bad() {
         return Verdict::Bad(first.kind.reason().explained(description));
     }
-    let unwell = harmed.iter().filter(|harm| !evidence.is_well(&harm.uid)).count();
-    let pending = harmed.iter().any(|harm| now < due_at(harm) && stays(harm));
-    let holds = match observation.spec.max_harmed {
-        Some(_) => false,
-        None => {
-            sudden.is_some()
-                || numbers.unassigned_harmed > 0
-                || harm_probability(evidence, observation, numbers.harmed) < MIN_EXPECTED_PROBABILITY
-        }
-    };
-    let late = first.at + patience;
-    if pending || (unwell > 0 && (holds || now < late)) {
+    let must_hold = review.must_hold();
+    let patience_end = first.at + review.patience;
+    if review.is_undecided() || (review.has_unwell_pods() && (must_hold || now < patience_end)) {
         let message = format!(
             "{description}: the version may not be the cause. No more pods get version {} until these are Ready again",
             names.target
         );
-        let times = harmed.iter().map(|harm| due_at(harm)).chain([late]).filter(|time| *time > now);
-        return Verdict::Inconclusive { message, reconcile_at: times.min(), expected: !holds };
+        let times = review.harms.iter().map(|harm| review.due_at(harm)).chain([patience_end]);
+        let reconcile_at = times.filter(|time| *time > now).min();
+        return Verdict::Inconclusive { message, reconcile_at, expected: !must_hold };
     }
     judge_newborns(evidence, observation, names)
 }
@@ -143,35 +220,6 @@ pub(super) fn is_expected(evidence: &Evidence, observation: &Observation<'_>, ha
     observation.spec.max_harmed.is_none()
         && harm_probability(evidence, observation, u32::try_from(harmed).unwrap_or(u32::MAX))
             >= MIN_EXPECTED_PROBABILITY
-}
-
-fn is_too_many(evidence: &Evidence, observation: &Observation<'_>, numbers: &EvidenceStatus, harmed: u32) -> bool {
-    if harmed == 0 {
-        return false;
-    }
-    match &observation.spec.max_harmed {
-        Some(max) => u64::from(harmed) > max.limit_of(u64::from(numbers.assigned)),
-        None => too_many_by_chance(expected_harms(evidence, observation), harmed, evidence.epoch()),
-    }
-}
-
-/// Returns whether the harm is unrelated to the harm of pods without the target: more of the harmed pods have the
-/// target than by chance, or enough of them were harmed long after.
-fn rule_out_environment(
-    evidence: &Evidence,
-    due: &[&Harm],
-    patience: Millis,
-    too_many: impl Fn(usize) -> bool,
-) -> bool {
-    let Some(last) = evidence.harms().filter(|harm| !harm.assigned).map(|harm| harm.at).max() else { return true };
-    if too_many(due.iter().filter(|harm| harm.at > last + patience).count()) {
-        return true;
-    }
-    // If all pods had the target, a harm says nothing about pods without it.
-    let compared = |harm: &Harm| harm.share < 1.0;
-    let shares: Vec<f64> = evidence.harms().filter(|harm| compared(harm)).map(|harm| harm.share).collect();
-    let count = due.iter().filter(|harm| compared(harm)).count();
-    count > 0 && poisson_binomial_tail(&shares, u32::try_from(count).unwrap_or(u32::MAX)) < MAX_ERROR_RATE
 }
 
 /// Returns the time when harm counts again after sudden harm. Harm is sudden if a cause from before the last step seems
@@ -247,9 +295,9 @@ fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>, names: Ver
     if born.is_empty() {
         return verdict;
     }
-    let mut workloads: HashMap<Option<&str>, (u32, HashSet<Option<&str>>)> = HashMap::new();
+    let mut workloads: HashMap<Option<&WorkloadId>, (u32, HashSet<Option<&str>>)> = HashMap::new();
     for pod in observation.pods {
-        let (sisters, templates) = workloads.entry(pod.workload.as_deref()).or_default();
+        let (sisters, templates) = workloads.entry(pod.workload.as_ref()).or_default();
         *sisters += 1;
         templates.insert(pod.template.as_deref());
     }
@@ -267,7 +315,7 @@ fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>, names: Ver
             "{} new {} of {} did not become Ready with version {} (first: {})",
             new.failing,
             if new.failing == 1 { "pod" } else { "pods" },
-            workload.unwrap_or("no workload"),
+            workload.map_or("no workload", WorkloadId::as_str),
             names.target,
             pod.name
         );

@@ -19,7 +19,7 @@ pub(super) fn step_watch<'a>(
     let mut slowest: Option<&SlowestProbe> = None;
     let mut unprobed: Option<&Subject> = None;
     for pod in pods {
-        match &pod.slowest_probe {
+        match &pod.probes.slowest {
             None => unprobed = unprobed.or(Some(pod)),
             Some(probe) => {
                 // Most pods have the same probe, whose text is costly.

@@ -22,6 +22,7 @@ use super::version_room::{MAX_BYTES, MAX_RETIRED_VERSIONS, MAX_VERSION_BYTES, MA
 use crate::analysis::rehearsal_question;
 use crate::identity::Identity;
 use crate::keys::{PartMeta, PodUid};
+use crate::owners::WorkloadId;
 use crate::pods::PodState;
 use crate::rollout::{MAX_RELEASES_BYTES, Subject, Thresholds, fit_releases};
 
@@ -97,7 +98,7 @@ fn thresholds(name: &str) -> Thresholds {
     let pods: Vec<Subject> = (0..12_000)
         .filter_map(|number| {
             let uid = format!("0af7651c-d43b-41d5-8e2f-{number:012x}");
-            let workload = Some(format!("Deployment/{name}-{:03}", number % 150));
+            let workload = Some(WorkloadId::new("Deployment", &format!("{name}-{:03}", number % 150)));
             let pod = PodState { uid: PodUid::new(&uid)?, workload, ..PodState::default() };
             Subject::of(Arc::new(pod), "shop", Identity::of_uid("uid"), true)
         })

@@ -75,7 +75,7 @@ pub(crate) fn pod(number: usize) -> PodState {
         uid: PodUid::new(&crowd::pod_uid(number)).unwrap_or_default(),
         service_account: crowd::SERVICE_ACCOUNT.to_owned(),
         configs: ConfigName::new(CONFIG).into_iter().collect(),
-        workload: Some("Deployment/web".to_owned()),
+        workload: Some("Deployment/web".into()),
         readiness: Readiness::Ready,
         ..PodState::default()
     }

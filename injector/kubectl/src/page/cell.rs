@@ -172,7 +172,7 @@ mod tests {
             namespace: "team".to_owned(),
             name: name.to_owned(),
             uid: PodUid::new(name).unwrap(),
-            workload: Some("Deployment/web".to_owned()),
+            workload: Some("Deployment/web".into()),
             configs: vec![ConfigName::new("shop").unwrap()],
             readiness: if ready { Readiness::Ready } else { Readiness::Never },
             report: Report::read(&condition),

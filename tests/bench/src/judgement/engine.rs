@@ -7,13 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConditionType, ConfigState, Reason, RolloutSpec, VersionedConfigStatus, condition, set_condition};
 use nudge_core::keys::PodUid;
-use nudge_core::pods::{
-    PodPhase, PodState, Readiness, Removal, SlowestProbe, notices_after, slowest_probe, start_seconds,
-};
+use nudge_core::pods::{PodPhase, PodState, ProbeTimes, Readiness, Removal, RestartSums};
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::{
-    Cause, Continuation, Evidence, JOBS, Neighbours, Now, Observation, PublishAttempt, Restarts, Return, Rollout,
-    SteadyTime, Subject, Withheld, next, version_to_publish,
+    Cause, Continuation, Evidence, Neighbours, Now, Observation, PublishAttempt, Restarts, Return, Rollout, SteadyTime,
+    Subject, Withheld, next, version_to_publish,
 };
 use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
@@ -49,7 +47,7 @@ pub(crate) struct Engine {
     fell: Vec<Option<Millis>>,
     /// The threshold of each workload.
     thresholds: Vec<u64>,
-    probe: Option<SlowestProbe>,
+    probes: ProbeTimes,
 }
 
 impl Engine {
@@ -71,14 +69,14 @@ impl Engine {
             positions: Vec::new(),
             fell: Vec::new(),
             thresholds: Vec::new(),
-            probe: None,
+            probes: ProbeTimes::default(),
         }
     }
 
     /// Takes over what changed since the last look.
     fn observe(&mut self, now: Millis, view: &View) {
         if self.positions.is_empty() {
-            self.probe = slowest_probe(&view.template);
+            self.probes = ProbeTimes::of(&view.template);
             self.spec.bake_seconds = view.bake_seconds.unwrap_or(self.spec.bake_seconds);
         }
         if self.withheld.is_some() != view.held {
@@ -114,13 +112,15 @@ impl Engine {
             }
             (Some(position), false) => {
                 let subject = &mut self.subjects[position];
-                if subject.containers_ready && !pod_view.app_ready || subject.restarts < pod_view.restarts {
+                if subject.containers_ready && !pod_view.app_ready
+                    || subject.restarts.sums().crashes < pod_view.restarts
+                {
                     self.fell[pod] = Some(now);
                 }
                 brought_up(subject, pod_view, view);
             }
             (None, false) => {
-                let mut subject = subject(pod_view, view, self.probe.as_ref());
+                let mut subject = subject(pod_view, view, &self.probes);
                 brought_up(&mut subject, pod_view, view);
                 self.positions[pod] = Some(self.subjects.len());
                 self.subjects.push(subject);
@@ -131,9 +131,7 @@ impl Engine {
 
     /// Returns when pods without the target fell on the nodes of those that are not ready, as the controller finds it.
     fn neighbours(&self, view: &View) -> HashMap<String, Neighbours> {
-        let serves = |pod: &&Subject| {
-            !(pod.is_ending() || pod.removal != Removal::None || pod.workload.as_deref() == Some(JOBS))
-        };
+        let serves = |pod: &&Subject| !(pod.is_ending() || pod.removal != Removal::None || pod.is_of_job());
         let unready = self.subjects.iter().filter(|pod| !pod.containers_ready).filter(serves);
         let nodes: BTreeSet<&str> = unready.filter_map(|pod| pod.node.as_deref()).collect();
         let mut all: HashMap<String, Neighbours> = HashMap::new();
@@ -286,15 +284,13 @@ fn node_ready(seen: &SeenPod, view: &View) -> bool {
 }
 
 /// Returns what never changes of a pod.
-fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject {
+fn subject(seen: &SeenPod, view: &View, probes: &ProbeTimes) -> Subject {
     let pod = PodState {
         name: seen.uid.clone(),
         uid: PodUid::new(&seen.uid).unwrap_or_default(),
-        workload: Some(view.workloads[seen.workload].clone()),
+        workload: Some(view.workloads[seen.workload].as_str().into()),
         template: Some(seen.template.to_string()),
-        slowest_probe: probe.cloned(),
-        notices_after: notices_after(&view.template),
-        start_seconds: start_seconds(&view.template),
+        probes: probes.clone(),
         ..PodState::default()
     };
     Subject {
@@ -336,7 +332,7 @@ fn brought_up(subject: &mut Subject, seen: &SeenPod, view: &View) {
     }
     pod.containers = container(seen.ending).into_iter().collect();
     pod.phase = if seen.running { PodPhase::Running } else { PodPhase::Pending };
-    pod.restarts = seen.restarts;
-    pod.last_restart = seen.last_restart.map(|second| BEGIN + second);
-    pod.agent_restarts = seen.agent_restarts;
+    let last_crash = seen.last_restart.map(|second| BEGIN + second);
+    pod.restarts = RestartSums { crashes: seen.restarts, ordered: 0, last_crash }.into();
+    pod.agent.restarts = seen.agent_restarts;
 }

@@ -1,6 +1,6 @@
 //! Who is woken by changes of pods.
 
-use nudge_core::pods::{PodState, Readiness, Report, ReportState};
+use nudge_core::pods::{PodState, Readiness, Report, ReportState, RestartSums};
 
 use super::*;
 
@@ -120,15 +120,16 @@ fn harm_is_reported_with_the_change_and_those_who_use_a_config_are_known_as_they
         Some(Report { versions: Vec::new(), state, reasons: Vec::new(), at: None })
     };
     let well = || PodState { containers_ready: true, ..pod("u", &["shop"]) };
+    let crashed = || RestartSums { crashes: 1, ..RestartSums::default() }.into();
     let all = [
         (well(), false),
         (PodState { readiness: Readiness::Ready, ..well() }, false),
         (pod("u", &["shop"]), true),
         (well(), false),
-        (PodState { restarts: 1, ..well() }, true),
-        (PodState { restarts: 1, report: fails("a"), ..well() }, true),
-        (PodState { restarts: 1, report: fails("a"), readiness: Readiness::Ready, ..well() }, false),
-        (PodState { restarts: 1, report: fails("b"), readiness: Readiness::Ready, ..well() }, true),
+        (PodState { restarts: crashed(), ..well() }, true),
+        (PodState { restarts: crashed(), report: fails("a"), ..well() }, true),
+        (PodState { restarts: crashed(), report: fails("a"), readiness: Readiness::Ready, ..well() }, false),
+        (PodState { restarts: crashed(), report: fails("b"), readiness: Readiness::Ready, ..well() }, true),
         (PodState { report: fails("c"), ..pod("v", &["shop"]) }, false),
     ];
     for (state, harmed) in all {

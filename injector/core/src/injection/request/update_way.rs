@@ -11,7 +11,7 @@ pub(super) const ROLLOUT: &str = "rollout";
 
 /// The way for a container to take another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UpdateWay {
+pub(crate) enum UpdateWay {
     /// The agent brings the version: by a signal or a webhook, by a restart in place, or not at all.
     Agent(Notify),
     /// A rolling update of the workload brings the version, to all containers of the pod.
@@ -19,7 +19,7 @@ pub(super) enum UpdateWay {
 }
 
 /// Reads the annotation's value.
-pub(super) fn parse_way(text: &str) -> Result<UpdateWay, String> {
+pub(crate) fn parse_way(text: &str) -> Result<UpdateWay, String> {
     if text == ROLLOUT {
         return Ok(UpdateWay::Rollout);
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::super::Subject;
-use super::super::clock::{Millis, SteadyTime, seconds};
+use super::super::clock::{Millis, SteadyTime, millis};
+use super::sighting::{Pass, Sighting};
 use crate::pods::{LastCommand, PodPhase, PodState};
 
 /// The maximum time from a pod's unreadiness to the assignment of the target that excuses the pod's next unreadiness.
@@ -128,16 +129,15 @@ impl Assignment {
 }
 
 impl PodHistory {
-    /// Returns the history of a pod that is observed for the first time. `first` says that this leader observes all
-    /// pods for the first time.
-    pub(super) fn new(pod: &Subject, healthy: bool, first: bool) -> Self {
-        let is_new = !first || !pod.was_ready();
+    /// Returns the history of a pod that this pass observes for the first time.
+    pub(super) fn new(pod: &Subject, pass: &Pass<'_>) -> Self {
+        let is_newborn = !pass.is_first || !pod.was_ready();
         let birth = Birth { on_target: false, due: None, growth: Growth::Starting };
         Self {
             pod: Arc::clone(&pod.pod),
-            role: Role::of(healthy && first),
+            role: Role::of(pass.is_first && pod.is_healthy(pass.now_seconds)),
             // If a pod is already in a loop of restarts, nobody knows which version it began with.
-            birth: (is_new && pod.restarts < MIN_FAILING_RESTARTS).then_some(birth),
+            birth: (is_newborn && pod.restarts.sums().crashes < MIN_FAILING_RESTARTS).then_some(birth),
             ..Self::default()
         }
     }
@@ -153,26 +153,27 @@ impl PodHistory {
     /// command, the whole pod restarted, as after a reboot of its node.
     pub(super) fn count_restarts(&mut self, pod: &Subject, now: SteadyTime) -> bool {
         let before = std::mem::replace(&mut self.pod, Arc::clone(&pod.pod));
-        let ordered = pod.is_resizing() || pod.ordered_restarts > before.ordered_restarts;
-        let agent = pod.agent_restarts > before.agent_restarts;
-        let commanded = pod.last_command != LastCommand::None;
-        let until = now + seconds(pod.start_seconds);
-        if pod.last_command == LastCommand::Restarting || (commanded && agent) {
+        let (sums, sums_before) = (pod.restarts.sums(), before.restarts.sums());
+        let is_ordered = pod.restarts.is_resizing() || sums.ordered > sums_before.ordered;
+        let has_agent_restarted = pod.agent.restarts > before.agent.restarts;
+        let is_commanded = pod.agent.last_command != LastCommand::None;
+        let until = now + millis(pod.probes.start_time);
+        if pod.agent.last_command == LastCommand::Restarting || (is_commanded && has_agent_restarted) {
             self.starts_until = Some(until);
             if let Some(birth) = self.birth.as_mut().filter(|birth| birth.growth != Growth::Grown) {
                 birth.due = None;
             }
-        } else if ordered {
+        } else if is_ordered {
             // An application that ends with the code of a rule again and again gets this time only once until it is
             // ready.
             self.starts_until.get_or_insert(until);
         } else if pod.is_ready() && pod.containers_ready {
             self.starts_until = None;
         }
-        if agent && !commanded {
+        if has_agent_restarted && !is_commanded {
             self.agent_restarted_at = Some(now);
         }
-        pod.restarts > before.restarts
+        sums.crashes > sums_before.crashes
     }
 
     /// Returns whether the pod's containers restart because the API ordered it, and have time left for that.
@@ -186,18 +187,25 @@ impl PodHistory {
         self.last_unready_before.zip(assigned).is_some_and(|(unwell, assigned)| assigned - unwell < FLAP_WINDOW)
     }
 
+    /// Returns whether the pod has been healthy for as long as a step is watched.
+    pub(super) fn is_long_healthy(&self, pass: &Pass<'_>) -> bool {
+        self.healthy_since.is_some_and(|since| pass.now - since >= pass.watch_time)
+    }
+
     /// Follows a pod that has not been healthy for long since its creation. Returns whether the pod is new, has the
     /// target, and fails.
-    pub(super) fn grow(&mut self, pod: &Subject, assigned: bool, long: bool, now: SteadyTime) -> bool {
+    pub(super) fn grow(&mut self, Sighting { pass, pod, is_assigned, .. }: Sighting<'_>) -> bool {
+        let is_long_healthy = self.is_long_healthy(pass);
         let Some(birth) = &mut self.birth else { return false };
         if birth.due.is_none() {
-            birth.on_target = assigned;
-            birth.due = (pod.phase == PodPhase::Running).then_some(now + seconds(pod.start_seconds));
+            birth.on_target = is_assigned;
+            birth.due = (pod.phase == PodPhase::Running).then_some(pass.now + millis(pod.probes.start_time));
         }
-        let late = birth.due.is_some_and(|due| now >= due && !pod.is_ready()) || pod.restarts >= MIN_FAILING_RESTARTS;
-        if long {
+        let is_late = birth.due.is_some_and(|due| pass.now >= due && !pod.is_ready());
+        let is_failing = is_late || pod.restarts.sums().crashes >= MIN_FAILING_RESTARTS;
+        if is_long_healthy {
             birth.growth = Growth::Grown;
-        } else if birth.growth == Growth::Starting && pod.is_reachable() && late {
+        } else if birth.growth == Growth::Starting && pod.is_reachable() && is_failing {
             birth.growth = Growth::Failing;
         }
         birth.on_target && birth.growth == Growth::Failing

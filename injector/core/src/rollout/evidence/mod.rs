@@ -9,6 +9,7 @@ mod excuse;
 mod history;
 mod newborns;
 mod observe;
+mod sighting;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::super::Subject;
 use super::Evidence;
 use super::history::Growth;
+use crate::owners::WorkloadId;
 
 /// The new pods of one template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +27,7 @@ impl Evidence {
     pub(in crate::rollout) fn newborns<'a>(
         &self,
         pods: &'a [Subject],
-    ) -> HashMap<(Option<&'a str>, Option<&'a str>), Newborns<'a>> {
+    ) -> HashMap<(Option<&'a WorkloadId>, Option<&'a str>), Newborns<'a>> {
         let mut templates: HashMap<_, Newborns<'_>> = HashMap::new();
         if self.trial.as_ref().is_none_or(|trial| trial.failing == 0) {
             return templates;
@@ -34,7 +35,7 @@ impl Evidence {
         // Pods of Jobs end by themselves.
         for pod in pods.iter().filter(|pod| !pod.is_of_job()) {
             let Some(history) = self.pods.get(pod.uid.as_str()) else { continue };
-            let newborns = templates.entry((pod.workload.as_deref(), pod.template.as_deref())).or_default();
+            let newborns = templates.entry((pod.workload.as_ref(), pod.template.as_deref())).or_default();
             match history.birth.map(|birth| (birth.on_target, birth.growth)) {
                 Some((true, Growth::Failing)) => {
                     newborns.failing += 1;

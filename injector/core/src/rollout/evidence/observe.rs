@@ -2,31 +2,16 @@
 
 use std::collections::HashSet;
 
-use super::super::clock::{Millis, SteadyTime, seconds};
+use super::super::clock::{SteadyTime, millis, seconds};
 use super::super::harm::{Harm, HarmKind};
 use super::super::{Observation, Subject};
 use super::history::{Assignment, PodHistory, Role};
+use super::sighting::{Pass, Sighting};
 use super::{AtRisk, Evidence, UNREADY_TOLERANCE};
-use crate::pods::{Readiness, SlowestProbe};
+use crate::pods::Readiness;
 
 /// The maximum difference between the clocks of two nodes, in seconds.
 const MAX_CLOCK_SKEW_SECONDS: i64 = 60;
-
-/// The time and the bounds of one observation.
-struct Pass<'a> {
-    number: u64,
-    /// Whether this leader has not observed the pods before, or not for a while.
-    first: bool,
-    /// Whether the trial of the target begins.
-    begins: bool,
-    target: Option<&'a str>,
-    /// The time when the target was last assigned to more pods, in seconds since 1970.
-    stepped_at: i64,
-    /// The time that a pod must be healthy to count again.
-    watch_time: Millis,
-    now: SteadyTime,
-    now_seconds: i64,
-}
 
 /// The fate of a pod since the last observation.
 enum Fate {
@@ -64,8 +49,8 @@ impl Evidence {
         self.observations += 1;
         let pass = Pass {
             number: self.observations,
-            first: self.observed_at.is_none(),
-            begins: std::mem::take(&mut self.begins),
+            is_first: self.observed_at.is_none(),
+            begins_trial: std::mem::take(&mut self.begins),
             target: target.as_deref(),
             stepped_at,
             watch_time: seconds(watch_seconds),
@@ -99,33 +84,32 @@ impl Evidence {
         self.turn_epoch(watch_seconds, passed, now);
     }
 
-    fn observe_pod<'a>(&mut self, pod: &'a Subject, assigned: bool, pass: &Pass<'_>, findings: &mut Findings<'a>) {
+    fn observe_pod<'a>(&mut self, pod: &'a Subject, is_assigned: bool, pass: &Pass<'_>, findings: &mut Findings<'a>) {
         let uid = pod.uid.as_str();
-        // A pod that was observed to appear is new: it counts when it was healthy for as long as a step is watched.
-        let new = !self.pods.contains_key(uid);
-        if new {
-            self.pods.insert(uid.into(), PodHistory::new(pod, pod.is_healthy(pass.now_seconds), pass.first));
+        let is_new = !self.pods.contains_key(uid);
+        if is_new {
+            self.pods.insert(uid.into(), PodHistory::new(pod, pass));
         }
         let Some(history) = self.pods.get_mut(uid) else { return };
         history.observation = pass.number;
-        let crashed = history.count_restarts(pod, pass.now);
-        history.note_assignment(pod, assigned, new, pass);
-        history.note_readiness(pod, assigned, pass.now);
-        if let Some(trial) = self.trial.as_mut().filter(|_| assigned && history.role.judges()) {
+        let has_crashed = history.count_restarts(pod, pass.now);
+        let sighting = Sighting { pass, pod, is_assigned, is_new, has_crashed };
+        history.note_assignment(sighting);
+        history.note_readiness(sighting);
+        if let Some(trial) = self.trial.as_mut().filter(|_| is_assigned && history.role.judges()) {
             trial.judged_at = Some(pass.now);
         }
-        let long = history.note_health(pod, crashed, pass);
-        findings.failing += usize::from(history.grow(pod, assigned, long, pass.now));
-        let crashed = crashed && !pass.first;
-        if crashed && history.role.is_harmed() {
+        history.note_health(sighting);
+        findings.failing += usize::from(history.grow(sighting));
+        if has_crashed && !pass.is_first && history.role.is_harmed() {
             findings.crashed.insert(uid);
         }
-        match history.fate(pod, assigned, crashed, pass) {
+        match history.fate(sighting) {
             Fate::Unknown => {}
-            Fate::Unharmed => *findings.at_risk.of(assigned) += 1,
+            Fate::Unharmed => *findings.at_risk.of(is_assigned) += 1,
             Fate::Harmed(kind, since) => {
                 history.role = Role::Harmed { judges: true };
-                findings.harms.push(history.harm(pod, assigned, kind, since));
+                findings.harms.push(history.harm(sighting, kind, since));
             }
         }
     }
@@ -175,23 +159,23 @@ impl Evidence {
 impl PodHistory {
     /// Notes whether the target is assigned to the pod, whether the pod's health counts as evidence, and when the pod
     /// reports that it runs the target.
-    fn note_assignment(&mut self, pod: &Subject, assigned: bool, new: bool, pass: &Pass<'_>) {
-        if !assigned {
+    fn note_assignment(&mut self, Sighting { pass, pod, is_assigned, is_new, .. }: Sighting<'_>) {
+        if !is_assigned {
             self.assignment = None;
         } else if self.assignment.is_none() {
             let since = pass.now;
             let watched = Assignment::Watched { since, notified: None };
-            self.assignment = Some(if pass.first { Assignment::Inherited { since } } else { watched });
+            self.assignment = Some(if pass.is_first { Assignment::Inherited { since } } else { watched });
             let changed = match pod.readiness {
                 Readiness::Never => None,
-                Readiness::Ready => pod.last_restart,
+                Readiness::Ready => pod.restarts.sums().last_crash,
                 Readiness::Lost { since } => Some(since),
             };
             let fell = changed.is_some_and(|changed| changed + MAX_CLOCK_SKEW_SECONDS > pass.stepped_at);
-            let well = pod.is_healthy(pass.now_seconds) && (pass.first || !new);
-            self.role = self.role.on_assignment(well || (pass.first && fell && pod.is_reachable()));
+            let well = pod.is_healthy(pass.now_seconds) && (pass.is_first || !is_new);
+            self.role = self.role.on_assignment(well || (pass.is_first && fell && pod.is_reachable()));
         }
-        if pass.first && self.role == Role::Judge && !pod.is_ready() {
+        if pass.is_first && self.role == Role::Judge && !pod.is_ready() {
             self.role = Role::FellUnseen;
         }
         if let Some(Assignment::Watched { notified, .. }) = &mut self.assignment
@@ -202,42 +186,41 @@ impl PodHistory {
     }
 
     /// Notes since when the containers are not ready although they should be.
-    fn note_readiness(&mut self, pod: &Subject, assigned: bool, now: SteadyTime) {
+    fn note_readiness(&mut self, Sighting { pass, pod, is_assigned, .. }: Sighting<'_>) {
+        let now = pass.now;
         let is_no_harm = pod.containers_ready || !pod.is_reachable() || self.starts(now);
         self.unready_since = if is_no_harm { None } else { self.unready_since.or(Some(now)) };
         // A pod that starts does not flap.
-        if !assigned && self.unready_since.is_some() && pod.was_ready() {
+        if !is_assigned && self.unready_since.is_some() && pod.was_ready() {
             self.last_unready_before = Some(now);
         }
     }
 
-    /// Notes since when the pod is healthy, and that it counts again. Returns whether it has been healthy for as long
-    /// as a step is watched.
-    fn note_health(&mut self, pod: &Subject, crashed: bool, pass: &Pass<'_>) -> bool {
-        let healthy = pod.is_ready() && pod.containers_ready && pod.is_reachable() && !crashed;
-        self.healthy_since = if healthy { self.healthy_since.or(Some(pass.now)) } else { None };
-        let long = self.healthy_since.is_some_and(|since| pass.now - since >= pass.watch_time);
+    /// Notes since when the pod is healthy, and that it counts again.
+    fn note_health(&mut self, Sighting { pass, pod, has_crashed, .. }: Sighting<'_>) {
+        let is_healthy = pod.is_ready() && pod.containers_ready && pod.is_reachable() && !has_crashed;
+        self.healthy_since = if is_healthy { self.healthy_since.or(Some(pass.now)) } else { None };
+        let is_long_healthy = self.is_long_healthy(pass);
         // A version is compared with the pods that are healthy when its trial begins.
-        let counts = (long || (pass.begins && pod.is_healthy(pass.now_seconds))) && !pod.is_of_job();
+        let counts = (is_long_healthy || (pass.begins_trial && pod.is_healthy(pass.now_seconds))) && !pod.is_of_job();
         self.role = match self.role {
             Role::Bystander if counts => Role::Judge,
-            Role::FellUnseen if healthy => Role::Judge,
-            harmed if long && pass.target.is_none() => harmed.without_harm(),
+            Role::FellUnseen if is_healthy => Role::Judge,
+            harmed if is_long_healthy && pass.target.is_none() => harmed.without_harm(),
             role => role,
         };
-        long
     }
 
     /// Returns the fate of the pod. A report says more than a crash, and a crash more than unreadiness.
-    fn fate(&self, pod: &Subject, assigned: bool, crashed: bool, pass: &Pass<'_>) -> Fate {
+    fn fate(&self, Sighting { pass, pod, is_assigned, has_crashed, .. }: Sighting<'_>) -> Fate {
         if !self.role.judges() || self.role.is_harmed() {
             return Fate::Unknown;
         }
-        let reported = pass.target.filter(|_| assigned).and_then(|target| pod.report_against(target));
+        let reported = pass.target.filter(|_| is_assigned).and_then(|target| pod.report_against(target));
         let unready = self.unready_since.filter(|&since| pass.now - since >= UNREADY_TOLERANCE);
         match (reported, unready) {
             (Some(why), _) => Fate::Harmed(HarmKind::Reported(why.clone()), pass.now),
-            _ if crashed && pod.is_reachable() => Fate::Harmed(HarmKind::Restarted, pass.now),
+            _ if has_crashed && !pass.is_first && pod.is_reachable() => Fate::Harmed(HarmKind::Restarted, pass.now),
             (_, Some(since)) if self.role != Role::FellUnseen => Fate::Harmed(HarmKind::Unready, since),
             _ if self.starts(pass.now) => Fate::Unknown,
             _ => Fate::Unharmed,
@@ -245,7 +228,7 @@ impl PodHistory {
     }
 
     /// Returns the harm to the pod, before it is known how many others could have been harmed.
-    fn harm(&self, pod: &Subject, assigned: bool, kind: HarmKind, at: SteadyTime) -> Harm {
+    fn harm(&self, Sighting { pod, is_assigned, .. }: Sighting<'_>, kind: HarmKind, at: SteadyTime) -> Harm {
         let notified = self.assignment.and_then(Assignment::notified_at);
         Harm {
             name: pod.name.clone(),
@@ -254,11 +237,11 @@ impl PodHistory {
             kind,
             at,
             after_notification: notified.map(|notified| at - notified),
-            assigned,
+            assigned: is_assigned,
             share: 0.0,
             excused: false,
-            notices_after: pod.notices_after,
-            probe_interval: pod.slowest_probe.as_ref().map_or(0, SlowestProbe::interval),
+            notice_time: millis(pod.probes.notice_time),
+            probe_interval: pod.probes.slowest.as_ref().map_or(0, |probe| millis(probe.interval())),
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Faults around a rollout: a good version becomes current all the same, and in time; a bad version does not.
 
+use std::time::Duration;
+
 use nudge_api::{MaxHarmed, Reason};
 use serde_json::json;
 
 use super::scene::{BAD, Nature, Scene, USUAL, each};
 use super::{TestRollout, failure, on_hold, steps};
 use crate::keys::PodUid;
-use crate::pods::{PodPhase, Readiness, notices_after, slowest_probe};
+use crate::pods::{PodPhase, ProbeTimes, Readiness};
 use crate::rollout::{Evidence, Subject};
 
 /// The pods have one readiness probe, with this timing.
@@ -14,7 +16,7 @@ fn with_probe(pods: &mut [Subject], probe: &serde_json::Value) {
     let spec = json!({"containers": [{"name": "app", "readinessProbe": probe}]});
     let spec = serde_json::from_value(spec).unwrap();
     for pod in pods {
-        (pod.slowest_probe, pod.notices_after) = (slowest_probe(&spec), notices_after(&spec));
+        pod.probes = ProbeTimes { start_time: pod.probes.start_time, ..ProbeTimes::of(&spec) };
     }
 }
 
@@ -172,7 +174,8 @@ fn one_workload_in_image_pull_back_off_beside_healthy_ones() {
                 scene.passes(USUAL);
             } else {
                 scene.is_stopped(60);
-                let healthy = scene.rollout.pods.iter().filter(|pod| pod.restarts > 0 || !pod.is_ready());
+                let healthy =
+                    scene.rollout.pods.iter().filter(|pod| pod.restarts.sums().crashes > 0 || !pod.is_ready());
                 let exposed = healthy.filter(|pod| pod.workload_name() == "web").count();
                 assert!(exposed <= 1, "{nature:?}: {exposed}");
             }
@@ -192,7 +195,9 @@ fn clocks_of_nodes_are_off_by_a_minute() {
                     if let Readiness::Lost { since } = pod.readiness {
                         pod.lose_readiness(if now - since <= 1 { since + off } else { since });
                     }
-                    pod.last_restart = pod.last_restart.map(|at| if now - at <= 1 { at + off } else { at });
+                    pod.change_restarts(|sums| {
+                        sums.last_crash = sums.last_crash.map(|at| if now - at <= 1 { at + off } else { at });
+                    });
                 }
             };
             // With another leader in the middle of the step, too.
@@ -213,7 +218,7 @@ fn clocks_of_nodes_are_off_by_a_minute() {
 fn pods_without_any_probe() {
     for nature in [Nature::Good, Nature::Crashes] {
         let mut rollout = TestRollout::new(&[("web", 8)]);
-        rollout.pods.iter_mut().for_each(|pod| (pod.slowest_probe, pod.notices_after) = (None, 0));
+        rollout.pods.iter_mut().for_each(|pod| (pod.probes.slowest, pod.probes.notice_time) = (None, Duration::ZERO));
         let mut scene = Scene::of(rollout, nature);
         if nature == Nature::Good {
             scene.passes(110);

@@ -5,22 +5,22 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigState, Reason};
 
 use super::{TestRollout, failure};
-use crate::pods::{LastCommand, PodPhase, Readiness, UpdateMode};
+use crate::pods::{LastCommand, PodPhase, Readiness, RestartSums, UpdateMode};
 use crate::rollout::Subject;
 
 impl Subject {
     /// The pod's agent ends, so that all containers restart.
     fn command(&mut self) {
-        (self.last_command, self.phase) = (LastCommand::Restarting, PodPhase::Running);
-        self.last_restart = None;
+        (self.agent.last_command, self.phase) = (LastCommand::Restarting, PodPhase::Running);
+        self.change_restarts(|sums| sums.last_crash = None);
         self.fall();
     }
 
     /// The agent and the containers were started again, but are not ready yet.
     fn start(&mut self, version: &str) {
-        self.last_command = LastCommand::RunningSince(Time(Timestamp::UNIX_EPOCH));
-        self.ordered_restarts += 1;
-        self.agent_restarts += 1;
+        self.agent.last_command = LastCommand::RunningSince(Time(Timestamp::UNIX_EPOCH));
+        self.change_restarts(|sums| sums.ordered += 1);
+        self.agent.restarts += 1;
         self.runs = Some(version.to_owned());
     }
 }
@@ -104,7 +104,7 @@ fn an_agent_that_crashes_after_its_command_is_watched_and_harms_one_pod() {
         rollout.watch("2", 20);
         assert!(rollout.assigned("2") <= 1);
         for pod in rollout.with("2") {
-            (pod.last_command, pod.agent_restarts) = (LastCommand::None, pod.agent_restarts + 1);
+            (pod.agent.last_command, pod.agent.restarts) = (LastCommand::None, pod.agent.restarts + 1);
         }
     }
     assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::PodNotReady));
@@ -209,13 +209,13 @@ fn a_pod_that_is_resized_harms_no_version_and_a_crash_beside_it_does() {
         let mut rollout = TestRollout::new(&[("web", 8)]);
         rollout.rest("1");
         rollout.watch("2", 1);
-        rollout.with("2").into_iter().for_each(|pod| pod.resizing = true);
+        rollout.with("2").into_iter().for_each(|pod| pod.restarts = pod.restarts.clone().resized());
         rollout.watch("2", 1);
         rollout.with("2").into_iter().for_each(Subject::fall);
         rollout.watch("2", 10);
         for pod in rollout.with("2") {
-            (pod.resizing, pod.ordered_restarts) = (false, 1);
-            pod.restarts += i32::from(crashes);
+            let crashes = pod.restarts.sums().crashes + i32::from(crashes);
+            pod.restarts = RestartSums { crashes, ordered: 1, last_crash: None }.into();
         }
         rollout.watch("2", 20);
         rollout.with("2").into_iter().for_each(Subject::recover);
@@ -231,7 +231,7 @@ fn a_pod_that_is_restarted_by_its_rule_again_and_again_has_the_time_of_one_start
     rollout.watch("2", 1);
     rollout.with("2").into_iter().for_each(Subject::fall);
     for _ in 0..40 {
-        rollout.with("2").into_iter().for_each(|pod| pod.ordered_restarts += 1);
+        rollout.with("2").into_iter().for_each(|pod| pod.change_restarts(|sums| sums.ordered += 1));
         rollout.watch("2", 10);
     }
     assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::PodNotReady));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -109,7 +110,7 @@ fn pods_that_were_down_before_speak_neither_for_nor_against() {
 #[test]
 fn new_pods_that_crash_a_second_after_their_start_fail_without_a_readiness_probe() {
     let mut rollout = TestRollout::new(&[("web", 4)]);
-    let unprobed = |pod: &mut Subject| (pod.slowest_probe, pod.notices_after) = (None, 0);
+    let unprobed = |pod: &mut Subject| (pod.probes.slowest, pod.probes.notice_time) = (None, Duration::ZERO);
     rollout.pods.iter_mut().for_each(unprobed);
     rollout.spec.bake_seconds = 600;
     while rollout.status.rollout.stage != Some(RolloutStage::Baking) {

@@ -22,6 +22,7 @@ mod withheld;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::DerefMut;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -44,7 +45,7 @@ use crate::event_record::EventRecord;
 use crate::hub_health::HubAway;
 use crate::identity::Identity;
 use crate::keys::PodUid;
-use crate::pods::{PodPhase, PodState, Readiness, slowest_probe};
+use crate::pods::{PodPhase, PodState, ProbeTimes, Readiness, RestartSums};
 use crate::requester::{Requester, Requesters};
 
 /// A rollout that a test moves by hand, and its clock.
@@ -266,16 +267,14 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
     let state = PodState {
         name: uid.clone(),
         uid: PodUid::new(&uid).unwrap(),
-        workload: Some(workload.to_owned()),
+        workload: Some(workload.into()),
         template: Some("a".to_owned()),
         node: Some(format!("node-{number}")),
         readiness: Readiness::Ready,
         containers_ready: true,
         containers: vec![container],
         phase: PodPhase::Running,
-        slowest_probe: slowest_probe(&spec),
-        notices_after: 20,
-        start_seconds: 300,
+        probes: ProbeTimes { start_time: Duration::from_secs(300), ..ProbeTimes::of(&spec) },
         ..PodState::default()
     };
     Subject {
@@ -320,8 +319,13 @@ impl Subject {
 
     /// The pod crashes, and is started again.
     pub(super) fn crash(&mut self, millis: i64) {
-        self.restarts += 1;
-        self.last_restart = Some(millis / 1000);
+        self.change_restarts(|sums| (sums.crashes, sums.last_crash) = (sums.crashes + 1, Some(millis / 1000)));
+    }
+
+    pub(super) fn change_restarts<T>(&mut self, change: impl FnOnce(&mut RestartSums) -> T) {
+        let mut sums = self.restarts.sums();
+        change(&mut sums);
+        self.restarts = sums.into();
     }
 }
 
@@ -420,9 +424,9 @@ fn a_step_is_watched_until_the_probes_of_its_pods_notice_and_then_holds_as_it_sa
 #[test]
 fn a_slow_probe_is_waited_for_at_the_first_step_only_and_weak_evidence_is_shown() {
     let spec = json!({"containers": [{"name": "app", "readinessProbe": {"periodSeconds": 600}}]});
-    let slow = slowest_probe(&serde_json::from_value(spec).unwrap());
+    let slow = ProbeTimes::of(&serde_json::from_value(spec).unwrap()).slowest;
     let mut rollout = TestRollout::new(&[("web", 8)]);
-    rollout.pods.iter_mut().for_each(|pod| pod.slowest_probe.clone_from(&slow));
+    rollout.pods.iter_mut().for_each(|pod| pod.probes.slowest.clone_from(&slow));
     let watch = |rollout: &mut TestRollout| {
         rollout.rest("2");
         rollout.take();
@@ -433,7 +437,7 @@ fn a_slow_probe_is_waited_for_at_the_first_step_only_and_weak_evidence_is_shown(
     rollout.later(1807);
     assert_eq!(watch(&mut rollout), (300, true));
     let mut rollout = TestRollout::new(&[("web", 8)]);
-    rollout.pods.iter_mut().for_each(|pod| pod.slowest_probe = None);
+    rollout.pods.iter_mut().for_each(|pod| pod.probes.slowest = None);
     assert_eq!(watch(&mut rollout), (10, true), "no probe at all");
 }
 

@@ -7,6 +7,7 @@ use nudge_api::{ConfigState, Reason};
 use super::{TestRollout, failure, pod, reason};
 use crate::keys::PodUid;
 use crate::pods::{PodPhase, Readiness};
+use crate::rollout::clock::millis;
 use crate::rollout::{Continuation, Effects, Subject};
 
 /// The effect of version 2 on the pods that run it.
@@ -115,7 +116,7 @@ impl Scene {
             let ran = now - *self.took.entry(pod.uid.clone()).or_insert(now);
             let hurts = match self.nature {
                 Nature::Good => false,
-                Nature::Unready => ran >= (i64::from(pod.notices_after) + 5) * 1000,
+                Nature::Unready => ran >= millis(pod.probes.notice_time) + 5_000,
                 Nature::Crashes => ran >= 2_000,
             };
             if !hurts || self.starts.contains_key(&pod.uid) {

@@ -6,6 +6,7 @@ use nudge_api::{Pods, StepSelector};
 
 use crate::identity::Identity;
 use crate::keys::PodUid;
+use crate::owners::WorkloadId;
 use crate::pods::PodState;
 use crate::rollout::Subject;
 use crate::rollout::thresholds::{MAX_WORKLOAD_THRESHOLDS, Thresholds};
@@ -14,7 +15,7 @@ use crate::rollout::thresholds::{MAX_WORKLOAD_THRESHOLDS, Thresholds};
 fn workloads(name: char, pods: u32) -> Vec<Subject> {
     let pod = |workload: u32, number: u32| {
         let uid = format!("0af7651c-d43b-41d5-{:04x}-{:012x}", u32::from(name), workload * 1000 + number);
-        let workload = Some(format!("Deployment/{name}{workload:03}"));
+        let workload = Some(WorkloadId::new("Deployment", &format!("{name}{workload:03}")));
         let labels = Arc::new([("zone".to_owned(), (number % 10).to_string())].into());
         let pod = PodState { uid: PodUid::new(&uid).unwrap(), workload, labels, ..PodState::default() };
         Subject::of(Arc::new(pod), "shop", Identity::of_uid("uid"), true).unwrap()

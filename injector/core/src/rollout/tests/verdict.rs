@@ -190,8 +190,8 @@ fn what_happens_to_pods_that_are_taken_away_is_no_harm() {
             pod.removal = Removal::Disrupted;
         }),
         ("reboot", |pod| {
-            pod.restarts += 1;
-            pod.agent_restarts += 1;
+            pod.change_restarts(|sums| sums.crashes += 1);
+            pod.agent.restarts += 1;
         }),
         ("gate", |pod| pod.lose_readiness(0)),
         ("ended", |pod| {
@@ -301,8 +301,7 @@ fn where_others_on_the_node_flap_in_the_same_share_the_node_is_blamed() {
 fn what_others_on_the_node_do_much_later_excuses_nothing() {
     let mut rollout = at_step("web", 500, 2);
     one_harmed(&mut rollout, 20, |pod, millis| {
-        pod.restarts += 1;
-        pod.last_restart = Some(millis / 1000);
+        pod.crash(millis);
     });
     rollout.watch("2", 2);
     let harmed = |rollout: &TestRollout| rollout.status.rollout.evidence.as_ref().map(|evidence| evidence.harmed);
@@ -368,7 +367,11 @@ fn new_pods_that_do_not_start_are_evidence_if_there_are_two_or_older_ones_starte
         rollout.take();
         rollout.pods.extend((100..100 + count).map(|number| newborn(number, "a")));
         rollout.watch("2", 1);
-        rollout.pods.iter_mut().filter(|pod| !pod.is_ready()).for_each(|pod| pod.restarts = 2);
+        rollout
+            .pods
+            .iter_mut()
+            .filter(|pod| !pod.is_ready())
+            .for_each(|pod| pod.change_restarts(|sums| sums.crashes = 2));
         rollout.watch("2", 5);
         assert_eq!(failure(&rollout).map(|failure| failure.0), blames.then_some(Reason::NewPodsFailing), "{count}");
     }
@@ -399,7 +402,11 @@ fn one_new_pod_of_each_of_two_workloads_is_as_much_as_two_of_one() {
             }
         }
         rollout.watch("2", 1);
-        rollout.pods.iter_mut().filter(|pod| !pod.is_ready()).for_each(|pod| pod.restarts = 2);
+        rollout
+            .pods
+            .iter_mut()
+            .filter(|pod| !pod.is_ready())
+            .for_each(|pod| pod.change_restarts(|sums| sums.crashes = 2));
         rollout.watch("2", 5);
         let failed = failure(&rollout).map(|failure| failure.0);
         assert_eq!(failed, blames.then_some(Reason::NewPodsFailing), "{target:?} {current:?}");
@@ -414,7 +421,7 @@ fn new_pods_of_a_new_template_are_not_the_versions_fault_alone() {
     rollout.take();
     rollout.pods.extend((100..103).map(|number| newborn(number, "b")));
     rollout.watch("2", 1);
-    rollout.pods.iter_mut().filter(|pod| !pod.is_ready()).for_each(|pod| pod.restarts = 2);
+    rollout.pods.iter_mut().filter(|pod| !pod.is_ready()).for_each(|pod| pod.change_restarts(|sums| sums.crashes = 2));
     let held = rollout.watch("2", 5);
     assert_eq!((reason(&held), failure(&rollout)), (Some(Reason::Inconclusive), None));
 }

@@ -69,7 +69,7 @@ impl PodReport {
         Self {
             pod: pod.name.clone(),
             workload: pod.workload_name().to_owned(),
-            agent: pod.agent.clone(),
+            agent: pod.agent.version.clone(),
             ready: pod.is_ready(),
             message: explain_difference(pod, config, assigned.as_deref(), version.as_deref()),
             assigned,

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::PodCondition;
 use nudge_api::ConfigSource;
 use nudge_core::keys::PodUid;
-use nudge_core::pods::{PodPhase, Readiness, Removal, Report as CoreReport};
+use nudge_core::pods::{AgentState, PodPhase, Readiness, Removal, Report as CoreReport};
 use nudge_protocol::ConfigName;
 use serde_json::json;
 
@@ -22,7 +22,7 @@ fn pod(condition: Option<(&str, &str, &str)>) -> PodState {
         namespace: "team".into(),
         name: "web-1".into(),
         uid: PodUid::new("u1").unwrap(),
-        agent: "0.1.0".into(),
+        agent: AgentState { version: "0.1.0".into(), ..AgentState::default() },
         configs: vec![ConfigName::new("shop").unwrap()],
         readiness: Readiness::Ready,
         report,
@@ -119,7 +119,7 @@ fn a_document_omits_absent_fields() {
 fn warnings_of_injection_are_shown_once_for_a_workload() {
     let pod_of = |name: &str, workload: &str, warnings: Option<&str>| PodState {
         name: name.into(),
-        workload: Some(workload.to_owned()).filter(|workload| !workload.is_empty()),
+        workload: Some(workload).filter(|workload| !workload.is_empty()).map(Into::into),
         warnings: warnings.map(str::to_owned),
         ..pod(None)
     };
