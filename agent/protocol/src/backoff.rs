@@ -4,6 +4,16 @@
 use std::time::Duration;
 
 /// Waits that double with every failure, up to a bound.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use nudge_protocol::backoff::Backoff;
+///
+/// let backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
+/// assert_eq!(backoff.wait(3), Duration::from_secs(4));
+/// assert_eq!(backoff.wait(10), backoff.longest);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The first wait.

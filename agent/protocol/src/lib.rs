@@ -1,7 +1,14 @@
 //! The names and wire types that Nudge's agent, its control plane, and applications share.
 //!
 //! Everything here is plain data. Unknown fields of JSON objects are ignored on reading, so that an agent of any age
-//! works with a newer control plane.
+//! works with a newer control plane. Names are checked once, then carried as types:
+//!
+//! ```
+//! use nudge_protocol::ConfigName;
+//!
+//! assert_eq!(ConfigName::new("shop").unwrap().as_str(), "shop");
+//! assert!(ConfigName::new("two words").is_err());
+//! ```
 
 pub mod backoff;
 pub mod block;

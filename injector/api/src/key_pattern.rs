@@ -1,6 +1,11 @@
 //! Patterns of keys, in sources and in rules of `spec.validation`.
 
 /// Returns whether the text matches the pattern. `*` stands for any characters.
+///
+/// ```
+/// assert!(nudge_api::matches_pattern("tls.*", "tls.crt"));
+/// assert!(!nudge_api::matches_pattern("tls.key", "tls.keys"));
+/// ```
 pub fn matches_pattern(pattern: &str, text: &str) -> bool {
     let Some((first, remainder)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };

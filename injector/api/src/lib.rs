@@ -1,6 +1,11 @@
 //! The API that users see: `VersionedConfig`, `VersionApproval`, `ConfigSource` and `RolloutPolicy`, and the
 //! `RolloutAnalysis` through which Nudge's parts work together; their status and conditions, and the CRDs generated
-//! from the types.
+//! from the types:
+//!
+//! ```
+//! let crd = nudge_api::crd::<nudge_api::VersionedConfig>();
+//! assert_eq!(crd.spec.group, "nudge.dev");
+//! ```
 
 mod condition_types;
 mod config_source;

@@ -1,4 +1,12 @@
 //! Nudge's decisions, as plain functions over plain data: no client, no runtime, and time is an argument.
+//!
+//! The controller gathers the facts about a config, asks for the decision, and carries it out:
+//!
+//! ```text
+//! let (decision, evidence) = config::decide(&observed, &evidence);
+//! // Read the objects in `decision.unread`, write `decision.status`, and publish the Events.
+//! // Decide again after the next change, or after `decision.recheck_after`.
+//! ```
 
 pub mod analysis;
 pub mod config;
