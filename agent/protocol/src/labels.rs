@@ -36,7 +36,8 @@ pub const BIRTH_LABELS: &str = "nudge.dev/birth-labels";
 pub const FOLLOWS: &str = "nudge.dev/follows";
 /// Label of a published ConfigMap: the version that it holds.
 pub const PUBLISHED: &str = "nudge.dev/published";
-/// Label of a `ConfigMap` that becomes the first version of a config of its name, once a pod uses it: `"true"`.
+/// Label of a `ConfigMap` that gets a config of its name once a pod uses it: `"true"`. Label of a namespace in which
+/// every ConfigMap does: `mounted`.
 pub const BASELINE: &str = "nudge.dev/baseline";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";

@@ -14,7 +14,7 @@ use nudge_core::identity::Identity;
 use nudge_core::injection::{Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey};
 use nudge_core::rollout::version_for_new_pod;
-use nudge_core::versions::wants_baseline;
+use nudge_core::versions::baseline_label;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use nudge_server::rates::{Rate, Rates};
@@ -131,6 +131,7 @@ impl PodLookups for KubePodLookups {
             let (name, action, namespace) = (name.to_owned(), format!("read {key}"), namespace.to_owned());
             let (reads, read_rates) = (Arc::clone(&self.reads), Arc::clone(&self.read_rates));
             let (caller, tenant) = (request.caller, request.tenant());
+            let of_namespace = self.state.index.namespace_label(&namespace, labels::BASELINE);
             async move {
                 if !read_rates.take((caller.peer(), namespace), Instant::now()) {
                     let per_second = read_rates.rate().per_second;
@@ -139,7 +140,7 @@ impl PodLookups for KubePodLookups {
                 // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
                 let _permit = reads.take(&tenant, 1).await;
                 let map = LookupError::within(LOOKUP_TIMEOUT, || action, api.get_opt(&name)).await?;
-                Ok(map.as_ref().map(referenced_config_map))
+                Ok(map.as_ref().map(|map| referenced_config_map(map, of_namespace.as_deref())))
             }
         };
         // The limit also holds for requests that wait for another one's look-up.
@@ -178,14 +179,14 @@ fn collect_limits(ranges: Vec<LimitRange>) -> Option<Arc<[LimitRangeItem]>> {
     (!limits.is_empty()).then_some(limits)
 }
 
-fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
+fn referenced_config_map(map: &ConfigMap, of_namespace: Option<&str>) -> ReferencedConfigMap {
     let meta = &map.metadata;
     let has_label = |name: &str| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(name));
     ReferencedConfigMap {
         owned: meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
         immutable: map.immutable.unwrap_or(false),
         part: has_label(labels::CONFIG) || has_label(labels::VERSION),
-        baseline: wants_baseline(map),
+        baseline: baseline_label(map, of_namespace).is_some(),
     }
 }
 
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_config_map_is_reduced_to_four_flags() {
-        let map = |value| referenced_config_map(&serde_json::from_value(value).unwrap());
+        let map = |value| referenced_config_map(&serde_json::from_value(value).unwrap(), None);
         assert_eq!(map(json!({"metadata": {"name": "a"}})), ReferencedConfigMap::default());
         let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}]);
         let all = map(
@@ -295,5 +296,7 @@ mod tests {
         assert_eq!(all, ReferencedConfigMap { owned: true, immutable: true, part: true, baseline: true });
         let odd = map(json!({"metadata": {"labels": {"nudge.dev/baseline": "yes"}}}));
         assert_eq!(odd, ReferencedConfigMap::default());
+        let plain = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
+        assert!(referenced_config_map(&plain, Some("mounted")).baseline, "its namespace wants it");
     }
 }

@@ -91,6 +91,16 @@ impl Index {
         self.lock().namespaces.contains_key(namespace)
     }
 
+    /// Returns the value of a label of an enabled namespace.
+    pub fn namespace_label(&self, namespace: &str, label: &str) -> Option<String> {
+        self.lock_namespace(namespace)?.labels.get(label).cloned()
+    }
+
+    /// Returns the number of configs of a namespace.
+    pub fn count_configs(&self, namespace: &str) -> usize {
+        self.lock_namespace(namespace).map_or(0, |state| state.configs.len())
+    }
+
     /// Sets the enabled namespaces. Others are forgotten, which deletes nothing in the cluster.
     pub fn set_enabled(&self, namespaces: BTreeSet<String>) {
         self.set_labelled(namespaces.into_iter().map(|namespace| (namespace, Arc::default())).collect());

@@ -33,7 +33,7 @@ pub(super) fn refusal_report(error: &CallError, id: &WorkloadId, done: &str, has
             Reason::NotAllowed,
             format!(
                 "{id} can't be {done}; bind ClusterRole nudge-restart in this namespace (RoleBinding for ServiceAccount \
-                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --restart), or {remedy}"
+                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE), or {remedy}"
             ),
         ),
         400 | 403 | 422 => {

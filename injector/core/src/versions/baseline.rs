@@ -1,21 +1,47 @@
-//! The first version of a config whose ConfigMap existed before. The control plane and `kubectl nudge baseline` make
-//! the same version.
+//! The config of a ConfigMap that existed before. The control plane and `kubectl nudge baseline` make the same config.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_api::{AgentlessPolicy, PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_protocol::labels;
-
-use super::digest::{contents_of, part_digest};
 
 /// The name of the version that the ConfigMap becomes.
 pub const FIRST_VERSION: &str = "1.0.0";
 /// The ConfigMap of Kubernetes that is in every namespace.
 pub(crate) const RESERVED: &str = "kube-root-ca.crt";
 
-/// Returns whether those who may change the ConfigMap want it to become a config by itself.
-pub fn wants_baseline(plain: &ConfigMap) -> bool {
+/// The ConfigMaps that clusters and meshes put into every namespace.
+const BUNDLES: [&str; 3] = [RESERVED, "istio-ca-root-cert", "openshift-service-ca.crt"];
+/// The letters and digits of the hashes that kustomize adds to names: those that seldom make words.
+const HASH_ALPHABET: &str = "bcdfghkmt2456789";
+/// The length of these hashes.
+const HASH_LENGTH: usize = 10;
+
+/// The label that wants a ConfigMap to become a config by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaselineLabel {
+    /// The label of the ConfigMap.
+    Object,
+    /// The label of its namespace.
+    Namespace,
+}
+
+/// Returns the label that wants the ConfigMap to become a config by itself, if there is one. `of_namespace` is the label
+/// `nudge.dev/baseline` of the namespace.
+pub fn baseline_label(plain: &ConfigMap, of_namespace: Option<&str>) -> Option<BaselineLabel> {
     let plain_labels = plain.metadata.labels.as_ref();
-    plain_labels.and_then(|map| map.get(labels::BASELINE)).is_some_and(|on| on == "true")
+    if plain_labels.and_then(|map| map.get(labels::BASELINE)).is_some_and(|on| on == "true") {
+        return Some(BaselineLabel::Object);
+    }
+    let name = plain.metadata.name.as_deref().unwrap_or_default();
+    let is_wanted = of_namespace == Some("mounted") && !BUNDLES.contains(&name) && !has_hash(name);
+    is_wanted.then_some(BaselineLabel::Namespace)
+}
+
+/// Returns whether the name ends in a hash, as kustomize's generators make it: an object with another text has another
+/// name.
+fn has_hash(name: &str) -> bool {
+    let hash = name.rsplit_once('-').map(|(_, hash)| hash);
+    hash.is_some_and(|hash| hash.len() == HASH_LENGTH && hash.chars().all(|letter| HASH_ALPHABET.contains(letter)))
 }
 
 /// Returns why an existing ConfigMap is not made the first version of a config, if there is a reason.
@@ -36,36 +62,22 @@ pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
     }
 }
 
-/// Returns the config. Workloads read the ConfigMap, so Nudge keeps it at the current version.
-pub fn first_config(name: &str) -> VersionedConfig {
+/// The number of versions that are kept of a config that its namespace wants.
+const NAMESPACE_HISTORY_LIMIT: u32 = 3;
+
+/// Returns the config, which follows the text of the ConfigMap. A config that only the namespace wants restarts no
+/// workload, because nobody has asked for that.
+pub fn first_config(name: &str, label: BaselineLabel) -> VersionedConfig {
     let spec = VersionedConfigSpec { objects: vec![PartKind::ConfigMap], ..VersionedConfigSpec::default() };
+    let spec = match label {
+        BaselineLabel::Object => spec,
+        BaselineLabel::Namespace => VersionedConfigSpec {
+            agentless_policy: AgentlessPolicy::Ignore,
+            history_limit: NAMESPACE_HISTORY_LIMIT,
+            ..spec
+        },
+    };
     VersionedConfig::new(name, spec)
-}
-
-/// Returns the object of the first version. `name` must be free.
-pub fn first_version(plain: ConfigMap, config: &str, name: &str) -> ConfigMap {
-    let mut version =
-        ConfigMap { immutable: Some(true), data: plain.data, binary_data: plain.binary_data, ..ConfigMap::default() };
-    version.metadata.name = Some(name.to_owned());
-    let pairs = [(labels::CONFIG, config), (labels::VERSION, FIRST_VERSION)];
-    version.metadata.labels = Some(pairs.map(|(label, value)| (label.to_owned(), value.to_owned())).into());
-    version
-}
-
-/// Returns names for the object, to be tried in this order. The second name contains the content's digest, in case
-/// something else has the first.
-pub fn first_names(plain: &ConfigMap, config: &str) -> [String; 2] {
-    let name = format!("{config}-{FIRST_VERSION}");
-    let digest = part_digest(&contents_of(plain.data.clone(), plain.binary_data.clone()), None);
-    let short: String = digest.chars().rev().take(6).collect();
-    [name.clone(), format!("{name}-{short}")]
-}
-
-/// Returns whether `found` is the object that would be made, from an attempt that was interrupted.
-pub fn is_first_version(found: &ConfigMap, expected: &ConfigMap) -> bool {
-    found.metadata.labels == expected.metadata.labels
-        && (&found.data, &found.binary_data) == (&expected.data, &expected.binary_data)
-        && found.metadata.deletion_timestamp.is_none()
 }
 
 #[cfg(test)]
@@ -91,27 +103,34 @@ mod tests {
     }
 
     #[test]
-    fn its_config_map_follows_and_no_secret_is_made() {
-        let spec = first_config("shop").spec;
+    fn its_config_follows_the_text_and_no_secret_is_made() {
+        let spec = first_config("shop", BaselineLabel::Object).spec;
         assert_eq!(spec, VersionedConfigSpec { objects: vec![PartKind::ConfigMap], ..VersionedConfigSpec::default() });
+        let spec = first_config("shop", BaselineLabel::Namespace).spec;
+        assert_eq!((spec.agentless_policy, spec.history_limit), (AgentlessPolicy::Ignore, 3));
     }
 
     #[test]
-    fn it_is_known_again_by_labels_and_content() {
-        let plain = |value: &str| ConfigMap {
-            data: Some([("key".to_owned(), value.to_owned())].into()),
-            ..ConfigMap::default()
+    fn a_namespace_wants_what_people_write() {
+        let map = |name: &str, label: Option<&str>| {
+            let mut map = ConfigMap::default();
+            map.metadata.name = Some(name.to_owned());
+            map.metadata.labels = label.map(|on| [(labels::BASELINE.to_owned(), on.to_owned())].into());
+            map
         };
-        let [name, other] = first_names(&plain("one"), "shop");
-        assert_eq!(name, "shop-1.0.0");
-        assert!(other.starts_with("shop-1.0.0-") && other != first_names(&plain("two"), "shop")[1]);
-        let one = first_version(plain("one"), "shop", &name);
-        assert_eq!(
-            (one.immutable, one.metadata.labels.as_ref().unwrap()[labels::VERSION].as_str()),
-            (Some(true), "1.0.0")
-        );
-        assert!(is_first_version(&one, &first_version(plain("one"), "shop", "another")));
-        assert!(!is_first_version(&one, &first_version(plain("two"), "shop", &name)));
-        assert!(!is_first_version(&plain("one"), &one));
+        let mounted = Some("mounted");
+        for (name, label, namespace, expected) in [
+            ("web", Some("true"), None, Some(BaselineLabel::Object)),
+            ("web", Some("true"), mounted, Some(BaselineLabel::Object)),
+            ("web", Some("yes"), None, None),
+            ("web", None, mounted, Some(BaselineLabel::Namespace)),
+            ("web", None, Some("true"), None),
+            ("kube-root-ca.crt", None, mounted, None),
+            ("istio-ca-root-cert", None, mounted, None),
+            ("web-6ct58987ht", None, mounted, None),
+            ("web-components", None, mounted, Some(BaselineLabel::Namespace)),
+        ] {
+            assert_eq!(baseline_label(&map(name, label), namespace), expected, "{name} {label:?} {namespace:?}");
+        }
     }
 }

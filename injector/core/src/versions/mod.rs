@@ -26,9 +26,7 @@ mod version_room;
 mod version_room_tests;
 
 pub(crate) use baseline::RESERVED;
-pub use baseline::{
-    FIRST_VERSION, baseline_refusal, first_config, first_names, first_version, is_first_version, wants_baseline,
-};
+pub use baseline::{BaselineLabel, FIRST_VERSION, baseline_label, baseline_refusal, first_config};
 pub use config_of_part::{made_for, made_for_a_config};
 pub use content_digests::ContentDigests;
 pub use digest::{Contents, PLAIN, contents_of, part_digest};

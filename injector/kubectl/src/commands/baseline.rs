@@ -1,12 +1,10 @@
-//! `kubectl nudge baseline`: makes existing ConfigMaps version 1.0.0 of configs with the same names.
+//! `kubectl nudge baseline`: creates configs that follow the text of existing ConfigMaps.
 
 use clap::Args;
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::is_conflict;
-use nudge_core::versions::{
-    FIRST_VERSION, baseline_refusal, first_config, first_names, first_version, is_first_version,
-};
+use nudge_core::versions::{BaselineLabel, FIRST_VERSION, baseline_refusal, first_config};
 use nudge_protocol::{ConfigName, VersionName, labels};
 
 use crate::dry_run::{Dry, DryRun};
@@ -57,8 +55,8 @@ pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
         if let Some(reason) = refusal(&map).filter(|_| !config_exists) {
             return Err(Failure::new(format!("ConfigMap {name} can't become a version: {reason}")));
         }
-        if !make_baseline(session, name, map, dry).await? {
-            return session.out.line(&format!("config {name} already has versions"));
+        if !make_baseline(session, name, dry).await? {
+            return session.out.line(&format!("config {name} exists already"));
         }
         return Ok(());
     }
@@ -73,9 +71,9 @@ pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
         let name = map.metadata.name.clone().unwrap_or_default();
         match refusal(&map).filter(|_| !config_names.contains(&name)) {
             Some(reason) => session.out.line(&format!("configmap/{name} left alone: {reason}"))?,
-            None => match make_baseline(session, &name, map, dry).await {
+            None => match make_baseline(session, &name, dry).await {
                 Ok(true) => {}
-                Ok(false) => session.out.line(&format!("configmap/{name} left alone: it already has versions"))?,
+                Ok(false) => session.out.line(&format!("configmap/{name} left alone: it has a config"))?,
                 // One failure does not stop the other ConfigMaps.
                 Err(failure) => failures.push(failure.message),
             },
@@ -88,8 +86,8 @@ pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
     Err(Failure::new(last))
 }
 
-/// Creates the version, then the config. Returns false if the config exists already.
-async fn make_baseline(session: &Session, name: &str, map: ConfigMap, dry: DryRun) -> Result<bool, Failure> {
+/// Creates the config. Returns false if the config exists already.
+async fn make_baseline(session: &Session, name: &str, dry: DryRun) -> Result<bool, Failure> {
     if session.find_config(name).await?.is_some() {
         return Ok(false);
     }
@@ -101,36 +99,16 @@ async fn make_baseline(session: &Session, name: &str, map: ConfigMap, dry: DryRu
         )));
     }
     if dry != DryRun::Client {
-        create_first_version(session, name, &map, dry).await?;
-        match session.api::<VersionedConfig>().create(&creating(dry), &first_config(name)).await {
+        match session.api::<VersionedConfig>().create(&creating(dry), &first_config(name, BaselineLabel::Object)).await
+        {
             Ok(_) => {}
             // The control plane creates a config that pods use.
             Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(Failure::of(&format!("creating config {name}"), &error)),
         }
     }
-    session.out.line(&format!("configmap/{name} is version {FIRST_VERSION} of config {name}{}", dry.suffix()))?;
+    session.out.line(&format!("config {name} follows configmap/{name}{}", dry.suffix()))?;
     Ok(true)
-}
-
-async fn create_first_version(session: &Session, config: &str, map: &ConfigMap, dry: DryRun) -> Result<(), Failure> {
-    let maps = session.api::<ConfigMap>();
-    for name in first_names(map, config) {
-        let object = first_version(map.clone(), config, &name);
-        match maps.create(&creating(dry), &object).await {
-            Ok(_) => return Ok(()),
-            Err(error) if is_conflict(&error) => {}
-            Err(error) => return Err(Failure::of(&format!("creating ConfigMap {name}"), &error)),
-        }
-        let existing = maps.get_opt(&name).await.map_err(doing(format!("reading ConfigMap {name}")))?;
-        if existing.is_some_and(|existing| is_first_version(&existing, &object)) {
-            return Ok(());
-        }
-    }
-    let names = first_names(map, config).join(" and ");
-    Err(Failure::new(format!(
-        "ConfigMap {config} can't become a version: the names {names} are taken; delete one of these objects"
-    )))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ can't select those of versions.
 
 Examples:
   kubectl nudge enable shop
-  kubectl nudge enable shop --secrets --restart
+  kubectl nudge enable shop --baseline
   kubectl nudge enable shop --secrets --publish-secrets"
 )]
 pub(crate) struct Enable {
@@ -50,9 +50,12 @@ pub(crate) struct Enable {
     /// Let Nudge create and replace Secrets of the namespace, for configs with Secret in spec.objects; needs --secrets
     #[arg(long)]
     pub(crate) publish_secrets: bool,
-    /// Let Nudge restart workloads that take a version by a restart
+    /// Do not let Nudge restart workloads that take a version by a restart
     #[arg(long)]
-    pub(crate) restart: bool,
+    pub(crate) no_restart: bool,
+    /// Make a config of each ConfigMap that a pod with an agent reads, so that an edit of it is a version
+    #[arg(long)]
+    pub(crate) baseline: bool,
     /// The namespace of Nudge itself
     #[arg(long, default_value = "nudge-system", value_name = "NAMESPACE")]
     pub(crate) system_namespace: String,
@@ -88,7 +91,7 @@ const BINDINGS: [(&str, &str); 6] = [
 
 /// Returns the bindings that the flags ask for.
 fn bindings(command: &Enable) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let (secrets, publish, restart) = (command.secrets, command.publish_secrets, command.restart);
+    let (secrets, publish, restart) = (command.secrets, command.publish_secrets, !command.no_restart);
     BINDINGS.into_iter().filter(move |(role, _)| match *role {
         "nudge-secrets" | "nudge-secrets-hub" => secrets,
         "nudge-publish-secrets" => publish,
@@ -124,14 +127,14 @@ pub(crate) async fn enable(session: &Session, command: &Enable) -> Result<(), Fa
     check_exists(session, namespace).await?;
     // A user who may not set the label leaves nothing behind.
     if dry != DryRun::Client {
-        set_label(session, namespace, json!("true"), DryRun::Server).await?;
+        set_labels(session, namespace, &labels_of(command), DryRun::Server).await?;
     }
     for (role, account) in bindings(command) {
         let role_binding = binding(role, namespace, (&command.system_namespace, account));
         apply(session, namespace, role, &role_binding, dry).await?;
     }
     if dry != DryRun::Client {
-        set_label(session, namespace, json!("true"), dry).await?;
+        set_labels(session, namespace, &labels_of(command), dry).await?;
     }
     session.out.line(&format!("namespace/{namespace} enabled{}", dry.suffix()))?;
     if dry == DryRun::None { wait_for_webhooks(session, command).await } else { Ok(()) }
@@ -168,7 +171,7 @@ pub(crate) async fn disable(session: &Session, command: &Disable) -> Result<(), 
     check_exists(session, namespace).await?;
     // The label goes first, so that the API server asks Nudge nothing that it may no longer answer.
     if dry != DryRun::Client {
-        set_label(session, namespace, Value::Null, dry).await?;
+        set_labels(session, namespace, &json!({labels::ENABLED: null, labels::BASELINE: null}), dry).await?;
     }
     session.out.line(&format!("namespace/{namespace} disabled{}", dry.suffix()))?;
     for (role, _) in BINDINGS {
@@ -187,9 +190,18 @@ async fn check_exists(session: &Session, namespace: &str) -> Result<(), Failure>
     }
 }
 
-async fn set_label(session: &Session, namespace: &str, value: Value, dry: DryRun) -> Result<(), Failure> {
+/// Returns the labels that the flags ask for. A label that another run has set stays.
+fn labels_of(command: &Enable) -> Value {
+    if command.baseline {
+        json!({labels::ENABLED: "true", labels::BASELINE: "mounted"})
+    } else {
+        json!({labels::ENABLED: "true"})
+    }
+}
+
+async fn set_labels(session: &Session, namespace: &str, labels: &Value, dry: DryRun) -> Result<(), Failure> {
     let namespaces: Api<Namespace> = Api::all(session.client.clone());
-    let patch = json!({"metadata": {"labels": {labels::ENABLED: value}}});
+    let patch = json!({"metadata": {"labels": labels}});
     let result = namespaces.patch(namespace, &patching(dry), &Patch::Merge(&patch)).await;
     result.map(drop).map_err(doing(format!("labelling namespace {namespace}")))
 }
@@ -243,9 +255,10 @@ mod tests {
     #[test]
     fn only_the_requested_roles_are_bound() {
         let base = ["nudge-namespace", "nudge-namespace-hub"];
-        assert_eq!(roles("enable shop"), base);
-        let expected = [&base[..], &["nudge-secrets", "nudge-secrets-hub", "nudge-restart"]].concat();
-        assert_eq!(roles("enable shop --secrets --restart"), expected);
+        assert_eq!(roles("enable shop --no-restart"), base);
+        assert_eq!(roles("enable shop --baseline"), [&base[..], &["nudge-restart"]].concat());
+        let expected = [&base[..], &["nudge-secrets", "nudge-secrets-hub"]].concat();
+        assert_eq!(roles("enable shop --secrets --no-restart"), expected);
         let subjects = binding("nudge-secrets-hub", "shop", ("system", HUB)).subjects.unwrap();
         assert_eq!((subjects[0].namespace.as_deref(), subjects[0].name.as_str()), (Some("system"), "nudge-hub"));
         assert!(Line::try_parse_from(["enable", "shop", "--secrets=one"]).is_err(), "all or none");

@@ -54,7 +54,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     row(suite, "without the right to restart them: held", activated)?;
     ensure!(status.current_version.as_deref() == Some("1") && status.pods.summary == "0/2", "{status:#?}");
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").context("no condition")?;
-    for text in ["2 pods of Deployment/vault", "bind ClusterRole nudge-restart", "--restart", "restart it yourself"] {
+    for text in ["2 pods of Deployment/vault", "bind ClusterRole nudge-restart", "nudge enable", "restart it yourself"]
+    {
         ensure!(ready.message.contains(text), "{}", ready.message);
     }
     for (pod, log) in &first {
