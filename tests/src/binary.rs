@@ -85,8 +85,8 @@ fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--locked", "--message-format", "json-render-diagnostics"]);
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-    // What cargo sets for the programs that it runs would look like a changed setting to the build scripts that ask for
-    // it.
+    // Variables that cargo sets for its child programs would look like changed settings to build scripts that read
+    // them.
     for (name, _) in env::vars_os() {
         if OF_CARGO.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
             command.env_remove(name);

@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 /// The shortest and the longest pause between two looks.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
-/// Returns the pause after a wait of this length: short beside it, and long beside the cost of looking, since what
-/// looks takes the processor of what is waited for.
+/// Returns the pause after a wait of this length: short compared with the wait, and long compared with the cost of a
+/// check, since checks take processor time from the awaited program.
 fn pause_after(waited: Duration) -> Duration {
     (waited / 32).clamp(PAUSE.0, PAUSE.1)
 }

@@ -22,9 +22,9 @@ impl io::Write for Log {
 
 /// Begins to log, and forgets what this thread has logged so far.
 ///
-/// There is one subscriber for all threads. Where each test has its own, a thread without one that comes first to a
-/// line decides for all that nobody wants it (`tracing-core` 0.1.36, `callsite::dispatchers`). A fixture that all tests
-/// use calls this before anything is logged.
+/// There is one subscriber for all threads. If each test had its own, the first thread that reaches a line without a
+/// subscriber would disable the line for all threads (`tracing-core` 0.1.36, `callsite::dispatchers`). A fixture that
+/// all tests use calls this before anything is logged.
 pub fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log).init());

@@ -34,7 +34,7 @@ use crate::cluster::Authority;
 /// Set to write what a current API server says into the file of the recorded requests.
 const WRITE: &str = "NUDGE_WRITE_REQUESTS";
 
-/// A request, what there was when it came, and what the API server's policies said.
+/// A request, the objects at that time, and the verdict of the API server's policies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recorded {
     /// The request of the AdmissionReview.

@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 use parking_lot::Mutex;
 use tokio::net::TcpSocket;
 
-/// Below the ports that Linux gives to outgoing connections (32768 and up), one of which could otherwise take a
-/// server's port while that server is restarted.
+/// The range is below the ports that Linux gives to outgoing connections (32768 and up). Otherwise such a connection
+/// could take a server's port while the server is restarted.
 const PORT_RANGE: std::ops::Range<u16> = 20_000..32_000;
 
 /// How many ports to try.

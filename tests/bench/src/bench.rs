@@ -33,7 +33,7 @@ pub(crate) const QUICK: Scale = Scale {
     idle: Duration::from_secs(3),
 };
 
-/// A run: what it measures, how much, and what it has found so far.
+/// A run: its measures, their size, and the results so far.
 pub(crate) struct Bench {
     pub(crate) binary: PathBuf,
     pub(crate) scale: Scale,

@@ -27,7 +27,7 @@ pub(crate) struct Contestant {
 }
 
 impl Contestant {
-    /// Asks the server, whose process is `pid`, once, to learn what it serves and under which tag.
+    /// Asks the server with the process `pid` once, to learn its content and its tag.
     pub(crate) async fn new(pid: i32, access: &Access) -> Result<Self> {
         let reply = Client::new(access)?.get(CONFIG_PATH).await?;
         ensure!(reply.status == StatusCode::OK, "{CONFIG_PATH} answers {}", reply.status);

@@ -90,7 +90,7 @@ fn assert_url(text: &str) {
     }
 }
 
-/// A revision on the first line, and a list of refs below it: what is found is what was asked for, and of versions the
+/// A revision on the first line, and a list of refs below it: the result is the requested ref, and of versions the
 /// highest.
 fn assert_refs(text: &str) {
     let (line, listed) = text.split_once('\n').unwrap_or((text, ""));
@@ -258,7 +258,7 @@ fn assert_downloads(answer: &[u8]) {
         Ok(downloads) => downloads,
         Err(error) => return assert_error(&error, 0),
     };
-    // What is not used may be worse than what is.
+    // Unused parts may be more broken than used parts.
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(answer) else { return };
     let objects = json.get("objects").or_else(|| json.get(0)).and_then(|it| it.as_array()).unwrap();
     assert!(downloads.len() <= objects.len());

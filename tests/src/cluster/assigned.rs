@@ -15,8 +15,8 @@ pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
-/// Returns the target for a pod below the threshold of its workload, which is that of the config where it has none of
-/// its own, or below that of a selector that matches its labels; else the current version.
+/// Returns the target for a pod below the threshold of its workload, or below that of a selector that matches its
+/// labels; otherwise the current version. A workload without its own threshold has that of the config.
 pub fn assigned<'a>(
     status: &'a VersionedConfigStatus,
     config_uid: &str,

@@ -25,7 +25,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long tokens are valid: the least that the API server allows.
 const TOKEN_SECONDS: i64 = 600;
 
-/// What a refusal says where a webhook, or what it looked up, had no time.
+/// Texts of a refusal if a webhook, or one of its look-ups, had no time.
 const BUSY: [&str; 2] = ["no answer within", "context deadline exceeded"];
 
 /// A namespace. It stays until the cluster goes, unless a test deletes it.

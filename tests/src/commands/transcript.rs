@@ -1,8 +1,9 @@
 //! Pages with transcripts: blocks of shell commands with their output, run again and compared, or rewritten.
 //!
-//! A block begins with a line "```console". A line in it that begins with `$ ` is a command, and what stands below is what it prints,
-//! and `[exit code N]` if that is not 0. What has to happen beside the commands stands between the blocks in comments, which nobody sees
-//! on the rendered page: `<!-- test: NAME -->`, done before the next block, and `<!-- meanwhile: NAME -->`, done while it runs.
+//! A block begins with a line "```console". A line in it that begins with `$ ` is a command. Below it is the command's
+//! output, and `[exit code N]` if that is not 0. Further acts are named between the blocks in comments, which the
+//! rendered page does not show: `<!-- test: NAME -->`, done before the next block, and `<!-- meanwhile: NAME -->`, done
+//! while it runs.
 
 use std::mem;
 
@@ -88,7 +89,7 @@ pub fn render(pieces: &[Piece]) -> String {
     pieces.iter().map(piece).collect()
 }
 
-/// Returns the difference between what stands on the page and what was printed now; nothing if there is none.
+/// Returns the difference between the page and the present output; `None` if there is none.
 pub fn difference(page: &str, now: &str) -> Option<String> {
     let diff = TextDiff::from_lines(page, now);
     (page != now).then(|| diff.unified_diff().context_radius(3).header("the page", "now").to_string())

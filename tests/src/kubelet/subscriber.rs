@@ -26,7 +26,7 @@ pub async fn subscriber(
     Ok((object, pod))
 }
 
-/// Starts both for a pod that is there, which has these configs, and whose application is asked here about versions.
+/// Starts both for an existing pod with these configs. The pod's application is asked about versions here.
 pub async fn serving(
     space: &TestNamespace,
     hub: SocketAddr,

@@ -42,7 +42,7 @@ pub(crate) fn plan_round(seed: u64, number: u64, kinds: &[Kind]) -> Vec<PlannedF
         let parts = fault.affected_parts();
         let free = parts.iter().filter_map(|part| busy.get(part)).max();
         let begins = match free {
-            // A fault that was asked for by name needs so much that it waits until that is free.
+            // A fault that was requested by name may need so much that it waits until enough is free.
             Some(free) if kind.weight == 0 => at.max(*free + Duration::from_millis(1)),
             Some(free) if *free >= at => continue,
             _ => at,

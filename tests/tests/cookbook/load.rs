@@ -56,7 +56,7 @@ impl Load {
         Self { stop, task }
     }
 
-    /// `wrk`: two connections that are kept alive where the server keeps them, and two clients that connect for each
+    /// `wrk`: two connections that are kept alive if the server allows it, and two clients that connect for each
     /// request. They send one request after the other: with pauses, wrk would count each idle connection that is closed
     /// as a fault.
     pub(crate) fn wrk(port: u16, path: &str) -> Self {

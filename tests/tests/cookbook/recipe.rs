@@ -172,8 +172,8 @@ fn as_nobody() -> impl Iterator<Item = OsString> {
     words.into_iter().filter(|_| geteuid().is_root()).map(OsString::from)
 }
 
-/// Returns an annotation of the pod in the page, with or without the name of a container: what the page says is what is
-/// tested.
+/// Returns an annotation of the pod in the page, with or without the name of a container, so that the tested value is
+/// the documented value.
 fn annotation(page: &str, key: &str) -> Result<String> {
     let manifest = page.split_once("```yaml\n").and_then(|(_, rest)| rest.split_once("```")).context("no manifest")?.0;
     let manifest: Value = serde_saphyr::from_str(manifest)?;

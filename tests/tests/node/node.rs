@@ -119,8 +119,8 @@ pub(crate) fn node_home() -> Result<PathBuf> {
     set("NODE_HOME").or_else(|| cache().map(|cache| cache.join("nudge-node"))).context("HOME is not set")
 }
 
-/// Returns the node's Kubernetes: what `KUBEBUILDER_ASSETS` names, if it has more than what tests of the API need, or
-/// else Debian's.
+/// Returns the node's Kubernetes: the folder that `KUBEBUILDER_ASSETS` names, if it has more than the programs for
+/// tests of the API, or else Debian's.
 pub(crate) fn kubernetes() -> PathBuf {
     let named = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let named = named.filter(|folder| folder.join("kubelet").is_file());

@@ -49,7 +49,7 @@ pub(crate) struct Place {
     /// The node, where it is ours.
     pub(crate) node: Option<Node>,
     kubeconfig: PathBuf,
-    /// kubectl keeps what it learns of the server here, apart from what the user's own knows of others.
+    /// kubectl caches facts about the server here, apart from the cache of the user's own kubectl.
     home: TempDir,
     search: OsString,
 }

@@ -116,8 +116,8 @@ impl Shared {
         })
     }
 
-    /// Returns whether nothing else runs. Only then a scenario measures what it takes minutes for, or what there is
-    /// without Nudge.
+    /// Returns whether nothing else runs. Only then a scenario takes long measurements, or measures the same without
+    /// Nudge.
     pub(crate) fn is_alone(&self) -> bool {
         self.count == 1
     }

@@ -1,5 +1,5 @@
-//! What the tests' own cluster does that no other test would miss at once: a way to it that goes silent, a start that
-//! fails, and an end that leaves nothing.
+//! Features of the tests' own cluster that no other test would miss at once: a connection that goes silent, a start
+//! that fails, and an end that leaves nothing.
 
 use std::future::poll_fn;
 use std::path::Path;

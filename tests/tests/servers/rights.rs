@@ -77,7 +77,7 @@ fn without_endpoints(cluster: &Cluster, rights: &mut BTreeSet<Right>) {
     }
 }
 
-/// What each account has asked for: what was answered, and what was refused and never answered.
+/// The requests of each account: answered requests, and requests that were always refused.
 #[derive(Default)]
 struct Asked {
     answered: BTreeSet<Right>,

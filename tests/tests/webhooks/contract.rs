@@ -286,7 +286,7 @@ async fn a_webhook_is_posted_when_the_files_are_there_and_needs_no_capability() 
     assert!(notified.event()?.data.changed.contains(&"shop".to_owned()));
     let (_, found) = kubelet.exec("app", &["cat", "/etc/shop/shop"]).await?;
     assert_eq!(found, "5");
-    // What the containers get they can read and not write, and nothing of what is the agent's alone.
+    // The containers can read their files, but not write them, and get nothing that belongs to the agent alone.
     for (words, allowed) in [
         (&["cat", "/run/nudge/token", "/run/nudge/ca.crt", "/run/nudge/env"][..], true),
         (&["touch", "/run/nudge/token"], false),

@@ -1,5 +1,4 @@
-//! `status.releases` on a real API server: what each release leaves, who is said to have asked for it, and what
-//! survives.
+//! `status.releases` on a real API server: the record of each release, its requester, and the records that survive.
 
 use std::time::Duration;
 

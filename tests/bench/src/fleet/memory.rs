@@ -17,7 +17,7 @@ use crate::row::{Row, Target, Unit, float};
 const CONTROL: f64 = 200.0;
 const HUB: f64 = 220.0;
 const CERTS: f64 = 32.0;
-/// What a relist may cost, as a share of what was there before.
+/// The maximum memory after a relist, as a share of the memory before.
 const RELIST: f64 = 1.3;
 /// How long the agents of a replica may take to find the other one, and a replica to list everything again.
 const RECONNECT_TIMEOUT: Duration = Duration::from_mins(10);

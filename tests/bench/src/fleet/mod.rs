@@ -135,7 +135,7 @@ async fn measure(mut options: Options) -> Result<Report> {
     Ok(report)
 }
 
-/// What was set, and to what.
+/// Reports the settings of the run.
 fn settings(options: &Options, report: &mut Report) {
     let RolloutSpec { steps, ack_timeout_seconds, progress_deadline_seconds, .. } = options.spec();
     let steps: Vec<String> = steps.iter().map(|step| json!(step.pods).to_string().replace('"', "")).collect();

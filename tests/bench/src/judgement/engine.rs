@@ -28,7 +28,7 @@ const MAX_TRANSITIONS: usize = 16;
 const CURRENT: &str = "1";
 const TARGET: &str = "2";
 
-/// A leader with what it has stored and what it has seen.
+/// A leader, with its stored state and its observations.
 pub(crate) struct Engine {
     status: VersionedConfigStatus,
     evidence: Evidence,
@@ -258,7 +258,7 @@ fn on_hold() -> Withheld {
     Withheld { why: Reason::OnHold.explained("the config is on hold"), until: None, ends: None, unsaid: false }
 }
 
-/// Returns what the condition Ready says, from which the rollout goes on where nothing moves.
+/// Returns the condition Ready. A rollout that does not move continues from it.
 fn ready(rollout: &Rollout) -> (bool, Reason) {
     match rollout {
         Rollout::Current(_) => (true, Reason::Current),

@@ -35,7 +35,7 @@ impl Outcome {
         (self.progress, self.since, self.message) = (Some(progress), now, message);
     }
 
-    /// Writes down what is said, where that is new.
+    /// Records the progress, if it is new.
     pub(super) fn write_down(&mut self, progress: Progress, now: Millis, assigned: usize, message: &str) {
         let Some(diary) = &mut self.diary else { return };
         let description = format!("{progress:?}, {assigned} assigned: {message}");

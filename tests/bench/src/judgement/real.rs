@@ -2,7 +2,7 @@
 
 use super::judge::{Millis, Version};
 
-/// What really is of a pod, and what its kubelet remembers.
+/// The real state of a pod, and its kubelet's memory.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // each is one fact of a pod; none follows from another
 pub(crate) struct Real {

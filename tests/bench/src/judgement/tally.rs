@@ -30,7 +30,7 @@ pub(crate) struct Tally {
     pub(crate) looks: u64,
     exposed: Vec<u64>,
     stopped_after: Vec<u64>,
-    /// Beyond what is usual and what the event lasts.
+    /// The longest stall beyond the usual time and the duration of the event.
     pub(crate) longest_stall: Millis,
     /// The first good version that did not pass, or bad one that did: its number, and what was said last.
     example: Option<(u64, String)>,

@@ -19,7 +19,7 @@ pub(crate) async fn with_handler(dir: ConfigDir) -> Result<AgentUnderTest> {
     Ok(agent)
 }
 
-/// Awaits what must not be held up by other clients, who would do that for ten seconds at least.
+/// Awaits a result that other clients must not hold up. They would hold it up for at least ten seconds.
 pub(crate) async fn await_promptly<T>(what: &str, result: impl Future<Output = Result<T>>) -> Result<T> {
     let begun = Instant::now();
     let result = result.await.with_context(|| what.to_owned())?;

@@ -23,7 +23,7 @@ const CONNECTIONS: usize = 256;
 /// The maximum number of waiting requests.
 const WAITING: usize = 128;
 
-/// Waits until what the agent has for itself is within a mebibyte of what it was.
+/// Waits until the agent's own memory is within a mebibyte of its earlier size.
 async fn shrinks_back_to(agent: &AgentUnderTest, before: usize) -> Result<()> {
     let mut now = 0;
     let small = async || {

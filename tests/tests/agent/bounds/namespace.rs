@@ -13,8 +13,8 @@ use nudge_tests::tools;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread in a network namespace of its own. What it starts is in that namespace too, and a socket stays where it was
-/// made.
+/// A thread in a network namespace of its own. Its child processes are in that namespace, too, and a socket stays in
+/// the namespace where it was created.
 pub(crate) struct Namespace {
     jobs: Sender<Job>,
     thread: i32,

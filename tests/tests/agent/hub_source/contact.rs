@@ -111,7 +111,7 @@ async fn what_was_injected_is_all_that_is_trusted_whatever_a_file_holds() -> Res
     let (mut hub, foreign) = (FakeHub::start()?, FakeHub::start()?);
     let ca = hub.ca().to_owned();
     let mut pod = Pod::new(&hub)?.with(&["--hub-ca", &ca]);
-    // What users of the namespace may write is no authority beside what was injected.
+    // Objects that users of the namespace may write are no authority in addition to the injected bundle.
     std::fs::write(pod.path("hub-ca.crt"), foreign.ca())?;
     let mut client = pod.start().await?;
     pod.wait_until_served(&mut client, "shop=1.0.0").await?;
@@ -120,7 +120,7 @@ async fn what_was_injected_is_all_that_is_trusted_whatever_a_file_holds() -> Res
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.wait_until_served(&mut client, "shop=1.0.1").await?;
 
-    // A hub of somebody else, to which the name leads, is not trusted by what only that file holds.
+    // If the name leads to a foreign hub, that hub is not trusted because of the content of that file alone.
     let mut pod = Pod::new(&foreign)?.with(&["--hub-ca", &ca]);
     pod.mount("shop", "0.9.0", "1", &[("lives", b"2")])?;
     let mut client = pod.start().await?;

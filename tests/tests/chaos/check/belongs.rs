@@ -44,7 +44,7 @@ pub(crate) fn at_rest(config: &Stored) -> bool {
         && [ConfigState::Current, ConfigState::Failed].contains(&config.status.state())
 }
 
-/// Returns what is not in place at this time, by what has happened until then.
+/// Returns the faults of placement at this time, from the events until then.
 pub(crate) fn placement_faults(events: &[Event], now: Time) -> Vec<String> {
     let mut configs: BTreeMap<&str, Option<&Stored>> = BTreeMap::new();
     let mut pods: BTreeMap<&str, (&Pod, LastReads<'_>)> = BTreeMap::new();

@@ -22,7 +22,7 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
     }
 }
 
-/// Checks that what an application took last, at its start or by a signal, is what it has.
+/// Checks that an application has the version that it took last, at its start or by a signal.
 fn after_the_last_change(pod: &PodStory<'_>, at: Time, report: &mut Report) {
     let name = &pod.pod.name;
     let Some(has) = pod.last(at, |read| read.how != How::Files) else {

@@ -1,8 +1,8 @@
 //! Faults of the fleet: a module for each kind, and one list of all kinds.
 //!
 //! Not here, because it takes a node or a kernel: lost packets, a node that is started again, a kernel that kills for
-//! memory, and what a kubelet does with images, probes and volumes. The scenarios on a node (`tests/tests/node`) have
-//! some of it. The authority of the hub's certificate is not rotated: its shortest life is a day.
+//! memory, and a kubelet's work on images, probes and volumes. The scenarios on a node (`tests/tests/node`) have some
+//! of it. The authority of the hub's certificate is not rotated: its shortest life is a day.
 //! `injector/certs/src/rotation_tests.rs` rotates it by a clock of its own.
 
 mod answers;

@@ -1,5 +1,5 @@
-//! etcd is restored from a backup that is some seconds old, without anybody else being started again but the API
-//! server: what was written meanwhile has never been, revisions go back, and users ask for what they want once more.
+//! etcd is restored from a backup that is some seconds old, and only the API server is started again: later writes are
+//! lost, revisions go back, and users request their versions again.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Pods that were sick before, whose node is away, or that have finished: not waited for, and never held against a
-//! version.
+//! Pods that were unhealthy before, whose node is away, or that have finished. Nothing waits for them, and they never
+//! count against a version.
 
 use std::time::Duration;
 

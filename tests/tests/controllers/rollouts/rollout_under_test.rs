@@ -249,7 +249,7 @@ impl RolloutUnderTest {
         .await
     }
 
-    /// Waits until those that have it assigned say that they run it, and the others that they run what they ran. All
+    /// Waits until pods with the assigned target report it, and the other pods report their earlier version. All pods
     /// are Ready.
     pub(super) async fn step_runs(&self, target: &str) -> Result<VersionedConfigStatus> {
         self.wait_for_status("the step runs it", |status| {

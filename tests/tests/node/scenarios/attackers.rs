@@ -220,8 +220,7 @@ fn forgeries(namespace: &str, victim: &Pod) -> Result<Vec<Request>> {
     ])
 }
 
-/// Asks the API server to create pods that opt in and pods that do not, which it admits and then throws away. Each one
-/// must be admitted.
+/// Asks the API server to create pods that opt in and pods that do not, in dry runs. Each pod must be admitted.
 async fn created(suite: &Suite, home: &ScenarioNamespace<'_>, when: &str, lasts: Duration) -> Result<()> {
     let script = shell(home, "exec sleep 1000000");
     let kinds = [("a pod that opts in", subscriber(home, "tried")), ("any other", template("other", &script))];
@@ -347,7 +346,7 @@ impl Memory {
         Ok(Self(replicas.iter().filter(|_| inside).map(of).collect::<Result<_>>()?))
     }
 
-    /// Shows the most that each has had since, and fails where that is over the bound.
+    /// Shows the maximum of each since then, and fails if it exceeds the bound.
     fn report(&self, suite: &Suite) -> Result<()> {
         let mebibytes = |bytes: u64| format!("{} MiB", bytes / 1024 / 1024);
         let mut highest = 0;

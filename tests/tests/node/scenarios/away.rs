@@ -89,7 +89,7 @@ async fn goes_on(
         try_join!(kill_and_wait(home, node, first, "app"), kill_and_wait(home, node, second, "nudge-agent"))?;
     for (pod, what, took) in [(first, "application", restarts.0), (second, "agent", restarts.1)] {
         suite.report.row(TITLE, &[format!("{what}, without a control plane"), seconds(took)]);
-        // It gets what was current, and not what the pod was born with.
+        // The container gets the version that was current last, not the version that the pod was created with.
         let greeting = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "nudge-agent", "get", "greeting"])?;
         ensure!(greeting.trim() == "two", "after the end of its {what} the agent of a pod serves {greeting:?}");
     }

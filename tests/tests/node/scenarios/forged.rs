@@ -60,7 +60,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
     ensure!(answers.next().is_none(), "there are more answers than questions");
 
-    // It is still the API server that is listened to, which knows what it asks about.
+    // Only the API server's own request counts, since it knows the object.
     let refused =
         home.kubectl(&["delete", "secret", "keys-1"]).err().context("the current version was deleted")?.to_string();
     ensure!(refused.contains("because the version is current"), "{refused}");

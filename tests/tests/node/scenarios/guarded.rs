@@ -213,7 +213,7 @@ async fn goes_back(hours: &Shop<'_>) -> Result<Duration> {
     // Two holds without an end: the policy's is named as soon as it is seen.
     hours.guard(&json!({"hold": {"reason": "the audit runs"}}))?;
     hold(hours, "1.0.3").await?;
-    // From what is held to what is current, and from there to what was before.
+    // From the held version to the current version, and from there to the previous version.
     nudge(&hours.home, &["rollback", "shop"])?;
     hours.home.wait_until_current("shop", "1.0.1").await?;
     let asked_at = OffsetDateTime::now_utc();

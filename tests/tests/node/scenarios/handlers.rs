@@ -101,7 +101,7 @@ async fn without_nudge(suite: &Suite, home: &ScenarioNamespace<'_>) -> Result<()
     Ok(())
 }
 
-/// Returns a ConfigMap that is no version of anything, and a pod that shows what the kubelet makes of it.
+/// Returns a ConfigMap that belongs to no config, and a pod that shows its files as the kubelet makes them.
 fn plain(home: &ScenarioNamespace<'_>) -> String {
     let script = "while true; do now=$(cat /config/greeting); [ \"$now\" = \"$was\" ] || echo \"greeting=$now\"; was=$now; sleep 0.2; done";
     let container = json!({

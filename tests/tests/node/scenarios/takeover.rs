@@ -1,6 +1,6 @@
 //! Somebody who may make ConfigMaps and do everything with VersionedConfigs, but not update ConfigMaps, tries to decide
-//! what the ConfigMap `shop` holds and what a pod runs, by the detour of deleting the config. What she tries while the
-//! control plane is away is here, too, for the scenario [`away`](super::away).
+//! about the content of the ConfigMap `shop` and the version of a pod, by the detour of deleting the config. Her
+//! attempts while the control plane is away are here, too, for the scenario [`away`](super::away).
 
 use std::io::Write as _;
 use std::process::Stdio;

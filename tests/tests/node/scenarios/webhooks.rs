@@ -1,5 +1,5 @@
-//! Applications that are notified by webhooks: one that subscribes itself (`POST /hooks`) and one that its pod's
-//! annotation names, which finds the values as files by then. And where each of them has the token from.
+//! Applications that are notified by webhooks: one that subscribes itself (`POST /hooks`), and one that its pod's
+//! annotation names. The latter finds the values as files by then. Also shows the origin of each application's token.
 
 use std::time::Duration;
 

@@ -218,7 +218,7 @@ fn wrong_values_are_refused_with_what_is_wrong() -> Result<()> {
     Ok(())
 }
 
-/// On a real server: what Nudge writes stays when the release is upgraded, and what must stay when it is removed.
+/// On a real server: Nudge's writes survive an upgrade of the release, and the lasting objects survive its removal.
 #[tokio::test]
 async fn it_is_installed_upgraded_and_removed() -> Result<()> {
     let Some(helm) = Helm::find()? else { return Ok(()) };

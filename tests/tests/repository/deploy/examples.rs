@@ -1,4 +1,4 @@
-//! The examples' Deployments: what they say of the examples, and what a server says of them.
+//! The examples' Deployments: their facts about the examples, and a server's acceptance of them.
 
 use std::collections::BTreeMap;
 use std::fs;

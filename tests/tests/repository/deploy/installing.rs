@@ -197,7 +197,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     if !apply_first(&cluster, &text).await? {
         return Ok(());
     }
-    // Not again what was applied, but what the tests' own replica needs beyond.
+    // Applies only the additional objects of the tests' own replica.
     let installation = Installation::apply(&cluster).await?.context("kubectl")?;
     let mut replica =
         installation.replica(&ReplicaOptions { addresses: Some(addresses), ..ReplicaOptions::default() }).await?;

@@ -124,8 +124,8 @@ impl Policy {
                 return Ok(Verdict::NotMatched);
             }
         }
-        // In their order, since one may use those before it. One that fails is not there, which matters to what uses
-        // it.
+        // The variables are evaluated in order, since a variable may use earlier variables. A variable that fails is
+        // missing, which matters only to its users.
         let mut variables = Vec::new();
         for variable in items(&self.spec["variables"]) {
             let name = variable["name"].as_str().context("a variable has no name")?;

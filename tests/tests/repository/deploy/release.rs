@@ -1,5 +1,5 @@
-//! The parts of `.ci/release` that need no build: images without a container engine, the table of sizes, and that a
-//! program which is not static is none that is released.
+//! The parts of `.ci/release` that need no build: images without a container engine, the table of sizes, and the
+//! refusal of programs that are not static.
 
 use std::env;
 use std::fs;

@@ -183,7 +183,7 @@ fn with_cert_manager_nothing_may_change_a_webhook_configuration() -> Result<()> 
     Ok(())
 }
 
-/// Nothing that listens to others may create what it should only change, or change what decides about others.
+/// A role that listens to clients may not create objects that it should only change, and may not change webhooks.
 #[test]
 fn no_role_that_listens_may_patch_webhooks_or_create_secrets() -> Result<()> {
     for role in

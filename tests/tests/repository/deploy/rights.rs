@@ -1,4 +1,4 @@
-//! The rights of Nudge and what the API server asks it, as SECURITY.md says, by what the kustomizations make.
+//! The rights of Nudge and the API server's requests to it: SECURITY.md agrees with the kustomizations.
 
 use std::collections::{BTreeMap, BTreeSet};
 

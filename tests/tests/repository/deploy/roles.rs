@@ -1,4 +1,4 @@
-//! What view, edit and admin of a namespace may do with Nudge, and what not.
+//! The rights that view, edit and admin of a namespace have in Nudge, and the rights that they lack.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ async fn view_reads_edit_switches_and_no_admin_of_a_namespace_binds() -> Result<
             ensure!(!is_allowed(&other, user, verb, configs, None).await?, "{user} {verb} elsewhere");
         }
     }
-    // What was measured is Nudge's own, and so is what it says of policies and approvals.
+    // Measurements belong to Nudge, and so do the statuses of policies and approvals.
     for what in
         ["internal.nudge.dev/rolloutanalyses/", "nudge.dev/rolloutpolicies/", "nudge.dev/rolloutpolicies/status"]
     {
@@ -154,7 +154,7 @@ fn account(name: &str) -> Value {
     json!({"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE})
 }
 
-/// What the accounts may do where their roles are bound, and what they may do nowhere.
+/// The rights of the accounts where their roles are bound, and the rights that they have nowhere.
 #[tokio::test]
 async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
     let Some(cluster) = installed().await? else { return Ok(()) };

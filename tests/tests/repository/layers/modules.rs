@@ -232,7 +232,7 @@ fn home(modules: &Modules, path: &[String], steps: u8) -> Segments {
     module
 }
 
-/// Returns what the modules of each parent use of each other, with what is inside of them.
+/// Returns the uses between the modules of each parent, including their submodules.
 fn siblings(modules: &Modules) -> Siblings {
     let mut siblings = Siblings::new();
     for (path, module) in modules {

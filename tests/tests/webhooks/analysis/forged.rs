@@ -1,4 +1,4 @@
-//! Who may say what was measured, who may have it measured, and with whose credentials.
+//! The users who may write measurements, the users who may request them, and the credentials that are used.
 
 use anyhow::{Context, Result, ensure};
 use kube::Api;

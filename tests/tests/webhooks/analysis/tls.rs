@@ -1,4 +1,4 @@
-//! A Prometheus behind TLS: who is believed, and what is said of those who are not.
+//! A Prometheus behind TLS: the trusted servers, and the messages about other servers.
 
 use anyhow::{Context, Result, ensure};
 use nudge_tests::cluster::analysis::{may_send, own_address};

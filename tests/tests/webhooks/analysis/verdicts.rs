@@ -1,4 +1,4 @@
-//! What a real Prometheus says of versions, and what follows while it does not.
+//! Answers of a real Prometheus about versions, and the consequences of missing answers.
 
 use std::time::{Duration, Instant};
 

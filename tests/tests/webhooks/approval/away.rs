@@ -35,7 +35,7 @@ async fn nobody_waits_for_an_outage() -> Result<()> {
     assert_refused(alice.change(json!({"version": "2"})).await, away)?;
     let configs = alice.api::<VersionedConfig>();
     assert_refused(configs.delete("shop", &DeleteParams::default()).await.map(drop), away)?;
-    // A part is created meanwhile, with what alice got for another one, and what somebody wrote.
+    // A part is created meanwhile, with a note that alice got for another part, and a note that somebody wrote.
     for (version, author) in [("3", note.clone()), ("4", note.replace("alice", "eve"))] {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
         let meta =

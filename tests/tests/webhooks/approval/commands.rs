@@ -48,7 +48,7 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
         .await?;
     says("bob", &["approve", "shop", "9", "--reason=x", &read], (false, "has no complete version 9")).await?;
     says("bob", &undo, (false, "user bob has not approved version 2")).await?;
-    // What is approved is what was read: diff says it, and nothing else is taken for it.
+    // Users approve the content that they read: diff prints its digest, and no other digest is accepted.
     let heads = format!("--- version 1, digest {one}\n+++ version 2, digest {two}\n");
     says("bob", &["diff", "shop", "current", "2"], (true, heads.as_str())).await?;
     says("bob", &["versions", "shop"], (true, two)).await?;

@@ -1,4 +1,5 @@
-//! Approvals on a real API server: whose count, what they are about, and what holds while the control plane is away.
+//! Approvals on a real API server: the approvals that count, their content, and the rules while the control plane is
+//! away.
 
 // What the tests share fails as they do.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! Objects that can't become versions, and people who may not say that they do.
+//! Objects that can't become versions, and users who lack the right to make sources of objects.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};

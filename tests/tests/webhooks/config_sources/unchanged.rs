@@ -1,5 +1,4 @@
-//! What changes nothing that counts, and servers that are away: no version, no notification, and no write but what must
-//! be.
+//! Irrelevant changes, and servers that are away: no version, no notification, and only the necessary writes.
 
 use std::collections::BTreeMap;
 use std::fs;

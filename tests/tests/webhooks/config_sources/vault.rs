@@ -149,7 +149,7 @@ async fn a_role_of_another_audience_refuses_a_token_which_is_for_its_address_alo
     let Some(installation) = shared().await? else { return Ok(()) };
     let Some(space) = enabled("audience", true).await? else { return Ok(()) };
     let Some((bao, _)) = openbao(installation, &space).await? else { return Ok(()) };
-    // What stands between keeps what is sent.
+    // The server in between stores the bodies of requests.
     let keeps = format!("location /v1/ {{ client_body_in_file_only on; proxy_pass http://{}; }}", bao.admin());
     let Some(front) = server(&keeps).await? else { return Ok(()) };
     let address = front.url("").trim_end_matches('/').to_owned();

@@ -139,8 +139,8 @@ async fn a_dry_run_shows_the_pod_and_leaves_nothing_behind() -> Result<()> {
     let space = injecting.space("dry").await?;
     assert!(has_agent(&dry(&space, &opted_in("web")).await?));
     assert!(space.api::<Pod>().list(&ListParams::default()).await?.items.is_empty());
-    // A pod that is stored makes a config of the ConfigMap, and that it is asked about later shows that the first was
-    // not.
+    // A pod that is stored makes a config of the ConfigMap. The later question about it shows that the first pod was
+    // not stored.
     let account = "system:serviceaccount:nudge-system:nudge-injector";
     let by_nudge = |event: &Value| {
         event["user"]["username"] == account

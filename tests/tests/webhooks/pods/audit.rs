@@ -1,5 +1,4 @@
-//! The audit trail of admission: versions that pods have mounted, versions that users choose, and rights that are
-//! refused.
+//! The audit trail of admission: versions mounted by pods, versions chosen by users, and refused rights.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;

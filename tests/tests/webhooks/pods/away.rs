@@ -1,4 +1,5 @@
-//! Who is never asked about, who is with the component admission-policies, and what it means that Nudge is away.
+//! Requests that never reach Nudge, requests that reach it with the component admission-policies, and the effects of
+//! Nudge's absence.
 
 use std::fs;
 use std::path::Path;

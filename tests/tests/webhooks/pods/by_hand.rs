@@ -21,8 +21,8 @@ fn agent(pod: &Pod) -> Result<Value> {
     Ok(agent)
 }
 
-/// A container that claims to be the injector's work keeps its image, which is the user's to choose, and nothing else
-/// that it has asked for.
+/// A container that claims to be the injector's work keeps its image, which the user may choose, but none of its other
+/// settings.
 #[tokio::test]
 async fn an_agent_that_claims_to_be_injected_becomes_as_the_injector_makes_it() -> Result<()> {
     let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };

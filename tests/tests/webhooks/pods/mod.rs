@@ -1,4 +1,4 @@
-//! Pods on a real API server: which ones Nudge is asked about, what becomes of them, and of those that came past it.
+//! Pods on a real API server: pods that Nudge is asked about, their fate, and the fate of pods that bypassed it.
 
 // What the tests share fails as they do.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]

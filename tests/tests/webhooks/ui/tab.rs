@@ -1,4 +1,4 @@
-//! A tab of the browser: what is on its page, and what a person does there.
+//! A tab of the browser: the content of its page, and the acts of a person there.
 
 use std::path::Path;
 use std::time::Duration;
