@@ -9,7 +9,7 @@ use crate::tools::skipped;
 
 /// Hierarchies in which one may be made: any of version 1 that limits nothing by itself, and the one of version 2.
 const ROOTS: [&str; 4] = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup"];
-/// The roots of the hierarchy of version 2: alone, or beside those of version 1.
+/// The roots of the hierarchy of version 2: alone, or together with those of version 1.
 const ROOTS_V2: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// A group, which goes with its value once its processes have gone.
@@ -19,7 +19,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a group with this name; says why not where that can't be done.
+    /// Makes a group with this name; says why not if that can't be done.
     pub fn new(name: &str) -> Option<Self> {
         let group = ROOTS.iter().find_map(|root| Self::at(Path::new(root).join(name)));
         if group.is_none() {

@@ -73,7 +73,7 @@ struct State {
     all: Vec<(Recorded, bool)>,
 }
 
-/// Records while it lives, where that is asked for.
+/// Records while it lives, if that is asked for.
 pub struct Recorder {
     name: &'static str,
     state: Option<Arc<Mutex<State>>>,

@@ -26,7 +26,7 @@ pub fn memory(pid: i32) -> Result<Memory> {
     Ok(Memory { rss_anon: kib("RssAnon")? * 1024, vm_rss: kib("VmRSS")? * 1024, peak: kib("VmHWM")? * 1024 })
 }
 
-/// Begins anew with the most memory that the process has had.
+/// Begins again with the most memory that the process has had.
 pub fn forget_peak(pid: i32) -> Result<()> {
     let path = format!("/proc/{pid}/clear_refs");
     fs::write(&path, "5").with_context(|| format!("can't write {path}"))
@@ -74,7 +74,7 @@ pub fn state(pid: i32) -> Option<char> {
     stat(pid).map(|stat| stat.state)
 }
 
-/// Returns whether all threads of the process stand still after SIGSTOP: each goes on until it is put on a core, or
+/// Returns whether all threads of the process stand still after SIGSTOP: each continues until it is put on a core, or
 /// takes the signal there.
 pub fn is_stopped(pid: i32) -> bool {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };

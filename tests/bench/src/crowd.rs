@@ -118,7 +118,7 @@ async fn peak(replica: &Replica, time: Duration) -> Result<Memory> {
     Ok(highest)
 }
 
-/// Half of everything in each namespace; pods with an agent only where that is enabled.
+/// Half of everything in each namespace; pods with an agent only if that is enabled.
 async fn fill(enabled: &TestNamespace, others: &TestNamespace, options: &Options) -> Result<()> {
     let text = "x".repeat(VALUE_BYTES);
     for space in [enabled, others] {

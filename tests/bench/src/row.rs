@@ -91,7 +91,7 @@ impl Row {
         self.peer.filter(|peer| peer.value > 0.0).map(|peer| self.value / peer.value)
     }
 
-    /// Returns the most that the target allows; none where there is no target or no peer to take it from.
+    /// Returns the most that the target allows; none if there is no target or no peer to take it from.
     fn limit(&self) -> Option<f64> {
         match self.target? {
             Target::AtMost(limit) => Some(limit),

@@ -1,4 +1,4 @@
-//! What a `current` file holds, and where a `current` link points, names a version beside it, or in a checkout of
+//! The content of a `current` file, and the target of a `current` link, names a version next to it, or in a checkout of
 //! git-sync's there, or nothing. The input is the file's content; for the link it is the folder's path, a newline, and
 //! the target.
 #![cfg_attr(fuzzing, no_main)]

@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// An error is a line of text, which is not longer than what it is about.
+/// An error is one line of text, and not longer than its input.
 fn assert_error(error: &GitError, about: usize) {
     let text = error.to_string();
     assert!(text.len() < about + 300 && !text.contains(|it: char| it.is_control()), "{text:?}");

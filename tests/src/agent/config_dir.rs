@@ -34,7 +34,7 @@ impl ConfigDir {
         &self.configs
     }
 
-    /// Returns a place beside the configs for what else a test needs.
+    /// Returns a folder next to the configs for other files of a test.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }

@@ -21,7 +21,7 @@ const BUILT: &str = "kubernetes-1.20.2";
 pub struct Binaries {
     /// The path of kube-apiserver.
     pub apiserver: PathBuf,
-    /// kube-controller-manager, where there is one.
+    /// kube-controller-manager, if there is one.
     pub controller_manager: Option<PathBuf>,
     /// The path of etcd.
     pub etcd: PathBuf,

@@ -49,7 +49,7 @@ impl Cluster {
         eventually(END_TIMEOUT, "the API server stands still", async || is_stopped(pid).then_some(())).await
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub fn thaw_apiserver(&mut self) -> Result<()> {
         self.apiserver.signal(Signal::SIGCONT)
     }
@@ -92,8 +92,8 @@ impl Cluster {
         part.start()
     }
 
-    /// Begins anew with an empty etcd, to which somebody has given back what has these prefixes, such as
-    /// `/registry/pods/team/`, as it was: with its uids.
+    /// Begins again with an empty etcd, after which the objects with these prefixes, such as `/registry/pods/team/`,
+    /// are restored with their uids.
     pub async fn empty_etcd(&mut self, kept: &[String]) -> Result<()> {
         let pairs = self.etcd.pairs(kept).await?;
         self.apiserver.stop().await?;

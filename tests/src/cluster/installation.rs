@@ -296,7 +296,7 @@ impl<'a> Installation<'a> {
         self.launch(&name, &kubeconfig, options)
     }
 
-    /// Starts a process that is called so, with a kubeconfig, and returns at once. One that is started again goes on
+    /// Starts a process that is called so, with a kubeconfig, and returns at once. One that is started again continues
     /// with its log.
     pub fn launch(&self, name: &str, kubeconfig: &str, options: &ReplicaOptions) -> Result<Replica> {
         let folder = self.cluster.folder().join(name);

@@ -122,7 +122,7 @@ impl Cluster {
         enough
     }
 
-    /// Returns whether this controller runs; it does not where there is no kube-controller-manager.
+    /// Returns whether this controller runs; it does not if there is no kube-controller-manager.
     pub fn controls(&self, controller: &str) -> bool {
         self.controllers.iter().any(|name| name == controller)
     }
@@ -212,12 +212,12 @@ impl Cluster {
         Ok(space)
     }
 
-    /// Returns the program kubectl, where there is one.
+    /// Returns the program kubectl, if there is one.
     pub fn kubectl_program(&self) -> Option<&Path> {
         self.kubectl.as_deref()
     }
 
-    /// Runs kubectl as an administrator. `None` where there is none and so the test is to be skipped.
+    /// Runs kubectl as an administrator. `None` if there is none, and the test is to be skipped.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<Option<Finished>> {
         let Some(kubectl) = &self.kubectl else {
             tools::missing("kubectl")?;

@@ -20,7 +20,7 @@ const TERMINATION_TIMEOUT: Duration = Duration::from_secs(3);
 /// How much of a log is shown when something fails.
 const MAX_PRINTED_LINES: usize = 40;
 
-/// A server, running or not. Its log goes on over restarts.
+/// A server, running or not. Its log continues over restarts.
 #[derive(Debug)]
 pub(super) struct Part {
     name: &'static str,

@@ -28,7 +28,7 @@ use crate::fakes::hub_tls::HubAuthority;
 /// How long the API server may take to ask a new webhook, or not to ask one that is gone.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a status is refused: a code and a message. `None` where it is not.
+/// Why a status is refused: a code and a message. `None` if it is not.
 pub type Refuses = fn(&Value) -> Option<(u16, String)>;
 
 /// A number of pods that no config has: a status with it is refused, so that it shows whether the webhook is asked.

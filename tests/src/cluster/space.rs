@@ -110,7 +110,7 @@ impl TestNamespace {
         result.with_context(|| format!("{name} was last {last:#?}"))
     }
 
-    /// Waits until the status of the config is about its spec and as expected, and returns it.
+    /// Waits until the status of the config is up to date and as expected, and returns it.
     pub async fn config_status(
         &self,
         name: &str,

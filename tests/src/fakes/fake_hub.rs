@@ -263,7 +263,7 @@ impl Drop for FakeHub {
 }
 
 impl Say {
-    /// Returns a config, made where there is none of this name.
+    /// Returns a config, made if there is none of this name.
     pub fn config(&mut self, name: &str) -> &mut Assigned {
         let at = self.configs.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
             let uid = format!("uid-{name}");

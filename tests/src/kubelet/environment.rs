@@ -8,12 +8,12 @@ use serde_json::Value;
 
 /// What a variable may refer to, as far as it had to be looked up.
 pub(super) trait Lookup {
-    /// Returns the value of a key of a ConfigMap (`configmaps`) or Secret (`secrets`); `None` where that or the object
-    /// is not there.
+    /// Returns the value of a key of a ConfigMap (`configmaps`) or Secret (`secrets`); `None` if that or the object is
+    /// not there.
     fn key(&self, resource: &str, name: &str, key: &str) -> Option<String>;
-    /// Returns all keys of one; `None` where it is not there.
+    /// Returns all keys of one; `None` if it is not there.
     fn all(&self, resource: &str, name: &str) -> Option<BTreeMap<String, String>>;
-    /// Returns the text of a file of a volume; `None` where it is not there.
+    /// Returns the text of a file of a volume; `None` if it is not there.
     fn file(&self, volume: &str, path: &str) -> Option<String>;
 }
 
@@ -127,7 +127,7 @@ fn of_file(text: &str, key: &str) -> Result<Option<String>> {
     Ok(container_field)
 }
 
-/// Puts `$(NAME)` in, where there is such a variable; `$$` is one dollar sign.
+/// Puts `$(NAME)` in, if there is such a variable; `$$` is one dollar sign.
 pub(super) fn expand(text: &str, set: &Variables) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find('$') {

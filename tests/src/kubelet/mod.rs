@@ -92,7 +92,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Takes a stored pod: makes its volumes and writes that it has an address. `None` where that can't be done here.
+    /// Takes a stored pod: makes its volumes and writes that it has an address. `None` if that can't be done here.
     pub async fn take(space: &TestNamespace, pod: &Value, images: BTreeMap<String, Image>) -> Result<Option<Self>> {
         if !sandbox::is_possible()? {
             return Ok(None);
@@ -204,7 +204,7 @@ impl Kubelet {
         self.containers.get_mut(name).with_context(|| format!("container {name} was not started"))
     }
 
-    /// Starts one container anew, or for the first time, and runs its hook or its startup probe to the end.
+    /// Starts one container again, or for the first time, and runs its hook or its startup probe to the end.
     pub async fn start_container(&mut self, name: &str) -> Result<()> {
         let restarts = self.containers.remove(name).map_or(0, |before| before.restarts + 1);
         let container = self.specification(name)?;

@@ -43,7 +43,7 @@ fn named(pod: &Value, container: &Value, field: &str) -> Option<u32> {
     id_in(&container["securityContext"]).or_else(|| id_in(&pod["spec"]["securityContext"]))
 }
 
-/// Returns the one user of all containers, where there is one: the kubelet gives service-account tokens to it.
+/// Returns the one user of all containers, if there is one: the kubelet gives service-account tokens to it.
 pub(super) fn only_user(pod: &Value) -> Option<u32> {
     let lists = ["initContainers", "containers"].into_iter().filter_map(|list| pod["spec"][list].as_array()).flatten();
     let mut users = lists.map(|container| named(pod, container, "runAsUser"));
@@ -51,7 +51,7 @@ pub(super) fn only_user(pod: &Value) -> Option<u32> {
     users.all(|user| user == Some(first)).then_some(first)
 }
 
-/// Returns the group that volumes belong to, where one is asked for.
+/// Returns the group that volumes belong to, if one is asked for.
 pub(super) fn volumes_group(pod: &Value) -> Option<u32> {
     pod["spec"]["securityContext"]["fsGroup"].as_u64().and_then(|id| u32::try_from(id).ok())
 }

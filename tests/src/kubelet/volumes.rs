@@ -18,13 +18,13 @@ use crate::cluster::TestNamespace;
 struct File {
     bytes: Vec<u8>,
     mode: u32,
-    /// Its owner where that is not root.
+    /// Its owner if that is not root.
     owner: Option<u32>,
 }
 
 type Files = BTreeMap<String, File>;
 
-/// Returns an object's values by key; `None` where it is not there.
+/// Returns an object's values by key; `None` if it is not there.
 pub(super) async fn values(
     space: &TestNamespace,
     resource: &str,

@@ -27,7 +27,7 @@ pub struct Giftless {
 }
 
 impl Giftless {
-    /// Starts one. `folder`: where the program is kept. `None` where it can't be had.
+    /// Starts one. `folder`: where the program is kept. `None` if it can't be had.
     pub async fn start(folder: &Path) -> Result<Option<Self>> {
         let Some(python) = python::environment(folder, "giftless")? else { return Ok(None) };
         let folder = tempfile::tempdir()?;

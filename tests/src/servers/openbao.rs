@@ -35,7 +35,7 @@ pub struct OpenBao {
 }
 
 impl OpenBao {
-    /// Starts one. `folder`: where the program is kept. `None` where it can't be had.
+    /// Starts one. `folder`: where the program is kept. `None` if it can't be had.
     pub async fn start(folder: &Path) -> Result<Option<Self>> {
         let Some(ip) = own_address()? else {
             tools::skipped("this machine has no address but the loopback, to which nothing is sent");

@@ -21,7 +21,7 @@ use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, binary, procfs, tools}
 /// The application of these tests.
 const APP: &str = env!("CARGO_BIN_EXE_app");
 
-/// Runs `child` under an agent that writes its files into a folder beside the configuration, and gives that folder.
+/// Runs `child` under an agent that writes its files into a folder next to the configuration, and returns that folder.
 async fn start<S: AsRef<OsStr>>(dir: ConfigDir, arguments: &[&str], child: &[S]) -> Result<(AgentUnderTest, PathBuf)> {
     let files = dir.beside("files");
     let mounted = [OsStr::new("--mount-path"), files.as_ref()];
@@ -241,7 +241,7 @@ async fn an_agent_takes_over_the_folder_of_one_that_was_killed() -> Result<()> {
 // A full disk
 
 /// Returns a command that becomes another in a mount namespace of its own, with a small file system at `place`. `None`
-/// where no such can be had.
+/// if no such can be had.
 fn with_small_disk(place: &Path) -> Result<Option<Vec<String>>> {
     let script = r#"mount -t tmpfs -o size=128k,mode=755 tmpfs "$0" && exec "$@""#;
     let place = place.to_str().context("odd path")?;

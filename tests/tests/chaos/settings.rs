@@ -14,7 +14,7 @@ const DEFAULT_SECONDS: u64 = 90;
 pub(crate) struct Settings {
     /// The seed, from which all faults and their times follow.
     pub(crate) seed: u64,
-    /// How long faults go on.
+    /// How long faults continue.
     pub(crate) duration: Duration,
     /// A folder in which the history is kept, as lines of JSON, and all logs.
     pub(crate) keep: Option<PathBuf>,

@@ -117,7 +117,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
     Ok(())
 }
 
-/// An approval of version 1 by bob, as admission stores it where it has the key.
+/// An approval of version 1 by bob, as admission stores it if it has the key.
 async fn create_approval(space: &TestNamespace, name: &str, digest: &str, key: Option<&NoteKey>) -> Result<()> {
     let spec = json!({
         "configName": "shop", "version": "1", "digest": digest, "decision": "Approve", "reason": "read it", "approver": "bob"

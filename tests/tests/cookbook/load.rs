@@ -83,7 +83,7 @@ impl Load {
 fn wrk(output: &Output) -> Option<Count> {
     let text = String::from_utf8_lossy(&output.stdout);
     let done = text.lines().find_map(|line| line.split_once(" requests in "))?.0.trim().parse().ok()?;
-    // Only where there are any: "Socket errors: connect 0, read 3, write 0, timeout 0", and the other answers.
+    // Only if there are any: "Socket errors: connect 0, read 3, write 0, timeout 0", and the other answers.
     let faults = text.lines().filter(|line| line.contains("Socket errors:") || line.contains("Non-2xx"));
     Some(Count { done, dropped: faults.map(numbers).sum(), ..Count::default() })
 }

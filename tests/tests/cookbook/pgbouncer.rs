@@ -24,7 +24,7 @@ async fn pgbouncer() -> Result<()> {
     let port = software.port;
     let expected = ["blue", "green"].map(str::to_owned);
     wait_until_serving(&software, &expected[0], async || Psql::connect(port, "shop")?.ask(QUERY)).await?;
-    // A client that was there before. Where it loses its connection, it connects again, and that is counted.
+    // A client that was there before. If it loses its connection, it connects again, and that is counted.
     let mut client = Psql::connect(port, "shop")?;
     let mut look = async || {
         let seen = client.ask(QUERY);

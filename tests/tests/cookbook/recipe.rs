@@ -141,7 +141,7 @@ pub(crate) struct Software {
 }
 
 impl Software {
-    /// Starts another program beside the software. Its output goes to a file in the folder.
+    /// Starts another program next to the software. Its output goes to a file in the folder.
     pub(crate) fn start_beside<S: AsRef<OsStr>>(&self, name: &str, command: &[S]) -> Result<Process> {
         let words = as_nobody().chain(command.iter().map(Into::into)).collect::<Vec<_>>();
         let output = File::create(self.folder.join(name))?;

@@ -10,7 +10,7 @@ const WRONG: &str = "2.0.0";
 
 impl Software {
     /// Switches to a version with this value of the one key that matters. The software `says` why it does not take it,
-    /// and goes on with what it had.
+    /// and continues with what it had.
     pub(crate) async fn keeps_what_it_has<T: PartialEq>(
         &mut self,
         wrong: (&str, &str),

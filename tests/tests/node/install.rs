@@ -39,7 +39,7 @@ pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
     if images.is_empty() {
         type_in(place, &readme::command("Install", &format!("-k {folder} "))?, "")?;
     } else {
-        // As the example of deploy/README.md does it: a kustomization of one's own beside the clone.
+        // As the example of deploy/README.md does it: a kustomization of one's own next to the clone.
         let own = tempfile::tempdir_in(deploy().join(".."))?;
         let name = |image: &str| format!("- {{name: {image}, newName: {images}{image}}}\n");
         let names = ["nudge-injector", "nudge-agent", "nudge-agent-kill"].map(name).concat();

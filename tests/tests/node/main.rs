@@ -43,14 +43,14 @@ type Scenario = (&'static str, Run);
 /// How many run at the same time.
 const LANES: usize = 4;
 
-/// What runs beside others: it changes nothing outside of its namespaces that others see. The longest come first, so
-/// that all lanes end together.
+/// Scenarios that run at the same time as others: they change nothing outside of their namespaces that others see. The
+/// longest come first, so that all lanes end together.
 const BESIDE: &[Scenario] = &[
     ("memory", |suite| Box::pin(memory::run(suite))),
     ("weather", |suite| Box::pin(weather::run(suite))),
     ("long_restarts", |suite| Box::pin(long_restarts::run(suite))),
     ("guarded", |suite| Box::pin(guarded::run(suite))),
-    // For minutes, where it is asked to.
+    // For minutes, if it is asked to.
     ("certificates", |suite| Box::pin(certificates::run(suite))),
     ("rollback", |suite| Box::pin(rollback::run(suite))),
     ("exposure", |suite| Box::pin(exposure::run(suite))),

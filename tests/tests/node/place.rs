@@ -46,7 +46,7 @@ pub(crate) fn skip() -> Option<String> {
 
 /// A cluster in which pods run.
 pub(crate) struct Place {
-    /// The node, where it is ours.
+    /// The node, if it is ours.
     pub(crate) node: Option<Node>,
     kubeconfig: PathBuf,
     /// kubectl caches facts about the server here, apart from the cache of the user's own kubectl.

@@ -1,4 +1,4 @@
-//! Who runs beside whom: most scenarios at the same time, and behind all of these the others, one after another.
+//! The order of the scenarios: most run at the same time; after all of these, the others run one after another.
 
 use parking_lot::{Condvar, Mutex};
 

@@ -143,7 +143,7 @@ fn texts(source: &str, quotes: &[char]) -> Vec<(usize, String)> {
     texts
 }
 
-/// Returns the lines of a literal that goes on behind a backslash, as one line.
+/// Returns the lines of a literal that continues behind a backslash, as one line.
 fn join_lines(text: &str) -> String {
     let mut lines = text.split("\\\n");
     let first = lines.next().unwrap_or_default().to_owned();

@@ -379,7 +379,7 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
         let waited = eventually(WAIT_TIMEOUT, "a version is asked for", current).await;
         waited.with_context(|| format!("its log:\n{}", sources.log()))?;
     }
-    // Before a server is asked it is known where nothing is sent.
+    // Before any request, the guarded addresses are known.
     let object = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "git"},
         "spec": {"from": {"git": {"url": "https://git.invalid/shop"}}}

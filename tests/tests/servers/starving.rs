@@ -20,7 +20,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// How long an answer may take where nothing is fast: a fraction of what 600 connections take that time out in turns.
+/// The maximum time of an answer if nothing is fast: a fraction of what 600 connections take that time out in turns.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// The number of addresses of a single client, and of many.
 const ONE: u8 = 1;

@@ -266,7 +266,7 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
     ensure!(states(&after.0) == states(&before.0), "the seal of the Secret is good: {:#?}", after.0);
     ensure!(calm.space.api::<ConfigMap>().get("shop").await?.data.context("no data")?["number"] == "2");
 
-    // The rollout goes on where it was: each pod is notified of 2 once.
+    // The rollout continues where it was: each pod is notified of 2 once.
     moving.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     moving.until("2 is current", at_two).await?;
     let once = async || moving.notified_versions().iter().all(|all| *all == ["2"]).then_some(());
@@ -371,7 +371,7 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     let status = shop.until("the controller has seen that", observe).await?;
     ensure!(importing(&status) && status.versions.is_empty() && status.internal.identity.is_none(), "{status:#?}");
 
-    // Somebody creates the Secret as it was, and the import goes on where it ended.
+    // Somebody creates the Secret as it was, and the import continues where it ended.
     let again = json!({
         "metadata": {"name": "shop-2-2", "labels": secret.metadata.labels, "annotations": {"nudge.dev/parts": "2"}},
         "immutable": true, "data": secret.data,
@@ -399,7 +399,7 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
 }
 
 /// Lets the API server ask here before it creates a ConfigMap or changes a config of the namespace: what writes one
-/// waits for as long as its connection is kept, and then goes on.
+/// waits for as long as its connection is kept, and then continues.
 async fn gate(space: &TestNamespace) -> Result<TcpListener> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let label = json!({"gate": space.name});

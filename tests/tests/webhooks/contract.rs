@@ -148,7 +148,7 @@ fn variable(pod: &Value, name: &str) -> Option<String> {
     variable["value"].as_str().map(str::to_owned)
 }
 
-/// Returns what the images of these tests hold; the folder has to stay. `None` where that can't be made here.
+/// Returns what the images of these tests hold; the folder has to stay. `None` if that can't be made here.
 fn images() -> Result<Option<(BTreeMap<String, Image>, TempDir)>> {
     let folder = tempfile::tempdir()?;
     let program = binary::debug()?.to_owned();
@@ -163,7 +163,7 @@ fn images() -> Result<Option<(BTreeMap<String, Image>, TempDir)>> {
     Ok(Some((images, folder)))
 }
 
-/// Makes the pod and starts it. `None` where that can't be done here.
+/// Makes the pod and starts it. `None` if that can't be done here.
 async fn start(space: &TestNamespace, pod: &Value) -> Result<Option<(Kubelet, Value, TempDir)>> {
     let stored = create(space, pod).await?;
     let Some((images, folder)) = images()? else { return Ok(None) };

@@ -197,7 +197,7 @@ async fn one_of_somebody_else_or_with_another_type_is_never_adopted() -> Result<
         .await?;
     wait_until_published(&space, "managed", "1").await?;
 
-    // A tool that applies it goes on to do so.
+    // A tool that applies it continues to do so.
     let applied =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "managed"}, "data": {"other": "eA=="}});
     secrets.patch("managed", &PatchParams::apply("external-secrets"), &Patch::Apply(&applied)).await?;
@@ -332,7 +332,7 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
         ensure!(error.contains("may not change its spec, because that decides what Secret shop holds"), "{error}");
         Ok(())
     };
-    // She may have the version, and not where it is published.
+    // She may change the spec, but not once a Secret is published.
     change(&jane, "shop", json!({"historyLimit": 20})).await?;
     forbidden(change(&jane, "shop", json!({"objects": ["ConfigMap", "Secret"]})).await)?;
     change(&space, "shop", json!({"objects": ["ConfigMap", "Secret"]})).await?;

@@ -148,7 +148,7 @@ async fn the_detour_by_a_deletion_ends_at_its_first_step() -> Result<()> {
     .await?;
     assert_forbidden(make(&jane, config("shop", None)).await, "create it")?;
 
-    // Not even when the owner makes the config anew, and changes something else of it.
+    // Not even when the owner makes the config again, and changes something else of it.
     make(&space, config("shop", None)).await?;
     space.config_status("shop", "it waits", is_refused).await?;
     change(&space, "shop", json!({"spec": {"historyLimit": 3}})).await?;

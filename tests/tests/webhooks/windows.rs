@@ -1,5 +1,5 @@
-//! Windows, holds and policies on a real API server: what waits, why and until when; what goes on; what does not wait;
-//! and who ends it.
+//! Windows, holds and policies on a real API server: what waits, why and until when; what continues; what does not
+//! wait; and who ends it.
 
 use std::process::Command;
 use std::time::Duration;

@@ -132,7 +132,7 @@ impl Agent {
         patience: Duration,
         interrupt: impl Future<Output = ()>,
     ) -> Result<Option<Vec<u8>>> {
-        // It is dropped where something goes wrong.
+        // The exchange is dropped if a request fails.
         let mut exchange = if let Some(kept) = hub.exchange.take() {
             kept
         } else {

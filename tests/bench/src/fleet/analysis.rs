@@ -14,8 +14,8 @@ pub(super) struct Step {
     pub(super) pods: usize,
     /// When it was seen.
     pub(super) assigned: Duration,
-    /// How long until the last of them had the version, had acknowledged it, and had a condition that says so; none
-    /// where one of them never had.
+    /// How long until the last of them had the version, had acknowledged it, and had a condition that says so; none if
+    /// one of them never had the version.
     pub(super) taken: Option<Duration>,
     pub(super) acknowledged: Option<Duration>,
     pub(super) proven: Option<Duration>,
@@ -101,7 +101,7 @@ pub(super) struct Back {
     pub(super) rewritten: usize,
 }
 
-/// Returns the way back of a config from version `bad` to `good`; none where there was no verdict.
+/// Returns the way back of a config from version `bad` to `good`; none if there was no verdict.
 pub(super) fn back(pods: &[Vec<Event>], looks: &[Look], bad: u32, good: u32) -> Option<Back> {
     let name = bad.to_string();
     let harm = pods.iter().filter_map(|events| first(events, What::Refused, bad)).min()?;

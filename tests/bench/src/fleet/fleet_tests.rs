@@ -5,8 +5,8 @@ use nudge_tests::cluster::binaries::Binaries;
 
 use super::*;
 
-/// Nothing here is about time, because the machine runs other tests: it is enough that each measure comes to an end,
-/// and says what it is to say.
+/// Times are not checked, because the machine runs other tests: it is enough that each measure ends, and reports its
+/// values.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_fleet_is_measured() -> Result<()> {
     if Binaries::find()?.is_none_or(|found| found.kubectl.is_none()) {

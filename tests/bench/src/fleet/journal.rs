@@ -94,7 +94,7 @@ impl Journal {
         self.began.elapsed()
     }
 
-    /// Enters what happens to a pod now; a condition only where it differs from the last one.
+    /// Enters what happens to a pod now; a condition only if it differs from the last condition.
     pub(super) fn enter(&self, pod: usize, what: What, version: u32) {
         let Some(of) = self.pods.get(pod) else { return };
         let event = Event { at: self.now(), what, version };

@@ -71,7 +71,7 @@ pub(super) async fn measure(options: &Options, report: &mut Report) -> Result<()
         }
     }
     let (times, verdicts, ways_back) = (Samples::new(times), Samples::new(verdicts), Samples::new(ways_back));
-    // How many steps there are differs where they are rounded.
+    // Rounding changes the number of steps.
     let steps = float(u64::try_from(options.spec().steps.len())?);
     let allowed = steps * f64::from(options.dwell) + f64::from(options.bake) + TIMES * floor + MORE;
     let row = |what: &str, seconds: f64| Row::new(format!("{title}: {what}"), Unit::Seconds, seconds);

@@ -34,7 +34,7 @@ use crate::control_plane::ControlPlane;
 use crate::open_files;
 use crate::report::Report;
 
-/// Pods of each config where there are many.
+/// Pods of each config if there are many.
 const PODS_EACH: usize = 10;
 
 #[derive(Args)]

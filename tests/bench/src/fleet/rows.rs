@@ -15,7 +15,7 @@ pub(super) fn seconds(time: Option<Duration>) -> f64 {
     time.map_or(f64::INFINITY, |time| time.as_secs_f64())
 }
 
-/// Returns a time beside the floor.
+/// Returns a row with a time and its floor.
 pub(super) fn beside_floor(what: String, time: Option<Duration>, floor: Duration) -> Row {
     let row = Row::new(what, Unit::Seconds, seconds(time)).beside("floor", floor.as_secs_f64());
     row.target(Target::PeerTimes(TIMES, MORE))

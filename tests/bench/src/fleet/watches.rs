@@ -20,7 +20,7 @@ use super::journal::{Journal, What};
 use super::pods::number;
 use crate::progress;
 
-/// How long one request lasts; then the next one goes on.
+/// How long one request lasts; then the next one continues.
 const REQUEST_DURATION: Duration = Duration::from_mins(30);
 
 /// The watches of all kinds, which end when this is dropped.
@@ -101,7 +101,7 @@ impl Seen for SeenConfig {
     }
 }
 
-/// Returns the version that the message of a condition begins with: `shop-0=2; why`. Where there is none, 0.
+/// Returns the version that the message of a condition begins with: `shop-0=2; why`. If there is none, 0.
 fn version_of(message: &str) -> u32 {
     let runs = message.split(';').next().unwrap_or_default();
     runs.split_once('=').and_then(|(_, version)| version.parse().ok()).unwrap_or(0)

@@ -83,7 +83,7 @@ const WEATHERS: [Weather; 17] = [
     Weather::Leaders,
 ];
 
-/// How a version harms, and how long it bakes where that is not the default.
+/// How a version harms, and how long it bakes if that is not the default.
 const VERSIONS: [(Kind, Option<u32>); 7] = [
     (Kind::Crash, None),
     (Kind::Unready, None),

@@ -36,7 +36,7 @@ pub(crate) struct Engine {
     rests: bool,
     spec: RolloutSpec,
     generation: i64,
-    /// What keeps the target from going on.
+    /// The reason that keeps the target from continuing.
     withheld: Option<Withheld>,
     published: String,
     subjects: Vec<Subject>,

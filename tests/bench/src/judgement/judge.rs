@@ -107,7 +107,7 @@ pub(crate) struct Look {
     pub(crate) message: String,
 }
 
-/// Rules by which a rollout goes on, is held or is rolled back: the leader of a control plane.
+/// Rules by which a rollout continues, is held or is rolled back: the leader of a control plane.
 pub(crate) trait Judge {
     /// Looks at the cluster.
     fn look(&mut self, now: Millis, view: &View) -> Look;

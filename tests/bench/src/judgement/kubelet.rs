@@ -6,7 +6,7 @@ use super::cluster::{Cluster, Event};
 use super::judge::{Judge, Millis, SECOND, Version};
 use super::versions::Kind;
 
-/// The pauses between restarts double from the first to the longest, and begin anew after a container ran for a while.
+/// The pauses between restarts double from the first to the longest, and begin again after a container ran for a while.
 const MIN_RESTART_DELAY_MILLIS: Millis = 10 * SECOND;
 const MAX_RESTART_DELAY_MILLIS: Millis = 300 * SECOND;
 const RESTART_DELAY_RESET_MILLIS: Millis = 600 * SECOND;
@@ -219,7 +219,7 @@ impl<J: Judge> Cluster<'_, J> {
         }
     }
 
-    /// The pod is deleted, and replaced where that is its workload's way.
+    /// The pod is deleted, and replaced if that is its workload's way.
     pub(super) fn terminate(&mut self, pod: usize, disrupted: bool, replaced: bool) {
         let pod_view = &self.view.pods[pod];
         if pod_view.gone || pod_view.terminating {

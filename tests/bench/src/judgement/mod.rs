@@ -48,7 +48,7 @@ pub(crate) struct Options {
     /// Rollouts of each cell
     #[arg(long, default_value_t = 1000)]
     runs: u64,
-    /// Fewer rollouts of a cell where they would have more pods than this in all, but at least 100
+    /// Fewer rollouts of a cell if they would have more pods than this in all, but at least 100
     #[arg(long)]
     pods: Option<u64>,
     /// Only cells with this in their names, such as calm/good/40x1

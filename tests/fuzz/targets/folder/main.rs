@@ -23,7 +23,7 @@ use nudge_protocol::status::ProblemReason;
 
 use tree::Tree;
 
-/// Stands in everything beside the tree.
+/// The text of all files next to the tree.
 const SECRET: &str = "beside-the-tree";
 /// Most times that one input has the tree read.
 const MAX_READS: usize = 4;

@@ -35,7 +35,7 @@ struct Pod {
 impl Pod {
     async fn start() -> Result<Option<Self>> {
         let Some(network) = Network::of_a_pod()? else { return Ok(None) };
-        // Built here, where there is a network, if it has to be built.
+        // Built here, if there is a network, if it has to be built.
         binary::debug()?;
         let dir = AgentUnderTest::shop()?;
         let agent = network.pod.run(move || {

@@ -78,7 +78,7 @@ impl Network {
     /// The pod's address for the kubelet.
     pub(crate) const FOR_KUBELET: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 1);
 
-    /// Returns `None`, with the reason printed, where that is not allowed.
+    /// Returns `None`, with the reason printed, if that is not allowed.
     pub(crate) fn of_a_pod() -> Result<Option<Self>> {
         let Some(ip) = tools::find("ip")? else { return Ok(None) };
         let network = match (Namespace::new()?, Namespace::new()?, Namespace::new()?) {

@@ -18,7 +18,7 @@ use crate::hub_source::{APP, CATCHES, USR1};
 struct Disk(PathBuf);
 
 impl Disk {
-    /// Returns `None`, with the reason printed, where none can be had.
+    /// Returns `None`, with the reason printed, if none can be had.
     fn at(place: PathBuf, options: &str) -> Result<Option<Self>> {
         fs::create_dir(&place)?;
         let mut mount = Command::new("mount");

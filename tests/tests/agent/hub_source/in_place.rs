@@ -157,7 +157,7 @@ async fn an_agent_that_was_killed_before_the_restart_does_not_command_it_at_once
 async fn a_version_that_cannot_be_stored_ends_nothing_until_it_can() -> Result<()> {
     let hub = FakeHub::start()?;
     let (mut pod, _) = pod(&hub).await?;
-    // As on a full disk: no other file can be written beside it.
+    // As on a full disk: no other file can be written next to it.
     let draft = pod.path("state/last-good.new");
     fs::create_dir(&draft)?;
     hub.activate("shop", "1.0.1", &[("LIVES", b"5")])?;

@@ -23,7 +23,7 @@ async fn an_application_on_loopback_and_the_agent_have_the_same_port() -> Result
     let mut second = Client::without_token(format!("127.0.7.2:{port}").parse()?, &pod.path("share/ca.crt"))?;
     assert_eq!(second.get("/readyz").await?.status, 200, "each of the pod's addresses");
     ensure!(TcpStream::connect(("127.0.7.3", port)).await.is_err(), "and no other");
-    // The application starts again beside the agent.
+    // The application starts again while the agent runs.
     drop(app);
     TcpListener::bind(("127.0.0.1", port))?;
     Ok(())

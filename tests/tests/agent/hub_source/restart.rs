@@ -51,7 +51,7 @@ async fn what_could_not_be_stored_is_stored_as_soon_as_it_can_be() -> Result<()>
     let mut client = pod.start().await?;
     let file = pod.path("state/last-good");
     nudge_tests::eventually(WAIT_TIMEOUT, "the file is written", async || file.exists().then_some(())).await?;
-    // As on a full disk: no other file can be written beside it.
+    // As on a full disk: no other file can be written next to it.
     let draft = pod.path("state/last-good.new");
     fs::create_dir(&draft)?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;

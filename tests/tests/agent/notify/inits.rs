@@ -23,7 +23,7 @@ const INITS: [&[&str]; 6] = [
     &["sh", "-c", r#"trap : TERM INT CHLD; "$@" & wait; wait"#, "init"],
 ];
 
-/// Runs `command`, which starts the application beside a helper, switches, and looks at both.
+/// Runs `command`, which starts the application and a helper, switches, and checks both.
 async fn only_the_application_is_notified(command: &[OsString]) -> Result<()> {
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, command).await?;
     let app = agent.ready().await?;

@@ -44,7 +44,7 @@ async fn storm(slow: &str) -> Result<()> {
 
     for version in &versions {
         agent.dir.switch("shop", version)?;
-        // Lets the webhooks and the agent run in between, as they would beside another process that switches.
+        // Lets the webhooks and the agent run in between, as they would if another process switched.
         tokio::task::yield_now().await;
     }
     agent.wait_until_served("shop=2.49").await?;

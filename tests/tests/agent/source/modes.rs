@@ -43,7 +43,7 @@ async fn a_versions_folder_that_may_not_be_read_does_not_replace_the_good_one() 
     Ok(())
 }
 
-/// Returns what makes the agent heed the modes of files; `None` where that can't be had.
+/// Returns what makes the agent heed the modes of files; `None` if that can't be had.
 fn bound_by_modes() -> Option<Vec<&'static str>> {
     if !Uid::effective().is_root() {
         return Some(Vec::new());

@@ -14,7 +14,7 @@ use crate::history::{How, Time};
 
 /// By how much the record of etcd may be later than the reading of what it was about.
 pub(super) const RECORD_DELAY_MILLIS: Time = 5000;
-/// How long a hub may not have heard of a change, beside the time of faults.
+/// How long a hub may not have heard of a change, in addition to the time of faults.
 const MAX_HUB_DELAY_MILLIS: Time = 60_000;
 
 pub(super) fn check(story: &Story<'_>, report: &mut Report) {
@@ -93,7 +93,7 @@ fn earliest_end(story: &Story<'_>, pod: &PodStory<'_>, before: Time, read: &Read
         return story.before(read.at, MAX_HUB_DELAY_MILLIS);
     };
     let mut from = before.saturating_sub(RECORD_DELAY_MILLIS);
-    // What has arrived at an agent that stands still is served when it goes on.
+    // What has arrived at an agent that stands still is served when it continues.
     for fault in story.faults.iter().filter(|fault| fault.name.starts_with("stop: agent")) {
         if fault.from <= read.at && fault.until >= from {
             from = from.min(fault.from);

@@ -35,7 +35,7 @@ fn identity(config: &Stored) -> String {
     }
 }
 
-/// Returns whether nothing moves, and nothing is about to.
+/// Returns whether nothing moves, and nothing will move soon.
 pub(crate) fn at_rest(config: &Stored) -> bool {
     let VersionedConfigStatus { observed_generation, target_version, rollout, .. } = &config.status;
     *observed_generation == Some(config.generation)

@@ -36,7 +36,7 @@ pub(crate) enum Property {
     Once,
     /// Each step is watched for its time, and so are all pods at the end.
     Dwell,
-    /// While a config is on hold no version of it begins or goes on.
+    /// While a config is on hold no version of it begins or continues.
     Hold,
     /// A bad version fails, and never becomes current.
     Bad,

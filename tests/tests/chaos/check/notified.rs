@@ -53,7 +53,7 @@ fn needless_repeat(story: &Story<'_>, pod: &PodStory<'_>, first: &Read<'_>, seco
         changes.filter(|change| change.at > pod.born && (from..=second.at).contains(&change.at)).count()
     };
     let soon = second.at - first.at < MERGE_WINDOW_MILLIS;
-    // Where there was one change, nothing can have come together.
+    // If there was one change, nothing can have come together.
     if soon && assigned(first.at.saturating_sub(MAX_DELIVERY_MILLIS)) > 1 {
         return None;
     }

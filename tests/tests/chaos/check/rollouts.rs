@@ -52,8 +52,8 @@ fn stage(status: &VersionedConfigStatus) -> Option<RolloutStage> {
     status.rollout.stage
 }
 
-/// Checks that nothing goes on while the config is on hold. A status is written only to the spec that it was decided
-/// from.
+/// Checks that no version continues while the config is on hold. A status is written only to the spec that it was
+/// decided from.
 fn check_holds(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
     for pair in all.windows(2) {
         let ((from, Some(before)), (at, Some(after))) = (pair[0], pair[1]) else { continue };

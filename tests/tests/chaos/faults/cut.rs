@@ -1,5 +1,5 @@
-//! Connections end where nobody expects it: agents' in the middle of an answer of the hub, and watches in the middle of
-//! an object. Or they stay, and nothing comes.
+//! Connections end at unexpected points: agents' in the middle of an answer of the hub, and watches in the middle of an
+//! object. Or they stay, and nothing comes.
 
 use std::time::Duration;
 

@@ -50,7 +50,7 @@ pub(crate) trait Fault: Send {
 /// A kind of fault.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// How often the kind comes up beside the others; 0: only where it is named.
+    /// The weight of the kind among the others; 0: only if it is named.
     pub(crate) weight: u32,
     /// Makes a fault of the kind, at random.
     pub(crate) make: fn(&mut StdRng) -> Box<dyn Fault>,

@@ -1,4 +1,4 @@
-//! SIGSTOP for 1 to 40 s: a process that stands still and then goes on as if no time had passed.
+//! SIGSTOP for 1 to 40 s: a process that stands still and then continues as if no time had passed.
 
 use std::time::Duration;
 

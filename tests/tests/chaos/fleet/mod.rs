@@ -201,7 +201,7 @@ impl Fleet {
         good.drain(..good.len().saturating_sub(KEPT_VERSIONS)).collect()
     }
 
-    /// Takes out old versions, good and bad, where there are many, and returns them.
+    /// Takes out old versions, good and bad, if there are many, and returns them.
     pub(crate) fn take_surplus_versions(&mut self, config: &str) -> Vec<String> {
         let count = |versions: &BTreeMap<&'static str, Vec<String>>| versions.get(config).map_or(0, Vec::len);
         if count(&self.good) + count(&self.bad) < MANY_VERSIONS {
@@ -333,7 +333,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Records values of Secrets in logs, metrics, Events and statuses, where none may be.
+    /// Records values of Secrets in logs, metrics, Events and statuses. None may be there.
     pub(crate) async fn record_leaked_secrets(&self) -> Result<()> {
         let check = |place: &str, text: &str| self.canaries.record_leak(place, text, &self.recorder);
         for process in &self.control_plane.processes {

@@ -38,10 +38,10 @@ impl Follower {
             let mut revision = 0;
             loop {
                 tokio::select! {
-                    // An error does not matter: etcd is away from time to time, and the watch goes on where it ended.
+                    // An error does not matter: etcd is away from time to time, and the watch continues where it ended.
                     _ = follow(etcd, &prefix, &mut revision, &recorder) => {}
                     () = wait_until(&mut is_restored, true) => {
-                        // A restored etcd has another history, which begins anew when etcd is back.
+                        // A restored etcd has another history, which begins again when etcd is back.
                         wait_until(&mut is_restored, false).await;
                         while note_all(etcd, &prefix, &mut revision, &recorder).await.is_err() {
                             tokio::time::sleep(RETRY_INTERVAL).await;

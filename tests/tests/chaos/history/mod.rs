@@ -34,7 +34,7 @@ pub(crate) struct Event {
     pub(crate) what: Occurrence,
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Occurrence {
     /// etcd holds this config from now on; none once it is deleted.

@@ -24,8 +24,7 @@ use crate::kubelet::Kubelet;
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const DIGEST: &str = "nudge.dev/config-digest";
 
-/// Returns the shared control plane. `None` where there are no controllers of workloads and so the test is to be
-/// skipped.
+/// Returns the shared control plane. `None` if there are no controllers of workloads, and the test is to be skipped.
 async fn installation() -> Result<Option<&'static (Installation<'static>, Replica)>> {
     let Some(shared) = Installation::shared().await? else { return Ok(None) };
     if !shared.0.cluster.controls("deployment") {

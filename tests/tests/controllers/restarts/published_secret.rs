@@ -63,7 +63,7 @@ async fn readers_of_the_secret_are_restarted_and_restarted_back_when_they_fail()
     let Some((installation, _)) = installation().await? else { return Ok(()) };
     let space = home(installation, "secret").await?;
     both(&space).await?;
-    // Pulls read the credentials anew each time.
+    // Pulls read the credentials again each time.
     let mut pulls = template("pulls");
     pulls["spec"]["imagePullSecrets"] = json!([{"name": "shop"}]);
     for (name, template) in

@@ -43,7 +43,7 @@ impl Member {
         self.notified_versions().iter().any(|notified| notified == version)
     }
 
-    /// Stops its agent where it stands, or lets it go on.
+    /// Stops its agent where it stands, or lets it continue.
     pub(super) fn signal_agent(&self, signal: Signal) -> Result<()> {
         let agent = self.pod.agent.as_ref().context("no agent")?;
         Ok(kill(Pid::from_raw(agent.pid()), signal)?)
@@ -57,7 +57,7 @@ pub(super) struct RolloutUnderTest {
     uid: String,
     hub: SocketAddr,
     born: usize,
-    /// What the pods' containers have beside their names.
+    /// The fields of the pods' containers in addition to their names.
     container: Value,
     /// What the pods subscribe to: `shop`, and perhaps others after it.
     configs: &'static str,

@@ -1,4 +1,4 @@
-//! The control plane is away: nudge-injector and nudge-hub have no replicas. Pods go on with what they have, restart
+//! The control plane is away: nudge-injector and nudge-hub have no replicas. Pods continue with what they have, restart
 //! their containers, and start, apart from those that opt in. Who may change a config can use the time neither to take
 //! its guards away nor to decide what its ConfigMap holds. Then the node's container runtime is killed. Others would
 //! notice all of that, so this scenario runs alone.
@@ -138,7 +138,7 @@ async fn same(home: &ScenarioNamespace<'_>, before: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// The node starts it anew, as a service manager does.
+/// The node starts it again, as a service manager does.
 async fn containerd_killed(suite: &Suite, home: &ScenarioNamespace<'_>, node: &Node) -> Result<()> {
     let process = || node.exec(&["pidof", "containerd"]).map(|id| id.trim().to_owned());
     let before = process()?;

@@ -1,8 +1,7 @@
 //! A controller rotates a TLS Secret, as cert-manager does. An nginx with files and a Python server take each
 //! certificate in place, while a client opens one connection after another: no handshake fails, and nobody is
-//! restarted. How long it takes from the write of the Secret to a handshake with the certificate; where this scenario
-//! runs alone or for minutes, beside the file of the same Secret in a volume, for which the kubelet takes more than
-//! one.
+//! restarted. How long it takes from the write of the Secret to a handshake with the certificate; if this scenario runs
+//! alone or for minutes, beside the file of the same Secret in a volume, for which the kubelet takes more than one.
 //!
 //! A few rotations, one as soon as the one before is served; or one every two minutes for as many minutes as
 //! `NUDGE_TLS_MINUTES` says, with the defaults of a source.
@@ -32,13 +31,13 @@ use crate::suite::Suite;
 
 const MINUTES: &str = "NUDGE_TLS_MINUTES";
 const TITLE: &str = "A TLS Secret is rotated: from its write to the new certificate";
-/// How many rotations where nobody asks for minutes.
+/// The number of rotations if nobody requests minutes.
 const FEW: usize = 3;
 const ROTATION_INTERVAL: Duration = Duration::from_mins(2);
 const LIVING: &str = "web-tls-live";
 const SERVERS: [&str; 2] = ["nginx", "python"];
-/// Versions that are kept beside those in use: the default of a source, current and previous, and one that a rollout
-/// leaves.
+/// Versions that are kept in addition to those in use: the default of a source, current and previous, and one that a
+/// rollout leaves.
 const MAX_VERSIONS: usize = 3 + 3;
 
 /// An nginx that knows nothing of Nudge, with the agent's files.

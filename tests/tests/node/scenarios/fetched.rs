@@ -1,6 +1,6 @@
 //! From a commit to the handler in a pod, and from a write to OpenBao to the same, with the defaults of a source: after
-//! `kubectl nudge source sync`, and where this scenario runs alone, also by the period of a minute. Git, in the role's
-//! own image, and OpenBao are real, and reached from the pod of the role sources.
+//! `kubectl nudge source sync`, and if this scenario runs alone, also by the period of a minute. Git, in the role's own
+//! image, and OpenBao are real, and reached from the pod of the role sources.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;

@@ -35,7 +35,7 @@ const DECIDE: Right = ("--role=decide", ["create", "versionapprovals"]);
 const ACTIVATE: [&str; 6] =
     ["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"version": "1.0.1", "rollout": {"approval": null}}}"#];
 const DELETE: [&str; 4] = ["delete", "vcfg", "shop", "--wait=false"];
-/// What the API server says where nobody answers for Nudge: of a webhook, or of a policy, which needs nobody.
+/// The API server's message if nobody answers for Nudge: about a webhook, or about a policy, which needs nobody.
 const AWAY: [&str; 2] = ["failed calling webhook", "needs the right to override"];
 
 /// The example `shop` at version 1.0.0, with all of its pods.

@@ -1,7 +1,7 @@
 //! Applications in four languages and an unchanged nginx take new versions in place. How long it takes from the moment
-//! at which the API server has the new `spec.version` until the application's handler is through. Where this scenario
-//! runs alone, beside what there is without Nudge: the kubelet's refresh of a ConfigMap volume, which takes a minute,
-//! and a rolling restart.
+//! when the API server has the new `spec.version` until the application's handler is through. If this scenario runs
+//! alone, beside what there is without Nudge: the kubelet's refresh of a ConfigMap volume, which takes a minute, and a
+//! rolling restart.
 
 use std::time::Duration;
 

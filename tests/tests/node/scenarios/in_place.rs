@@ -114,7 +114,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     init_containers_run_again(suite, &home).await
 }
 
-/// Containers get SIGTERM and two seconds, whatever the pod says, and init containers run again. Where one fails with a
+/// Containers get SIGTERM and two seconds, whatever the pod says, and init containers run again. If one fails with a
 /// version, that is harm.
 async fn init_containers_run_again(suite: &Suite, home: &ScenarioNamespace<'_>) -> Result<()> {
     let versions = ["1", "2", "3"].map(|version| (version, json!({"GREETING": version, "LIVES": "1"})));

@@ -72,7 +72,7 @@ threading.Thread(target=load, daemon=True).start()
 server.serve_forever()
 "#;
 
-/// Returns how long it took until the version had failed and its pod ran the one before. `None` where there is no such
+/// Returns how long it took until the version had failed and its pod ran the one before. `None` if there is no such
 /// Prometheus.
 pub(super) async fn run(suite: &Suite) -> Result<Option<Duration>> {
     let place = suite.place().await?;

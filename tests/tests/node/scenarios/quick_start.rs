@@ -31,7 +31,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.follow(&pod).await?.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.0").await?;
     type_in(home.place, patch, &home.space.name)?;
 
-    // The last of them goes on until somebody stops it.
+    // The last of them continues until somebody stops it.
     let line = logs.replace("-n NAME", &format!("-n {}", home.space.name));
     let mut shell = home.place.command("sh");
     let mut shell = shell.args(["-c", &format!("exec {line}")]).stdout(Stdio::piped()).spawn()?;

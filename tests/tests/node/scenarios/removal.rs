@@ -1,4 +1,4 @@
-//! Nudge removed as README says: pods go on with what they have, and every ConfigMap stays as it was.
+//! Nudge removed as README says: pods continue with what they have, and every ConfigMap stays as it was.
 
 use std::collections::BTreeMap;
 

@@ -77,7 +77,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a config whose one version is hers is held, beside the owner's ConfigMap.
+/// Checks that a config whose one version is hers is held, while the owner's ConfigMap exists.
 pub(super) async fn decides_nothing(home: &ScenarioNamespace<'_>) -> Result<()> {
     home.apply(&list([plain("shop", &json!({"greeting": "owner"})), role(), binding()]))?;
     let try_to_create = async || eve(home, &["create", "-f", "-"], &version("6.6.7")).ok().map(drop);

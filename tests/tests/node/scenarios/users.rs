@@ -14,14 +14,14 @@ use nudge_tests::eventually;
 
 /// The user of the examples' images.
 const APP: i64 = 10001;
-/// The agent's user where that is not the application's.
+/// The agent's user if that is not the application's.
 const AGENT: i64 = 65532;
 
 /// Root that becomes the application.
 const DROP: [&str; 6] = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", "sh", "/app.sh"];
 
-/// What distinguishes the cases: a name, the application's security context, its command where it is not the image's,
-/// and the agent's user.
+/// What distinguishes the cases: a name, the application's security context, its command if it is not the image's, and
+/// the agent's user.
 struct Case {
     name: &'static str,
     security: Value,

@@ -1,7 +1,7 @@
 //! What befalls good versions: in the middle of rollouts, with everything at its default, pods are evicted, a
 //! Deployment gets another template, one is scaled to more pods than can be scheduled, and one whose application takes
-//! 40 s to start gets more pods. No version is rolled back, and none stops for longer than it must. The rollouts go on
-//! beside each other, as each takes minutes.
+//! 40 s to start gets more pods. No version is rolled back, and none stops for longer than it must. The rollouts run at
+//! the same time, since each takes minutes.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let bad = OffsetDateTime::now_utc();
     let (configs, deployments) = (home.space.api::<VersionedConfig>(), home.space.api::<Deployment>());
     let status = eventually(LONG_WAIT_TIMEOUT, "the version has failed", async || {
-        // Those that were well go on meanwhile.
+        // Workloads that were healthy continue meanwhile.
         let available = deployments.get("environment").await.ok()?.status?.available_replicas.unwrap_or_default();
         if available < PODS {
             return Some(Err(anyhow!("only {available} pods are available")));

@@ -1,4 +1,4 @@
-//! `deploy/chart` beside the overlays: the same objects, and what a user reads where values are wrong.
+//! `deploy/chart` compared with the overlays: the same objects, and the messages about wrong values.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

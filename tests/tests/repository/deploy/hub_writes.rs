@@ -53,7 +53,7 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
     let hub: Api<Pod> = Api::namespaced(cluster.client(&cluster.user(&user, &[])).await?, &space.name);
     let writes = async |patch: Patch<Value>| hub.patch_status("web", &PatchParams::default(), &patch).await;
 
-    // Its own condition: made, changed, and with others beside it left alone.
+    // Its own condition: created, changed, and without effect on other conditions.
     let condition_type = "nudge.dev/ConfigCurrent";
     let create = async || writes(Patch::Strategic(condition(condition_type, "False"))).await.ok().map(drop);
     eventually(WAIT_TIMEOUT, "the hub writes its condition", create).await?;

@@ -21,8 +21,8 @@ use crate::deploy::manifests::{base, difference, documents, read, render};
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const APPLY: [&str; 3] = ["apply", "--server-side", "--warnings-as-errors"];
 
-/// Returns what README says to apply on the server at hand; the base alone where this machine's kubectl can't render
-/// the rest.
+/// Returns what README says to apply on the server at hand; the base alone if this machine's kubectl can't render the
+/// rest.
 fn manifest(cluster: &Cluster) -> Result<String> {
     let current = cluster.has(30, "the overlay `current`").then(|| render(&deploy().join("overlays/current")));
     Ok(match current.transpose()?.flatten() {
@@ -68,7 +68,7 @@ async fn apply_first(cluster: &Cluster, text: &str) -> Result<bool> {
     eventually(WAIT_TIMEOUT, "the server has its schemas", try_it).await?
 }
 
-/// Returns the objects as the server has them, but for what old servers write anew with every application.
+/// Returns the objects as the server has them, but for what old servers write again with every application.
 async fn stored_objects(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap<String, Value>> {
     let client = cluster.admin().await?;
     let mut collected = BTreeMap::new();

@@ -129,7 +129,7 @@ async fn an_admin_of_a_namespace_binds_no_role_of_nudge_with_rights_that_an_admi
         Ok::<_, anyhow::Error>(api.create(&PostParams::default(), &binding).await.map(drop))
     };
     let oneself = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": admin});
-    // The admin may bind what an admin has, and so the refusals are about these roles.
+    // The admin may bind what an admin has, and so the refusals concern these roles.
     let view = async || bind("view", oneself.clone()).await.ok()?.ok();
     eventually(WAIT_TIMEOUT, "the admin may bind", view).await?;
     for role in ["nudge-namespace", "nudge-namespace-hub", "nudge-injector", "nudge-hub", "nudge-certs"] {
@@ -237,7 +237,7 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
             }
         }
     }
-    // Only where it is bound, and for nobody else.
+    // Only if it is bound, and for nobody else.
     bind(&space, "nudge-publish-secrets").await?;
     for verb in ["create", "update"] {
         let bound = async || is_allowed(&space, &control, verb, "/secrets/", None).await.ok()?.then_some(());

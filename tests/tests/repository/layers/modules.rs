@@ -260,7 +260,7 @@ fn is_name(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Modules each of which uses the next, the first one again at the end; empty where there is no cycle.
+/// Modules each of which uses the next, the first one again at the end; empty if there is no cycle.
 fn cycle(mut uses: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     // What uses none of the others is in no cycle.
     loop {

@@ -28,7 +28,7 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Returns one that reads the metrics of these pods of a namespace every second. `None` where it can't be.
+    /// Returns one that reads the metrics of these pods of a namespace every second. `None` if it can't be.
     pub(crate) async fn start(namespace: &str, pods: &[&str], metrics: SocketAddr) -> Result<Option<Self>> {
         let target = |pod: &&str| {
             json!({"targets": [metrics.to_string()],
@@ -42,7 +42,7 @@ impl Prometheus {
         Self::of(&config, &json!({"basic_auth_users": {USER: HASH}}), None).await
     }
 
-    /// Returns one behind TLS, which knows nothing. `None` where it can't be.
+    /// Returns one behind TLS, which knows nothing. `None` if it can't be.
     pub(crate) async fn behind_tls(certified: &Certified) -> Result<Option<Self>> {
         let web = json!({"tls_server_config": {"cert_file": "tls.crt", "key_file": "tls.key"}});
         Self::of(&json!({}), &web, Some(certified)).await

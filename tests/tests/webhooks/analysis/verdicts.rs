@@ -68,7 +68,7 @@ async fn only_the_new_version_fails(scene: &Scene) -> Result<()> {
 }
 
 /// The error rate rises everywhere, the credentials are wrong, nobody answers, and nobody is there: each holds for
-/// longer than the progress deadline, and it goes on by itself.
+/// longer than the progress deadline, and it continues by itself.
 async fn nobody_can_say(scene: &Scene, prometheus: &mut Prometheus) -> Result<()> {
     scene.load.bad(None);
     scene.load.outage(true);

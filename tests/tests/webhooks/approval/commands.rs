@@ -75,7 +75,7 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
     says("bob", &["deny", "shop", "2", "--undo"], (true, "version 2 is not denied by bob any more")).await?;
     shop.wait_for_approval_message("has 0 of 1 approval").await?;
     says("bob", &["deny", "shop", "2", "--reason=no"], (true, "denied by bob")).await?;
-    // Who decides anew has decided that alone.
+    // Only the latest decision of a user counts.
     says("bob", &approve("--reason=it is raised"), (true, "config shop: version 2 approved by bob")).await?;
     shop.wait_until_current("2").await?;
     let again = ["approve", "shop", "2", "--reason=again"];

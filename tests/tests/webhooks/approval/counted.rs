@@ -159,7 +159,7 @@ async fn the_first_version_waits_and_one_that_is_made_anew_is_approved_anew() ->
     shop.create_version(&alice, "2", "two").await?;
     let before = shop.decision("2", "Approve").await?;
     shop.decide(&bob, "2", "Approve").await?;
-    // The name comes back with other content once its config has forgotten it: a config of the same name is made anew.
+    // The name comes back with other content once its config has forgotten it: a config of the same name is made again.
     let delete_params = DeleteParams::default();
     let force = json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}});
     let configs = shop.space.api::<nudge_api::VersionedConfig>();

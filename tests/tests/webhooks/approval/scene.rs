@@ -151,7 +151,7 @@ pub(crate) fn message(config: &VersionedConfig) -> Option<String> {
     (ready.reason == "AwaitingApproval").then(|| ready.message.clone())
 }
 
-/// Returns the digest that an approval is about: over the version and its parts, as the page says.
+/// Returns the digest that an approval names: over the version and its parts, as the page says.
 pub(crate) fn digest(version: &nudge_api::VersionStatus) -> Result<String> {
     let texts = version.parts.iter().flat_map(|part| [part.kind.to_string(), part.digest.clone()]);
     let mut sum = ring::digest::Context::new(&ring::digest::SHA256);

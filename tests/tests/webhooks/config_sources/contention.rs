@@ -1,4 +1,4 @@
-//! Sources beside each other, and beside people.
+//! Sources that compete with each other, and with people.
 
 use anyhow::{Context, Result, ensure};
 use kube::Api;

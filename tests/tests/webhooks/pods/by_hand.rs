@@ -1,5 +1,5 @@
-//! What users write by hand beside the injector: an agent's container of their own, and an ephemeral container in a pod
-//! with an agent.
+//! Objects that users write by hand, without the injector: an agent's container of their own, and an ephemeral
+//! container in a pod with an agent.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::pods::injecting_cluster::{InjectingCluster, create, opted_in, refusal};
 
-/// Returns the agent's container in the list where this server has it.
+/// Returns the agent's container in the list that this server uses for it.
 fn agent(pod: &Pod) -> Result<Value> {
     let spec = serde_json::to_value(&pod.spec)?;
     let containers =

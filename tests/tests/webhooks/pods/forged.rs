@@ -229,7 +229,7 @@ async fn made_up_pods_of_one_address_use_up_only_its_own_rate() -> Result<()> {
     let refused = eventually(WAIT_TIMEOUT, "it asks too often", flood).await?;
     let message = refused["response"]["status"]["message"].as_str().unwrap_or_default();
     ensure!(message.contains("the reviews of 127.0.0.2 make Nudge ask the API server more than"), "{message}");
-    // While it goes on, the API server creates pods, each of which references a ConfigMap that was never looked up.
+    // While it continues, the API server creates pods, each of which references a ConfigMap that was never looked up.
     let created = async {
         for number in 0..30 {
             let name = format!("shop-{number}");

@@ -64,7 +64,7 @@ async fn a_version_is_approved_by_who_may_do_nothing_else() -> Result<()> {
         tab.value("[...new Set([...document.querySelectorAll('[data-act]')].map((one) => one.dataset.act))]").await?;
     ensure!(named == ["approve", "deny"], "{named:?}");
     ensure!(tab.count("[data-version=\"1.0.1\"] [data-act]").await? == 0, "each is there once");
-    // It is about the content that the page shows.
+    // The approval names the content that the page shows.
     let config = space.api::<VersionedConfig>().get("shop").await?;
     let sealed = config.status.as_ref().and_then(|status| status.version("1.0.1")).context("not sealed")?;
     tab.wait_for_text("#approvals", &format!("The digest of version 1.0.1 is {}.", sealed.digest)).await?;
@@ -108,7 +108,7 @@ async fn a_version_is_denied_and_the_reason_is_a_text() -> Result<()> {
     ensure!(status.contains(&format!("DENIED by bob: {shown}")), "{status}");
     assert_page_agrees(&tab, &status).await?;
     ensure!(tab.count("img, [onerror]").await? == 0 && !tab.value::<bool>("typeof pwned !== 'undefined'").await?);
-    // Who decides anew has decided that alone.
+    // Only the latest decision of a user counts.
     press_act(&tab, "#approvals [data-act=approve]", Some("it was raised")).await?;
     tab.click("#go").await?;
     tab.wait_for_text("#said", "version 1.0.1 approved by bob").await?;

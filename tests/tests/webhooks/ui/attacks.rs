@@ -193,7 +193,7 @@ async fn the_browser_keeps_the_session_to_the_tab() -> Result<()> {
         ensure!(answer.head.contains(&header.to_lowercase()), "{}", answer.head);
     }
     ensure!(!answer.head.contains("set-cookie"), "{}", answer.head);
-    // A reload goes on; another tab, of the same profile, has to be given an address.
+    // A reload continues; another tab, of the same profile, has to be given an address.
     tab.call("Page.reload", json!({})).await?;
     tab.wait_for_text("#link", "live").await?;
     let beside = browser.tab_in(&tab.context).await?;

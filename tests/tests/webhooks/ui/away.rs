@@ -80,7 +80,7 @@ async fn credentials_that_end_are_said() -> Result<()> {
     let tab = browser.tab().await?;
     tab.open(&page.address).await?;
     tab.wait_for_text("#summary", "1 of 1 configs").await?;
-    // The watch that is there goes on, as far as the API server is concerned.
+    // The watch that is there continues, as far as the API server is concerned.
     let accounts = space.api::<k8s_openapi::api::core::v1::ServiceAccount>();
     accounts.delete("reader", &DeleteParams::default()).await?;
     assert_outdated(&tab, "asking for configs: Unauthorized; log in again").await?;

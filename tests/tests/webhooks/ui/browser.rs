@@ -63,7 +63,7 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Returns the browser that the tests of this process share; `None` where there is none and so the test is to be
+    /// Returns the browser that the tests of this process share; `None` if there is none, and the test is to be
     /// skipped.
     pub(crate) async fn shared(cluster: &Cluster) -> Result<Option<&'static Self>> {
         static SHARED: OnceCell<Option<Browser>> = OnceCell::const_new();
@@ -97,7 +97,7 @@ impl Browser {
         self.tab_in(context["browserContextId"].as_str().context("no context")?).await
     }
 
-    /// Returns a tab beside others of the same profile.
+    /// Returns another tab of the same profile.
     pub(crate) async fn tab_in(&'static self, context: &str) -> Result<Tab> {
         let target = json!({"url": "about:blank", "browserContextId": context});
         let target = self.call(None, "Target.createTarget", target).await?["targetId"].clone();

@@ -27,7 +27,7 @@ const BARE: &str = "(() => { const canvas = document.createElement('canvas'); ca
     const began = performance.now(); for (let at = 0; at < 5000; at++) on.fillRect(17 * (at % 70), 17 * Math.floor(at / 70), 14, 14); \
     return performance.now() - began; })()";
 
-/// Loads the page anew: how long until it says this, and its first paint, in milliseconds.
+/// Loads the page again: how long until it says this, and its first paint, in milliseconds.
 async fn reload(tab: &Tab, text: &str) -> Result<(u128, f64)> {
     let began = Instant::now();
     tab.call("Page.reload", json!({})).await?;

@@ -42,7 +42,7 @@ const VIEWS: [&str; 12] = [
     "ended",
 ];
 
-/// Pictures of what the tab shows now, where they are asked for.
+/// Takes pictures of the tab, if they are requested.
 pub(crate) async fn take_pictures(tab: &Tab, view: &str) -> Result<()> {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return Ok(()) };
     std::fs::create_dir_all(&folder).context("the folder for pictures")?;
@@ -170,7 +170,7 @@ async fn scene(installation: &Installation<'_>) -> Result<TestNamespace> {
     Ok(space)
 }
 
-/// Configs that the overview shows beside it.
+/// Further configs in the overview.
 async fn others(space: &TestNamespace) -> Result<()> {
     let counts = |on_target: u32, total: u32| json!({"total": total, "onTarget": on_target, "ready": on_target, "summary": format!("{on_target}/{total}")});
     let ready = |age| json!([condition("Ready", true, "Current", "the version is current", age)]);

@@ -19,7 +19,7 @@ use crate::ui::tab::Tab;
 /// How long anything may take on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Returns the cluster with the control plane, and the browser; `None` where one is missing and so the test is to be
+/// Returns the cluster with the control plane, and the browser; `None` if one is missing, and the test is to be
 /// skipped.
 pub(crate) async fn stage() -> Result<Option<(&'static Installation<'static>, &'static Replica, &'static Browser)>> {
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(None) };

@@ -74,7 +74,7 @@ async fn what_the_page_shows_is_what_kubectl_says() -> Result<()> {
         ensure!(row.contains(&began), "{began}: {row}");
     }
 
-    // The rest goes on by itself.
+    // The remaining steps follow by themselves.
     let quick = json!({"spec": {"rollout": {"minReadySeconds": 0, "bakeSeconds": 0}}});
     api.patch("shop", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(quick)).await?;
     tab.wait_for_text(".head", "Current").await?;
@@ -92,7 +92,7 @@ pub(crate) async fn assert_page_agrees(tab: &crate::ui::tab::Tab, status: &str) 
     let mut blocks = status.split("\n\n");
     for line in blocks.next().unwrap_or_default().lines() {
         let (name, text) = line.split_once(':').unwrap_or((line, ""));
-        // The page says which agents there are beside each pod.
+        // The page shows the agents of each pod.
         if name != "Agents" {
             tab.until(&format!(
                 "[...document.querySelectorAll('#now dt')].some((dt) => dt.innerText === {} && dt.nextElementSibling.innerText === {})",
