@@ -25,7 +25,7 @@ pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// The longest wait that a hub grants, in seconds.
 pub const MAX_WAIT_SECONDS: u32 = 300;
-/// The number of seconds that an agent waits beyond the time that it asked for.
+/// The number of seconds that an agent waits beyond the time that it requested.
 pub const WAIT_GRACE_SECONDS: u32 = 10;
 /// The number of seconds that a hub holds a poll, before it answers 503, if it knows less than the agent.
 pub const BEHIND_SECONDS: u32 = 5;
@@ -119,7 +119,7 @@ pub struct PollConfig {
 pub struct HubProblem {
     /// The reason, for programs.
     pub reason: HubReason,
-    /// The message, with the way out.
+    /// The message, with the remedy.
     pub message: String,
 }
 
@@ -234,7 +234,7 @@ pub struct ReportedContainer {
     pub ack: Ack,
     /// The outcome of the notification.
     pub outcome: Outcome,
-    /// The message, with the cause and the way out.
+    /// The message, with the cause and the remedy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Whether the container has acknowledged the served dictionary.

@@ -36,8 +36,8 @@ pub const BIRTH_LABELS: &str = "nudge.dev/birth-labels";
 pub const FOLLOWS: &str = "nudge.dev/follows";
 /// Label of a published ConfigMap: the version that it holds.
 pub const PUBLISHED: &str = "nudge.dev/published";
-/// Label of a `ConfigMap` that gets a config of its name once a pod uses it: `"true"`. Label of a namespace in which
-/// every ConfigMap does: `mounted`.
+/// Label of a `ConfigMap` that gets a config of its name once a pod uses it: `"true"`. Label of a namespace that gives
+/// every ConfigMap a config: `mounted`.
 pub const BASELINE: &str = "nudge.dev/baseline";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
@@ -47,7 +47,7 @@ pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
 /// set.
 pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
 /// Annotation of a `VersionedConfig`: a new value asks for another attempt with the version in `spec.version`, if that
-/// version has failed. The webhook replaces the value with a signed note of when and by whom the attempt was asked for.
+/// version has failed. The webhook replaces the value with a signed note of when and by whom the attempt was requested.
 pub const RETRY: &str = "nudge.dev/retry";
 /// Label of a `VersionedConfig` that has guards, set by the webhook: `"true"`.
 pub const GUARDED: &str = "nudge.dev/guarded";
@@ -57,7 +57,7 @@ pub const IMPORTING: &str = "nudge.dev/importing";
 /// Annotation of a `ConfigSource`: a note, signed by the webhook, of when and by whom its spec was set. The parts that
 /// the source makes repeat the note, after the name of the source.
 pub const SET_BY: &str = "nudge.dev/set-by";
-/// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
+/// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was requested.
 pub const SYNC: &str = "nudge.dev/sync";
 /// Annotation of a `VersionedConfig`, a note that the role `sources` signs: the last version of a source whose Secret
 /// has been gone for `spec.secretRetentionSeconds`. Older Secret versions of sources are deleted if nobody uses

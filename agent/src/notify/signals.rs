@@ -30,7 +30,7 @@ const EAGER_ATTEMPTS: u32 = 46;
 
 /// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. The container
 /// starts with the dictionary that `ready` has shown before, so nothing is sent for that one, unless it is known to
-/// have the one with `known_etag`.
+/// have the dictionary with `known_etag`.
 pub async fn notify_by_signal(
     container: ContainerName,
     signal: NotifySignal,

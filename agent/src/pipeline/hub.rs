@@ -35,7 +35,7 @@ struct FinishedPoll {
     answer: Result<PollAnswer, HubFailure>,
     /// Whether this agent has interrupted the poll.
     interrupted: bool,
-    /// The wait that the poll asked for.
+    /// The wait that the poll requested.
     wait_seconds: u32,
     elapsed: Duration,
 }

@@ -115,7 +115,7 @@ impl InPlace {
             });
         }
         self.retry = Retry::default();
-        // If this agent alone was started again, a container may still be the one before the restart.
+        // If this agent alone was started again, a container may not have been restarted yet.
         let is_last = self.last.as_ref().is_some_and(|last| last.content == content);
         self.progress = if is_last { InPlaceProgress::Pending } else { InPlaceProgress::Done };
         Ok(())

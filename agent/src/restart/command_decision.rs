@@ -52,8 +52,8 @@ pub fn is_done(command: &RestartCommand, ids: &Ids) -> bool {
     ids.iter().all(|(name, id)| !id.is_empty() && command.before.get(name) != Some(id))
 }
 
-/// Returns whether one of the containers is still the one before the command. A container that has not started again
-/// yet does not count: an init container may fail, which another restart does not mend.
+/// Returns whether one of the containers has not been restarted since the command. A container that has not started
+/// again yet does not count: an init container may fail, which another restart does not mend.
 pub fn is_undone(command: &RestartCommand, ids: &Ids) -> bool {
     ids.iter().any(|(name, id)| !id.is_empty() && command.before.get(name) == Some(id))
 }

@@ -30,7 +30,7 @@ pub struct Store {
 /// The changes that one call of [`Store::apply`] has made.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// The new dictionary, if it differs from the one before.
+    /// The new dictionary, if it differs from the previous one.
     pub dictionary: Option<Arc<Dictionary>>,
     /// Problems that are new, or whose message has changed.
     pub raised: Vec<(ConfigName, Problem)>,

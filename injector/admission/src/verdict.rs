@@ -83,7 +83,7 @@ pub enum UndecidedDeletions {
 /// The reason why a request is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// The object, the rule and the way out.
+    /// The object, the rule and the remedy.
     pub message: String,
     /// The reason of the `Status`.
     pub reason: DenialReason,

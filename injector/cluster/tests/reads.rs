@@ -242,7 +242,7 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     assert!(!index.has_account(&unbound.name, "app", &before), "the account of that name is another");
     assert!(index.has_account(&unbound.name, "app", &account(&unbound).await?));
 
-    // Nothing but namespaces was asked for cluster-wide.
+    // Nothing but namespaces was requested cluster-wide.
     let wide: Vec<_> = asked(cluster, user)?.into_iter().filter(|(_, namespace, _)| namespace.is_empty()).collect();
     assert!(!wide.is_empty() && wide.iter().all(|(resource, ..)| resource == "namespaces"), "{wide:?}");
     Ok(())
@@ -280,7 +280,7 @@ async fn with_rights_for_the_cluster_nothing_is_kept_of_namespaces_that_are_not_
     enable(&second, false).await?;
     let forgotten = async || (known(index, &second) == ([false; 3], 0)).then_some(());
     eventually(SOON, "the namespace is forgotten", forgotten).await?;
-    // Nobody has asked for the Secrets of the cluster.
+    // Nobody has requested the Secrets of the cluster.
     let secrets = asked(cluster, user)?.into_iter().filter(|(resource, ..)| resource == "secrets");
     assert!(secrets.into_iter().all(|(_, namespace, _)| !namespace.is_empty()));
     Ok(())

@@ -1,4 +1,4 @@
-//! The users who asked for a version, as admission saw it: an annotation for `spec.version`, one for
+//! The users who requested a version, as admission saw it: an annotation for `spec.version`, one for
 //! `spec.rollout.override`, and one for another attempt with a version that failed. In the same way, the user who set
 //! the spec of a `ConfigSource`, and so decided the content of its versions.
 //!
@@ -115,13 +115,13 @@ impl Requesters {
         }
     }
 
-    /// Returns the time when somebody last asked for another attempt.
+    /// Returns the time when somebody last requested another attempt.
     pub fn retry_time(&self) -> Option<Time> {
         self.retry.as_ref().map(|requester| requester.at.clone())
     }
 }
 
-/// Returns the time when somebody last asked for another attempt, as noted by the webhook. The signature is not
+/// Returns the time when somebody last requested another attempt, as noted by the webhook. The signature is not
 /// checked.
 pub fn noted_retry_time(config: &VersionedConfig) -> Option<Time> {
     let note = config.metadata.annotations.as_ref()?.get(labels::RETRY)?;

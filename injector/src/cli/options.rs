@@ -58,7 +58,7 @@ pub(super) struct Options {
     pub(super) content_key: Option<KeySource>,
     pub(super) enabled: NamespaceRule,
     pub(super) watch: WatchSettings,
-    /// The time of silence after which other replicas may know more than a watch of this one.
+    /// The maximum silence of a watch. After a longer silence, other replicas may be more current.
     pub(super) stale: Duration,
     pub(super) lease: LeaseSettings,
     pub(super) hub_lease: LeaseSettings,

@@ -114,8 +114,8 @@ impl PollRetry {
         NextPoll { after: Duration::ZERO, follows_report: false, wait_seconds: 0 }
     }
 
-    /// Returns the poll after one that asked for a wait of `wait_seconds`, took `elapsed` and ended at `now`. `random`
-    /// is between 0 and 1.
+    /// Returns the poll after a poll that requested a wait of `wait_seconds`, took `elapsed` and ended at `now`.
+    /// `random` is between 0 and 1.
     pub fn next(
         &mut self,
         poll_end: PollEnd<'_>,

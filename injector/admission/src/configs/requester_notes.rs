@@ -1,4 +1,4 @@
-//! Signed notes of who set `spec.version` and `spec.rollout.override`, and who asked for another attempt (see
+//! Signed notes of who set `spec.version` and `spec.rollout.override`, and who requested another attempt (see
 //! `nudge_core::requester`). They are written when a request sets these fields, and stay when a request changes
 //! something else or lacks the notes. Other people's text never stays there.
 
@@ -41,7 +41,7 @@ fn current(config: &DynamicObject) -> Option<Request<'_>> {
     config.data["spec"]["version"].as_str().map(Request::Version)
 }
 
-/// Returns the version that another attempt is asked for, if one is or was.
+/// Returns the version whose next attempt is or was requested, if any.
 fn retry(config: &DynamicObject) -> Option<Request<'_>> {
     config.annotations().get(RETRY)?;
     let text = || config.data["status"]["internal"]["text"]["version"].as_str();
@@ -94,7 +94,7 @@ mod tests {
         stored
     }
 
-    /// Who asked for the version, and who for all pods at once.
+    /// Who requested the version, and who for all pods at once.
     fn known(stored: &Value) -> [Option<String>; 2] {
         let config: VersionedConfig = serde_json::from_value(stored.clone()).unwrap();
         let Requesters { current, overridden, .. } = Requesters::of(&config, &key());

@@ -29,9 +29,9 @@ pub struct AdmissionSettings {
     pub turn_timeout: Duration,
     /// The time that a TLS handshake may take, without waiting for its turn.
     pub handshake_timeout: Duration,
-    /// The time that a connection may be idle, or take to send the head of a request. It is longer than the 90 s after
-    /// which the API server closes idle connections itself. If we closed a connection just before its next use, a
-    /// request would fail.
+    /// The time that a connection may be idle, or take to send the head of a request. It is longer than 90 s, when the
+    /// API server closes idle connections itself. If we closed a connection just before its next use, a request would
+    /// fail.
     pub idle_timeout: Duration,
     /// The time that the body of a request may take.
     pub body_timeout: Duration,

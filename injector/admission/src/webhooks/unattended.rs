@@ -3,8 +3,7 @@
 use crate::lookups::{AttendedKind, Lookups};
 use crate::review::ReviewRequest;
 
-/// Returns the warning about objects of a kind that no role handles, with the way out; `None` if that can't be
-/// checked.
+/// Returns the warning about objects of a kind that no role handles, with the remedy; `None` if that can't be checked.
 pub(crate) async fn warning(
     lookups: &impl Lookups,
     request: &ReviewRequest,

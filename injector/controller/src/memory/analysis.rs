@@ -29,7 +29,7 @@ impl AnalysisMemory {
     }
 }
 
-/// A rehearsal that was asked for. Nothing waits for it, so the older it is, the longer is the wait until the next
+/// A rehearsal that was requested. Nothing waits for it, so the older it is, the longer is the wait until the next
 /// read.
 #[derive(Clone, Debug)]
 pub(crate) struct Rehearsal {

@@ -18,7 +18,7 @@ use crate::controller::{Controller, written_by_us};
 /// The time between two reads of a ConfigMap that lacks the label while pods wait for their config.
 const LABEL_CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The maximum number of configs of a namespace up to which its label makes more.
+/// The maximum number of configs of a namespace that its label may make.
 const MAX_NAMESPACE_CONFIGS: usize = 100;
 
 impl Controller {

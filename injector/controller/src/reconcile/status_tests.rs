@@ -29,14 +29,14 @@ async fn nothing_is_remembered_of_a_config_that_is_gone() {
     }
 }
 
-/// The writes that an API server was asked for.
+/// The writes that an API server received.
 #[derive(Clone, Default)]
 struct Writes {
     /// Statuses that it was asked to take.
     tried: usize,
     taken: Vec<Value>,
     events: Vec<Value>,
-    /// How often it was asked for the object of version 1.
+    /// The number of reads of the object of version 1.
     reads: usize,
 }
 

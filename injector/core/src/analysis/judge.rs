@@ -20,7 +20,7 @@ const OVERDUE_PERIODS: i64 = 3;
 const MIN_RECHECK_MILLIS: i64 = 1000;
 /// The maximum time between two checks for answers, in milliseconds.
 const MAX_RECHECK_MILLIS: i64 = 5000;
-/// The way out if answers are missing.
+/// The remedy if answers are missing.
 const NO_ANSWER_HINT: &str =
     "check that Deployment nudge-analysis runs and may ask the server (deploy/TROUBLESHOOTING.md)";
 

@@ -79,7 +79,7 @@ pub struct Decision {
     pub unread: Vec<(PartKind, String)>,
     /// The versions that must be judged before they are sealed; the one that `spec.version` names comes first.
     pub unjudged: Vec<Unjudged>,
-    /// The pods whose numbers should be asked for.
+    /// The pods whose numbers should be requested.
     pub question: Option<RolloutAnalysisSpec>,
     /// The Events to write.
     pub events: Vec<EventRecord>,

@@ -87,7 +87,7 @@ enum Act {
     PutBack(usize),
     /// The API server takes this much of each status.
     Take(StatusExtent),
-    /// A version is asked for, by this user.
+    /// A version is requested, by this user.
     Use(usize, String),
     /// And for all pods at once.
     Override(usize, String),

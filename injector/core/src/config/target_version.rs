@@ -34,7 +34,7 @@ fn with_hint(mut explanation: Explanation) -> Explanation {
     explanation
 }
 
-/// Returns the version that is asked for, whether pods can be moved to it or not; or why there is none.
+/// Returns the version that is requested, whether pods can be moved to it or not; or why there is none.
 pub(super) fn desired_version(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
     let current = config.status.as_ref().and_then(|status| status.current_version.as_deref());
     let wish = wish(config.requested_version(), current, &inventory.sealed);

@@ -91,7 +91,7 @@ pub(super) fn broken() -> Vec<(Value, &'static str, &'static str)> {
     ]
 }
 
-/// A spec that asks for this version, with this change of `spec.rollout`.
+/// A spec that requests this version, with this change of `spec.rollout`.
 fn spec(version: &str, rollout: &Value) -> VersionedConfigSpec {
     serde_json::from_value(json!({"version": version, "rollout": rollout})).unwrap()
 }

@@ -25,7 +25,7 @@ const UNKNOWN_AUTHOR: &str =
 /// The message if the author of a source's version is unknown: such a version can't get another name.
 const UNKNOWN_SETTER: &str = "Nudge does not know who created it or set its source, so no approval counts: run kubectl nudge source sync, and \
                               delete the version: the source makes it again";
-/// The message if the user who asked for a version is unknown.
+/// The message if the user who requested a version is unknown.
 const UNKNOWN_ASKER: &str = "Nudge does not know who asked for it, so no approval counts: set spec.version to another version, and then to this one";
 
 /// The decision of a user, from a `VersionApproval` that admission has seen.
@@ -112,7 +112,7 @@ pub enum Authors {
     Known(BTreeSet<String>),
 }
 
-/// The user who asked for a version.
+/// The user who requested a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker<'a> {
     /// Nobody asked: the version is the first one of a config without `spec.version`.
@@ -134,9 +134,9 @@ pub struct Candidate<'a> {
     pub digest: &'a str,
     /// The users who made the version.
     pub authors: &'a Authors,
-    /// The user who asked for the version.
+    /// The user who requested the version.
     pub asker: Asker<'a>,
-    /// The owner of the rule that asks for approvals.
+    /// The owner of the rule that requires approvals.
     pub rule: &'a RuleOwner,
 }
 
@@ -273,9 +273,9 @@ enum Exclusion {
     NoAnswer,
     /// The user has created a part of the version, or set the spec of the source that made it.
     Author,
-    /// The user has asked for the version.
+    /// The user has requested the version.
     Asker,
-    /// Nudge does not know who created the version, or who asked for it.
+    /// Nudge does not know who created the version, or who requested it.
     Unknown,
 }
 

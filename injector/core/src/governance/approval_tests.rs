@@ -35,7 +35,7 @@ fn needs(required: u32) -> Approval {
     Approval { required, ..Approval::default() }
 }
 
-/// Version 2 of config shop, which nobody has asked for.
+/// Version 2 of config shop, which nobody has requested.
 fn of_nobody<'a>(authors: &'a Authors, rule: &'a RuleOwner) -> Candidate<'a> {
     Candidate { config: "shop", version: "2", digest: DIGEST, authors, asker: Asker::Nobody, rule }
 }

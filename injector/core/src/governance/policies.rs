@@ -19,7 +19,7 @@ pub const MAX_POLICIES: usize = 64;
 pub enum Policies {
     /// The policies are known.
     Known(Vec<Arc<RolloutPolicy>>),
-    /// The policies are not known, with the reason and the way out.
+    /// The policies are not known, with the reason and the remedy.
     Unknown(String),
 }
 

@@ -28,7 +28,7 @@ pub fn weakened_guards(old: &RolloutSpec, new: &RolloutSpec, now: Timestamp) -> 
 }
 
 /// Describes how a request assigns a version to all pods at once, if it does: it sets or changes
-/// `spec.rollout.override`, or asks for the version that an earlier override names.
+/// `spec.rollout.override`, or requests the version that an earlier override names.
 pub fn describe_override(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Option<String> {
     let overridden = new.rollout.overridden.as_ref()?;
     if old.and_then(|old| old.rollout.overridden.as_ref()) != Some(overridden) {

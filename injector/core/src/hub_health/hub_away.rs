@@ -14,7 +14,7 @@ use super::waiting_reports::ReplicaNotes;
 
 /// How long the Lease may stay without renewal, or a report without its condition, until the hub counts as away.
 const AWAY_TIMEOUT: Duration = Duration::from_secs(30);
-/// The way out for an administrator.
+/// The remedy for an administrator.
 const HUB_HINT: &str = "check the Deployment nudge-hub and its log";
 /// The maximum duration of a Lease that counts.
 const MAX_LEASE_DURATION: Duration = Duration::from_mins(5);

@@ -1,4 +1,4 @@
-//! The refusal of a pod that opts in. The message names the problem and the way out.
+//! The refusal of a pod that opts in. The message names the problem and the remedy.
 
 use std::fmt;
 

@@ -59,7 +59,7 @@ pub struct PublishGoal<'a> {
     pub name: &'a str,
     /// The version that the object should hold.
     pub version: &'a str,
-    /// Whether the text of the object is what pods should get, so that Nudge never writes it.
+    /// Whether pods should get the text of the object, so that Nudge never writes it.
     pub follows_text: bool,
     /// The version that the status says the object holds.
     pub published: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! The revision of a git repository that is asked for.
+//! The revision of a git repository that is requested.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum RevisionError {
     Commit,
 }
 
-/// The revision that is asked for.
+/// The revision that is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Revision {
     /// The branch that the server's HEAD names.

@@ -1,5 +1,5 @@
 //! The names of remote content: repositories of git and of OCI registries, and the content that is pulled from them.
-//! Each text is parsed once, so a value of these types can always be asked for.
+//! Each text is parsed once, so a value of these types can always be requested.
 
 mod artifact_pick;
 mod git_revision;

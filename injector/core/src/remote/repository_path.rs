@@ -3,7 +3,7 @@
 /// The maximum length of a path.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The error for a path that can't be asked for.
+/// The error for a path that can't be requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("path must be relative, such as config/prod, without empty names, '.' and '..'")]
 pub struct PathError;

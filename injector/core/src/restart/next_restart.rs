@@ -229,8 +229,8 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
     if let Some(message) = failure {
         return (NextRestart::Failed(message), reports);
     }
-    // Workloads are restarted one after another only on the way forward: on the way back none waits for the health of
-    // the one before.
+    // Workloads are restarted one after another only on the way forward: on the way back no workload waits for the
+    // health of the previous workload.
     if let Some(message) = wait.filter(|_| !situation.is_return || open.is_empty()) {
         return (NextRestart::Wait(message), reports);
     }

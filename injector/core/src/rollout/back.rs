@@ -159,9 +159,9 @@ fn return_wait(back: &Return, since: SteadyTime, observation: &Observation<'_>) 
 }
 
 /// Returns whether the pod still runs another version than the current one, as far as the pod can say. A pod whose
-/// containers crash can be reached, so it is waited for. A pod that refused a version runs the one before; its report
-/// must be gone before another version begins. A pod that can't be restarted with the current version refuses that
-/// version.
+/// containers crash can be reached, so it is waited for. A pod that refused a version runs the previous version; its
+/// report must be gone before another version begins. A pod that can't be restarted with the current version refuses
+/// that version.
 fn is_away(back: &Return, pod: &Subject) -> bool {
     let refusal = |reason: Reason| matches!(reason, Reason::CheckRefused | Reason::CantApply);
     let refused = pod.failure.as_ref().is_some_and(|failure| refusal(failure.reason));

@@ -20,7 +20,7 @@ pub struct Effects {
     pub suspect: Option<String>,
     /// The evidence for and against the target at this transition, if a target was judged.
     pub numbers: Option<EvidenceStatus>,
-    /// The pods whose numbers should be asked for.
+    /// The pods whose numbers should be requested.
     pub question: Option<RolloutAnalysisSpec>,
     /// The time to reconcile again even if no change is observed.
     pub reconcile_at: Option<SteadyTime>,

@@ -132,7 +132,7 @@ pub struct Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// Returns who asked for the version, as a phrase that continues a message.
+    /// Returns who requested the version, as a phrase that continues a message.
     pub(super) fn requester_phrase(&self) -> String {
         let user = self.requesters.current.as_ref().map(|requester| &requester.user);
         user.map_or_else(String::new, |user| format!(", requested by {user}"))

@@ -25,7 +25,7 @@ pub(super) fn poisson_tail(mean: f64, count: u32) -> f64 {
         }
         return (1.0 - below).clamp(0.0, 1.0);
     }
-    // Each term is smaller than the one before by mean / number: the sum ends soon, and loses nothing to rounding.
+    // Each term is the previous term times mean / number: the sum ends soon, and loses nothing to rounding.
     let mut term = probability(count);
     let mut sum = term;
     let mut number = count;

@@ -159,7 +159,7 @@ fn open_release(releases: &mut [Release]) -> Option<&mut Release> {
     releases.last_mut().filter(|release| release.end_time.is_none())
 }
 
-/// Returns a release that begins, with the user who asked for it.
+/// Returns a release that begins, with the user who requested it.
 fn new_release(
     releases: &[Release],
     (version, from): (&str, Option<String>),

@@ -1,5 +1,5 @@
 //! The judgement of a step or of the bake by the numbers of `spec.rollout.analysis`, and the pods whose numbers are
-//! asked for.
+//! requested.
 
 use std::collections::HashSet;
 
@@ -83,7 +83,7 @@ pub(super) fn analysis_wait(
     }
 }
 
-/// Returns the pods whose numbers should be asked for.
+/// Returns the pods whose numbers should be requested.
 pub(super) fn question(
     rollout: &Rollout,
     evidence: &mut Evidence,

@@ -58,15 +58,15 @@ pub(super) fn error_share(epoch: u32) -> f64 {
     if epoch <= 1 { 0.9 * MAX_ERROR_RATE } else { 0.1 * MAX_ERROR_RATE / f64::from(epoch) / f64::from(epoch - 1) }
 }
 
-/// The harm to pods with the target, and what decides how it is weighed.
+/// The harm to pods with the target, and the facts that decide its weight.
 struct HarmReview<'a> {
     evidence: &'a Evidence,
     observation: &'a Observation<'a>,
     harms: Vec<&'a Harm>,
     numbers: EvidenceStatus,
-    /// The time after which harm counts that can't be compared with other pods.
+    /// The time when harm begins to count that can't be compared with other pods.
     patience: Millis,
-    /// The end of the time in which harm may have begun before the last step, if harm seems to.
+    /// The end of the time when harm may have begun before the last step, if it seems so.
     sudden_harm_end: Option<SteadyTime>,
 }
 

@@ -108,7 +108,7 @@ fn find_outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> S
     let is_sealed = is_sealed(observed, version);
     let is_requested = config.spec.version.as_deref() == Some(version);
     let is_automatic = source.spec.activate == Activate::Automatic;
-    // A version that a user has asked for is not delayed.
+    // A version that a user has requested is not delayed.
     let is_sync_requested = sync_request(source).is_some_and(|request| status.synced.as_deref() != Some(request));
     let failure =
         config_status.and_then(|status| status.rollout.failure.as_ref()).filter(|failure| failure.version == version);
@@ -139,7 +139,7 @@ fn find_outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> S
     if let Some(other) = version_holder(&config.metadata).filter(|_| is_automatic && !is_requested) {
         return SourceOutcome::Blocked(explain_held(source, other));
     }
-    // A version that this source has just made is sealed first, and then asked for.
+    // A version that this source has just made is sealed first, and then requested.
     let is_own = status.version.as_deref() == Some(version);
     if is_own && !is_sealed && is_sealing(status, now) {
         let until = status.make_time.as_ref().map(|made| after(made.0, SEALING_TIMEOUT));

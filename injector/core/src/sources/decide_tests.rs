@@ -104,7 +104,7 @@ fn a_sync_tries_the_version_that_failed_again_and_once() {
     scene.passes(2000);
     scene.rollout_ends(false);
     scene.is(false, "Failed");
-    // The config names it still, so only another attempt is asked for.
+    // The config names it still, so only another attempt is requested.
     scene.sync();
     assert_eq!((scene.activated().len(), scene.retried()), (2, 1));
     scene.is(true, "Activated");

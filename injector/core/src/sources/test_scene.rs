@@ -171,7 +171,7 @@ impl Scene {
         }
     }
 
-    /// Returns whether the rollout of a version that failed begins again, because somebody has asked for that.
+    /// Returns whether the rollout of a version that failed begins again, because somebody has requested that.
     fn tries_again(&mut self) -> bool {
         let Some(config) = self.config.as_mut() else { return false };
         let (retry, named) = (noted_retry_time(config), config.spec.version.clone());

@@ -1,5 +1,5 @@
-//! The text of a config's objects, which is what pods should get while `spec.version` is absent: the version that it
-//! is, and when the move to it may begin.
+//! The text of a config's objects, which pods should get while `spec.version` is absent: the version of the text, and
+//! the earliest time of the move to it.
 
 mod pace;
 mod reading;

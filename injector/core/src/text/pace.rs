@@ -10,7 +10,7 @@ use crate::rollout::{Now, Withheld};
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 /// The number of moves in a row that texts may end before the next text must stand.
 const MAX_LEFT_MOVES: usize = 5;
-/// The time for which a text must stand after so many moves.
+/// How long a text must stay unchanged after this number of moves.
 const STANDING_TIME: SignedDuration = SignedDuration::from_mins(5);
 
 /// Returns why the move to the text may not begin yet, if there is a reason. Neither a move to this text that is under

@@ -38,7 +38,7 @@ pub fn record_text(
     (status, event)
 }
 
-/// Removes the record, because the text is not what pods should get any more.
+/// Removes the record, because pods should not get the text any more.
 pub fn forget_text(status: &mut VersionedConfigStatus) {
     status.internal.text = None;
     status.conditions.retain(|condition| condition.type_ != ConditionType::Fetched.as_str());

@@ -6,7 +6,7 @@ use nudge_api::VersionedConfigStatus;
 
 use crate::versions::{ContentDigests, FIRST_VERSION, Seals};
 
-/// The time for which a text must stand before it is a version.
+/// How long a text must stay unchanged before it becomes a version.
 pub const TEXT_DEBOUNCE: Duration = Duration::from_secs(2);
 
 /// The version that a text is.

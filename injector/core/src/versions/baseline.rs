@@ -66,7 +66,7 @@ pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
 const NAMESPACE_HISTORY_LIMIT: u32 = 3;
 
 /// Returns the config, which follows the text of the ConfigMap. A config that only the namespace wants restarts no
-/// workload, because nobody has asked for that.
+/// workload, because nobody has requested a restart.
 pub fn first_config(name: &str, label: BaselineLabel) -> VersionedConfig {
     let spec = VersionedConfigSpec { objects: vec![PartKind::ConfigMap], ..VersionedConfigSpec::default() };
     let spec = match label {

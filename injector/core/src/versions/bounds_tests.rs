@@ -273,7 +273,7 @@ fn what_does_not_fit_is_refused_or_forgotten() {
     let of = |names: &[String], count: usize| (0..count).map(|number| version(number, names)).collect::<Vec<_>>();
     let said =
         |inventory: &super::Inventory, version: &VersionStatus| format!("{:?}", inventory.others[&version.version]);
-    // One place is kept for the version that is asked for.
+    // One place is kept for the version that is requested.
     let next = version(999, &one);
     let full = kept(&of(&one, MAX_VERSIONS - 1), std::slice::from_ref(&next));
     assert_eq!((full.sealed.len(), full.others.len()), (MAX_VERSIONS - 1, 1));

@@ -12,7 +12,7 @@ pub const MAX_PARTS: usize = 16;
 const MAX_QUOTED_CHARACTERS: usize = 40;
 
 /// The reason why an object can't be part of a version. The message names the label or annotation; the caller names the
-/// object and the way out.
+/// object and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartLabelsError {
     /// The config's name breaks its rule.

@@ -57,8 +57,8 @@ pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
     10 * taken.versions >= 9 * MAX_VERSIONS || !taken.and(Room::ONE).and(Room::ONE).is_within(Room::WHOLE)
 }
 
-/// Returns the version that the config should have: the one in `spec.version`, or else the current one, or else the
-/// first that needs no consent.
+/// Returns the version that the config should have: the version in `spec.version`, or else the current version, or else
+/// the first version that needs no consent.
 pub(crate) fn wish<'a>(
     named: Option<&'a str>,
     current: Option<&'a str>,

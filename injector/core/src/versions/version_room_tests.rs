@@ -1,4 +1,4 @@
-//! Whatever versions come and go: those that are asked for or in use are sealed, and the lists stay within their room.
+//! Whatever versions come and go: those that are requested or in use are sealed, and the lists stay within their room.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Returns what a replica remembers of a report that came in second `at`, after a report of second `last`.
+    /// Returns a replica's memory of a report that came in second `at`, after a report of second `last`.
     fn came(at: u64, before: Option<i64>, last: Option<u64>) -> Arc<PodReport> {
         let reports = Reports::default();
         for second in last.into_iter().chain([at]) {

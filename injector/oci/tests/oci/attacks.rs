@@ -35,7 +35,7 @@ async fn content_of_another_digest_is_not_used() -> Result<()> {
             ensure!(is_digest(&error), "{error:?}");
         }
     }
-    // Of a manifest that is asked for by its digest, by the user and by an index.
+    // Of a manifest that is requested by its digest, by the user and by an index.
     let mut content = Content::default();
     let layer = content.blob("text/plain", b"1", &title("a"));
     let manifest = content.artifact("other", &[layer]);

@@ -249,7 +249,7 @@ impl Source for Forbidden {
     }
 }
 
-/// Returns how often it is asked for in an hour, the longest wait, and how long after the right is given it is read.
+/// Returns how often it is requested in an hour, the longest wait, and how long after the right is given it is read.
 async fn refused_for_an_hour(code: u16) -> (usize, Duration, Duration) {
     let (asked, mut times) = mpsc::unbounded_channel();
     let (answers, health) = (Arc::new(AtomicU16::new(code)), WatchHealth::new("tests"));

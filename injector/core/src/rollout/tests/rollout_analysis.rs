@@ -14,8 +14,8 @@ use crate::rollout::Effects;
 /// The numbers of pods with the version, and of the other pods.
 type Numbers = (Result<f64, &'static str>, f64);
 
-/// A rollout whose numbers are asked for as the role `analysis` does: every minute, and first a minute after a round
-/// began.
+/// A rollout whose numbers are requested in the way of the role `analysis`: every minute, and first a minute after a
+/// round began.
 struct Measured {
     scene: Scene,
     numbers: Numbers,
