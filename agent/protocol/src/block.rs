@@ -18,10 +18,10 @@ pub const MAX_BLOCK_BYTES: usize = MAX_DICTIONARY_BYTES;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
     /// The block ends too early, or continues after its end.
-    #[error("the block is cut off or too long at byte {at}")]
+    #[error("the block is cut off or too long at byte {offset}")]
     Length {
         /// The position of the block's end, or of its expected end.
-        at: usize,
+        offset: usize,
     },
     /// The keys are not in ascending order, each once.
     #[error("the block's keys are not in order at entry {entry}")]
@@ -115,7 +115,7 @@ pub fn decode(block: &[u8]) -> Result<Vec<EncodedEntry<'_>>, BlockError> {
     let mut remainder = block;
     let mut take = |count: usize| {
         let offset = block.len() - remainder.len();
-        let (part, left) = remainder.split_at_checked(count).ok_or(BlockError::Length { at: offset })?;
+        let (part, left) = remainder.split_at_checked(count).ok_or(BlockError::Length { offset })?;
         remainder = left;
         Ok::<_, BlockError>(part)
     };
@@ -146,7 +146,7 @@ pub fn decode(block: &[u8]) -> Result<Vec<EncodedEntry<'_>>, BlockError> {
     }
     match remainder.len() {
         0 => Ok(entries),
-        left => Err(BlockError::Length { at: block.len() - left }),
+        left => Err(BlockError::Length { offset: block.len() - left }),
     }
 }
 

@@ -58,10 +58,10 @@ pub(super) enum ClientError {
     #[error("TLS can't be set up")]
     Tls(#[from] rustls::Error),
     /// The agent can't be reached.
-    #[error("the agent at {at} can't be reached")]
+    #[error("the agent at {address} can't be reached")]
     Connect {
         /// The address of the agent.
-        at: String,
+        address: String,
         /// The cause.
         source: io::Error,
     },
@@ -170,7 +170,7 @@ pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, Client
     let tls_config = tls(&access.certificate)?;
     let (left, right) = if access.host.contains(':') { ("[", "]") } else { ("", "") };
     let address = format!("{left}{}{right}:{}", access.host, access.port);
-    let connect = |source| ClientError::Connect { at: address.clone(), source };
+    let connect = |source| ClientError::Connect { address: address.clone(), source };
     let stream = TcpStream::connect((access.host.as_str(), access.port)).await.map_err(connect)?;
     let name = ServerName::try_from(access.host.clone()).map_err(|_| ClientError::Endpoint)?;
     let stream = TlsConnector::from(Arc::new(tls_config)).connect(name, stream).await.map_err(connect)?;

@@ -72,7 +72,7 @@ pub struct InPlace {
     goal: Option<RestartGoal>,
     retry: Retry,
     /// Whether the agent must end.
-    end: watch::Sender<bool>,
+    end_sender: watch::Sender<bool>,
 }
 
 impl InPlace {
@@ -87,7 +87,7 @@ impl InPlace {
             progress: InPlaceProgress::Done,
             goal: None,
             retry: Retry::default(),
-            end: watch::Sender::new(false),
+            end_sender: watch::Sender::new(false),
             containers,
             file,
         })
@@ -95,7 +95,7 @@ impl InPlace {
 
     /// Returns a receiver that shows `true` when the agent must end, so that the kubelet restarts all containers.
     pub fn watch_end(&self) -> watch::Receiver<bool> {
-        self.end.subscribe()
+        self.end_sender.subscribe()
     }
 
     /// Waits until the next step is due; for ever if none is planned. A step that was due once is not due again.
@@ -175,7 +175,7 @@ impl InPlace {
 
     /// Ends the agent, once everything is stored.
     pub(super) fn end_agent(&self) {
-        self.end.send_replace(true);
+        self.end_sender.send_replace(true);
     }
 
     /// Plans another attempt to store the contents.

@@ -13,7 +13,7 @@ pub struct FaultReminder(Option<NextReminder>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NextReminder {
-    at: Instant,
+    time: Instant,
     /// The number of the reminder, from 1.
     number: u32,
 }
@@ -22,11 +22,11 @@ impl FaultReminder {
     /// Returns whether a reminder is due. The caller logs the fault itself when it begins.
     pub fn is_due(&mut self, has_fault: bool, now: Instant) -> bool {
         let last = self.0.filter(|_| has_fault);
-        if last.is_some_and(|next| now < next.at) {
+        if last.is_some_and(|next| now < next.time) {
             return false;
         }
         let number = last.map_or(1, |next| next.number.saturating_add(1));
-        self.0 = has_fault.then(|| NextReminder { at: now + REMINDER_BACKOFF.wait(number), number });
+        self.0 = has_fault.then(|| NextReminder { time: now + REMINDER_BACKOFF.wait(number), number });
         last.is_some()
     }
 }

@@ -160,7 +160,7 @@ pub(super) struct FakeLookups {
 impl FakeLookups {
     fn note<T>(&self, question: String, answer: T) -> Result<T, LookupError> {
         self.asked.lock().unwrap().push(question.clone());
-        let failed = || LookupError::TooSlow { action: question, within: Duration::from_secs(1) };
+        let failed = || LookupError::TooSlow { action: question, limit: Duration::from_secs(1) };
         if self.fails { Err(failed()) } else { Ok(answer) }
     }
 
@@ -220,7 +220,7 @@ impl Lookups for FakeLookups {
         let asked = self.note(format!("may {} {right} in {namespace}", request.user()), allowed);
         self.review().await;
         if self.reviews_fail {
-            return Err(LookupError::TooSlow { action: right.to_string(), within: Duration::from_secs(1) });
+            return Err(LookupError::TooSlow { action: right.to_string(), limit: Duration::from_secs(1) });
         }
         asked
     }
@@ -228,7 +228,7 @@ impl Lookups for FakeLookups {
     async fn attends(&self, _: &ReviewRequest, _: &str, what: AttendedKind) -> Result<bool, LookupError> {
         self.review().await;
         if self.reviews_fail || self.fails {
-            return Err(LookupError::TooSlow { action: format!("{what:?}"), within: Duration::from_secs(1) });
+            return Err(LookupError::TooSlow { action: format!("{what:?}"), limit: Duration::from_secs(1) });
         }
         Ok(!self.unattended.contains(&what))
     }

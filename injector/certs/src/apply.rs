@@ -28,14 +28,14 @@ pub fn apply(
             // The serving certificate may still be valid under a lost authority. The certificate of that authority is
             // stored with it.
             stored.old.extend(std::mem::take(&mut stored.published));
-            stored.crosses.clear();
+            stored.cross_certificates.clear();
             take_over(&mut stored, Authority::make(now, lifetimes)?, now);
         }
         Step::Rotate(_) => {
             if let Some(authority) = stored.signer.as_ref().and_then(Signer::able) {
                 let (next, cross) = authority.make_next(now, lifetimes)?;
-                stored.crosses.insert(0, cross);
-                stored.crosses.truncate(MAX_OLD_AUTHORITIES);
+                stored.cross_certificates.insert(0, cross);
+                stored.cross_certificates.truncate(MAX_OLD_AUTHORITIES);
                 take_over(&mut stored, next, now);
             }
         }
@@ -45,7 +45,7 @@ pub fn apply(
                 // forever.
                 let names = union(names, stored.serving.as_ref(), now);
                 let serving = authority.make_serving(&names, now, lifetimes)?;
-                stored.serving = Some(serving.with_chain(chain(authority.certificate(), &stored.crosses, now)));
+                stored.serving = Some(serving.with_chain(chain(authority.certificate(), &stored.cross_certificates, now)));
                 stored.published = stored.authorities();
             }
         }

@@ -305,14 +305,14 @@ proptest! {
         secrets.check(now + time::Duration::days(365 * years), 9);
         let meanwhile = secrets.anchors();
         secrets.check(now + MINUTE, 9);
-        let crosses = secrets.stored().crosses.len();
+        let crosses = secrets.stored().cross_certificates.len();
         for at in [now + MINUTE, now + MINUTE * 500] {
             secrets.run(now + MINUTE, at);
             for anchors in [&before, &meanwhile, &secrets.anchors()] {
                 connects(anchors, &secrets.serving(), at).unwrap();
             }
             prop_assert!(api_server_verifies(&secrets.stored().authorities(), &secrets.serving(), at));
-            prop_assert_eq!(secrets.stored().crosses.len(), crosses, "one jump makes two authorities at most");
+            prop_assert_eq!(secrets.stored().cross_certificates.len(), crosses, "one jump makes two authorities at most");
         }
     }
 }

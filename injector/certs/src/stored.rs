@@ -59,7 +59,7 @@ pub struct Stored {
     /// The authorities that signed before, as long as servers may still use their certificates.
     pub old: Vec<Certificate>,
     /// The cross certificates, the newest first.
-    pub crosses: Vec<Certificate>,
+    pub cross_certificates: Vec<Certificate>,
     /// The serving certificate with its key.
     pub serving: Option<Pair>,
     /// The authorities that are stored with the serving certificate.
@@ -93,14 +93,7 @@ impl Stored {
         old.truncate(MAX_OLD_AUTHORITIES);
         let mut cross_certificates = authorities(authority, CROSSES);
         cross_certificates.truncate(MAX_OLD_AUTHORITIES);
-        Self {
-            signer,
-            old,
-            crosses: cross_certificates,
-            serving: pair,
-            published: authorities(serving, PUBLISHED),
-            faults,
-        }
+        Self { signer, old, cross_certificates, serving: pair, published: authorities(serving, PUBLISHED), faults }
     }
 
     /// Returns the entries of the authority's Secret.
@@ -115,8 +108,8 @@ impl Stored {
         if !self.old.is_empty() {
             put(&mut entries, OLD_CAS, &pem(&self.old));
         }
-        if !self.crosses.is_empty() {
-            put(&mut entries, CROSSES, &pem(&self.crosses));
+        if !self.cross_certificates.is_empty() {
+            put(&mut entries, CROSSES, &pem(&self.cross_certificates));
         }
         entries
     }

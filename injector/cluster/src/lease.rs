@@ -65,7 +65,7 @@ type Note = Box<dyn Fn() -> Option<String> + Send + Sync>;
 pub struct Lease {
     api: Api<Object>,
     settings: LeaseSettings,
-    leads: watch::Sender<bool>,
+    leadership: watch::Sender<bool>,
     snapshot: Option<LeaseSnapshot>,
     /// The labels and annotations, which others may have written.
     metadata: ObjectMeta,
@@ -84,7 +84,7 @@ impl Lease {
         Self {
             api,
             settings,
-            leads: watch::Sender::new(false),
+            leadership: watch::Sender::new(false),
             snapshot: None,
             metadata: ObjectMeta::default(),
             spec: LeaseSpec::default(),
@@ -102,7 +102,7 @@ impl Lease {
 
     /// Returns a receiver of whether this replica leads.
     pub fn leadership(&self) -> Leadership {
-        self.leads.subscribe()
+        self.leadership.subscribe()
     }
 
     /// Tries to lead until `stop`, then releases the lease for another replica.
@@ -128,14 +128,14 @@ impl Lease {
                     self.may_still_lead()
                 }
             };
-            if *self.leads.borrow() != is_leader {
+            if *self.leadership.borrow() != is_leader {
                 tracing::info!(
                     lease = self.settings.name,
                     identity = self.settings.identity,
                     leads = is_leader,
                     "leadership changed"
                 );
-                self.leads.send_replace(is_leader);
+                self.leadership.send_replace(is_leader);
             }
             let wait = match (is_leader, failed) {
                 (true, false) => period,
@@ -149,7 +149,7 @@ impl Lease {
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
-        if self.leads.send_replace(false) {
+        if self.leadership.send_replace(false) {
             let released = tokio::time::timeout(Duration::from_secs(2), self.write(None)).await;
             let released = matches!(released, Ok(Ok(())));
             tracing::info!(lease = self.settings.name, released, "lease given up");
@@ -170,7 +170,7 @@ impl Lease {
 
     /// Returns when this replica stops leading unless it renews the lease, which is before others may take over.
     fn expiry(&self) -> Option<Instant> {
-        let renewed_at = self.renewed_at.filter(|_| *self.leads.borrow())?;
+        let renewed_at = self.renewed_at.filter(|_| *self.leadership.borrow())?;
         Some(renewed_at + self.settings.duration * 2 / 3)
     }
 

@@ -26,7 +26,7 @@ pub enum Priority {
 /// The time and the priority of the work on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Due {
-    at: Instant,
+    time: Instant,
     urgent: bool,
 }
 
@@ -79,7 +79,7 @@ impl Queue {
 
     fn put(&self, key: ConfigKey, wait: Duration, urgent: bool) {
         let due_time = Instant::now() + wait;
-        if self.lock().put(key, Due { at: due_time, urgent }) {
+        if self.lock().put(key, Due { time: due_time, urgent }) {
             self.changed.notify_waiters();
         }
     }
@@ -150,16 +150,17 @@ impl Inner {
     /// Makes the key due. Returns whether that changes anything.
     fn put(&mut self, key: ConfigKey, due: Due) -> bool {
         let queued = self.due.get(&key).copied();
-        let next = queued.map_or(due, |queued| Due { at: queued.at.min(due.at), urgent: queued.urgent || due.urgent });
+        let next =
+            queued.map_or(due, |queued| Due { time: queued.time.min(due.time), urgent: queued.urgent || due.urgent });
         if queued == Some(next) {
             return false;
         }
         self.due.insert(key.clone(), next);
-        self.heap(next.urgent).push(Reverse((next.at, key)));
+        self.heap(next.urgent).push(Reverse((next.time, key)));
         if self.urgent.len() + self.others.len() > 64 + 2 * self.due.len() {
             let entries = |urgent: bool| {
                 let due = self.due.iter().filter(move |(_, due)| due.urgent == urgent);
-                due.map(|(key, due)| Reverse((due.at, key.clone()))).collect()
+                due.map(|(key, due)| Reverse((due.time, key.clone()))).collect()
             };
             (self.urgent, self.others) = (entries(true), entries(false));
         }
@@ -178,7 +179,7 @@ impl Inner {
                 break;
             }
             while let Some(Reverse((due_time, key))) = self.heap(urgent).peek().cloned() {
-                let is_current = self.due.get(&key) == Some(&Due { at: due_time, urgent });
+                let is_current = self.due.get(&key) == Some(&Due { time: due_time, urgent });
                 if is_current && due_time > now {
                     wake = wake.into_iter().chain([due_time]).min();
                     break;

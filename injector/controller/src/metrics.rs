@@ -13,7 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 /// The metrics of the controllers.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerMetrics {
-    pub(super) leads: Gauge,
+    pub(super) leader: Gauge,
     pub(super) waiting: Gauge,
     pub(super) reconciles: Counter,
     pub(super) failures: Counter,
@@ -22,7 +22,7 @@ pub struct ControllerMetrics {
 impl ControllerMetrics {
     /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("leader", "1 while this replica leads, else 0", self.leads.clone());
+        registry.register("leader", "1 while this replica leads, else 0", self.leader.clone());
         registry.register("queue", "Configs that wait for a reconcile", self.waiting.clone());
         registry.register("reconciliations", "Reconciles of configs", self.reconciles.clone());
         registry.register("reconciliation_failures", "Reconciles of configs that failed", self.failures.clone());

@@ -13,8 +13,8 @@ use nudge_protocol::names::{is_label_value, is_object_name};
 const MAX_SHOWN_BYTES: usize = 80;
 
 /// Returns a fault of this field.
-pub(crate) fn invalid(field: &str, why: impl Display) -> Explanation {
-    Reason::InvalidSpec.explained(format!("{field}: {why}"))
+pub(crate) fn invalid(field: &str, cause: impl Display) -> Explanation {
+    Reason::InvalidSpec.explained(format!("{field}: {cause}"))
 }
 
 /// Returns the key in quotes, if no label can have it.

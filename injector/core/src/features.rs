@@ -34,13 +34,13 @@ impl FromStr for Minor {
     /// Reads `1.33`, `v1.33.2`, and versions of providers such as `v1.29.3-eks-ae9a62a`.
     fn from_str(text: &str) -> Result<Self, MinorError> {
         let number = |text: &str| {
-            let digits = text.find(|c: char| !c.is_ascii_digit()).map_or(text, |end| &text[..end]);
+            let digits = text.find(|c: char| !c.is_ascii_digit()).map_or(text, |digits_end| &text[..digits_end]);
             digits.parse().ok()
         };
-        let (major, rest) = text.strip_prefix('v').unwrap_or(text).split_once('.').unzip();
+        let (major, minor_text) = text.strip_prefix('v').unwrap_or(text).split_once('.').unzip();
         // Only digits may stand before the dot.
         let major = major.filter(|major| major.bytes().all(|byte| byte.is_ascii_digit())).and_then(number);
-        let version = major.zip(rest.and_then(number)).map(|(major, minor)| Self { major, minor });
+        let version = major.zip(minor_text.and_then(number)).map(|(major, minor)| Self { major, minor });
         version.ok_or_else(|| MinorError(text.chars().take(64).collect()))
     }
 }

@@ -65,22 +65,23 @@ pub struct Requesters {
 
 impl Requester {
     /// Returns the requester with this name, at this time.
-    pub fn new(user: &str, at: Timestamp) -> Self {
-        Self { user: bounded_user(user), at: Time(whole_second(at)) }
+    pub fn new(user: &str, time: Timestamp) -> Self {
+        Self { user: bounded_user(user), at: Time(whole_second(time)) }
     }
 
     /// Signs the annotation that records this user's request.
     pub fn sign(&self, key: &NoteKey, namespace: &str, name: &str, request: Request<'_>) -> String {
-        request
-            .about(namespace, name, |purpose, about| signed_notes::sign(&key.0, purpose, about, &self.user, self.at.0))
+        request.about(namespace, name, |purpose, subject| {
+            signed_notes::sign(&key.0, purpose, subject, &self.user, self.at.0)
+        })
     }
 }
 
 impl Request<'_> {
     /// Reads the requester from the annotation, if its note is valid for this request.
     fn requester(self, annotation: &str, key: &NoteKey, namespace: &str, name: &str) -> Option<Requester> {
-        let note = self.about(namespace, name, |purpose, about| {
-            signed_notes::read(&key.0, purpose, about, annotation, Clock::Any)
+        let note = self.about(namespace, name, |purpose, subject| {
+            signed_notes::read(&key.0, purpose, subject, annotation, Clock::Any)
         })?;
         Some(Requester::new(&note.value, note.time))
     }

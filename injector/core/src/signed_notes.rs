@@ -46,19 +46,19 @@ impl Clock<'_> {
 }
 
 /// Returns a note of the present time for the annotation `purpose`. It states `value` about the subject `about`.
-pub(crate) fn sign(key: &hmac::Key, purpose: &str, about: &[&str], value: &str, now: Timestamp) -> String {
+pub(crate) fn sign(key: &hmac::Key, purpose: &str, subject: &[&str], value: &str, now: Timestamp) -> String {
     let time = whole_second(now).to_string();
-    let tag = STANDARD.encode(hmac::sign(&sub_key(key, purpose.as_bytes()), &message(&time, value, about)));
+    let tag = STANDARD.encode(hmac::sign(&sub_key(key, purpose.as_bytes()), &message(&time, value, subject)));
     if value.is_empty() { format!("{time} {tag}") } else { format!("{time} {tag} {value}") }
 }
 
 /// Reads the note in the annotation `purpose`. Returns `None` if the purpose, the subject or the time is not right, or
 /// the text is not a note.
-pub(crate) fn read(key: &hmac::Key, purpose: &str, about: &[&str], text: &str, clock: Clock<'_>) -> Option<Note> {
+pub(crate) fn read(key: &hmac::Key, purpose: &str, subject: &[&str], text: &str, clock: Clock<'_>) -> Option<Note> {
     let mut words = text.splitn(3, ' ');
     let (time, tag, value) = (words.next()?, words.next()?, words.next().unwrap_or_default());
     let (key, tag) = (sub_key(key, purpose.as_bytes()), STANDARD.decode(tag).ok()?);
-    hmac::verify(&key, &message(time, value, about), &tag).ok()?;
+    hmac::verify(&key, &message(time, value, subject), &tag).ok()?;
     let note = Note { time: time.parse().ok()?, value: value.to_owned() };
     clock.agrees(note.time).then_some(note)
 }
@@ -69,8 +69,8 @@ pub(crate) fn whole_second(time: Timestamp) -> Timestamp {
 }
 
 /// Encodes all texts, each behind its length.
-fn message(time: &str, value: &str, about: &[&str]) -> Vec<u8> {
-    let texts = [time, value].into_iter().chain(about.iter().copied());
+fn message(time: &str, value: &str, subject: &[&str]) -> Vec<u8> {
+    let texts = [time, value].into_iter().chain(subject.iter().copied());
     texts.flat_map(|text| (text.len() as u64).to_be_bytes().into_iter().chain(text.bytes())).collect()
 }
 

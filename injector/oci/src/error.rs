@@ -100,25 +100,25 @@ pub enum OciError {
         tags: usize,
     },
     /// The artifact does not exist for this platform.
-    #[error("the artifact is not there for platform {wanted:?}; it is there for {}", there.join(", "))]
+    #[error("the artifact is not there for platform {wanted:?}; it is there for {}", platforms.join(", "))]
     NoPlatform {
         /// The requested platform.
         wanted: String,
         /// The platforms of the artifact.
-        there: Vec<String>,
+        platforms: Vec<String>,
     },
     /// The artifact exists for several platforms, and none was requested.
     #[error("the artifact is there for several platforms; name one of {}", .0.join(", "))]
     WhichPlatform(Vec<String>),
     /// A document is not as the specifications say.
-    #[error("the {what} of {repository} is not as the OCI specifications say: {why}")]
+    #[error("the {what} of {repository} is not as the OCI specifications say: {cause}")]
     Malformed {
         /// The registry and the repository.
         repository: String,
         /// The document: a manifest, an index or a list of tags.
         what: &'static str,
         /// The rule that the document breaks.
-        why: &'static str,
+        cause: &'static str,
     },
     /// The content does not match its digest.
     #[error(
@@ -149,14 +149,14 @@ pub enum OciError {
         limit: usize,
     },
     /// A redirect that is not followed.
-    #[error("{host} redirects {what}, and Nudge does not follow: {why}")]
+    #[error("{host} redirects {what}, and Nudge does not follow: {cause}")]
     Redirect {
         /// The host that redirects.
         host: String,
         /// The thing that was requested.
         what: &'static str,
         /// The reason why the redirect is not followed.
-        why: &'static str,
+        cause: &'static str,
     },
     /// A layer can't be unpacked.
     #[error(transparent)]

@@ -125,7 +125,7 @@ impl Registry {
                 let chosen = manifest::choose_manifest(&manifests, request.platform).map_err(|error| match error {
                     ChoiceError::Several(platforms) => OciError::WhichPlatform(platforms),
                     ChoiceError::None(platforms) => {
-                        OciError::NoPlatform { wanted: request.platform.unwrap_or("any").to_owned(), there: platforms }
+                        OciError::NoPlatform { wanted: request.platform.unwrap_or("any").to_owned(), platforms }
                     }
                 })?;
                 match session.fetch_document(&chosen.digest).await? {

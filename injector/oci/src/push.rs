@@ -119,7 +119,7 @@ impl Session<'_> {
         let (_, mut path) = location.ok_or_else(|| OciError::Redirect {
             host: self.host(),
             what: "an upload",
-            why: "content is sent to the registry only",
+            cause: "content is sent to the registry only",
         })?;
         add_parameter(&mut path, "digest", &digest);
         self.put(path, "application/octet-stream", content, "an upload").await

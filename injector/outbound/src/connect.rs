@@ -24,12 +24,12 @@ pub enum ConnectError {
     #[error("the name {0} has no address")]
     Unknown(String),
     /// Nothing may be sent to the address.
-    #[error("nothing is sent to {host}: {why}")]
+    #[error("nothing is sent to {host}: {cause}")]
     Refused {
         /// The host as the user named it.
         host: String,
         /// The rule that refuses the address.
-        why: &'static str,
+        cause: &'static str,
     },
     /// No address of the host accepts a connection.
     #[error("{host} can't be reached")]
@@ -40,13 +40,13 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The TLS handshake failed.
-    #[error("TLS with {host} failed: {why}")]
+    #[error("TLS with {host} failed: {cause}")]
     Tls {
         /// The host as the user named it.
         host: String,
         /// The fault, in our own words. It repeats nothing of the certificate, because the user may be unable to reach
         /// the server.
-        why: &'static str,
+        cause: &'static str,
     },
     /// A certificate can't be for this host.
     #[error("a certificate can't have the name {0}")]
@@ -105,7 +105,7 @@ pub async fn resolve(address: &Address, reach: &Reach) -> Result<Vec<SocketAddr>
     };
     // One refused address is enough to refuse the name, because the DNS server decides which address is used.
     if let Some(cause) = addresses.iter().find_map(|address| reach.refusal(*address)) {
-        return Err(ConnectError::Refused { host: host(), why: cause });
+        return Err(ConnectError::Refused { host: host(), cause });
     }
     addresses.truncate(MAX_ADDRESSES);
     if addresses.is_empty() { Err(ConnectError::Unknown(host())) } else { Ok(addresses) }
@@ -119,13 +119,13 @@ async fn with_tls(
     let host = || address.host.clone();
     let name = ServerName::try_from(host()).map_err(|_| ConnectError::Name(host()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = |error: rustls::Error| ConnectError::Tls { host: host(), why: describe(&error) };
+    let tls = |error: rustls::Error| ConnectError::Tls { host: host(), cause: describe(&error) };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(tls)?;
     let config = config.with_root_certificates(Arc::clone(roots)).with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
     connector.connect(name, stream).await.map_err(|error| {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-        ConnectError::Tls { host: host(), why: cause.map_or("the connection ended early", describe) }
+        ConnectError::Tls { host: host(), cause: cause.map_or("the connection ended early", describe) }
     })
 }
 

@@ -118,7 +118,7 @@ mod tests {
         let (connected, ()) = tokio::join!(connect(&address, &Reach::Anywhere, &roots), serve);
         match connected {
             Ok(_) => "good".to_owned(),
-            Err(ConnectError::Tls { why: cause, .. }) => cause.to_owned(),
+            Err(ConnectError::Tls { cause, .. }) => cause.to_owned(),
             Err(error) => panic!("{error}"),
         }
     }

@@ -22,12 +22,12 @@ pub enum RuleError {
         most: usize,
     },
     /// A rule is malformed.
-    #[error("rule {name} {why}")]
+    #[error("rule {name} {cause}")]
     Rule {
         /// The name of the rule.
         name: String,
         /// The fault.
-        why: String,
+        cause: String,
     },
     /// The schema of a rule is in a ConfigMap and can't be used. The message leaves out the fault, which may quote the
     /// ConfigMap.
@@ -42,7 +42,7 @@ pub enum RuleError {
         /// The place of the schema.
         reference: ConfigMapKeyRef,
         /// The fault.
-        why: String,
+        cause: String,
     },
     /// The schema of a rule was not read.
     #[error("rule {name}: its schema, key {} of ConfigMap {}, is not known", .reference.key, .reference.name)]
@@ -61,7 +61,7 @@ impl RuleError {
     /// Returns the message with the fault, for a user who may read the schemas.
     pub fn detailed_message(&self) -> String {
         match self {
-            Self::Schema { name, reference: ConfigMapKeyRef { name: object, key }, why: cause } => {
+            Self::Schema { name, reference: ConfigMapKeyRef { name: object, key }, cause } => {
                 format!("rule {name}: key {key} of ConfigMap {object} can't be used as a schema: {cause}")
             }
             other => other.to_string(),

@@ -90,7 +90,7 @@ impl Rules {
 }
 
 fn compile_rule(rule: &ValidationRule, texts: &SchemaTexts) -> Result<Rule, RuleError> {
-    let rule_error = |cause: String| RuleError::Rule { name: rule.name.clone(), why: cause };
+    let rule_error = |cause: String| RuleError::Rule { name: rule.name.clone(), cause };
     let ValidationRule { name, key, format, schema, required, rule: expression, message } = rule;
     let is_about_key = format.is_some() || schema.is_some();
     match (key, required, expression) {
@@ -122,7 +122,7 @@ fn compile_rule(rule: &ValidationRule, texts: &SchemaTexts) -> Result<Rule, Rule
 
 fn compile_schema(source: &SchemaSource, name: &str, texts: &SchemaTexts) -> Result<Schema, RuleError> {
     let name = || name.to_owned();
-    let rule_error = |cause: String| RuleError::Rule { name: name(), why: cause };
+    let rule_error = |cause: String| RuleError::Rule { name: name(), cause };
     match (&source.inline, &source.config_map_key_ref) {
         (Some(inline), None) => Schema::compile(inline.clone())
             .map_err(|cause| rule_error(format!("has a schema that can't be used: {cause}"))),
@@ -134,7 +134,7 @@ fn compile_schema(source: &SchemaSource, name: &str, texts: &SchemaTexts) -> Res
             schema.and_then(Schema::compile).map_err(|cause| RuleError::Schema {
                 name: name(),
                 reference: reference(),
-                why: cause,
+                cause,
             })
         }
         _ => Err(rule_error("must have its schema either inline or in a ConfigMap (configMapKeyRef)".to_owned())),

@@ -42,7 +42,7 @@ struct CacheEntry<V> {
 
 #[derive(Clone)]
 struct CachedAnswer<V> {
-    at: Instant,
+    asked_at: Instant,
     /// The number of the query.
     number: u64,
     /// The value; `None` if the object does not exist.
@@ -56,11 +56,11 @@ impl<V: Clone> CacheEntry<V> {
 
     /// Returns the value of the last answer, if it has one, and its age.
     fn cached(&self) -> Option<(Duration, V)> {
-        self.answer().and_then(|answer| Some((answer.at.elapsed(), answer.value?)))
+        self.answer().and_then(|answer| Some((answer.asked_at.elapsed(), answer.value?)))
     }
 
     fn answer_time(&self) -> Option<Instant> {
-        self.answer.lock().as_ref().map(|answer| answer.at)
+        self.answer.lock().as_ref().map(|answer| answer.asked_at)
     }
 
     /// Begins a query, and returns its number.
@@ -69,7 +69,7 @@ impl<V: Clone> CacheEntry<V> {
     }
 
     fn put(&self, number: u64, value: Option<V>) {
-        let answer = CachedAnswer { at: Instant::now(), number, value };
+        let answer = CachedAnswer { asked_at: Instant::now(), number, value };
         *self.answer.lock() = Some(answer);
     }
 }
@@ -103,7 +103,7 @@ where
         // Another task may have queried in the meantime.
         match entry.answer() {
             Some(answer) if answer.number > queries_before => return Ok(answer.value),
-            Some(CachedAnswer { at: asked_at, value: Some(value), .. })
+            Some(CachedAnswer { asked_at, value: Some(value), .. })
                 if asked_at.elapsed() < self.settings.renewal_age =>
             {
                 return Ok(Some(value));

@@ -30,12 +30,12 @@ pub enum LookupError {
         source: Box<kube::Error>,
     },
     /// The API server did not answer in time.
-    #[error("can't {action}: no answer within {within:?}")]
+    #[error("can't {action}: no answer within {limit:?}")]
     TooSlow {
         /// The action that failed.
         action: String,
         /// The time limit.
-        within: Duration,
+        limit: Duration,
     },
     /// The client has made Nudge ask too often. The request is denied.
     #[error(
@@ -61,7 +61,7 @@ impl LookupError {
         match timeout(limit, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(Self::Api { action: action(), source: Box::new(error) }),
-            Err(_) => Err(Self::TooSlow { action: action(), within: limit }),
+            Err(_) => Err(Self::TooSlow { action: action(), limit }),
         }
     }
 }

@@ -146,7 +146,7 @@ impl PodLookups for KubePodLookups {
         // The limit also holds for requests that wait for another one's look-up.
         match timeout(LOOKUP_TIMEOUT, self.config_maps.get(&key, query)).await {
             Ok(answer) => answer,
-            Err(_) => Err(LookupError::TooSlow { action: format!("read {key}"), within: LOOKUP_TIMEOUT }),
+            Err(_) => Err(LookupError::TooSlow { action: format!("read {key}"), limit: LOOKUP_TIMEOUT }),
         }
     }
 

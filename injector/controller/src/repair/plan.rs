@@ -30,7 +30,7 @@ pub(super) struct AgentlessPod {
     pub(super) name: String,
     pub(super) uid: String,
     /// The time of creation, in seconds since 1970.
-    pub(super) created: i64,
+    pub(super) created_seconds: i64,
     /// The uid of the controller that would replace the pod. It is absent for a bare pod, and for a pod that would lose
     /// its work, such as a Job's.
     pub(super) owner: Option<String>,
@@ -41,8 +41,8 @@ pub(super) fn agentless_pod(meta: &ObjectMeta, now: i64, min_age: Duration) -> O
     let label = |name: &str| meta.labels.as_ref().and_then(|map| map.get(name)).map(String::as_str);
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|map| map.get(name)).map(String::as_str);
     let is_static = STATIC_POD_ANNOTATIONS.into_iter().filter_map(annotation).any(|source| source != "api");
-    let created = meta.creation_timestamp.as_ref()?.0.as_second();
-    let is_old = now.saturating_sub(created) >= i64::try_from(min_age.as_secs()).unwrap_or(i64::MAX);
+    let created_seconds = meta.creation_timestamp.as_ref()?.0.as_second();
+    let is_old = now.saturating_sub(created_seconds) >= i64::try_from(min_age.as_secs()).unwrap_or(i64::MAX);
     let is_terminating = meta.deletion_timestamp.is_some();
     if !opts_in(meta) || label(labels::AGENT).is_some() || is_static || is_terminating || !is_old {
         return None;
@@ -51,7 +51,7 @@ pub(super) fn agentless_pod(meta: &ObjectMeta, now: i64, min_age: Duration) -> O
     Some(AgentlessPod {
         name: meta.name.clone()?,
         uid: meta.uid.clone()?,
-        created,
+        created_seconds,
         owner: owner.filter(|owner| replaces(owner)).map(|owner| owner.uid.clone()),
     })
 }
@@ -103,7 +103,7 @@ impl RepairMemory {
     /// a scan: its replacement shows whether evictions help.
     pub(super) fn plan(&mut self, mut pods: Vec<AgentlessPod>, now: Instant, per_minute: usize) -> RepairPlan {
         self.forget(now);
-        pods.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        pods.sort_by(|a, b| (a.created_seconds, &a.name).cmp(&(b.created_seconds, &b.name)));
         let in_vain: HashSet<String> =
             pods.iter().filter(|pod| self.is_replacement(pod)).filter_map(|pod| pod.owner.clone()).collect();
         let mut plan = RepairPlan::default();
@@ -150,7 +150,7 @@ impl RepairMemory {
     /// agent either.
     fn is_replacement(&self, pod: &AgentlessPod) -> bool {
         let evicted = pod.owner.as_ref().and_then(|owner| self.owners.get(owner));
-        evicted.is_some_and(|(_, evicted)| pod.created >= *evicted)
+        evicted.is_some_and(|(_, evicted)| pod.created_seconds >= *evicted)
     }
 
     fn forget(&mut self, now: Instant) {
@@ -170,8 +170,8 @@ mod tests {
 
     use super::*;
 
-    fn pod(name: &str, created: i64, owner: Option<&str>) -> AgentlessPod {
-        AgentlessPod { name: name.to_owned(), uid: name.to_owned(), created, owner: owner.map(str::to_owned) }
+    fn pod(name: &str, created_seconds: i64, owner: Option<&str>) -> AgentlessPod {
+        AgentlessPod { name: name.to_owned(), uid: name.to_owned(), created_seconds, owner: owner.map(str::to_owned) }
     }
 
     fn meta(changes: &Value) -> ObjectMeta {
@@ -317,7 +317,7 @@ mod tests {
     async fn a_refusal_does_not_hide_that_another_pod_was_evicted() {
         for end in [EvictionOutcome::Refused, EvictionOutcome::Forbidden] {
             let (mut memory, now) = (RepairMemory::default(), Instant::now());
-            let one = |name: &str, created| vec![pod(name, created, Some("x"))];
+            let one = |name: &str, created_seconds| vec![pod(name, created_seconds, Some("x"))];
             assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, EvictionOutcome::Evicted).evict.len(), 1);
             assert_eq!(scan(&mut memory, one("b", 1), (now, 100), 9, end).evict.len(), 1);
             assert!(memory.plan(one("new", 101), now + EVICTION_RATE_WINDOW, 9).evict.is_empty(), "{end:?}");
@@ -327,7 +327,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refusal_alone_does_not_show_that_evicting_is_in_vain() {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
-        let one = |name: &str, created| vec![pod(name, created, Some("x"))];
+        let one = |name: &str, created_seconds| vec![pod(name, created_seconds, Some("x"))];
         assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, EvictionOutcome::Refused).evict.len(), 1);
         assert_eq!(
             names(&memory.plan(one("new", 101), now + EVICTION_RATE_WINDOW, 9)),
@@ -338,7 +338,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pods_too_young_to_count_at_the_next_eviction_still_show_that_it_is_in_vain() {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
-        let one = |name: &str, created| vec![pod(name, created, Some("x"))];
+        let one = |name: &str, created_seconds| vec![pod(name, created_seconds, Some("x"))];
         assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, EvictionOutcome::Evicted).evict.len(), 1);
         assert_eq!(scan(&mut memory, one("b", 1), (now, 110), 9, EvictionOutcome::Evicted).evict.len(), 1);
         assert!(memory.plan(one("new", 101), now, 9).evict.is_empty());

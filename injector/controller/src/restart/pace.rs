@@ -133,15 +133,20 @@ impl RestartCheck {
     }
 
     /// Returns a check that failed at a call. Once checks have failed for `deadline` seconds, that ends the rollout.
-    pub(super) fn failure(version: &str, cause: &FailureCause, before: Option<(u32, Instant)>, deadline: u32) -> Self {
+    pub(super) fn failure(
+        version: &str,
+        cause: &FailureCause,
+        before: Option<(u32, Instant)>,
+        deadline_seconds: u32,
+    ) -> Self {
         let (count, since) = before.unwrap_or((0, Instant::now()));
         let count = count.saturating_add(1);
         let message = format!("workloads can't be restarted, because {}", cause.text);
         let reason = if cause.refused { Reason::Refused } else { Reason::NotRestarted };
         let reports = vec![ObjectReport::about_several(reason, message.clone())];
         let report = RestartReport { version: version.to_owned(), workloads: 0, done: false, reports };
-        let state = if since.elapsed() >= Duration::from_secs(deadline.into()) {
-            Restarts::Failed(format!("no progress within {deadline} s: {message}"))
+        let state = if since.elapsed() >= Duration::from_secs(deadline_seconds.into()) {
+            Restarts::Failed(format!("no progress within {deadline_seconds} s: {message}"))
         } else {
             Restarts::Busy(message)
         };

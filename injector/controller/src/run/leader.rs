@@ -59,9 +59,9 @@ pub async fn run(controller: Arc<Controller>, mut leadership: Leadership, metric
         if leadership.wait_for(|is_leader| *is_leader).await.is_err() {
             return;
         }
-        leader.metrics.leads.set(1);
+        leader.metrics.leader.set(1);
         leader.lead(&mut leadership).await;
-        leader.metrics.leads.set(0);
+        leader.metrics.leader.set(0);
         leader.controller.forget();
     }
 }

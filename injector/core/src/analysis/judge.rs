@@ -166,22 +166,22 @@ fn judge_analysis(
         ));
     };
     // The count is in halves: an answer that is too high counts two, or one if there are no pods to compare with.
-    let mut against = 0;
+    let mut bad_answers = 0;
     let mut good = 0;
     for answer in answers {
         match outcome(analysis, answer) {
-            Outcome::Good => (against, good) = (0, u32::saturating_add(good, 1)),
-            Outcome::High => (against, good) = (u32::saturating_add(against, 2), 0),
-            Outcome::HighAlone => (against, good) = (u32::saturating_add(against, 1), 0),
-            Outcome::AllHigh | Outcome::WithinRatio => (against, good) = (0, 0),
+            Outcome::Good => (bad_answers, good) = (0, u32::saturating_add(good, 1)),
+            Outcome::High => (bad_answers, good) = (u32::saturating_add(bad_answers, 2), 0),
+            Outcome::HighAlone => (bad_answers, good) = (u32::saturating_add(bad_answers, 1), 0),
+            Outcome::AllHigh | Outcome::WithinRatio => (bad_answers, good) = (0, 0),
             Outcome::Unknown(_) => good = 0,
         }
     }
     let description = describe(analysis, last, names);
     let last = outcome(analysis, last);
     let high = matches!(last, Outcome::High | Outcome::HighAlone);
-    if high && against >= analysis.failures.saturating_mul(2) {
-        let times = if last == Outcome::HighAlone { against } else { analysis.failures };
+    if high && bad_answers >= analysis.failures.saturating_mul(2) {
+        let times = if last == Outcome::HighAlone { bad_answers } else { analysis.failures };
         let times = if times == 1 { String::new() } else { format!(", {times} times in a row") };
         return Verdict::Bad(format!("{description}{times}"));
     }
@@ -204,8 +204,8 @@ fn judge_analysis(
              version {} until the result is at most max",
             names.target
         )),
-        Outcome::Unknown(why) => Verdict::Inconclusive(format!(
-            "{name} has no result: {why}. No more pods get version {} until it has one",
+        Outcome::Unknown(cause) => Verdict::Inconclusive(format!(
+            "{name} has no result: {cause}. No more pods get version {} until it has one",
             names.target
         )),
     }

@@ -36,8 +36,8 @@ pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> Outcome {
         (None, Some(_), _) => Outcome::HighAlone,
         (Some(control), _, Some(ratio)) if target > ratio * control => {
             if control <= 0.0 && max.is_none() {
-                let why = "the other pods have 0, so there is no ratio; set max too, so that the result can be judged without one";
-                Outcome::Unknown(why.to_owned())
+                let cause = "the other pods have 0, so there is no ratio; set max too, so that the result can be judged without one";
+                Outcome::Unknown(cause.to_owned())
             } else {
                 Outcome::High
             }

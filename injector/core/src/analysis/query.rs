@@ -11,12 +11,12 @@ pub fn sample_pods<'a>(pods: impl Iterator<Item = (u32, &'a str)>) -> Vec<String
     let mut pods: Vec<(u32, &str)> = pods.collect();
     pods.sort_unstable();
     let mut bytes = 0;
-    let fits = |name: &&str| {
+    let fits_query = |name: &&str| {
         bytes = name.len().saturating_add(1).saturating_add(bytes);
         bytes <= MAX_NAMES_BYTES
     };
     let mut names: Vec<String> =
-        pods.iter().map(|(_, name)| *name).take(MAX_PODS).take_while(fits).map(str::to_owned).collect();
+        pods.iter().map(|(_, name)| *name).take(MAX_PODS).take_while(fits_query).map(str::to_owned).collect();
     names.sort_unstable();
     names
 }

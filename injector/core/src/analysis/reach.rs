@@ -29,16 +29,16 @@ pub enum ReachError {
 pub fn reach(query: &str) -> Result<Duration, ReachError> {
     let mut longest_range = Duration::ZERO;
     let mut shift = Duration::ZERO;
-    let mut rest = query;
-    while let Some(first) = rest.chars().next() {
-        let after = &rest[first.len_utf8()..];
-        rest = match first {
+    let mut remainder = query;
+    while let Some(first) = remainder.chars().next() {
+        let after = &remainder[first.len_utf8()..];
+        remainder = match first {
             '"' | '\'' | '`' => &after[literal_end(after, first).ok_or(ReachError::Open)?..],
-            '#' => after.find('\n').map_or("", |end| &after[end..]),
+            '#' => after.find('\n').map_or("", |end_index| &after[end_index..]),
             '@' => return Err(ReachError::At),
             '[' => {
-                let end = after.find(']').ok_or(ReachError::Open)?;
-                let text = &after[..end];
+                let end_index = after.find(']').ok_or(ReachError::Open)?;
+                let text = &after[..end_index];
                 let bad = || ReachError::Range(text.chars().take(32).collect());
                 let (range, subquery) = text.split_once(':').map_or((text, false), |(range, _)| (range, true));
                 let range = duration(range.trim()).ok_or_else(bad)?;
@@ -47,12 +47,12 @@ pub fn reach(query: &str) -> Result<Duration, ReachError> {
                 } else {
                     longest_range = longest_range.max(range);
                 }
-                &after[end.saturating_add(1)..]
+                &after[end_index.saturating_add(1)..]
             }
             _ if first.is_ascii_alphabetic() || first == '_' => {
                 let name_end = |text: &str| text.find(|c: char| !c.is_ascii_alphanumeric() && !"_:.".contains(c));
-                let end = name_end(rest).unwrap_or(rest.len());
-                let (name, after) = rest.split_at(end);
+                let end_index = name_end(remainder).unwrap_or(remainder.len());
+                let (name, after) = remainder.split_at(end_index);
                 if name.eq_ignore_ascii_case("offset") && after.starts_with(char::is_whitespace) {
                     let text = after.trim_start().trim_start_matches('-').trim_start();
                     let text = &text[..name_end(text).unwrap_or(text.len())];
@@ -70,11 +70,11 @@ pub fn reach(query: &str) -> Result<Duration, ReachError> {
 /// Returns the index after the end of a string literal whose opening quote is just before `text`.
 fn literal_end(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
-    for (at, letter) in text.char_indices() {
+    for (index, letter) in text.char_indices() {
         match letter {
             _ if escaped => escaped = false,
             '\\' if quote != '`' => escaped = true,
-            _ if letter == quote => return Some(at.saturating_add(1)),
+            _ if letter == quote => return Some(index.saturating_add(1)),
             _ => {}
         }
     }
@@ -86,13 +86,13 @@ fn duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok().filter(|period| !period.is_zero());
     }
-    let mut rest = text;
+    let mut remainder = text;
     let mut millis = 0_u64;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|end| *end > 0)?;
-        let (number, after) = rest.split_at(digits);
-        let end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
-        let (unit, after) = after.split_at(end);
+    while !remainder.is_empty() {
+        let digits = remainder.find(|c: char| !c.is_ascii_digit()).filter(|end_index| *end_index > 0)?;
+        let (number, after) = remainder.split_at(digits);
+        let end_index = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(end_index);
         let unit_millis = match unit {
             "ms" => 1,
             "s" => 1000,
@@ -104,7 +104,7 @@ fn duration(text: &str) -> Option<Duration> {
             _ => return None,
         };
         millis = millis.saturating_add(number.parse::<u64>().ok()?.saturating_mul(unit_millis));
-        rest = after;
+        remainder = after;
     }
     (millis > 0).then(|| Duration::from_millis(millis))
 }

@@ -69,7 +69,7 @@ impl Progress {
         let ready = before.iter().find(|condition| condition.type_ == "Ready");
         let is_known = ready.is_some_and(|ready| ready.message == text);
         // The message of these reasons has numbers or times that change, so only the first message becomes an Event.
-        let varies = matches!(
+        let is_repeated = matches!(
             reason,
             Reason::Inconclusive
                 | Reason::AnalysisInconclusive
@@ -78,8 +78,8 @@ impl Progress {
                 | Reason::HubAway
                 | Reason::PoliciesUnknown
         );
-        let begins = varies && ready.is_none_or(|ready| ready.reason != reason.as_str());
-        (begins || (is_stuck(*reason) && !is_known)).then(|| EventRecord::new(*reason, message.as_str()))
+        let is_new = is_repeated && ready.is_none_or(|ready| ready.reason != reason.as_str());
+        (is_new || (is_stuck(*reason) && !is_known)).then(|| EventRecord::new(*reason, message.as_str()))
     }
 }
 
@@ -137,8 +137,8 @@ pub(super) fn suspect_until(status: &VersionedConfigStatus) -> Option<Timestamp>
 fn suspect_message(status: &VersionedConfigStatus, now: &Time) -> Option<String> {
     suspect_until(status).filter(|until| now.0 < *until)?;
     let condition = find_condition(&status.conditions, ConditionType::Suspect)?;
-    let about = format!("version {}: ", status.current_version.as_deref()?);
-    condition.message.starts_with(&about).then(|| condition.message.clone())
+    let subject = format!("version {}: ", status.current_version.as_deref()?);
+    condition.message.starts_with(&subject).then(|| condition.message.clone())
 }
 
 /// Returns a message about objects that do not belong to the versions in their labels, and about invalid versions other

@@ -37,9 +37,9 @@ pub(crate) fn name_fault(field: &str, name: &str) -> Option<Explanation> {
     }
     (name.len() > MAX_LABEL_BYTES).then(|| {
         let label = labels::CONFIG;
-        let why =
+        let cause =
             format!("versions have it in the label {label}, where at most {MAX_LABEL_BYTES} characters are allowed");
-        invalid(field, format!("{why}; give it a shorter name"))
+        invalid(field, format!("{cause}; give it a shorter name"))
     })
 }
 
@@ -50,19 +50,19 @@ fn version_fault(field: &str, version: &str) -> Option<Explanation> {
 
 fn override_faults(overridden: &Override, now: Timestamp) -> impl Iterator<Item = Explanation> {
     const FIELD: &str = "spec.rollout.override";
-    let late = overridden.ends_too_late(now).then(|| {
-        let end = overridden.until_time.0;
+    let too_late = overridden.ends_too_late(now).then(|| {
+        let end_time = overridden.until_time.0;
         let hours = Override::MAX_REMAINING_TIME.as_hours();
         invalid(
             FIELD,
-            format!("its untilTime is {end}, and it may be at most {hours} hours ahead; set an earlier time"),
+            format!("its untilTime is {end_time}, and it may be at most {hours} hours ahead; set an earlier time"),
         )
     });
-    version_fault(FIELD, &overridden.version).into_iter().chain(late)
+    version_fault(FIELD, &overridden.version).into_iter().chain(too_late)
 }
 
 fn step_faults(steps: &[Step]) -> Vec<Explanation> {
-    let fault = |why: String| invalid("spec.rollout.steps", why);
+    let fault = |cause: String| invalid("spec.rollout.steps", cause);
     let mut names = BTreeSet::new();
     let mut duplicates = BTreeSet::new();
     duplicates.extend(steps.iter().filter_map(|step| step.name.as_ref()).filter(|name| !names.insert(*name)));

@@ -108,7 +108,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let conflict = find_conflict(config, &inventory);
     let requested = target_version(config, &inventory, secrets_known);
     // The spec's fault alone may be the reason why the version is missing.
-    let requested = requested.map_err(|why| fault.as_ref().map_or(why, |fault| fault.why.clone()));
+    let requested = requested.map_err(|cause| fault.as_ref().map_or(cause, |fault| fault.why.clone()));
     let generation = config.metadata.generation;
 
     let sealed = |version: &String| {
@@ -169,8 +169,13 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     events.extend(analyses.event);
     let overridden_until = config.spec.rollout.overridden.as_ref().map(|spec_override| spec_override.until_time.0);
     let later = suspect_until(&status).into_iter().chain(overridden_until).filter_map(|until| clocks.until(until));
-    let recheck_after =
-        effects.reconcile_at.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).chain(recheck).min();
+    let recheck_after = effects
+        .reconcile_at
+        .map(|reconcile_at| (reconcile_at - clocks.steady).max(0))
+        .into_iter()
+        .chain(later)
+        .chain(recheck)
+        .min();
     let unread = inventory.unread.into_iter().chain(counted.unread).collect();
     let unjudged = inventory.unjudged;
     let question = effects.question.or(analyses.question);

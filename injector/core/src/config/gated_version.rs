@@ -55,9 +55,10 @@ pub(super) fn gated_version<'a>(
     now: Now<'_>,
 ) -> Option<GatedVersion<'a>> {
     let Provenance { parts, facts, seals, requesters } = provenance;
-    let runs = [&status.current_version, &status.previous_version].into_iter().flatten().any(|version| version == aim);
+    let is_known =
+        [&status.current_version, &status.previous_version].into_iter().flatten().any(|version| version == aim);
     let EffectiveRules { approval, approval_owner, .. } = EffectiveRules::of(&config.spec.rollout, policies);
-    let needed = approval.filter(|_| !runs && override_reason(config, aim, now).is_none())?;
+    let needed = approval.filter(|_| !is_known && override_reason(config, aim, now).is_none())?;
     // Nobody knows who wrote a text, so of two approvers one at least is not its author.
     let least = if needed.not_author && is_of_text(aim) { 2 } else { 1 };
     let needed = Approval { required: needed.required.max(least), ..needed };

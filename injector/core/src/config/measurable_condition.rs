@@ -35,10 +35,10 @@ pub fn wanted_rehearsal(
         return None;
     }
     let question = rehearsal_question(analyses);
-    let works = status
+    let is_measurable = status
         .and_then(|status| rehearsal_condition(status, &question.round))
         .is_some_and(|condition| condition.status == "True");
-    (!works).then_some(question)
+    (!is_measurable).then_some(question)
 }
 
 /// Sets the condition by the measured answers, and removes the result of an earlier rehearsal.
@@ -56,11 +56,11 @@ pub(super) fn set_measurable(
     let round = rehearsal_question(analyses).round;
     let worked = rehearsal_condition(status, &round).map(|condition| condition.status == "True");
     let generation = config.metadata.generation;
-    let set = |status: &mut VersionedConfigStatus, works: bool, reason: Reason, message: &str| {
+    let set = |status: &mut VersionedConfigStatus, is_measurable: bool, reason: Reason, message: &str| {
         let kind = ConditionType::Measurable;
-        set_condition(&mut status.conditions, condition(kind, works, reason, message, generation, now));
+        set_condition(&mut status.conditions, condition(kind, is_measurable, reason, message, generation, now));
     };
-    let (works, reason, message) = match rehearsal_result(analyses, measured) {
+    let (is_measurable, reason, message) = match rehearsal_result(analyses, measured) {
         Rehearsal::Pending => {
             let question = wanted_rehearsal(config, Some(&*status));
             match (worked, &question) {
@@ -74,11 +74,11 @@ pub(super) fn set_measurable(
             return RehearsalEffects { question, event: None };
         }
         Rehearsal::Works => (true, Reason::Measurable, "each query of spec.rollout.analysis has an answer".to_owned()),
-        Rehearsal::Fails(why) => (false, Reason::NotMeasurable, why),
+        Rehearsal::Fails(cause) => (false, Reason::NotMeasurable, cause),
     };
     status.internal.rehearsed = Some(round);
-    set(status, works, reason, &message);
-    let event = (!works && worked != Some(false)).then(|| EventRecord::new(reason, message));
+    set(status, is_measurable, reason, &message);
+    let event = (!is_measurable && worked != Some(false)).then(|| EventRecord::new(reason, message));
     RehearsalEffects { question: wanted_rehearsal(config, Some(&*status)), event }
 }
 

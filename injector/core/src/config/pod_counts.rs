@@ -13,10 +13,10 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
     let published = version_to_publish(status);
     let goal = final_version(status);
     let mut counts = PodCounts::default();
-    let mut count = |assigned: Option<&str>, runs: Option<&str>, ready: bool, failed: bool| {
+    let mut count = |assigned: Option<&str>, running: Option<&str>, ready: bool, failed: bool| {
         counts.total += 1;
-        counts.on_target += u32::from(goal.is_some() && runs == goal);
-        counts.ready += u32::from(ready && assigned.is_some() && runs == assigned);
+        counts.on_target += u32::from(goal.is_some() && running == goal);
+        counts.ready += u32::from(ready && assigned.is_some() && running == assigned);
         counts.failed += u32::from(failed);
     };
     for pod in pods.by_steps() {
@@ -34,10 +34,10 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
 /// Returns the version that pods should run in the end: the target, or the current version if nothing moves or pods
 /// leave the target.
 fn final_version(status: &VersionedConfigStatus) -> Option<&str> {
-    let leaves = matches!(
+    let leaves_target = matches!(
         status.rollout.stage,
         Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
     );
-    let target = status.target_version.as_deref().filter(|_| !leaves);
+    let target = status.target_version.as_deref().filter(|_| !leaves_target);
     target.or(status.current_version.as_deref())
 }

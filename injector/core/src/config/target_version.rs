@@ -67,8 +67,8 @@ fn not_sealed(version: &str, seal_check: &SealCheck) -> Explanation {
         SealCheck::Incomplete(message) => Reason::VersionIncomplete.explained(message),
         SealCheck::Invalid(message) => Reason::VersionInvalid.explained(message),
         SealCheck::Refused(message) => Reason::Invalid.explained(message),
-        SealCheck::Unjudged(Some(why)) => {
-            Reason::Invalid.explained(format!("version {version} can't be judged by spec.validation: {why}"))
+        SealCheck::Unjudged(Some(cause)) => {
+            Reason::Invalid.explained(format!("version {version} can't be judged by spec.validation: {cause}"))
         }
         // A complete version would have been sealed.
         SealCheck::Unjudged(None) => {

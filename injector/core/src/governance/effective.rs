@@ -77,7 +77,7 @@ impl<'a> EffectiveRules<'a> {
         rules.add_approval_and_windows(&RuleOwner::Config, spec.approval.as_ref(), &spec.windows);
         rules.add_hold(RuleOwner::Config, spec.hold.as_ref().map(|hold| (&*hold.reason, hold.until_time.as_ref())));
         match policies {
-            Policies::Unknown(why) => rules.unknown = Some(why),
+            Policies::Unknown(cause) => rules.unknown = Some(cause),
             Policies::Known(policies) => {
                 for policy in policies {
                     let RolloutPolicySpec { hold, windows, approval, .. } = &policy.spec;
@@ -121,31 +121,31 @@ impl<'a> EffectiveRules<'a> {
 
     /// Returns why no version continues at this time, if none does. Missing approvals are not among the reasons. A
     /// reason that requires somebody to act comes first.
-    pub fn block(&self, at: Timestamp) -> Option<Block> {
-        if let Some(why) = self.unknown {
-            let why = Reason::PoliciesUnknown.explained(format!("no version goes on, because {why}"));
-            return Some(Block { why, until: None });
+    pub fn block(&self, now: Timestamp) -> Option<Block> {
+        if let Some(explanation) = self.unknown {
+            let explanation = Reason::PoliciesUnknown.explained(format!("no version goes on, because {explanation}"));
+            return Some(Block { why: explanation, until: None });
         }
-        self.on_hold(at).or_else(|| self.outside_window(at))
+        self.on_hold(now).or_else(|| self.outside_window(now))
     }
 
     /// Returns the hold that ends last.
-    fn on_hold(&self, at: Timestamp) -> Option<Block> {
-        let holds = self.holds.iter().filter(|hold| hold.until.is_none_or(|until| at < until));
+    fn on_hold(&self, now: Timestamp) -> Option<Block> {
+        let holds = self.holds.iter().filter(|hold| hold.until.is_none_or(|until| now < until));
         let EffectiveHold { owner, reason, until } = holds.max_by_key(|hold| hold.until.unwrap_or(Timestamp::MAX))?;
         let by = match owner {
             RuleOwner::Config => "the config is on hold".to_owned(),
             RuleOwner::Policy(_) => format!("{owner} holds the configs of this namespace"),
         };
-        let ends = match (until, owner) {
+        let end_words = match (until, owner) {
             (Some(until), _) => format!("until {}", whole_seconds(*until)),
             (None, RuleOwner::Config) => "until spec.rollout.hold is removed (kubectl nudge unhold)".to_owned(),
             (None, RuleOwner::Policy(_)) => "until the hold is removed from the policy".to_owned(),
         };
-        Some(Block { why: Reason::OnHold.explained(format!("{by} {ends}: {}", reason.trim())), until: *until })
+        Some(Block { why: Reason::OnHold.explained(format!("{by} {end_words}: {}", reason.trim())), until: *until })
     }
 
-    fn outside_window(&self, at: Timestamp) -> Option<Block> {
+    fn outside_window(&self, now: Timestamp) -> Option<Block> {
         if self.windows.is_empty() {
             return None;
         }
@@ -159,10 +159,10 @@ impl<'a> EffectiveRules<'a> {
                 }
             }
         }
-        let (owner, _) = parsed.iter().find(|(_, windows)| !windows.is_open(at))?;
+        let (owner, _) = parsed.iter().find(|(_, windows)| !windows.is_open(now))?;
         let several = if parsed.len() > 1 { "all windows are open together" } else { "the next window opens" };
         let lists: Vec<Windows> = parsed.iter().map(|(_, windows)| windows.clone()).collect();
-        if let Some(opening) = next_common_opening(&lists, at) {
+        if let Some(opening) = next_common_opening(&lists, now) {
             let message = format!("no version goes on outside of the windows of {owner}; {several} at {opening}");
             return closed(message, Some(opening.at));
         }
@@ -174,6 +174,10 @@ impl<'a> EffectiveRules<'a> {
 
 /// Rounds the time up to whole seconds.
 pub(super) fn whole_seconds(time: Timestamp) -> Timestamp {
-    let whole = Timestamp::from_second(time.as_second()).unwrap_or(time);
-    if whole < time { whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(time) } else { whole }
+    let whole_second = Timestamp::from_second(time.as_second()).unwrap_or(time);
+    if whole_second < time {
+        whole_second.checked_add(SignedDuration::from_secs(1)).unwrap_or(time)
+    } else {
+        whole_second
+    }
 }

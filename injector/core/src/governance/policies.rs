@@ -42,7 +42,7 @@ pub struct PolicyReach {
 /// used is never open.
 pub fn policy_faults(spec: &RolloutPolicySpec) -> Vec<Explanation> {
     let RolloutPolicySpec { namespace_selector, windows, .. } = spec;
-    let fault = |why: String| invalid("spec.namespaceSelector", why);
+    let fault = |cause: String| invalid("spec.namespaceSelector", cause);
     let requirements = &namespace_selector.match_expressions;
     let keys = namespace_selector.match_labels.keys().chain(requirements.iter().map(|requirement| &requirement.key));
     let bad = keys.filter_map(|key| no_label_key(key));
@@ -53,8 +53,8 @@ pub fn policy_faults(spec: &RolloutPolicySpec) -> Vec<Explanation> {
 
 /// Returns the fault of the values of a requirement.
 fn values_fault(LabelRequirement { key, operator, values }: &LabelRequirement) -> Option<String> {
-    let takes = matches!(operator, LabelOperator::In | LabelOperator::NotIn);
-    match (takes, values.is_empty()) {
+    let takes_values = matches!(operator, LabelOperator::In | LabelOperator::NotIn);
+    match (takes_values, values.is_empty()) {
         (true, true) => Some(format!("{operator:?} needs values of {key:?}; name at least one")),
         (false, false) => Some(format!("{operator:?} takes no values of {key:?}; leave them out")),
         _ => None,

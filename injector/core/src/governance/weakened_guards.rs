@@ -35,8 +35,8 @@ pub fn describe_override(old: Option<&VersionedConfigSpec>, new: &VersionedConfi
         return Some("set spec.rollout.override".to_owned());
     }
     let version = &overridden.version;
-    let asks = |spec: &VersionedConfigSpec| spec.version.as_ref() == Some(version);
-    (asks(new) && !old.is_some_and(asks))
+    let asks_for_version = |spec: &VersionedConfigSpec| spec.version.as_ref() == Some(version);
+    (asks_for_version(new) && !old.is_some_and(asks_for_version))
         .then(|| format!("ask for version {version}, which spec.rollout.override names"))
 }
 
@@ -72,24 +72,27 @@ fn weakened_windows(old: &[Window], new: &[Window]) -> Option<String> {
 /// texts, as the policy does.
 fn is_within(new: &Window, old: &Window) -> bool {
     let ends_next_day = |window: &Window| window.to <= window.from;
-    let ends = match (ends_next_day(new), ends_next_day(old)) {
+    let end_times = match (ends_next_day(new), ends_next_day(old)) {
         (true, false) => false,
         (false, true) => true,
         _ => new.to <= old.to,
     };
-    new.time_zone == old.time_zone && new.days.iter().all(|day| old.days.contains(day)) && new.from >= old.from && ends
+    new.time_zone == old.time_zone
+        && new.days.iter().all(|day| old.days.contains(day))
+        && new.from >= old.from
+        && end_times
 }
 
 /// Returns how a change weakens a hold. A hold that is over guards nothing. Protecting a hold takes the same right as
 /// ending it, so nobody is locked out.
 fn weakened_hold(old: Option<&Hold>, new: Option<&Hold>, now: Timestamp) -> Option<String> {
-    let end = |hold: &Hold| hold.until_time.as_ref().map_or(Timestamp::MAX, |until| until.0);
-    let protected_end = |hold: Option<&Hold>| hold.filter(|hold| hold.protected && end(hold) > now).map(end);
+    let end_of = |hold: &Hold| hold.until_time.as_ref().map_or(Timestamp::MAX, |until| until.0);
+    let protected_end = |hold: Option<&Hold>| hold.filter(|hold| hold.protected && end_of(hold) > now).map(end_of);
     let change = match (protected_end(old), new) {
         (None, Some(new)) if new.protected && old != Some(new) => "protects spec.rollout.hold",
         (Some(_), None) => "removes spec.rollout.hold, which is protected",
         (Some(_), Some(new)) if !new.protected => "ends the protection of spec.rollout.hold",
-        (Some(before), Some(new)) if end(new) < before => "ends spec.rollout.hold, which is protected, earlier",
+        (Some(before), Some(new)) if end_of(new) < before => "ends spec.rollout.hold, which is protected, earlier",
         _ => return None,
     };
     Some(change.to_owned())

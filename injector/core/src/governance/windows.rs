@@ -77,14 +77,14 @@ pub struct Opening {
 /// Prints the moment, such as `2026-10-26 09:00 Europe/Berlin (08:00 UTC)`.
 impl fmt::Display for Opening {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let there = self.zone.to_datetime(self.at);
+        let local_time = self.zone.to_datetime(self.at);
         let utc = TimeZone::UTC.to_datetime(self.at);
-        write!(out, "{} {} {}", there.date(), format_time(there), self.zone_name)?;
-        if there == utc {
+        write!(out, "{} {} {}", local_time.date(), format_time(local_time), self.zone_name)?;
+        if local_time == utc {
             return Ok(());
         }
         out.write_str(" (")?;
-        if there.date() != utc.date() {
+        if local_time.date() != utc.date() {
             write!(out, "{} ", utc.date())?;
         }
         write!(out, "{} UTC)", format_time(utc))
@@ -115,26 +115,26 @@ impl Windows {
     }
 
     /// Returns whether one of the windows is open.
-    pub fn is_open(&self, at: Timestamp) -> bool {
-        self.0.iter().any(|window| window.is_open(at))
+    pub fn is_open(&self, time: Timestamp) -> bool {
+        self.0.iter().any(|window| window.is_open(time))
     }
 
     /// Returns the first moment from `at` on when one of the windows is open; `None` if there is none within two
     /// months.
-    pub fn next_opening(&self, at: Timestamp) -> Option<Opening> {
-        let openings = self.0.iter().filter_map(|window| Some((window.next_opening(at)?, window)));
-        let (at, window) = openings.min_by_key(|(at, _)| *at)?;
-        Some(Opening { at, zone: window.zone.clone(), zone_name: window.zone_name.clone() })
+    pub fn next_opening(&self, time: Timestamp) -> Option<Opening> {
+        let openings = self.0.iter().filter_map(|window| Some((window.next_opening(time)?, window)));
+        let (time, window) = openings.min_by_key(|(time, _)| *time)?;
+        Some(Opening { at: time, zone: window.zone.clone(), zone_name: window.zone_name.clone() })
     }
 }
 
 /// Returns the first moment from `at` on when all lists are open. Returns `None` if there is none within two months, or
 /// if the lists open in turns too often before.
-pub fn next_common_opening(lists: &[Windows], at: Timestamp) -> Option<Opening> {
-    let horizon = at.checked_add(OPENING_SEARCH_PERIOD).ok()?;
+pub fn next_common_opening(lists: &[Windows], time: Timestamp) -> Option<Opening> {
+    let horizon = time.checked_add(OPENING_SEARCH_PERIOD).ok()?;
     let mut last: Option<Opening> = None;
     for _ in 0..MAX_TRIES {
-        let from = last.as_ref().map_or(at, |opening| opening.at);
+        let from = last.as_ref().map_or(time, |opening| opening.at);
         let Some(closed) = lists.iter().find(|windows| !windows.is_open(from)) else { break };
         last = Some(closed.next_opening(from).filter(|opening| opening.at < horizon)?);
     }
@@ -172,14 +172,14 @@ impl UsableWindow {
         self.days[usize::from(day.to_monday_zero_offset().unsigned_abs())]
     }
 
-    fn is_open(&self, at: Timestamp) -> bool {
-        self.contains(self.zone.to_datetime(at))
+    fn is_open(&self, time: Timestamp) -> bool {
+        self.contains(self.zone.to_datetime(time))
     }
 
     /// Returns whether the window is open when a wall clock shows this time.
-    fn contains(&self, there: DateTime) -> bool {
-        let date = there.date();
-        let time = there.time();
+    fn contains(&self, local_time: DateTime) -> bool {
+        let date = local_time.date();
+        let time = local_time.time();
         let began_today = self.begins_on(date.weekday()) && self.from <= time;
         if !self.ends_next_day() {
             return began_today && self.to.is_none_or(|to| time < to);
@@ -190,32 +190,32 @@ impl UsableWindow {
 
     /// Returns the next moment from `at` on when the window is open. Between two clock changes, a window opens only at
     /// its own times; otherwise, a clock change opens it.
-    fn next_opening(&self, at: Timestamp) -> Option<Timestamp> {
-        let horizon = at.checked_add(OPENING_SEARCH_PERIOD).ok()?;
-        let mut moment = at;
+    fn next_opening(&self, time: Timestamp) -> Option<Timestamp> {
+        let horizon = time.checked_add(OPENING_SEARCH_PERIOD).ok()?;
+        let mut moment = time;
         while moment < horizon {
-            let there = self.zone.to_datetime(moment);
-            if self.contains(there) {
+            let local_time = self.zone.to_datetime(moment);
+            if self.contains(local_time) {
                 return Some(moment);
             }
             let changes = self.zone.following(moment).next().map(|change| change.timestamp());
-            let opens = self.time_to_next_start(there).and_then(|wait| moment.checked_add(wait).ok());
-            let ends = changes.unwrap_or(Timestamp::MAX);
-            match opens.filter(|opens| *opens < ends) {
+            let opens = self.time_to_next_start(local_time).and_then(|wait| moment.checked_add(wait).ok());
+            let open_until = changes.unwrap_or(Timestamp::MAX);
+            match opens.filter(|opens| *opens < open_until) {
                 Some(opens) => return Some(opens).filter(|opens| *opens < horizon),
-                None => moment = ends,
+                None => moment = open_until,
             }
         }
         None
     }
 
     /// Returns the time until a wall clock that is not changed shows the next start of the window.
-    fn time_to_next_start(&self, there: DateTime) -> Option<SignedDuration> {
-        let mut date = there.date();
+    fn time_to_next_start(&self, local_time: DateTime) -> Option<SignedDuration> {
+        let mut date = local_time.date();
         for _ in 0..=7 {
-            let begins = date.to_datetime(self.from);
-            if self.begins_on(date.weekday()) && begins > there {
-                return Some(begins.duration_since(there));
+            let start_today = date.to_datetime(self.from);
+            if self.begins_on(date.weekday()) && start_today > local_time {
+                return Some(start_today.duration_since(local_time));
             }
             date = date.tomorrow().ok()?;
         }

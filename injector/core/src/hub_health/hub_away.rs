@@ -97,11 +97,11 @@ impl Outage {
             return Self { everywhere: Some(HubAway::NotRenewing), namespaces: BTreeSet::new() };
         }
         let is_silent = |namespace: Option<&str>| {
-            last_report(namespace).is_none_or(|at| now.saturating_duration_since(at) >= AWAY_TIMEOUT)
+            last_report(namespace).is_none_or(|reported_at| now.saturating_duration_since(reported_at) >= AWAY_TIMEOUT)
         };
-        let (everywhere, mut namespaces) = notes.overdue_reports(AWAY_TIMEOUT, now);
+        let (is_everywhere, mut namespaces) = notes.overdue_reports(AWAY_TIMEOUT, now);
         namespaces.retain(|namespace| is_silent(Some(namespace)));
-        Self { everywhere: (everywhere && is_silent(None)).then_some(HubAway::NotWriting), namespaces }
+        Self { everywhere: (is_everywhere && is_silent(None)).then_some(HubAway::NotWriting), namespaces }
     }
 
     /// Returns why the hub is away for the pods of this namespace, if it is.

@@ -94,24 +94,24 @@ impl ReplicaNotes {
 
     /// Returns how long the oldest report of all replicas has waited that may be of this namespace.
     pub fn longest_wait(&self, namespace: &str, now: Instant) -> Duration {
-        let waits = self.current_waits(now).map(|(Waits { shared, failing }, age)| {
+        let wait_ages = self.current_waits(now).map(|(Waits { shared, failing }, age)| {
             let of_namespace = failing.into_iter().filter(|(name, _)| name == namespace).map(|(_, wait)| wait);
             let oldest = of_namespace.fold(shared, Duration::max);
             if oldest.is_zero() { oldest } else { oldest.saturating_add(age) }
         });
-        waits.max().unwrap_or_default()
+        wait_ages.max().unwrap_or_default()
     }
 
     /// Returns whether reports in general have waited for at least `min_wait`, and the single namespaces with such
     /// reports.
     pub fn overdue_reports(&self, min_wait: Duration, now: Instant) -> (bool, BTreeSet<String>) {
-        let (mut everywhere, mut namespaces) = (false, BTreeSet::new());
+        let (mut is_everywhere, mut namespaces) = (false, BTreeSet::new());
         for (Waits { shared, failing }, age) in self.current_waits(now) {
-            everywhere |= !shared.is_zero() && shared.saturating_add(age) >= min_wait;
+            is_everywhere |= !shared.is_zero() && shared.saturating_add(age) >= min_wait;
             let failing = failing.into_iter().filter(|(_, wait)| wait.saturating_add(age) >= min_wait);
             namespaces.extend(failing.map(|(namespace, _)| namespace));
         }
-        (everywhere, namespaces)
+        (is_everywhere, namespaces)
     }
 
     /// Returns the waits of the notes that count, each with the age of its note.

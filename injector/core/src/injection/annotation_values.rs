@@ -76,7 +76,7 @@ pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
 fn unique_names<T: PartialEq + Display>(
     text: &str,
     parse: impl Fn(&str) -> Result<T, Rule>,
-    once: &str,
+    duplicate_fault: &str,
     max: usize,
     items: &str,
 ) -> Result<Vec<T>, Rule> {
@@ -84,7 +84,7 @@ fn unique_names<T: PartialEq + Display>(
     for name in list(text) {
         let name = parse(name)?;
         if names.contains(&name) {
-            return Err(format!("{once}; {name} is named twice"));
+            return Err(format!("{duplicate_fault}; {name} is named twice"));
         }
         names.push(name);
         if names.len() > max {

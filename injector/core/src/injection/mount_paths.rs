@@ -77,7 +77,7 @@ pub(in crate::injection) fn normalized(path: &str) -> String {
 pub(in crate::injection) fn real(path: &str) -> String {
     let path = normalized(path);
     match path.strip_prefix("/var/run") {
-        Some(below) if is_within(&path, "/var/run") => format!("/run{below}"),
+        Some(path_below) if is_within(&path, "/var/run") => format!("/run{path_below}"),
         _ => path,
     }
 }

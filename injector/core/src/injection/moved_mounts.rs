@@ -314,9 +314,9 @@ fn mountpoints(readers: &[&UserContainer], volume: &str, added_paths: &[&str]) -
         {
             let mount_path = real(&mount.mount_path);
             let paths = mounts().map(|other| other.mount_path.as_str()).chain(added_paths.iter().copied());
-            let below = paths.map(real).filter(|path| *path != mount_path && is_within(path, &mount_path));
+            let paths_below = paths.map(real).filter(|path| *path != mount_path && is_within(path, &mount_path));
             folders.extend(
-                below.filter_map(|path| Some(path.strip_prefix(&mount_path)?.trim_start_matches('/').to_owned())),
+                paths_below.filter_map(|path| Some(path.strip_prefix(&mount_path)?.trim_start_matches('/').to_owned())),
             );
         }
     }

@@ -54,9 +54,9 @@ impl InjectionRefusal {
         Self::Both { one: shorten(one), other: shorten(other), message: message.to_owned() }
     }
 
-    pub(super) fn container<'a>(annotation: &str, named: &str, has: impl IntoIterator<Item = &'a str>) -> Self {
-        let has = clip(has.into_iter().collect::<Vec<_>>().join(", "), 10 * MAX_SHOWN_BYTES);
-        Self::Container { annotation: shorten(annotation), named: shorten(named), has }
+    pub(super) fn container<'a>(annotation: &str, named: &str, containers: impl IntoIterator<Item = &'a str>) -> Self {
+        let containers = clip(containers.into_iter().collect::<Vec<_>>().join(", "), 10 * MAX_SHOWN_BYTES);
+        Self::Container { annotation: shorten(annotation), named: shorten(named), has: containers }
     }
 }
 

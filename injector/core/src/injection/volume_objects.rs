@@ -15,7 +15,7 @@ pub(super) struct VolumeObject<'a> {
 pub(super) fn objects(volume: &Volume) -> impl Iterator<Item = VolumeObject<'_>> {
     let config_map = |name, optional| VolumeObject { kind: PartKind::ConfigMap, name, optional };
     let secret = |name, optional| VolumeObject { kind: PartKind::Secret, name, optional };
-    let alone = volume.config_map.iter().map(move |map| config_map(map.name.as_str(), map.optional));
+    let single_objects = volume.config_map.iter().map(move |map| config_map(map.name.as_str(), map.optional));
     let alone_secret =
         volume.secret.iter().filter_map(move |source| Some(secret(source.secret_name.as_deref()?, source.optional)));
     let projections = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
@@ -24,5 +24,5 @@ pub(super) fn objects(volume: &Volume) -> impl Iterator<Item = VolumeObject<'_>>
         (None, Some(source)) => Some(secret(source.name.as_str(), source.optional)),
         (None, None) => None,
     });
-    alone.chain(alone_secret).chain(projected)
+    single_objects.chain(alone_secret).chain(projected)
 }

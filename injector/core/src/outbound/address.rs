@@ -36,21 +36,21 @@ pub struct Address {
 impl Address {
     /// Reads a URL.
     pub fn parse(url: &str) -> Result<Self, AddressError> {
-        let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
-            (Some(rest), _) => (true, rest),
-            (_, Some(rest)) => (false, rest),
+        let (tls, remainder) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+            (Some(remainder), _) => (true, remainder),
+            (_, Some(remainder)) => (false, remainder),
             _ => return Err(AddressError::Scheme),
         };
-        if rest.contains(['@', '?', '#', '\\']) {
+        if remainder.contains(['@', '?', '#', '\\']) {
             return Err(AddressError::ExtraPart);
         }
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (authority, path) = remainder.split_at(remainder.find('/').unwrap_or(remainder.len()));
         let in_path = |c: char| c.is_ascii_alphanumeric() || "-._~/%".contains(c);
         if !path.chars().all(in_path) {
             return Err(AddressError::Path);
         }
-        let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
-            let (host, port) = rest.split_once(']').ok_or(AddressError::Host)?;
+        let (host, port) = if let Some(remainder) = authority.strip_prefix('[') {
+            let (host, port) = remainder.split_once(']').ok_or(AddressError::Host)?;
             host.parse::<std::net::Ipv6Addr>().map_err(|_| AddressError::Host)?;
             (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or(AddressError::Port)?) })
         } else {

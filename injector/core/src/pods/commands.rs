@@ -31,9 +31,12 @@ pub enum LastCommand {
 pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -> LastCommand {
     let Some(agent) = agent.filter(|_| restarts_in_place(container)) else { return LastCommand::None };
     let (now, last) = (agent.state.as_ref(), agent.last_state.as_ref());
-    let is_command = |end: &ContainerStateTerminated| end.exit_code == i32::from(RESTART_EXIT_CODE) || is_removed(end);
-    let end = now.and_then(|now| now.terminated.as_ref()).or_else(|| last.and_then(|last| last.terminated.as_ref()));
-    if !end.is_some_and(is_command) {
+    let is_command = |termination: &ContainerStateTerminated| {
+        termination.exit_code == i32::from(RESTART_EXIT_CODE) || is_removed(termination)
+    };
+    let termination =
+        now.and_then(|now| now.terminated.as_ref()).or_else(|| last.and_then(|last| last.terminated.as_ref()));
+    if !termination.is_some_and(is_command) {
         return LastCommand::None;
     }
     let started = now.and_then(|now| now.running.as_ref()?.started_at.clone());
@@ -41,8 +44,8 @@ pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -
 }
 
 /// Returns whether the kubelet removed a container because a rule of any container has all of them restarted.
-pub(super) fn is_removed(end: &ContainerStateTerminated) -> bool {
-    end.reason.as_deref() == Some(REMOVED)
+pub(super) fn is_removed(termination: &ContainerStateTerminated) -> bool {
+    termination.reason.as_deref() == Some(REMOVED)
 }
 
 /// Returns whether the agent restarts containers. Admission refuses a pod if another container has such a rule, too.
@@ -55,12 +58,12 @@ pub(super) fn restarts_in_place(agent: &Container) -> bool {
 
 impl LastCommand {
     /// Returns whether a container ended because of the command.
-    pub(super) fn explains(&self, end: &ContainerStateTerminated) -> bool {
+    pub(super) fn explains(&self, termination: &ContainerStateTerminated) -> bool {
         match self {
             Self::None => false,
             Self::Restarting => true,
             Self::RunningSince(started) => {
-                is_removed(end) || end.started_at.as_ref().is_none_or(|began| began.0 < started.0)
+                is_removed(termination) || termination.started_at.as_ref().is_none_or(|began| began.0 < started.0)
             }
         }
     }
@@ -93,8 +96,8 @@ mod tests {
         json!({"terminated": {"exitCode": exit_code, "reason": reason, "startedAt": began.map(at), "finishedAt": began.map(|_| at(20))}})
     }
 
-    fn terminated(end: &serde_json::Value) -> ContainerStateTerminated {
-        serde_json::from_value(end["terminated"].clone()).unwrap()
+    fn terminated(termination: &serde_json::Value) -> ContainerStateTerminated {
+        serde_json::from_value(termination["terminated"].clone()).unwrap()
     }
 
     #[test]

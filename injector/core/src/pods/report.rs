@@ -60,7 +60,7 @@ impl ReportState {
     pub fn is_acknowledged(&self) -> bool {
         match self {
             Self::Acknowledged | Self::Unavailable(_) => true,
-            Self::Pending(why) => matches!(why.reason, Reason::Resolving | Reason::NotRestarted),
+            Self::Pending(explanation) => matches!(explanation.reason, Reason::Resolving | Reason::NotRestarted),
             Self::Failed(_) | Self::NoContact(_) => false,
         }
     }
@@ -69,7 +69,10 @@ impl ReportState {
     pub fn explanation(&self) -> Option<&Explanation> {
         match self {
             Self::Acknowledged => None,
-            Self::Pending(why) | Self::Unavailable(why) | Self::Failed(why) | Self::NoContact(why) => Some(why),
+            Self::Pending(explanation)
+            | Self::Unavailable(explanation)
+            | Self::Failed(explanation)
+            | Self::NoContact(explanation) => Some(explanation),
         }
     }
 }
@@ -86,10 +89,10 @@ impl Report {
         } else {
             ReportState::of(Reason::named(reason).explained(message))
         };
-        let at = condition.last_probe_time.as_ref().map(|time| time.0.as_second());
+        let report_second = condition.last_probe_time.as_ref().map(|time| time.0.as_second());
         let reasons = configs.iter().filter_map(|config| Some((config.name.clone(), config.reason?))).collect();
         let versions = configs.into_iter().map(|config| (config.name, config.version)).collect();
-        Some(Self { versions, state, reasons, at })
+        Some(Self { versions, state, reasons, at: report_second })
     }
 
     /// Returns the state of the pod for one config. A failure has the message of the pod, which names all failures.
@@ -100,7 +103,7 @@ impl Report {
             None => self.state.clone(),
             Some((_, Reason::Applied)) => ReportState::Acknowledged,
             Some((_, reason)) => match (ReportState::of(reason.explained("")), self.state.explanation()) {
-                (ReportState::Failed(_), Some(why)) => ReportState::of(reason.explained(&why.message)),
+                (ReportState::Failed(_), Some(explanation)) => ReportState::of(reason.explained(&explanation.message)),
                 (state, _) => state,
             },
         }
@@ -113,7 +116,7 @@ impl Report {
 
     /// Returns the reason of the condition.
     pub fn reason(&self) -> Reason {
-        self.state.explanation().map_or(Reason::Applied, |why| why.reason)
+        self.state.explanation().map_or(Reason::Applied, |explanation| explanation.reason)
     }
 
     /// Returns the message of the condition: the versions, such as `shop=1.0.1 (Applied),shop-keys=7` (nothing after
@@ -126,7 +129,7 @@ impl Report {
         let versions =
             self.versions.iter().map(|(config, served)| format!("{config}={}{}", version(served), reason(config)));
         let versions = versions.collect::<Vec<_>>().join(",");
-        let message = self.state.explanation().map_or("", |why| &why.message);
+        let message = self.state.explanation().map_or("", |explanation| &explanation.message);
         match (versions.is_empty(), message.is_empty()) {
             (_, true) => versions,
             (true, false) => message.to_owned(),
@@ -151,10 +154,10 @@ struct Config {
 impl Config {
     /// Reads `shop=1.0.1 (Applied)`.
     fn parse(text: &str) -> Option<Self> {
-        let (name, rest) = text.split_once('=')?;
-        let (version, reason) = match rest.split_once(" (") {
+        let (name, remainder) = text.split_once('=')?;
+        let (version, reason) = match remainder.split_once(" (") {
             Some((version, reason)) => (version, Some(Reason::named(reason.strip_suffix(')')?))),
-            None => (rest, None),
+            None => (remainder, None),
         };
         let version = if version.is_empty() { None } else { Some(VersionName::new(version).ok()?) };
         Some(Self { name: ConfigName::new(name).ok()?, version, reason })
@@ -164,9 +167,9 @@ impl Config {
 /// Parses a message, as the inverse of [`Report::message`]. If the text does not begin with versions, all of it is the
 /// explanation's message.
 fn parse(message: &str) -> (Vec<Config>, &str) {
-    let (list, rest) = message.split_once("; ").unwrap_or((message, ""));
+    let (list, remainder) = message.split_once("; ").unwrap_or((message, ""));
     let configs: Option<Vec<_>> = list.split(',').map(Config::parse).collect();
-    configs.map_or((Vec::new(), message), |configs| (configs, rest))
+    configs.map_or((Vec::new(), message), |configs| (configs, remainder))
 }
 
 #[cfg(test)]
@@ -245,9 +248,9 @@ mod tests {
             ..PodCondition::default()
         };
         let read = Report::read(&condition).unwrap();
-        let why = read.state.explanation().unwrap();
+        let explanation = read.state.explanation().unwrap();
         assert_eq!(read.versions.len(), 1);
-        assert!(why.message.starts_with(" [2Jgone  xx") && why.message.len() < MAX_MESSAGE_BYTES);
+        assert!(explanation.message.starts_with(" [2Jgone  xx") && explanation.message.len() < MAX_MESSAGE_BYTES);
     }
 
     proptest! {

@@ -40,7 +40,7 @@ impl Publication {
     pub fn is_retried(&self, kind: PartKind) -> bool {
         match self {
             Self::Failed(_) => true,
-            Self::Refused(why) => why.reason != kind.without_part(),
+            Self::Refused(explanation) => explanation.reason != kind.without_part(),
             Self::NotThere | Self::Published | Self::Drifted(_) | Self::OtherText(_) | Self::Write => false,
         }
     }
@@ -129,8 +129,8 @@ pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'
         ));
     }
     if stored.immutable == Some(true) {
-        let again = if kind.is_created() { "delete it" } else { "delete it and create it again" };
-        let message = format!("{kind} {name} is immutable, so it can't hold version {version}; {again}");
+        let remedy = if kind.is_created() { "delete it" } else { "delete it and create it again" };
+        let message = format!("{kind} {name} is immutable, so it can't hold version {version}; {remedy}");
         return refusal(Reason::Immutable, message);
     }
     Publication::Write

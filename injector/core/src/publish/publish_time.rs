@@ -21,12 +21,12 @@ pub enum Holder<'a> {
 /// from `now`, by the clock of the leader. Users may write anything into a stored object, so a time in the future
 /// counts only in the answer to a write.
 pub fn publish_time(holder: Option<Holder<'_>>, writer: &str, now: Timestamp) -> Timestamp {
-    let at = match holder {
+    let time = match holder {
         Some(Holder::Written(meta)) => write_time(meta, writer).unwrap_or(now),
-        Some(Holder::Found(meta)) => write_time(meta, writer).map_or(now, |at| at.min(now)),
+        Some(Holder::Found(meta)) => write_time(meta, writer).map_or(now, |time| time.min(now)),
         None => now,
     };
-    at.saturating_add(SERVER_TIME_PRECISION).unwrap_or(at)
+    time.saturating_add(SERVER_TIME_PRECISION).unwrap_or(time)
 }
 
 fn write_time(meta: &ObjectMeta, writer: &str) -> Option<Timestamp> {

@@ -64,13 +64,13 @@ impl GitUrl {
         if url.contains(['?', '#', '\\']) {
             return Err(GitUrlError::ExtraPart);
         }
-        if let Some(rest) = url.strip_prefix("https://") {
-            let (authority, path) = rest.split_at(rest.find('/').ok_or(GitUrlError::Path)?);
+        if let Some(remainder) = url.strip_prefix("https://") {
+            let (authority, path) = remainder.split_at(remainder.find('/').ok_or(GitUrlError::Path)?);
             let address = parse_address("https", authority)?;
             return Ok(Self { form: Form::Https, address, path: check_url_path(path)? });
         }
-        if let Some(rest) = url.strip_prefix("ssh://") {
-            let (authority, path) = rest.split_at(rest.find('/').ok_or(GitUrlError::Path)?);
+        if let Some(remainder) = url.strip_prefix("ssh://") {
+            let (authority, path) = remainder.split_at(remainder.find('/').ok_or(GitUrlError::Path)?);
             let (user, host) = match authority.rsplit_once('@') {
                 Some((user, host)) => (Some(check_user(user)?), host),
                 None => (None, authority),

@@ -39,15 +39,15 @@ pub struct Reference {
 impl Reference {
     /// Reads `oci://registry[:port]/team/shop`. `oci+http://` is a registry without TLS, inside of a cluster.
     pub fn parse(text: &str) -> Result<Self, ReferenceError> {
-        let (scheme, rest) = match (text.strip_prefix("oci://"), text.strip_prefix("oci+http://")) {
-            (Some(rest), _) => ("https", rest),
-            (_, Some(rest)) => ("http", rest),
+        let (scheme, remainder) = match (text.strip_prefix("oci://"), text.strip_prefix("oci+http://")) {
+            (Some(remainder), _) => ("https", remainder),
+            (_, Some(remainder)) => ("http", remainder),
             _ => return Err(ReferenceError::Scheme),
         };
-        if rest.contains(['?', '#', '\\']) {
+        if remainder.contains(['?', '#', '\\']) {
             return Err(AddressError::ExtraPart.into());
         }
-        let (registry, repository) = rest.split_once('/').ok_or(ReferenceError::Repository)?;
+        let (registry, repository) = remainder.split_once('/').ok_or(ReferenceError::Repository)?;
         let mut address = Address::parse(&format!("{scheme}://{registry}"))?;
         let mut repository = repository.trim_end_matches('/').to_owned();
         if !is_repository(&repository) {
@@ -102,22 +102,22 @@ impl ArtifactLocation {
     /// Parses a location.
     pub fn parse(text: &str) -> Result<Self, ReferenceError> {
         let scheme = text.find("://").ok_or(ReferenceError::Scheme)?.saturating_add("://".len());
-        let end = text[scheme..].find("//").map_or(text.len(), |at| scheme.saturating_add(at));
-        let (name, path) = (&text[..end], text[end..].trim_matches('/'));
+        let authority_end = text[scheme..].find("//").map_or(text.len(), |index| scheme.saturating_add(index));
+        let (name, path) = (&text[..authority_end], text[authority_end..].trim_matches('/'));
         let (name, pick) = match name[scheme..].split_once('@') {
             Some((before, digest)) if is_digest(digest) => {
                 (&name[..scheme.saturating_add(before.len())], Some(Pick::Digest(digest.to_owned())))
             }
             // The text before @ is not a user, either.
             Some(_) => return Err(ReferenceError::Version),
-            None => match name.rfind(['/', ':']).filter(|at| *at > scheme && name[*at..].starts_with(':')) {
+            None => match name.rfind(['/', ':']).filter(|index| *index > scheme && name[*index..].starts_with(':')) {
                 // A port has no slash in front of it.
-                Some(at) if name[scheme..at].contains('/') => {
-                    let tag = &name[at.saturating_add(1)..];
+                Some(index) if name[scheme..index].contains('/') => {
+                    let tag = &name[index.saturating_add(1)..];
                     if !is_tag(tag) {
                         return Err(ReferenceError::Version);
                     }
-                    (&name[..at], Some(Pick::Tag(tag.to_owned())))
+                    (&name[..index], Some(Pick::Tag(tag.to_owned())))
                 }
                 _ => (name, None),
             },
@@ -132,13 +132,13 @@ fn is_repository(text: &str) -> bool {
     let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_name = |name: &str| {
         let bytes = name.as_bytes();
-        let ends = bytes
+        let has_alphanumeric_ends = bytes
             .first()
             .zip(bytes.last())
             .is_some_and(|(first, last)| is_alphanumeric(*first) && is_alphanumeric(*last));
         let separated = name.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
         let is_separator = |text: &str| matches!(text, "" | "." | "_" | "__") || text.bytes().all(|byte| byte == b'-');
-        ends && separated.into_iter().all(is_separator)
+        has_alphanumeric_ends && separated.into_iter().all(is_separator)
     };
     text.len() <= MAX_REPOSITORY_BYTES && text.split('/').all(is_name)
 }

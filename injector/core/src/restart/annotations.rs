@@ -60,7 +60,7 @@ impl RestartMark {
     /// Reads the annotation's value. Only Nudge writes it; anything else counts as none.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
-        let at = fields.next()?.parse().ok()?;
+        let time = fields.next()?.parse().ok()?;
         let digest = fields.next()?.to_owned();
         let template = fields.next()?.to_owned();
         let before = match fields.next() {
@@ -68,7 +68,7 @@ impl RestartMark {
             Some("unwell") => HealthBefore::Unwell,
             Some(field) => HealthBefore::Available(field.strip_prefix(AVAILABLE_PREFIX)?.parse().ok()?),
         };
-        fields.next().is_none().then_some(Self { at, digest, template, before })
+        fields.next().is_none().then_some(Self { at: time, digest, template, before })
     }
 }
 

@@ -16,8 +16,11 @@ pub struct HoldingObjects {
 impl HoldingObjects {
     /// Returns the objects that hold the version by this status.
     pub fn of(status: &VersionedConfigStatus, version: &str) -> Self {
-        let holds = |held: &Option<String>| held.as_deref() == Some(version);
-        Self { config_map: holds(&status.published_version), secret: holds(&status.published_secret_version) }
+        let holds_version = |held: &Option<String>| held.as_deref() == Some(version);
+        Self {
+            config_map: holds_version(&status.published_version),
+            secret: holds_version(&status.published_secret_version),
+        }
     }
 
     /// Returns whether any object holds the version.
@@ -27,7 +30,7 @@ impl HoldingObjects {
 
     /// Returns the time since which all of these objects hold the version.
     pub fn since(self, status: &VersionedConfigStatus) -> Option<Timestamp> {
-        let at = |holds: bool, time: &Option<Time>| time.as_ref().filter(|_| holds).map(|time| time.0);
-        at(self.config_map, &status.publish_time).max(at(self.secret, &status.secret_publish_time))
+        let time_if_held = |is_held: bool, time: &Option<Time>| time.as_ref().filter(|_| is_held).map(|time| time.0);
+        time_if_held(self.config_map, &status.publish_time).max(time_if_held(self.secret, &status.secret_publish_time))
     }
 }

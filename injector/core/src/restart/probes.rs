@@ -20,8 +20,9 @@ pub(super) fn is_unprobed(spec: &PodSpec, containers: &[&Container], configs: &B
     let reads = |container: &&&Container| {
         let mounts = |volume: &Volume| container.volume_mounts.iter().flatten().any(|mount| mount.name == volume.name);
         let volumes = spec.volumes.iter().flatten().filter(|volume| mounts(volume)).cloned().collect();
-        let alone = PodSpec { containers: vec![(**container).clone()], volumes: Some(volumes), ..PodSpec::default() };
-        references(&alone).iter().any(|(_, name)| configs.contains(name))
+        let pod_of_one =
+            PodSpec { containers: vec![(**container).clone()], volumes: Some(volumes), ..PodSpec::default() };
+        references(&pod_of_one).iter().any(|(_, name)| configs.contains(name))
     };
     let is_probed = |container: &Container| container.readiness_probe.is_some();
     let readers: Vec<_> = containers.iter().filter(reads).collect();

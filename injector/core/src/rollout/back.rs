@@ -113,13 +113,13 @@ pub(super) fn advance(back: Return, evidence: &mut Evidence, observation: &Obser
         Cause::Leaving(failure) => (Rollout::Waiting(Idle { base, failure }), Continuation::AtOnce.into()),
         Cause::Returning => (Rollout::Waiting(Idle { base, failure: None }), Continuation::AtOnce.into()),
         Cause::RollingBack(failure) => {
-            let away = observation.pods.iter().filter(|pod| is_away(&back, pod)).count();
-            let runs = match away {
+            let pods_away = observation.pods.iter().filter(|pod| is_away(&back, pod)).count();
+            let running_words = match pods_away {
                 0 => format!("every pod runs version {} again", base.current),
                 1 => format!("1 pod does not run version {} again", base.current),
-                _ => format!("{away} pods do not run version {} again", base.current),
+                _ => format!("{pods_away} pods do not run version {} again", base.current),
             };
-            let message = format!("{runs}: {}", failure.message);
+            let message = format!("{running_words}: {}", failure.message);
             (Rollout::Failed { base, failure }, Effects::event(EventRecord::new(Reason::Failed, message)))
         }
     }
@@ -133,10 +133,10 @@ fn return_wait(back: &Return, since: SteadyTime, observation: &Observation<'_>) 
     // Overdue pods are left behind, and so are pods that can't be reached.
     let deadline = observation.spec.progress_deadline_seconds;
     let overdue = observation.now.until_within(after(back.progressed_at.0, deadline), since + seconds(deadline));
-    let away = observation.pods.iter().filter(|pod| is_away(back, pod)).count();
-    if let Some(overdue) = overdue.filter(|_| away > 0) {
-        let pods = if away == 1 { "pod does" } else { "pods do" };
-        let message = format!("{away} {pods} not run version {current} again yet");
+    let pods_away = observation.pods.iter().filter(|pod| is_away(back, pod)).count();
+    if let Some(overdue) = overdue.filter(|_| pods_away > 0) {
+        let pods = if pods_away == 1 { "pod does" } else { "pods do" };
+        let message = format!("{pods_away} {pods} not run version {current} again yet");
         return Some(Effects::wait(Reason::RollingBack, message, Some(overdue)));
     }
     match (observation.publish_failure(current), overdue) {

@@ -52,7 +52,9 @@ impl Continuation {
     pub fn explanation(&self) -> Option<&Explanation> {
         match self {
             Self::AtRest | Self::AtOnce => None,
-            Self::Waiting(why) | Self::Inconclusive(why) | Self::Held { why, .. } => Some(why),
+            Self::Waiting(explanation) | Self::Inconclusive(explanation) | Self::Held { why: explanation, .. } => {
+                Some(explanation)
+            }
         }
     }
 
@@ -63,7 +65,7 @@ impl Continuation {
 
     /// Returns whether other configs may meanwhile move the pods that this one shares with them.
     pub fn yields(&self) -> bool {
-        self.is_held() || self.explanation().is_some_and(|why| why.reason == Reason::WaitingFor)
+        self.is_held() || self.explanation().is_some_and(|explanation| explanation.reason == Reason::WaitingFor)
     }
 }
 

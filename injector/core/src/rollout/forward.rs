@@ -82,12 +82,12 @@ fn judge_and_advance(
     };
     let is_restarting = transfer.stage == Stage::Restarting;
     if let Some(Judgement { verdict: Measure::Bad(message), .. }) = judgement.filter(|_| !is_restarting) {
-        let why = Reason::AnalysisFailed.explained(message.clone());
-        return fail(transfer, evidence, observation, why);
+        let cause = Reason::AnalysisFailed.explained(message.clone());
+        return fail(transfer, evidence, observation, cause);
     }
     let harmed = effects.is_some();
     // Pods that are restarted are not Ready meanwhile; the restart has its own deadline.
-    let waits = match effects {
+    let is_waiting = match effects {
         None if !is_restarting => unproven_wait(&transfer, tally, evidence, observation),
         effects => effects,
     };
@@ -95,16 +95,16 @@ fn judge_and_advance(
     if let Some(effects) = observation.hub_away_effects(tally.unreported() > 0).filter(|_| !harmed && !is_restarting) {
         // The awaited change can't be observed: the time does not count.
         evidence.note_quiet(now.steady);
-        let again = judgement.map(|judgement| now.steady + judgement.recheck_after);
-        let effects = effects.reconcile_by(again).reconcile_by(evidence.ripens(watch_seconds, now.steady));
+        let recheck_at = judgement.map(|judgement| now.steady + judgement.recheck_after);
+        let effects = effects.reconcile_by(recheck_at).reconcile_by(evidence.ripens(watch_seconds, now.steady));
         return (Rollout::Forward(transfer), effects);
     }
-    if let Some(mut effects) = waits {
+    if let Some(mut effects) = is_waiting {
         let deadline = evidence.deadline(tally.proven, seconds(observation.spec.progress_deadline_seconds), now.steady);
         if !effects.continuation.is_held() {
             if now.steady >= deadline {
-                let why = effects.continuation.explanation().map_or("", |why| &why.message);
-                let message = format!("no progress within {} s: {why}", observation.spec.progress_deadline_seconds);
+                let cause = effects.continuation.explanation().map_or("", |cause| &cause.message);
+                let message = format!("no progress within {} s: {cause}", observation.spec.progress_deadline_seconds);
                 return fail(transfer, evidence, observation, Reason::ProgressDeadlineExceeded.explained(message));
             }
             effects = effects.reconcile_by(Some(deadline));
@@ -142,10 +142,11 @@ fn assess_pods(
     let watch_seconds = transfer.watch.as_ref().map_or_else(|| watch_all().seconds, |watch| watch.seconds);
     let stepped_at = transfer.stepped_at.as_ref().unwrap_or(observation.now.time).0.as_second();
     evidence.observe(observation, assigned, watch_seconds, stepped_at);
-    let judges: Vec<&Subject> = observation.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod)).collect();
-    transfer.watch = Some(match &judges[..] {
+    let judging_pods: Vec<&Subject> =
+        observation.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod)).collect();
+    transfer.watch = Some(match &judging_pods[..] {
         [] => watch_all(),
-        judges => step_watch(judges.iter().copied(), is_first_step, min_ready_seconds),
+        judging_pods => step_watch(judging_pods.iter().copied(), is_first_step, min_ready_seconds),
     });
     let tally = Tally::count(&transfer, evidence, observation);
     let judgement = judge_analyses(&transfer, evidence, observation);
@@ -167,18 +168,19 @@ fn unproven_wait(
         let expected = tally.fallen == tally.unproven() && is_expected(evidence, observation, tally.fallen);
         evidence.unprove_unless(expected);
         let count = tally.unproven();
-        let (pods, are) = if count == 1 { ("pod does", "is") } else { ("pods do", "are") };
-        let message = format!("{count} {pods} not run version {target} yet, or {are} not Ready");
+        let (pods, verb) = if count == 1 { ("pod does", "is") } else { ("pods do", "are") };
+        let message = format!("{count} {pods} not run version {target} yet, or {verb} not Ready");
         let acknowledged = observation.now.steady + observation.ack_timeout();
         return Some(Effects::wait(Reason::Progressing, message, Some(acknowledged)));
     }
     if tally.is_silent() {
         evidence.unprove_unless(false);
         let silent = tally.silent;
-        let judges = tally.judges;
+        let judge_count = tally.judges;
         let name = tally.first_silent.as_deref().unwrap_or_default();
-        let message =
-            format!("{silent} of {judges} pods, {name} among them, have not acknowledged version {target} in time");
+        let message = format!(
+            "{silent} of {judge_count} pods, {name} among them, have not acknowledged version {target} in time"
+        );
         return Some(Effects::wait(Reason::NotAcknowledged, message, None));
     }
     None
@@ -198,8 +200,8 @@ fn take_next_step(
         return (Rollout::Forward(transfer.with_stage(Stage::Baking, observation.now)), Continuation::AtOnce.into());
     }
     let before = transfer.thresholds.clone();
-    let judges = judge_filter(&before, observation.now);
-    let candidates = observation.pods.iter().any(&judges);
+    let is_judge = judge_filter(&before, observation.now);
+    let candidates = observation.pods.iter().any(&is_judge);
     let last = LastStep::of(&transfer, observation);
     let watched = if transfer.step > 0 {
         watch_wait(&transfer, &last, tally, evidence, observation)
@@ -213,7 +215,7 @@ fn take_next_step(
     if transfer.step > 0 && tally.judges == 0 {
         // The pods that have the target prove nothing: another pod of the step gets it, if the step has another pod.
         let selector = last.step.and_then(|step| step.selector.as_ref());
-        let in_step = |pod: &Subject| judges(pod) && selector.is_none_or(|selector| selects(selector, pod));
+        let in_step = |pod: &Subject| is_judge(pod) && selector.is_none_or(|selector| selects(selector, pod));
         if observation.pods.iter().any(in_step) {
             let thresholds = transfer.thresholds.with_judge(observation.pods, selector, in_step);
             if thresholds != transfer.thresholds {
@@ -231,13 +233,13 @@ fn take_next_step(
     let index = if last.in_part { last.count.saturating_sub(1) } else { last.count };
     let Step { name, pods, selector, .. } = step_at(index, observation);
     let mut thresholds = transfer.thresholds.raise_in_part(observation.pods, &pods, selector.as_ref());
-    let gets = |pod: &Subject| thresholds.is_assigned(pod);
+    let is_assigned_next = |pod: &Subject| thresholds.is_assigned(pod);
     if tally.judges == 0
         && candidates
         && selector.is_none()
-        && !observation.pods.iter().any(|pod| judges(pod) && gets(pod))
+        && !observation.pods.iter().any(|pod| is_judge(pod) && is_assigned_next(pod))
     {
-        thresholds = thresholds.with_judge(observation.pods, None, &judges);
+        thresholds = thresholds.with_judge(observation.pods, None, &is_judge);
     }
     let step = u32::try_from(index + 1).unwrap_or(u32::MAX);
     let stepped_at = transfer.stepped_at.or_else(|| Some(observation.now.time.clone()));
@@ -271,12 +273,12 @@ fn count_steps_taken(transfer: &Transfer, observation: &Observation<'_>) -> usiz
     let steps = &observation.spec.steps;
     let count = usize::try_from(transfer.step).unwrap_or(usize::MAX);
     let Some(name) = &transfer.step_name else { return count };
-    if let Some(at) = steps.iter().position(|step| step.name.as_ref() == Some(name)) {
-        return at + 1;
+    if let Some(index) = steps.iter().position(|step| step.name.as_ref() == Some(name)) {
+        return index + 1;
     }
     let reached = |step: &&Step| {
-        let whole = transfer.thresholds.raise(observation.pods, &step.pods, step.selector.as_ref());
-        observation.pods.iter().all(|pod| transfer.thresholds.is_assigned(pod) || !whole.is_assigned(pod))
+        let whole_step = transfer.thresholds.raise(observation.pods, &step.pods, step.selector.as_ref());
+        observation.pods.iter().all(|pod| transfer.thresholds.is_assigned(pod) || !whole_step.is_assigned(pod))
     };
     steps.iter().take(count).take_while(reached).count()
 }
@@ -292,12 +294,12 @@ fn is_in_part(transfer: &Transfer, out: usize, observation: &Observation<'_>) ->
         return false;
     };
     let Step { pods, selector, .. } = step_at(last, observation);
-    let has = &transfer.thresholds;
-    let whole = transfer.thresholds.raise(observation.pods, &pods, selector.as_ref());
+    let thresholds = &transfer.thresholds;
+    let whole_part = transfer.thresholds.raise(observation.pods, &pods, selector.as_ref());
     observation
         .pods
         .iter()
-        .any(|pod| pod.is_in_place() && pod.is_ready() && whole.is_assigned(pod) && !has.is_assigned(pod))
+        .any(|pod| pod.is_in_place() && pod.is_ready() && whole_part.is_assigned(pod) && !thresholds.is_assigned(pod))
 }
 
 /// Returns the wait while the last step is still watched, or nothing if no pod can be watched.
@@ -312,27 +314,27 @@ fn watch_wait(
     let since = evidence.proven_since(now.steady);
     let Watch { seconds: watch_seconds, reason, .. } = transfer.watch.as_ref()?;
     let pause = last.step.filter(|_| !last.in_part).map_or(0, |step| step.pause_seconds);
-    let end = since + if tally.judges == 0 { 0 } else { seconds(*watch_seconds) };
+    let watch_end = since + if tally.judges == 0 { 0 } else { seconds(*watch_seconds) };
     let proven = tally.proven;
     let total = observation.pods.len();
     let target = &transfer.target;
-    if now.steady < end {
+    if now.steady < watch_end {
         let message = format!(
             "{proven} of {total} pods run version {target} and are watched for {watch_seconds} s, because {reason}{}",
             tally.silent_phrase()
         );
-        return Some(Effects::wait(Reason::Progressing, message, Some(end)));
+        return Some(Effects::wait(Reason::Progressing, message, Some(watch_end)));
     }
-    let whole = watch_seconds.saturating_add(pause);
-    let end = now
-        .until_within(after(transfer.stepped_at.as_ref()?.0, whole), since + seconds(whole))
+    let total_seconds = watch_seconds.saturating_add(pause);
+    let watch_end = now
+        .until_within(after(transfer.stepped_at.as_ref()?.0, total_seconds), since + seconds(total_seconds))
         .filter(|_| pause > 0)?;
     let name = last.step.and_then(|step| step.name.clone()).unwrap_or_else(|| last.count.to_string());
     let message = format!(
         "{proven} of {total} pods run version {target}; step {name} pauses for {pause} s, as the spec says{}",
         tally.silent_phrase()
     );
-    Some(Effects::wait(Reason::Progressing, message, Some(end)))
+    Some(Effects::wait(Reason::Progressing, message, Some(watch_end)))
 }
 
 /// Holds the move if no pod can say anything about the target, although some run, or did a moment ago.
@@ -351,9 +353,10 @@ fn no_judge_wait(
     // Jobs may be done before anything is observed of them.
     if observation.pods.iter().all(|pod| pod.is_of_job() || pod.is_ending()) {
         let judged_at = evidence.trial.as_ref()?.judged_at?;
-        let end = Some(judged_at + REPLACEMENT_TIMEOUT).filter(|end| observation.now.steady < *end)?;
+        let patience_end =
+            Some(judged_at + REPLACEMENT_TIMEOUT).filter(|patience_end| observation.now.steady < *patience_end)?;
         let message = format!("the pods that showed whether version {target} is good are gone; others may follow");
-        return Some(Effects::wait(Reason::Progressing, message, Some(end)));
+        return Some(Effects::wait(Reason::Progressing, message, Some(patience_end)));
     }
     let total = observation.pods.len();
     let scope = if selector.is_some() { "step's selector" } else { "config" };
@@ -381,9 +384,9 @@ fn assign(
     evidence.assign(observation.pods.iter().filter(newly), now.steady, now.time.0.as_second());
     // The status has the other steps: with an Event for each, most writes of a rollout would be Events.
     let count = observation.pods.iter().filter(newly).count();
-    let event = observation.override_reason.filter(|_| count > 0).map(|why| {
+    let event = observation.override_reason.filter(|_| count > 0).map(|cause| {
         let pods = if count == 1 { "pod" } else { "pods" };
-        let message = format!("version {} is assigned to {count} more {pods} at once: {why}", transfer.target);
+        let message = format!("version {} is assigned to {count} more {pods} at once: {cause}", transfer.target);
         EventRecord::new(Reason::Step, message)
     });
     let transfer = Transfer {
@@ -413,9 +416,9 @@ fn bake(
     let watched = since + seconds(watch_seconds);
     let bake = seconds(observation.spec.bake_seconds);
     let baked = now.until_within(after(transfer.progressed_at.0, observation.spec.bake_seconds), since + bake);
-    let end = watched.max(baked.unwrap_or(now.steady));
+    let bake_end = watched.max(baked.unwrap_or(now.steady));
     // Without pods there is nothing to watch.
-    if tally.judges > 0 && now.steady < end {
+    if tally.judges > 0 && now.steady < bake_end {
         let proven = tally.proven;
         let total = observation.pods.len();
         let message = format!(
@@ -423,7 +426,7 @@ fn bake(
             transfer.target,
             tally.silent_phrase()
         );
-        return (Rollout::Forward(transfer), Effects::wait(Reason::Baking, message, Some(end)));
+        return (Rollout::Forward(transfer), Effects::wait(Reason::Baking, message, Some(bake_end)));
     }
     if let Some(effects) =
         analysis_wait(judgement.as_ref(), tally, observation).or_else(|| observation.withheld_effects())
@@ -443,8 +446,8 @@ fn restart(transfer: Transfer, evidence: &mut Evidence, observation: &Observatio
     // A call that failed before the deadline may succeed now.
     if let Some(failure) = failure.filter(|failure| overdue.is_some_and(|overdue| failure.at >= overdue)) {
         let message = format!("no progress within {deadline} s: {}", failure.why.message);
-        let why = Reason::ProgressDeadlineExceeded.explained(message);
-        return fail(transfer, evidence, observation, why);
+        let explanation = Reason::ProgressDeadlineExceeded.explained(message);
+        return fail(transfer, evidence, observation, explanation);
     }
     if let Some(effects) = observation.publish_wait(&transfer.target) {
         return (Rollout::Forward(transfer), effects);
@@ -454,8 +457,8 @@ fn restart(transfer: Transfer, evidence: &mut Evidence, observation: &Observatio
         Restarts::Busy(message) => Effects::wait(Reason::Restarting, message, None),
         Restarts::Held(message) => Effects::hold(Reason::NotRestarted, message),
         Restarts::Failed(message) => {
-            let why = Reason::RestartFailed.explained(message);
-            return fail(transfer, evidence, observation, why);
+            let explanation = Reason::RestartFailed.explained(message);
+            return fail(transfer, evidence, observation, explanation);
         }
     };
     (Rollout::Forward(transfer), effects)

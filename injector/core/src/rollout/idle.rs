@@ -15,9 +15,9 @@ use crate::event_record::EventRecord;
 /// Makes the first version of a config current at once, unless it must be approved. If pods already run a version, the
 /// config existed before and was created again, so this version is not its first.
 pub(super) fn make_first_current(revision: u64, observation: &Observation<'_>) -> Transition {
-    let runs = observation.pods.iter().any(|pod| pod.runs.is_some());
-    let waits = observation.withheld.is_some_and(|withheld| runs || withheld.holds_first());
-    if let Some(effects) = observation.withheld_effects().filter(|_| waits) {
+    let has_running_pods = observation.pods.iter().any(|pod| pod.runs.is_some());
+    let must_wait = observation.withheld.is_some_and(|withheld| has_running_pods || withheld.holds_first());
+    if let Some(effects) = observation.withheld_effects().filter(|_| must_wait) {
         return (Rollout::Initial { revision }, effects);
     }
     let current = observation.requested.to_owned();
@@ -56,9 +56,9 @@ fn watch_current(base: &Base, evidence: &mut Evidence, observation: &Observation
     let names = VersionNames { target: &base.current, current: base.previous.as_deref().unwrap_or("another version") };
     let effects = effects.reconcile_by(suspected_until);
     match reach_verdict(evidence, observation, names, watch_seconds) {
-        Verdict::Bad(why) => {
+        Verdict::Bad(explanation) => {
             evidence.suspect_until(now.steady);
-            Effects { suspect: Some(format!("version {}: {}", base.current, why.message)), ..effects }
+            Effects { suspect: Some(format!("version {}: {}", base.current, explanation.message)), ..effects }
         }
         Verdict::Inconclusive { reconcile_at, .. } => effects.reconcile_by(reconcile_at),
         Verdict::Clear => effects,

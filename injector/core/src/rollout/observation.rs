@@ -68,9 +68,10 @@ impl Neighbours {
     /// Returns whether at about this time the node's other pods fell in at least the same proportion as its pods with
     /// the target: `harmed` of `assigned`. Another namespace counts as one pod, so that a tenant who harms all of its
     /// own pods excuses nothing in the namespace of another.
-    pub(super) fn is_node_at_fault(&self, at: SteadyTime, within: Millis, harmed: u32, assigned: u32) -> bool {
-        let fell =
-            |times: &[Option<SteadyTime>]| times.iter().flatten().filter(|&&time| (time - at).abs() <= within).count();
+    pub(super) fn is_node_at_fault(&self, harmed_at: SteadyTime, period: Millis, harmed: u32, assigned: u32) -> bool {
+        let fell = |times: &[Option<SteadyTime>]| {
+            times.iter().flatten().filter(|&&time| (time - harmed_at).abs() <= period).count()
+        };
         let as_many = |fell: usize, total: usize| {
             let fell = u64::try_from(fell).unwrap_or(0);
             let total = u64::try_from(total).unwrap_or(u64::MAX);
@@ -155,10 +156,10 @@ impl Observation<'_> {
     /// Returns the wait until the version is published. Workloads are looked for only then, even if there is nothing to
     /// publish.
     pub(super) fn publish_wait(&self, version: &str) -> Option<Effects> {
-        if let Some(PublishFailure { why, .. }) = self.publish_failure(version) {
-            let message = format!("version {version} is not published yet: {}", why.message);
+        if let Some(PublishFailure { why: explanation, .. }) = self.publish_failure(version) {
+            let message = format!("version {version} is not published yet: {}", explanation.message);
             // Another attempt can't help if the API server refuses the object.
-            return Some(match why.reason {
+            return Some(match explanation.reason {
                 Reason::Refused => Effects::hold(Reason::NotPublished, message),
                 _ => Effects::wait(Reason::NotPublished, message, None),
             });

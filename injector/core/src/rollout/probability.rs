@@ -18,12 +18,12 @@ pub(super) fn poisson_tail(mean: f64, count: u32) -> f64 {
     };
     if f64::from(count) <= mean {
         let mut term = (-mean).exp();
-        let mut below = term;
+        let mut probability_below = term;
         for number in 1..count {
             term *= mean / f64::from(number);
-            below += term;
+            probability_below += term;
         }
-        return (1.0 - below).clamp(0.0, 1.0);
+        return (1.0 - probability_below).clamp(0.0, 1.0);
     }
     // Each term is the previous term times mean / number: the sum ends soon, and loses nothing to rounding.
     let mut term = probability(count);

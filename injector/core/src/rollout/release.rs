@@ -89,9 +89,9 @@ pub fn fit_releases(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
         if total <= room {
             return releases;
         }
-        let whole = bytes(release);
+        let full_bytes = bytes(release);
         strip(release);
-        total -= whole - bytes(release);
+        total -= full_bytes - bytes(release);
     }
     let mut gone = 0;
     while total > room && gone < older {
@@ -127,9 +127,9 @@ pub fn release_summary(release: &Release) -> String {
     let from = from_version.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
     let by = requested_by.as_ref().map_or_else(String::new, |by| format!(", which {by} requested"));
     let outcome = outcome.map_or("open", ReleaseOutcome::as_str);
-    let took = end_time.as_ref().map_or(0, |end| end.0.duration_since(start_time.0).as_secs().max(0));
-    let why = message.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-    format!("release {version}{from}{by}, ended after {took} s: {outcome}{why}")
+    let took = end_time.as_ref().map_or(0, |time| time.0.duration_since(start_time.0).as_secs().max(0));
+    let cause = message.as_ref().map_or_else(String::new, |cause| format!(": {cause}"));
+    format!("release {version}{from}{by}, ended after {took} s: {outcome}{cause}")
 }
 
 /// Returns the version that the rollout moves pods to, and the version before.
@@ -163,10 +163,10 @@ fn open_release(releases: &mut [Release]) -> Option<&mut Release> {
 fn new_release(
     releases: &[Release],
     (version, from): (&str, Option<String>),
-    at: &Time,
+    now: &Time,
     observation: &Observation<'_>,
 ) -> Release {
-    let mut release = Release::new(version, from, at.clone());
+    let mut release = Release::new(version, from, now.clone());
     let Requesters { current, retry, .. } = observation.requesters;
     let latest = current.iter().chain(retry).max_by_key(|requester| requester.at.0);
     let before = releases.iter().filter_map(|release| release.request_time.as_ref());
@@ -184,7 +184,7 @@ fn requester<'a, 'b>(
     before: impl Iterator<Item = &'b Time>,
     now: &Time,
 ) -> Option<&'a Requester> {
-    let newest = before.map(|at| at.0).filter(|at| *at <= now.0).max();
+    let newest = before.map(|time| time.0).filter(|time| *time <= now.0).max();
     requester.filter(|requester| newest.is_none_or(|newest| newest <= requester.at.0))
 }
 

@@ -153,8 +153,8 @@ fn stored_return(back: Return, internal: &mut InternalStatus) -> RolloutStatus {
 /// Returns the base of a rollout that assigns the target to no pod. A pod with the target in the status gets another
 /// version from now on.
 fn without_thresholds(base: Base, stored: &InternalStatus) -> Base {
-    let any = stored.threshold > 0 || !stored.workloads.is_empty() || !stored.selectors.is_empty();
-    Base { revision: base.revision + u64::from(any), ..base }
+    let has_thresholds = stored.threshold > 0 || !stored.workloads.is_empty() || !stored.selectors.is_empty();
+    Base { revision: base.revision + u64::from(has_thresholds), ..base }
 }
 
 fn with_version_states(mut status: VersionedConfigStatus) -> VersionedConfigStatus {

@@ -102,7 +102,7 @@ impl Thresholds {
     /// Returns whether the target is assigned to the pod.
     pub(crate) fn is_assigned(&self, pod: &Subject) -> bool {
         let entry = self.workloads.binary_search_by(|entry| entry.workload.as_str().cmp(pod.workload_name()));
-        let entry = entry.ok().map(|at| &self.workloads[at]);
+        let entry = entry.ok().map(|index| &self.workloads[index]);
         below(entry.map_or(self.config, |entry| entry.threshold), &self.selectors, pod.place())
     }
 
@@ -118,16 +118,17 @@ impl Thresholds {
     /// Returns the raised thresholds, but with no more pods that are Ready and restart in place than may be away at the
     /// same time.
     pub(super) fn raise_in_part(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
-        let whole = self.raise(pods, count, selector);
+        let whole_part = self.raise(pods, count, selector);
         let max_away = (pods.iter().filter(|pod| pod.is_in_place()).count() / IN_PLACE_DIVISOR).max(1);
-        let ends =
-            |pod: &&Subject| pod.is_in_place() && pod.is_ready() && whole.is_assigned(pod) && !self.is_assigned(pod);
-        if pods.iter().filter(ends).count() <= max_away {
-            return whole;
+        let end_count = |pod: &&Subject| {
+            pod.is_in_place() && pod.is_ready() && whole_part.is_assigned(pod) && !self.is_assigned(pod)
+        };
+        if pods.iter().filter(end_count).count() <= max_away {
+            return whole_part;
         }
         let matched = pods.iter().filter(|pod| selector.is_none_or(|selector| selects(selector, pod)));
-        let has = matched.filter(|pod| self.is_assigned(pod)).count();
-        self.raise(pods, &Pods::Count(u32::try_from(has + max_away).unwrap_or(u32::MAX)), selector)
+        let assigned_count = matched.filter(|pod| self.is_assigned(pod)).count();
+        self.raise(pods, &Pods::Count(u32::try_from(assigned_count + max_away).unwrap_or(u32::MAX)), selector)
     }
 
     fn raise_selector(&self, pods: &[Subject], count: &Pods, selector: &StepSelector) -> Self {
@@ -141,7 +142,7 @@ impl Thresholds {
     fn with_selector(&self, selector: &StepSelector, threshold: u64) -> Self {
         let mut next = self.clone();
         match next.selectors.iter().position(|other| other.selector == *selector) {
-            Some(at) => next.selectors[at].threshold = next.selectors[at].threshold.max(threshold),
+            Some(index) => next.selectors[index].threshold = next.selectors[index].threshold.max(threshold),
             // A spec has no more selectors, but edits may have left others behind. Pods of this selector get the target
             // with a later step.
             None if next.selectors.len() >= StepSelector::MAX_SELECTORS => {}
@@ -199,8 +200,8 @@ impl Thresholds {
         next.workloads.extend(shrunk.cloned().collect::<Vec<_>>());
         next.workloads.retain(|entry| entry.threshold != next.config);
         if next.workloads.len() > MAX_WORKLOAD_THRESHOLDS {
-            let there: BTreeSet<&str> = pods.iter().map(|pod| pod.workload_name()).collect();
-            next.workloads.sort_by_key(|entry| !there.contains(entry.workload.as_str()));
+            let present_workloads: BTreeSet<&str> = pods.iter().map(|pod| pod.workload_name()).collect();
+            next.workloads.sort_by_key(|entry| !present_workloads.contains(entry.workload.as_str()));
             next.workloads.truncate(MAX_WORKLOAD_THRESHOLDS);
         }
         next.workloads.sort_by(|one, other| one.workload.cmp(&other.workload));
@@ -213,10 +214,10 @@ impl Thresholds {
         &self,
         pods: &[Subject],
         selector: Option<&StepSelector>,
-        judges: impl Fn(&Subject) -> bool,
+        is_judge: impl Fn(&Subject) -> bool,
     ) -> Self {
         if let Some(selector) = selector {
-            let of_step = pods.iter().filter(|pod| judges(pod) && selects(selector, pod));
+            let of_step = pods.iter().filter(|pod| is_judge(pod) && selects(selector, pod));
             let lowest = of_step.map(|pod| u64::from(pod.number) + 1).min();
             return self.with_selector(selector, lowest.unwrap_or(0));
         }
@@ -227,8 +228,8 @@ impl Thresholds {
         }
         let judge = |open: &mut Vec<&Subject>| {
             open.sort_by_key(|pod| pod.number);
-            let at = open.iter().position(|pod| judges(pod))?;
-            Some((open[..at].iter().filter(|pod| pod.is_ready()).count(), open[at].number))
+            let index = open.iter().position(|pod| is_judge(pod))?;
+            Some((open[..index].iter().filter(|pod| pod.is_ready()).count(), open[index].number))
         };
         let best = groups.iter_mut().filter_map(|(group, open)| Some((judge(open)?, *group))).min();
         let lowest = || {
@@ -265,7 +266,7 @@ fn large_workloads<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>, known: &[Workl
     }
     large.sort_by(|one, other| other.cmp(one));
     let mut bytes = 0;
-    let fits = |(_, workload): &(usize, &str)| {
+    let fits_limit = |(_, workload): &(usize, &str)| {
         bytes += workload.len() + THRESHOLD_OVERHEAD_BYTES;
         bytes <= MAX_LARGE_WORKLOADS_BYTES
     };
@@ -280,7 +281,7 @@ fn large_workloads<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>, known: &[Workl
     large
         .into_iter()
         .take(MAX_LARGE_WORKLOADS)
-        .take_while(fits)
+        .take_while(fits_limit)
         .map(|(_, workload)| workload)
         .filter(has_room)
         .collect()
@@ -295,13 +296,13 @@ fn share_out(groups: &[(usize, usize)], wanted: usize) -> Vec<usize> {
     }
     let mut shares: Vec<usize> = groups.iter().map(|(size, have)| (size * wanted / all).max(*have)).collect();
     let mut order: Vec<usize> = (0..groups.len()).collect();
-    order.sort_by_key(|&at| std::cmp::Reverse((groups[at].0 * wanted % all, groups[at].0)));
+    order.sort_by_key(|&index| std::cmp::Reverse((groups[index].0 * wanted % all, groups[index].0)));
     let mut left = wanted.saturating_sub(shares.iter().sum());
     while left > 0 {
         let before = left;
-        for &at in &order {
-            if left > 0 && shares[at] < groups[at].0 {
-                (shares[at], left) = (shares[at] + 1, left - 1);
+        for &index in &order {
+            if left > 0 && shares[index] < groups[index].0 {
+                (shares[index], left) = (shares[index] + 1, left - 1);
             }
         }
         if left == before {

@@ -60,15 +60,15 @@ pub fn decide(observed: &SourceSnapshot<'_>) -> Decision {
             status.waiting = waited;
             act = act.or(Some(next));
         }
-        SourceOutcome::Waits { version, why, until } => {
+        SourceOutcome::Waits { version, why: explanation, until } => {
             let start_time = waited.map_or(Time(now), |waited| waited.start_time);
-            conclude(&mut status, observed, false, &why);
-            status.waiting = Some(WaitingContent { version, start_time, reason: why.reason });
+            conclude(&mut status, observed, false, &explanation);
+            status.waiting = Some(WaitingContent { version, start_time, reason: explanation.reason });
             recheck_at = until.or(due);
         }
-        SourceOutcome::Done(ref why) | SourceOutcome::Blocked(ref why) => {
+        SourceOutcome::Done(ref explanation) | SourceOutcome::Blocked(ref explanation) => {
             status.synced = sync_request(source).map(str::to_owned);
-            conclude(&mut status, observed, matches!(outcome, SourceOutcome::Done(_)), why);
+            conclude(&mut status, observed, matches!(outcome, SourceOutcome::Done(_)), explanation);
         }
     }
     if let Upstream::Content(newest) = upstream {
@@ -96,7 +96,7 @@ fn find_outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> S
     }
     let newest = match upstream {
         Upstream::Unknown => return SourceOutcome::Quiet { until: None },
-        Upstream::Refused(why) => return SourceOutcome::Blocked(with_last_version(why, status)),
+        Upstream::Refused(explanation) => return SourceOutcome::Blocked(with_last_version(explanation, status)),
         Upstream::Content(newest) => newest,
     };
     if let Some(trouble) = observed.trouble {
@@ -126,12 +126,12 @@ fn find_outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> S
         let message = format!("version {version} is made; make it current with kubectl nudge use {name} {version}");
         return SourceOutcome::Done(Reason::Made.explained(message));
     }
-    let settles = newest.settles_at(debounce(source));
-    if settles > now && !is_sync_requested {
-        return SourceOutcome::Quiet { until: Some(settles) };
+    let settles_at = newest.settles_at(debounce(source));
+    if settles_at > now && !is_sync_requested {
+        return SourceOutcome::Quiet { until: Some(settles_at) };
     }
-    if let Some(why) = rule_refusal(observed, version) {
-        return SourceOutcome::Blocked(why);
+    if let Some(explanation) = rule_refusal(observed, version) {
+        return SourceOutcome::Blocked(explanation);
     }
     if status.failed_versions.iter().any(|failed| failed == version) && !is_sync_requested {
         return SourceOutcome::Blocked(failed_version(source, version));
@@ -143,12 +143,12 @@ fn find_outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> S
     let is_own = status.version.as_deref() == Some(version);
     if is_own && !is_sealed && is_sealing(status, now) {
         let until = status.make_time.as_ref().map(|made| after(made.0, SEALING_TIMEOUT));
-        let why = Reason::Progressing.explained(format!("version {version} is made, and is being sealed"));
-        return SourceOutcome::Waits { version: version.to_owned(), why, until };
+        let explanation = Reason::Progressing.explained(format!("version {version} is made, and is being sealed"));
+        return SourceOutcome::Waits { version: version.to_owned(), why: explanation, until };
     }
     if let Some(message) = rollout_message(config) {
-        let why = Reason::Progressing.explained(message);
-        return SourceOutcome::Waits { version: version.to_owned(), why, until: None };
+        let explanation = Reason::Progressing.explained(message);
+        return SourceOutcome::Waits { version: version.to_owned(), why: explanation, until: None };
     }
     let earliest = status.make_time.as_ref().filter(|_| !is_own).map(|made| after(made.0, min_period(source)));
     if let Some(until) = earliest.filter(|&until| until > now && !is_sync_requested) {
@@ -225,10 +225,11 @@ fn note_failure(status: &mut ConfigSourceStatus, config: Option<&VersionedConfig
 
 /// Returns the explanation why there is no content now. It adds that the last version stays, if there is a last
 /// version.
-fn with_last_version(why: &Explanation, status: &ConfigSourceStatus) -> Explanation {
-    let stays = matches!(why.reason, Reason::SourceGone | Reason::FetchFailed) && status.version.is_some();
-    let end = if stays { "; the last version stays as it is" } else { "" };
-    why.reason.explained(format!("{}{end}", why.message))
+fn with_last_version(explanation: &Explanation, status: &ConfigSourceStatus) -> Explanation {
+    let keeps_version =
+        matches!(explanation.reason, Reason::SourceGone | Reason::FetchFailed) && status.version.is_some();
+    let suffix = if keeps_version { "; the last version stays as it is" } else { "" };
+    explanation.reason.explained(format!("{}{suffix}", explanation.message))
 }
 
 fn failed_version(source: &ConfigSource, version: &str) -> Explanation {
@@ -267,13 +268,19 @@ fn with_first_condition(mut status: ConfigSourceStatus, observed: &SourceSnapsho
     status
 }
 
-fn conclude(status: &mut ConfigSourceStatus, observed: &SourceSnapshot<'_>, ready: bool, why: &Explanation) {
+fn conclude(status: &mut ConfigSourceStatus, observed: &SourceSnapshot<'_>, ready: bool, explanation: &Explanation) {
     let generation = observed.source.metadata.generation;
     let now = Time(observed.now);
-    let refused =
-        if let Upstream::Refused(why) = observed.upstream { Some(with_last_version(why, status)) } else { None };
-    let mut set = |kind, value, why: &Explanation| {
-        set_condition(&mut status.conditions, condition(kind, value, why.reason, &*why.message, generation, &now));
+    let refused = if let Upstream::Refused(explanation) = observed.upstream {
+        Some(with_last_version(explanation, status))
+    } else {
+        None
+    };
+    let mut set = |kind, value, explanation: &Explanation| {
+        set_condition(
+            &mut status.conditions,
+            condition(kind, value, explanation.reason, &*explanation.message, generation, &now),
+        );
     };
     match (observed.upstream, &refused) {
         (_, Some(refusal)) => set(ConditionType::Fetched, false, refusal),
@@ -289,6 +296,6 @@ fn conclude(status: &mut ConfigSourceStatus, observed: &SourceSnapshot<'_>, read
             set(ConditionType::Valid, true, &Reason::Sealed.explained(format!("version {version} is sealed")));
         }
     }
-    set(ConditionType::Ready, ready, why);
-    set(ConditionType::Stalled, !ready && why.reason.facts().needs_action, why);
+    set(ConditionType::Ready, ready, explanation);
+    set(ConditionType::Stalled, !ready && explanation.reason.facts().needs_action, explanation);
 }

@@ -9,10 +9,10 @@ use crate::versions::{is_configuration, object_name};
 /// Returns why this object can't be a source, if there is a reason. `secret_type` is empty for a ConfigMap.
 pub fn object_refusal(kind: PartKind, meta: &ObjectMeta, secret_type: &str) -> Option<Explanation> {
     let name = object_name(kind, meta.name.as_deref().unwrap_or_default());
-    let has = |label| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(label));
-    let message = if has(labels::CONFIG) {
+    let has_label = |label| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(label));
+    let message = if has_label(labels::CONFIG) {
         format!("{name} is an object of a version, which never changes; name the object that it was made from")
-    } else if has(labels::PUBLISHED) {
+    } else if has_label(labels::PUBLISHED) {
         format!("{name} is what Nudge publishes; name another object")
     } else if !is_configuration(secret_type) {
         format!("{name} has the type {secret_type}, which is not for configuration; name another object")
@@ -43,12 +43,12 @@ pub fn explain_unreadable(kind: PartKind, name: &str, source: &str, account: &st
 
 /// Explains why a version is not requested if the config publishes a Secret: this needs the right to update that
 /// Secret.
-pub fn explain_unpublishable(why: &Explanation, config: &str, account: &str) -> Explanation {
-    why.reason.explained(format!(
+pub fn explain_unpublishable(explanation: &Explanation, config: &str, account: &str) -> Explanation {
+    explanation.reason.explained(format!(
         "{}; config {config} publishes Secret {config}, which is allowed by its name: kubectl create role nudge-source-publish-{config} \
          --verb=update --resource=secrets --resource-name={config}; kubectl create rolebinding nudge-source-publish-{config} \
          --role=nudge-source-publish-{config} --serviceaccount={account}",
-        why.message
+        explanation.message
     ))
 }
 

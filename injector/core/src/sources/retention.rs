@@ -12,12 +12,12 @@ use super::source_snapshot::{Act, SourceSnapshot, Upstream};
 /// Notes the time when the object disappeared.
 pub(super) fn note_gone(status: &mut ConfigSourceStatus, upstream: &Upstream<'_>, now: Timestamp) {
     match upstream {
-        Upstream::Refused(why) if why.reason == Reason::SourceGone => {
+        Upstream::Refused(explanation) if explanation.reason == Reason::SourceGone => {
             status.gone_time.get_or_insert(Time(now));
         }
         // It is unknown whether the object exists.
         Upstream::Unknown => {}
-        Upstream::Refused(why) if why.reason == Reason::NotAllowed => {}
+        Upstream::Refused(explanation) if explanation.reason == Reason::NotAllowed => {}
         Upstream::Refused(_) | Upstream::Content(_) => status.gone_time = None,
     }
 }
@@ -28,8 +28,8 @@ pub(super) fn decide_retention(
     status: &ConfigSourceStatus,
 ) -> (Option<Act>, Option<Timestamp>) {
     let SourceSnapshot { source, upstream, now, .. } = *observed;
-    let works = observed.config.is_some() && observed.rival.is_none() && !source.spec.suspend;
-    if !works || matches!(upstream, Upstream::Unknown) {
+    let is_active = observed.config.is_some() && observed.rival.is_none() && !source.spec.suspend;
+    if !is_active || matches!(upstream, Upstream::Unknown) {
         return (None, None);
     }
     let is_secret = source.spec.from.place().is_some_and(|from| from.part_kind() == PartKind::Secret);

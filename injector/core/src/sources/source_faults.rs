@@ -35,8 +35,8 @@ fn from_fault(config: &str, spec: &ConfigSourceSpec) -> Option<Explanation> {
 
 /// Returns the fault of a source that names the object that Nudge publishes.
 pub fn published_object_fault(kind: PartKind, name: &str) -> Explanation {
-    let why = format!("{kind} {name} is what Nudge publishes for the config of that name");
-    invalid("spec.from", format!("{why}; name another {kind} there, or another config in spec.configName"))
+    let cause = format!("{kind} {name} is what Nudge publishes for the config of that name");
+    invalid("spec.from", format!("{cause}; name another {kind} there, or another config in spec.configName"))
 }
 
 /// Returns the repository and the revision that a source asks for.
@@ -51,7 +51,7 @@ pub fn git_target(from: &GitSource) -> Result<(GitUrl, Revision), Explanation> {
 }
 
 fn revision(GitReference { branch, tag, semver, commit }: &GitReference) -> Result<Revision, Explanation> {
-    let fault = |why: &dyn Display| invalid("spec.from.git.ref", why);
+    let fault = |cause: &dyn Display| invalid("spec.from.git.ref", cause);
     let revision = match (branch, tag, semver, commit) {
         (Some(branch), None, None, None) => Revision::Branch(branch.clone()),
         (None, Some(tag), None, None) => Revision::Tag(tag.clone()),

@@ -28,7 +28,7 @@ pub fn withheld_by_pace(config: &VersionedConfig, status: &VersionedConfigStatus
     let is_retried = noted_retry_time(config).is_some_and(|retry| retry.0 >= settled);
     let interval_end = end(begin, MIN_INTERVAL);
     let standing_end = end(settled, STANDING_TIME);
-    let (until, why) = if left >= MAX_LEFT_MOVES && !is_retried && now.until(standing_end).is_some() {
+    let (until, explanation) = if left >= MAX_LEFT_MOVES && !is_retried && now.until(standing_end).is_some() {
         (standing_end, unsettled(config, left))
     } else {
         let version = &text.version;
@@ -36,7 +36,7 @@ pub fn withheld_by_pace(config: &VersionedConfig, status: &VersionedConfigStatus
         (interval_end, Reason::Unsettled.explained(message))
     };
     let wait = now.until(until)?;
-    Some(Withheld { why, until: Some(now.steady + wait), ends: Some(until), unsaid: false })
+    Some(Withheld { why: explanation, until: Some(now.steady + wait), ends: Some(until), unsaid: false })
 }
 
 fn unsettled(config: &VersionedConfig, left: usize) -> Explanation {

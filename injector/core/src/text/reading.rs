@@ -56,7 +56,9 @@ mod tests {
                 serde_json::from_value::<k8s_openapi::api::core::v1::Secret>(object.clone()).unwrap().into()
             }
         };
-        read_object(kind, "shop", Some(object)).map(|text| text.contents.len()).map_err(|why| why.message)
+        read_object(kind, "shop", Some(object))
+            .map(|text| text.contents.len())
+            .map_err(|explanation| explanation.message)
     }
 
     #[test]

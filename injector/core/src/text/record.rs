@@ -18,22 +18,22 @@ pub fn record_text(
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let before = status.internal.text.as_ref().map(|text| text.version.as_str());
     let mut event = None;
-    let why = match text {
+    let explanation = match text {
         Ok(version) => {
-            let why = Reason::TextRead.explained(format!("the text of config {name} is version {version}"));
+            let explanation = Reason::TextRead.explained(format!("the text of config {name} is version {version}"));
             if before != Some(version) {
-                event = Some(EventRecord::new(why.reason, why.message.as_str()));
+                event = Some(EventRecord::new(explanation.reason, explanation.message.as_str()));
                 let settle_time = now.clone();
                 status.internal.text = Some(TextStatus { version: version.to_owned(), settle_time });
             }
-            why
+            explanation
         }
-        Err(why) => why.clone(),
+        Err(explanation) => explanation.clone(),
     };
     let generation = config.metadata.generation;
     set_condition(
         &mut status.conditions,
-        condition(ConditionType::Fetched, text.is_ok(), why.reason, why.message, generation, now),
+        condition(ConditionType::Fetched, text.is_ok(), explanation.reason, explanation.message, generation, now),
     );
     (status, event)
 }

@@ -52,16 +52,17 @@ fn surplus<'a>(
     last: Option<&str>,
     free: &[&'a VersionStatus],
 ) -> Vec<&'a VersionStatus> {
-    let keeps: HashMap<(PartKind, &str), Option<u32>> =
+    let keep_counts: HashMap<(PartKind, &str), Option<u32>> =
         parts.iter().map(|object| ((object.kind, object.name.as_str()), object.keep)).collect();
     let mut newer: HashMap<bool, usize> = HashMap::new();
     let mut surplus = Vec::new();
     for sealed in free.iter().rev() {
-        let keep = sealed.parts.iter().find_map(|part| keeps.get(&(part.kind, part.name.as_str())).copied().flatten());
+        let keep =
+            sealed.parts.iter().find_map(|part| keep_counts.get(&(part.kind, part.name.as_str())).copied().flatten());
         let has_secret = sealed.parts.iter().any(|part| part.kind == PartKind::Secret);
-        let goes = keep.is_some() && has_secret && last.is_some_and(|last| last != sealed.version);
+        let is_surplus = keep.is_some() && has_secret && last.is_some_and(|last| last != sealed.version);
         let newer = newer.entry(keep.is_some()).or_default();
-        if goes || *newer >= keep.unwrap_or(config.spec.history_limit) as usize {
+        if is_surplus || *newer >= keep.unwrap_or(config.spec.history_limit) as usize {
             surplus.push(*sealed);
         }
         *newer += 1;

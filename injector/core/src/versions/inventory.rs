@@ -302,7 +302,7 @@ impl Inventory {
         let version = sealed.version.clone();
         let mut own = BTreeSet::new();
         let (mut missing, mut wrong, count) = (0, false, sealed.parts.len());
-        for (at, part) in sealed.parts.iter_mut().enumerate() {
+        for (index, part) in sealed.parts.iter_mut().enumerate() {
             let Some(object) = objects.iter().find(|object| object.kind == part.kind && object.name == part.name)
             else {
                 if !unseen.contains(&part.kind) {
@@ -319,9 +319,9 @@ impl Inventory {
                 self.unread.push((object.kind, object.name.clone()));
                 continue;
             };
-            let differs = if !facts.is_sealed(&part.digest, seals, &version, at + 1) {
+            let differs = if !facts.is_sealed(&part.digest, seals, &version, index + 1) {
                 "with other content"
-            } else if part_number(object).map(|part| (part.number(), part.count())) != Ok((at + 1, count)) {
+            } else if part_number(object).map(|part| (part.number(), part.count())) != Ok((index + 1, count)) {
                 "as another part"
             } else if !facts.immutable {
                 "without immutable: true"
@@ -334,7 +334,7 @@ impl Inventory {
             self.conflicts.push(format!(
                 "{name} was put back into version {version} {differs} and is not used; delete it and create it as it was, part \
                  {} of {count}, or use another version name",
-                at + 1
+                index + 1
             ));
         }
         for object in objects.iter().filter(|object| !own.contains(&(object.kind, object.name.clone()))) {

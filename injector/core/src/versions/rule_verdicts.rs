@@ -84,9 +84,9 @@ pub(super) fn judge(
     judging: &Judging<'_>,
 ) -> Option<Judgement> {
     let content = content_of(parts);
-    let why = match judging.rules {
+    let cause = match judging.rules {
         RulesState::None => return None,
-        RulesState::NotReady(why) => why.map(str::to_owned),
+        RulesState::NotReady(cause) => cause.map(str::to_owned),
         RulesState::Ready(rules) => match verdict(judging, status, (version, &content, rules)) {
             Some(Ok(())) => return None,
             Some(Err(message)) => {
@@ -103,7 +103,7 @@ pub(super) fn judge(
     let invalid = status.invalid.iter().find(|record| record.version == version).cloned();
     let objects = parts.iter().map(|part| (part.kind, part.name.clone())).collect();
     let unjudged = Some(Unjudged { version: version.to_owned(), objects, content });
-    Some(Judgement { held: SealCheck::Unjudged(why), invalid, unjudged })
+    Some(Judgement { held: SealCheck::Unjudged(cause), invalid, unjudged })
 }
 
 /// Returns the digest of the content of these parts.

@@ -147,9 +147,9 @@ impl Occupancy {
             let (all, unmarked) = self.taken();
             let records = Room { versions: 0, bytes: displaced.iter().map(|occupant| occupant.record).sum() };
             let is_full = !all.and(records).is_within(Room::WHOLE);
-            let at = if is_full || !unmarked.is_within(Room::UNMARKED) { self.first_to_go(!is_full) } else { None };
-            let Some(at) = at else { break };
-            displaced.push(self.occupants.remove(at));
+            let index = if is_full || !unmarked.is_within(Room::UNMARKED) { self.first_to_go(!is_full) } else { None };
+            let Some(index) = index else { break };
+            displaced.push(self.occupants.remove(index));
         }
         displaced.retain(|occupant| {
             let is_refused = self.refusal(occupant).is_some();
@@ -194,7 +194,7 @@ impl Occupancy {
         } else {
             return None;
         };
-        let example = self.first_to_go(only_unmarked).and_then(|at| self.occupants.get(at));
+        let example = self.first_to_go(only_unmarked).and_then(|index| self.occupants.get(index));
         let example = example.map(|oldest| format!(", such as {}", oldest.version)).unwrap_or_default();
         Some(format!(
             "version {version} has no room: there are {} versions with {} bytes {rule}; delete some that are not needed{example}",

@@ -14,7 +14,7 @@ const MAX_REPEAT_DELAY: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 struct SentReply {
     fingerprint: u64,
-    at: Instant,
+    sent_at: Instant,
     /// The number of times it was repeated.
     repeats: u32,
 }
@@ -31,12 +31,12 @@ impl ConnectionPolls {
     pub(super) fn not_before(&self, fingerprint: u64) -> Option<Instant> {
         let last = self.last_reply.as_ref().filter(|last| last.fingerprint == fingerprint)?;
         let delay = Duration::from_secs(1) * 2_u32.saturating_pow(last.repeats.min(10));
-        Some(last.at + delay.min(MAX_REPEAT_DELAY))
+        Some(last.sent_at + delay.min(MAX_REPEAT_DELAY))
     }
 
     pub(super) fn record_reply(&mut self, fingerprint: u64) {
         let previous = self.last_reply.take().filter(|last| last.fingerprint == fingerprint);
         let repeats = previous.map_or(0, |last| last.repeats + 1);
-        self.last_reply = Some(SentReply { fingerprint, at: Instant::now(), repeats });
+        self.last_reply = Some(SentReply { fingerprint, sent_at: Instant::now(), repeats });
     }
 }

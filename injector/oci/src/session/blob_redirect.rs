@@ -15,7 +15,7 @@ impl Session<'_> {
         if !answer.status().is_redirection() {
             return Ok(answer);
         }
-        let refusal = |cause| OciError::Redirect { host: self.host(), what: "a blob", why: cause };
+        let refusal = |cause| OciError::Redirect { host: self.host(), what: "a blob", cause };
         let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
         let (address, path) = parse_location(location.unwrap_or_default(), self.reference.address())
             .ok_or_else(|| refusal("its target is not an address"))?;

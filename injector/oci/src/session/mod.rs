@@ -181,7 +181,7 @@ impl<'a> Session<'a> {
     }
 
     pub(crate) fn malformed(&self, what: &'static str, cause: &'static str) -> OciError {
-        OciError::Malformed { repository: self.reference.to_string(), what, why: cause }
+        OciError::Malformed { repository: self.reference.to_string(), what, cause }
     }
 
     /// Returns the error of an answer with an unexpected status.
@@ -192,7 +192,9 @@ impl<'a> Session<'a> {
             StatusCode::NOT_FOUND if has_code(answer.body(), "NAME_UNKNOWN") => OciError::NoRepository(repository),
             StatusCode::NOT_FOUND => OciError::NoVersion { repository, wanted: wanted.to_owned() },
             StatusCode::TOO_MANY_REQUESTS => OciError::Busy(host),
-            status if status.is_redirection() => OciError::Redirect { host, what, why: "only blobs may be elsewhere" },
+            status if status.is_redirection() => {
+                OciError::Redirect { host, what, cause: "only blobs may be elsewhere" }
+            }
             status => OciError::Status { host, what, status: status.as_u16() },
         }
     }

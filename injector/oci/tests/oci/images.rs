@@ -88,6 +88,6 @@ async fn an_image_is_chosen_by_platform_and_its_layers_lie_on_each_other() -> Re
     let which = refused(&registry, &of(None)).await?;
     ensure!(matches!(&which, OciError::WhichPlatform(there) if *there == both), "{which}");
     let none = refused(&registry, &of(Some("linux/s390x"))).await?;
-    ensure!(matches!(&none, OciError::NoPlatform { there, .. } if *there == both), "{none}");
+    ensure!(matches!(&none, OciError::NoPlatform { platforms, .. } if *platforms == both), "{none}");
     Ok(())
 }

@@ -32,14 +32,14 @@ pub enum FollowError {
         source: kube::Error,
     },
     /// A proxy, or a server that ends, cut the stream. It differs from the end of a watch only by the time.
-    #[error("the watch of {what} ended after {} ms; it was to last {} ms", after.as_millis(), lasts.as_millis())]
+    #[error("the watch of {what} ended after {} ms; it was to last {} ms", after.as_millis(), watch_duration.as_millis())]
     Cut {
         /// The kind of the objects, for messages.
         what: &'static str,
         /// The time that the watch has lasted.
         after: Duration,
         /// The time that it was to last.
-        lasts: Duration,
+        watch_duration: Duration,
     },
     /// The server has forgotten the changes since the last known one (compaction), so all objects are listed again.
     #[error("the API server has forgotten older changes of {what}")]

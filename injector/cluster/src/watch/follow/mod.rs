@@ -246,7 +246,7 @@ where
             Ok(Ok(event)) => event,
         };
         if event.is_none() && began.elapsed() < watch_duration.mul_f64(MIN_WATCH_SHARE) {
-            return Err(FollowError::Cut { what, after: began.elapsed(), lasts: watch_duration });
+            return Err(FollowError::Cut { what, after: began.elapsed(), watch_duration });
         }
         health.note_answer();
         *confirmed |= !matches!(event, Some(WatchEvent::Error(_)));

@@ -86,11 +86,11 @@ impl ContainerPatch {
     ) -> Result<(), InjectionRefusal> {
         let mut mounts = member.container.volume_mounts.iter().flatten();
         let at = real(path);
-        let hides = |mount: &VolumeMount| {
+        let hides_path = |mount: &VolumeMount| {
             let taken = real(&mount.mount_path);
             is_within(&taken, &at) || (is_within(&at, &taken) && pod.has_token(&mount.name))
         };
-        if let Some(taken) = mounts.find(|mount| hides(mount)) {
+        if let Some(taken) = mounts.find(|mount| hides_path(mount)) {
             let (name, taken) = (shorten(member.name()), shorten(&taken.mount_path));
             let remedy = match annotation {
                 Some(annotation) => format!("choose another path with annotation {annotation}"),

@@ -15,8 +15,8 @@ pub(super) fn covers(present: &Value, required: &Value) -> bool {
         }
         (Value::Array(present), Value::Array(required)) => match required.iter().find_map(key_of) {
             Some(key) => required.iter().all(|required| {
-                let mut matches = present.iter().filter(|present| present[key] == required[key]);
-                matches.next().is_some_and(|present| covers(present, required)) && matches.next().is_none()
+                let mut candidates = present.iter().filter(|present| present[key] == required[key]);
+                candidates.next().is_some_and(|present| covers(present, required)) && candidates.next().is_none()
             }),
             None => {
                 present.len() == required.len()

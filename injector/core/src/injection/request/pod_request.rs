@@ -103,12 +103,12 @@ impl PodRequest {
 
     /// Returns the annotations that ask for signals and webhooks.
     fn notifications(&self) -> Vec<String> {
-        let notifies = |notify: &Notify| !matches!(notify, Notify::None | Notify::InPlace);
-        let of_pod = self.notify.filter(notifies).map(|_| names::NOTIFY.to_owned());
+        let is_notified = |notify: &Notify| !matches!(notify, Notify::None | Notify::InPlace);
+        let of_pod = self.notify.filter(is_notified).map(|_| names::NOTIFY.to_owned());
         let of_containers = self
             .notify_of
             .iter()
-            .filter(|(name, notify)| notifies(notify) && !self.webhooks.contains_key(*name))
+            .filter(|(name, notify)| is_notified(notify) && !self.webhooks.contains_key(*name))
             .map(|(name, _)| format!("{}.{name}", names::NOTIFY));
         let webhooks = self.webhooks.keys().map(|name| format!("{}.{name}", names::WEBHOOK));
         of_pod.into_iter().chain(of_containers).chain(webhooks).collect()
@@ -117,7 +117,7 @@ impl PodRequest {
     /// Applies the restart that one container asks for to all containers of the pod: none of them is notified.
     fn decide_for_pod(&mut self) -> Result<(), InjectionRefusal> {
         let rollout = self.rollout.as_ref().map(|annotation| format!("{annotation}: {ROLLOUT}"));
-        let (decides, restarted, way) = match (rollout, self.in_place_annotation()) {
+        let (deciding_annotation, restarted, way) = match (rollout, self.in_place_annotation()) {
             (Some(rollout), Some(in_place)) => {
                 let message = "another version either replaces this pod by a rolling update of its workload, or its containers are \
                                restarted in place; choose one for all of its containers";
@@ -127,10 +127,10 @@ impl PodRequest {
             (None, Some(in_place)) => (in_place, "restarted in place", Notify::InPlace),
             (None, None) => return Ok(()),
         };
-        refuse_checks(self, &decides)?;
+        refuse_checks(self, &deciding_annotation)?;
         let warning = |annotation: String| {
             format!(
-                "annotation {annotation} has no effect: {decides} decides for all containers of the pod, which are {restarted}; remove one \
+                "annotation {annotation} has no effect: {deciding_annotation} decides for all containers of the pod, which are {restarted}; remove one \
                  of the two"
             )
         };

@@ -69,8 +69,8 @@ pub(in crate::injection) fn agent_resources(
     };
     let memory = moved.map_or(memory, |room| memory.plus(room));
     // Both judge a version while another is served.
-    let judges = !request.checks.is_empty() || !request.variables.is_empty();
-    let memory = if judges { memory.plus(MEMORY_FOR_CANDIDATE) } else { memory };
+    let judges_versions = !request.checks.is_empty() || !request.variables.is_empty();
+    let memory = if judges_versions { memory.plus(MEMORY_FOR_CANDIDATE) } else { memory };
     let resources = AgentResources { cpu, cpu_limit, memory: request.memory.unwrap_or(memory) };
     let resources = limit_range::fit(resources, qos_class, request, ranges)?;
     limit_range::check_pod(pod, resources, ranges)?;

@@ -40,11 +40,11 @@ impl<'a> Targets<'a> {
         let members: Vec<&UserContainer> = if let Some(names) = &request.containers {
             let candidates = pod.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
             let candidates: Vec<&UserContainer> = candidates.collect();
-            if let Some(early) = candidates.iter().find(|member| !can_use(member)) {
+            if let Some(init_container) = candidates.iter().find(|member| !can_use(member)) {
                 return Err(InjectionRefusal::Pod(format!(
                     "annotation {CONTAINERS} names init container {}, which ends before the agent starts: this cluster has no native \
                      sidecars (Kubernetes 1.29); remove it from the annotation",
-                    shorten(early.name())
+                    shorten(init_container.name())
                 )));
             }
             candidates

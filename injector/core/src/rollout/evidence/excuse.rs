@@ -53,10 +53,10 @@ impl Evidence {
         let mut nodes: HashMap<Option<&str>, (u32, u32)> = HashMap::new();
         for pod in observation.pods {
             let history = self.pods.get(pod.uid.as_str());
-            let judges = |history: &&PodHistory| history.assignment.is_some() && history.role.judges();
-            if let Some(history) = history.filter(judges) {
-                let (judges, harmed) = nodes.entry(pod.node.as_deref()).or_default();
-                (*judges, *harmed) = (*judges + 1, *harmed + u32::from(history.role.is_harmed()));
+            let is_judge = |history: &&PodHistory| history.assignment.is_some() && history.role.judges();
+            if let Some(history) = history.filter(is_judge) {
+                let (is_judge, harmed) = nodes.entry(pod.node.as_deref()).or_default();
+                (*is_judge, *harmed) = (*is_judge + 1, *harmed + u32::from(history.role.is_harmed()));
             }
         }
         for harm in trial.harms.iter_mut().filter(|harm| !harm.excused && harm.kind.is_excusable()) {
@@ -66,15 +66,16 @@ impl Evidence {
                 None => is_recent && harm.kind == HarmKind::Unready,
                 Some(pod) => !pod.node_ready || (is_recent && (pod.removal != Removal::None || pod.is_ending())),
             };
-            let (judges, harmed) = nodes.get(&harm.node.as_deref()).copied().unwrap_or_default();
-            let within = harm.comparison_time() - harm.at;
+            let (is_judge, harmed) = nodes.get(&harm.node.as_deref()).copied().unwrap_or_default();
+            let delay = harm.comparison_time() - harm.at;
             let others = harm.node.as_ref().filter(|_| harm.assigned).and_then(|node| observation.neighbours.get(node));
-            let is_of_node = others.is_some_and(|others| others.is_node_at_fault(harm.at, within, harmed, judges));
+            let is_of_node = others.is_some_and(|others| others.is_node_at_fault(harm.at, delay, harmed, is_judge));
             let history = self.pods.get(harm.uid.as_str());
             // A pod that has not been ready since the API ordered a restart is not unready because of its node.
             let with_agent = history.filter(|history| history.starts_until.is_none());
             let with_agent = with_agent.and_then(|history| history.agent_restarted_at);
-            let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= AGENT_RESTART_WINDOW);
+            let with_agent =
+                with_agent.is_some_and(|restarted_at| (restarted_at - harm.at).abs() <= AGENT_RESTART_WINDOW);
             let flaps = harm.kind == HarmKind::Unready && history.is_some_and(PodHistory::was_unwell);
             harm.excused = is_removed
                 || is_of_node
