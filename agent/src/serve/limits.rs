@@ -33,7 +33,7 @@ pub struct Limits {
     pub ahead_bytes: usize,
     /// The number of bytes that TLS encrypts ahead while there are many connections.
     pub ahead_bytes_crowded: usize,
-    /// The maximum number of connections that do not count as many.
+    /// The maximum number of connections that count as few.
     pub uncrowded: usize,
     /// The longest `?wait=`.
     pub wait: Duration,

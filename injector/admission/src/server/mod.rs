@@ -20,8 +20,9 @@ pub struct AdmissionSettings {
     pub address: SocketAddr,
     /// The number of threads that answer.
     pub threads: usize,
-    /// The maximum number of connections, with a share for each address: see `nudge_server::slots`. A third as many
-    /// requests can run at the same time: at most half of these for one namespace, and three quarters for one user.
+    /// The maximum number of connections, with a share for each address: see `nudge_server::slots`. The number of
+    /// requests that run at the same time is at most a third of it: at most half of these for one namespace, and three
+    /// quarters for one user.
     pub max_connections: usize,
     /// The maximum number of concurrent TLS handshakes. One address gets at most a quarter of them.
     pub max_handshakes: usize,

@@ -1,5 +1,5 @@
 //! The pace of watches, whose beginnings are spread: hundreds of namespaces, or an API server that is back, must not
-//! mean as many requests at once.
+//! cause hundreds of requests at once.
 
 use std::time::Duration;
 

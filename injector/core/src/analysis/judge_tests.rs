@@ -201,8 +201,8 @@ proptest! {
         }
     }
 
-    /// A version that is too high and whose others are well is found after so many answers, whatever can't be measured
-    /// between them.
+    /// A version that is too high, while its control is good, is found after a fixed number of answers, regardless of
+    /// failed measurements between them.
     #[test]
     fn who_is_too_high_is_found(gaps in proptest::collection::vec(0_usize..4, 1..4), failures in 1_u32..4) {
         let mut asked = Asked::new(Analysis { failures, ..analysis(Some("0.1"), None) });

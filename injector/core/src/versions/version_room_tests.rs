@@ -30,7 +30,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Creates a version with so many parts, whose names have so many characters more than they need. Returns its name.
+    /// Creates a version with the given number of parts, whose names are longer than needed by the given number of
+    /// characters. Returns its name.
     fn create(&mut self, (parts, name_bytes): (usize, usize), marked: bool, of_source: bool) -> String {
         self.made += 1;
         let number = self.made;
@@ -140,7 +141,7 @@ fn one_version_after_another_that_is_asked_for_finds_room() {
     }
 }
 
-/// A config with so many versions of these sizes, marked or not.
+/// Creates a config with versions of these sizes, marked or not.
 fn filled(count: usize, size: (usize, usize), marked: bool) -> Cluster {
     let mut cluster = Cluster::default();
     for _ in 0..count {

@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// How often so many configs are read in this time that can't be.
+    /// Returns the number of reads of `configs` unreadable configs in this time.
     async fn reads(busy: bool, configs: usize, millis: u64) -> usize {
         let source = Arc::new(Refusing { busy, reads: AtomicUsize::default() });
         let confirmations = Confirmations::new(Arc::default(), Arc::clone(&source) as _);

@@ -1,4 +1,4 @@
-//! Limits the number of writes that run at the same time to as many as the API server answers quickly. Pure: times are
+//! Limits the number of writes that run at the same time to the number that the API server answers quickly. Times are
 //! arguments.
 //!
 //! The limit grows by one with each round of quick answers, and shrinks by a factor when the server refuses or is slow

@@ -197,7 +197,7 @@ async fn an_address_with_many_makes_room_for_another_one() -> Result<()> {
     let served =
         ServedHub::new(Settings { max_connections: 4, handshake_timeout: TEST_TIMEOUT, ..Settings::default() })?;
     served.activate("1", b"x");
-    // Connected and silent, as many as there are slots and more.
+    // More silent connections than there are slots.
     let mut silent = Vec::new();
     for _ in 0..12 {
         silent.push(served.connect_from(2).await?);
@@ -458,7 +458,7 @@ async fn a_client_without_a_token_of_a_pod_takes_no_room_for_bodies() -> Result<
     Ok(())
 }
 
-/// The head of a poll with a body of so many bytes.
+/// Returns the head of a poll with a body of the given size.
 fn announced(token: &str, length: usize) -> String {
     format!("POST /v1/poll HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {token}\r\ncontent-length: {length}\r\n\r\n")
 }

@@ -21,7 +21,7 @@ use crate::payload::entries;
 const CLIENTS: usize = 16;
 /// The size of a version as JSON.
 const DICTIONARY_BYTES: usize = 4096;
-/// The time for which the tokens of agents are valid.
+/// How long the tokens of agents are valid.
 const TOKEN_LIFETIME: Duration = Duration::from_hours(6);
 /// How long the control plane may take to see the configs.
 const INDEX_TIMEOUT: Duration = Duration::from_mins(10);

@@ -20,8 +20,8 @@ use crate::samples::Samples;
 
 /// How often a version is activated.
 const ACTIVATION_INTERVAL: Duration = Duration::from_secs(10);
-/// The number of versions that take turns: so many that none is the one before the current one, which would be a
-/// roll-back.
+/// The number of versions that take turns. With fewer versions, the next version would be the previous version, and the
+/// move a rollback.
 const VERSIONS: u32 = 3;
 /// The number of parts of a soak. The first one warms up, and the last one is compared with the second.
 const PARTS: usize = 5;

@@ -78,7 +78,8 @@ pub(crate) fn few_runs(cell: &Cell) -> Option<u64> {
     (is_quick && demanded(cell).is_some()).then(|| (480 / cell.fleet as u64).min(60))
 }
 
-/// Whether the target is missed by more than chance explains: so many misses, or more, have a probability below this.
+/// Whether the target is missed by more than chance explains: at least this number of misses has a probability below
+/// the limit.
 pub(crate) fn is_missed(cell: &Cell, tally: &Tally) -> bool {
     const CHANCE: f64 = 0.001;
     let too_many = |misses: u64, runs: u64, allowed: f64| at_least(misses, runs, allowed) < CHANCE;

@@ -17,7 +17,7 @@ use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT, by_hand};
 
 /// About as long as a rollout of these tests takes; a kill may come after its end.
 const ROLLOUT_DURATION: Duration = Duration::from_millis(5500);
-/// The time for which no replica leads: longer than harm is watched before a verdict.
+/// How long no replica leads: longer than harm is watched before a verdict.
 const ABSENCE_DURATION: Duration = Duration::from_secs(10);
 
 #[tokio::test]

@@ -43,8 +43,8 @@ impl Evidence {
         });
     }
 
-    /// Finds harm that the version did not cause: it had begun before, the pod was removed, its node is away, or as
-    /// many other pods on its node were harmed.
+    /// Finds harm that the version did not cause: it had begun before, the pod was removed, its node is away, or the
+    /// same share of other pods on its node was harmed.
     pub(super) fn excuse(&mut self, observation: &Observation<'_>, now: SteadyTime) {
         let Some(trial) = self.trial.as_mut().filter(|trial| trial.harms.iter().any(|harm| !harm.excused)) else {
             return;

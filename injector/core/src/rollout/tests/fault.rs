@@ -285,7 +285,7 @@ fn a_pod_that_is_ready_for_2_seconds_at_a_time() {
 
 #[test]
 fn pods_that_are_drained_before_they_prove_anything_do_not_let_a_version_pass() {
-    // The pods of the only node are drained, and their replacements are created so many seconds later.
+    // The pods of the only node are drained, and their replacements are created `created_after` seconds later.
     for count in [1, 2] {
         for at in [1, 30, 60, 90] {
             for created_after in [0, 1, 31] {

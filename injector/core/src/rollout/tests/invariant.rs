@@ -39,7 +39,7 @@ enum Event {
     Replaced(usize, i64),
     Pending,
     Node(usize, bool),
-    /// A pod is unready for so many seconds.
+    /// A pod is unready for this number of seconds.
     Flap(usize, i64),
     Crash(usize),
 }

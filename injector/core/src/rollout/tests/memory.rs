@@ -166,7 +166,7 @@ fn a_new_leader_sees_a_loop_of_crashes_also_between_two_of_them() {
     assert!(!message.contains("its notification"), "this leader has not seen it: {message}");
 }
 
-/// Pods of a Deployment, and so many of another one that a selector matches.
+/// Returns pods of a Deployment, and pods of another Deployment that a selector matches.
 fn with_canaries(count: usize, canary: &Pods) -> TestRollout {
     let mut rollout = TestRollout::new(&[("web", 8), ("canary", count)]);
     let labels = BTreeMap::from([("track".to_owned(), "canary".to_owned())]);

@@ -98,8 +98,8 @@ fn with_ready(mut status: VersionedConfigStatus, rollout: &Rollout, now: &Time) 
 }
 
 impl TestRollout {
-    /// Version 1 is current, so many pods of each of these workloads run it, and everything is at its default: each pod
-    /// has a readiness probe.
+    /// Version 1 is current, each of these workloads has the given number of pods that run it, and all settings are at
+    /// their defaults: each pod has a readiness probe.
     pub(super) fn new(workloads: &[(&str, usize)]) -> Self {
         let status = VersionedConfigStatus {
             current_version: Some("1".to_owned()),

@@ -57,7 +57,7 @@ impl Service {
             .unwrap()
     }
 
-    /// Requests of so many pods in a minute.
+    /// Returns the requests of this number of pods in a minute.
     fn in_a_minute(&self, pods: usize) -> f64 {
         f64::from(u32::try_from(pods).unwrap()) * self.requests * 60.0
     }

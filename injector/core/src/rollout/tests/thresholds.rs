@@ -11,7 +11,7 @@ use crate::pods::PodState;
 use crate::rollout::Subject;
 use crate::rollout::thresholds::{MAX_WORKLOAD_THRESHOLDS, Thresholds};
 
-/// 100 workloads of this name, each with so many pods.
+/// Returns 100 workloads of this name, each with the given number of pods.
 fn workloads(name: char, pods: u32) -> Vec<Subject> {
     let pod = |workload: u32, number: u32| {
         let uid = format!("0af7651c-d43b-41d5-{:04x}-{:012x}", u32::from(name), workload * 1000 + number);

@@ -25,7 +25,7 @@ pub(super) fn at_step(workload: &str, count: usize, step: usize) -> TestRollout 
     rollout
 }
 
-/// The first pod with the version is harmed as `harm` does it, after so many seconds.
+/// Harms the first pod with the version by `harm`, after the given number of seconds.
 fn one_harmed(rollout: &mut TestRollout, after: i64, harm: impl Fn(&mut Subject, i64)) -> String {
     rollout.watch("2", after);
     let millis = rollout.millis;
@@ -517,7 +517,7 @@ fn the_page_has_the_numbers_of_the_rule() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let says = |text: &str| assert!(page.contains(text), "injector/README.md does not say: {text}");
-    // Up to so many pod-seconds, so many harmed pods are too many by chance.
+    // The maximum number of pod-seconds that makes this number of harmed pods too many for chance.
     let rate = 1.0 / (7.0 * 86_400.0);
     let suffice = |harmed: u32, epoch: u32| {
         let enough = |seconds: &u32| too_many_by_chance(f64::from(*seconds) * rate, harmed, epoch);
@@ -538,8 +538,7 @@ fn the_page_has_the_numbers_of_the_rule() {
     says("less than 0.001 × 2⁻ᵏ");
     let spent: f64 = (1..10_000).map(error_share).sum();
     assert!(spent < 0.001 && spent > 0.000_999, "{spent}");
-    // The example of the comparison: 10 of 40 pods have the version, so many of them are harmed, and then one without
-    // it.
+    // The example of the comparison: 10 of 40 pods have the version, some of them are harmed, and then one without it.
     for (harmed, probability, text) in
         [(5_u32, 0.0014, "the probability is 0.0014"), (6, 0.0002, "the probability is 0.0002")]
     {
