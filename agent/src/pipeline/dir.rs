@@ -23,7 +23,7 @@ const MAX_INLINE_SCAN_TIME: Duration = Duration::from_millis(2);
 
 /// The reader of the folder, with the last good contents. It needs no runtime, so it can run on a thread that waits for
 /// a disk.
-struct Reader {
+struct FolderReader {
     source: DirSource,
     store: Store,
     /// Whether the last scan was the first with a fault. Such a fault counts only if the next scan has it, too.
@@ -40,7 +40,7 @@ struct ScanResult {
     rescans_soon: bool,
 }
 
-impl Reader {
+impl FolderReader {
     fn scan(&mut self, now: OffsetDateTime) -> ScanResult {
         let began = Instant::now();
         let Scan { mut readings, folders, unsettled, local, .. } = self.source.scan();
@@ -58,7 +58,7 @@ impl Reader {
 
 /// The pipeline that follows a folder and keeps the outlets up to date.
 pub struct DirPipeline {
-    reader: Reader,
+    reader: FolderReader,
     delivery: Delivery,
     reread_interval: Duration,
 }
@@ -68,7 +68,7 @@ impl DirPipeline {
     /// change is noticed.
     pub fn new(source: DirSource, store: Store, outlets: Outlets, reread_interval: Duration) -> Self {
         Self {
-            reader: Reader { source, store, is_first_fault: false, is_quick: false },
+            reader: FolderReader { source, store, is_first_fault: false, is_quick: false },
             delivery: Delivery::new(outlets),
             reread_interval,
         }

@@ -45,7 +45,8 @@ pub fn apply(
                 // forever.
                 let names = union(names, stored.serving.as_ref(), now);
                 let serving = authority.make_serving(&names, now, lifetimes)?;
-                stored.serving = Some(serving.with_chain(chain(authority.certificate(), &stored.cross_certificates, now)));
+                stored.serving =
+                    Some(serving.with_chain(chain(authority.certificate(), &stored.cross_certificates, now)));
                 stored.published = stored.authorities();
             }
         }

@@ -59,7 +59,7 @@ fn may_hold(snapshot: Option<&LeaseSnapshot>, identity: &str, now: Instant) -> b
 }
 
 /// A function that returns the note of a replica, if any.
-type Note = Box<dyn Fn() -> Option<String> + Send + Sync>;
+type LeaseNote = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// A lease that this replica tries to hold.
 pub struct Lease {
@@ -70,7 +70,7 @@ pub struct Lease {
     /// The labels and annotations, which others may have written.
     metadata: ObjectMeta,
     spec: LeaseSpec,
-    note: Option<Note>,
+    note: Option<LeaseNote>,
     /// The notes of all replicas.
     lines: ReplicaNotes,
     /// The time of the last renewal by this replica.

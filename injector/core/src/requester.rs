@@ -27,7 +27,7 @@ pub(crate) fn bounded_user(user: &str) -> String {
 
 /// The request of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request<'a> {
+pub enum UserRequest<'a> {
     /// The version in `spec.version`.
     Version(&'a str),
     /// Another attempt with the version, by the annotation `nudge.dev/retry`.
@@ -70,14 +70,14 @@ impl Requester {
     }
 
     /// Signs the annotation that records this user's request.
-    pub fn sign(&self, key: &NoteKey, namespace: &str, name: &str, request: Request<'_>) -> String {
+    pub fn sign(&self, key: &NoteKey, namespace: &str, name: &str, request: UserRequest<'_>) -> String {
         request.about(namespace, name, |purpose, subject| {
             signed_notes::sign(&key.0, purpose, subject, &self.user, self.at.0)
         })
     }
 }
 
-impl Request<'_> {
+impl UserRequest<'_> {
     /// Reads the requester from the annotation, if its note is valid for this request.
     fn requester(self, annotation: &str, key: &NoteKey, namespace: &str, name: &str) -> Option<Requester> {
         let note = self.about(namespace, name, |purpose, subject| {
@@ -104,15 +104,15 @@ impl Requesters {
         let meta = &config.metadata;
         let (namespace, name) =
             (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-        let requester = |label: &str, request: Option<Request<'_>>| {
+        let requester = |label: &str, request: Option<UserRequest<'_>>| {
             let annotation = meta.annotations.as_ref()?.get(label)?;
             request?.requester(annotation, key, namespace, name)
         };
         let spec = &config.spec;
         Self {
-            current: requester(labels::REQUESTED_BY, spec.version.as_deref().map(Request::Version)),
-            overridden: requester(labels::OVERRIDDEN_BY, spec.rollout.overridden.as_ref().map(Request::from)),
-            retry: requester(labels::RETRY, config.requested_version().map(Request::Retry)),
+            current: requester(labels::REQUESTED_BY, spec.version.as_deref().map(UserRequest::Version)),
+            overridden: requester(labels::OVERRIDDEN_BY, spec.rollout.overridden.as_ref().map(UserRequest::from)),
+            retry: requester(labels::RETRY, config.requested_version().map(UserRequest::Retry)),
         }
     }
 
@@ -129,7 +129,7 @@ pub fn noted_retry_time(config: &VersionedConfig) -> Option<Time> {
     Some(Time(note.split(' ').next()?.parse().ok()?))
 }
 
-impl<'a> From<&'a Override> for Request<'a> {
+impl<'a> From<&'a Override> for UserRequest<'a> {
     fn from(Override { version, reason, until_time }: &'a Override) -> Self {
         Self::Override { version, reason, until: until_time.0 }
     }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_admission_wrote_is_read_for_that_version_of_that_config_alone() {
-        let written = alice().sign(&note_key(1), "team", "shop", Request::Version("2"));
+        let written = alice().sign(&note_key(1), "team", "shop", UserRequest::Version("2"));
         assert!(written.starts_with("2026-09-21T14:13:20Z ") && written.ends_with(" alice"), "{written}");
         let says = |change: &dyn Fn(&mut VersionedConfig), key: &NoteKey| {
             let mut config = config("2", None);
@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn who_set_the_version_and_who_overrode_the_steps_are_two_notes() {
         let asked = at_once("2", "outage");
-        let outage = Request::from(&asked);
+        let outage = UserRequest::from(&asked);
         let [current, overriding] =
-            [Request::Version("2"), outage].map(|asked| alice().sign(&note_key(1), "team", "shop", asked));
+            [UserRequest::Version("2"), outage].map(|asked| alice().sign(&note_key(1), "team", "shop", asked));
         let mut config = config("2", Some(("2", "outage")));
         annotate(&mut config, labels::OVERRIDDEN_BY, &overriding);
         let known = Requesters::of(&config, &note_key(1));
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(part_setter(&note_key(1), &part("shop", &None)), None);
         let elsewhere = ObjectMeta { namespace: Some("other".to_owned()), ..part("shop", &note) };
         assert_eq!(part_setter(&note_key(1), &elsewhere), None);
-        let asked = alice().sign(&note_key(1), "team", "shop", Request::Version(""));
+        let asked = alice().sign(&note_key(1), "team", "shop", UserRequest::Version(""));
         assert_eq!(part_setter(&note_key(1), &part("shop", &Some(asked))), None, "for something else");
         for user in ["", "a\nb", &"x".repeat(MAX_USER_BYTES + 1)] {
             assert_eq!(sign_setter(&note_key(1), ("team", "shop"), user, now), None, "{user:?}");
@@ -264,7 +264,7 @@ mod tests {
         let user = format!("a b\n\u{202e}{}", "x".repeat(1000));
         let requester = Requester::new(&user, at);
         assert!(requester.user.len() <= MAX_USER_BYTES && requester.user.starts_with("a b  x"), "{}", requester.user);
-        let written = requester.sign(&note_key(1), "team", "shop", Request::Version("2"));
+        let written = requester.sign(&note_key(1), "team", "shop", UserRequest::Version("2"));
         assert!(written.len() <= MAX_REQUESTER_BYTES, "{}", written.len());
         let mut config = config("2", None);
         annotate(&mut config, labels::REQUESTED_BY, &written);

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::dynamic::DynamicObject;
 use nudge_core::derived_keys::NoteKey;
-use nudge_core::requester::{Request, Requester};
+use nudge_core::requester::{Requester, UserRequest};
 use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY, RETRY};
 
 use crate::patch::set_annotations;
@@ -34,18 +34,18 @@ pub(crate) fn note_requester(
     set_annotations(new.metadata.annotations.as_ref(), notes)
 }
 
-type Field = for<'a> fn(&'a DynamicObject) -> Option<Request<'a>>;
+type Field = for<'a> fn(&'a DynamicObject) -> Option<UserRequest<'a>>;
 
 /// Returns the request made by `spec.version`. The schema is checked later, so the field may be anything.
-fn current(config: &DynamicObject) -> Option<Request<'_>> {
-    config.data["spec"]["version"].as_str().map(Request::Version)
+fn current(config: &DynamicObject) -> Option<UserRequest<'_>> {
+    config.data["spec"]["version"].as_str().map(UserRequest::Version)
 }
 
 /// Returns the version whose next attempt is or was requested, if any.
-fn retry(config: &DynamicObject) -> Option<Request<'_>> {
+fn retry(config: &DynamicObject) -> Option<UserRequest<'_>> {
     config.annotations().get(RETRY)?;
     let text = || config.data["status"]["internal"]["text"]["version"].as_str();
-    config.data["spec"]["version"].as_str().or_else(text).map(Request::Retry)
+    config.data["spec"]["version"].as_str().or_else(text).map(UserRequest::Retry)
 }
 
 /// Returns whether the user has given the annotation another value, to request another attempt.
@@ -54,10 +54,10 @@ fn is_retried(label: &str, old: Option<&DynamicObject>, new: &DynamicObject) -> 
 }
 
 /// Returns the request made by `spec.rollout.override`.
-fn at_once(config: &DynamicObject) -> Option<Request<'_>> {
+fn at_once(config: &DynamicObject) -> Option<UserRequest<'_>> {
     let field = |name: &str| config.data["spec"]["rollout"]["override"][name].as_str();
     let until = field("untilTime")?.parse().ok()?;
-    Some(Request::Override { version: field("version")?, reason: field("reason")?, until })
+    Some(UserRequest::Override { version: field("version")?, reason: field("reason")?, until })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Instant;
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart::RolloutPart;
 use nudge_core::rollout::{Evidence, Subjects};
-use nudge_core::versions::Facts;
+use nudge_core::versions::FactsByUid;
 use parking_lot::Mutex;
 
 use super::analysis::AnalysisMemory;
@@ -27,7 +27,7 @@ pub(crate) struct ConfigMemory {
     /// The last refusal of the whole status.
     pub(crate) refusal: Option<StatusRefusal>,
     /// The facts of objects whose version is not sealed yet.
-    pub(crate) facts: Facts,
+    pub(crate) facts: FactsByUid,
     /// The rules of the versions, and the verdicts by them.
     pub(crate) validation: ValidationMemory,
     /// The evidence of the pods, and when they were last read.
@@ -69,7 +69,7 @@ impl ConfigMemories {
 
     /// Returns the facts of objects that are not part of a sealed version yet, or are part of the version that waits
     /// for approvals.
-    pub(crate) fn part_facts(&self, key: &ConfigKey) -> Facts {
+    pub(crate) fn part_facts(&self, key: &ConfigKey) -> FactsByUid {
         self.get(key, |memory| memory.facts.clone()).unwrap_or_default()
     }
 

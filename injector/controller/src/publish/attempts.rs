@@ -10,7 +10,7 @@ use nudge_api::{PartKind, Reason, VersionStatus, VersionedConfig};
 use nudge_cluster::call::CallError;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::publish::{
-    Attempt, Holder, Outcome, Publication, PublishGoal, PublishedContent, PublishedKind as _, apply_outcome,
+    Attempt, Holder, Publication, PublishGoal, PublishOutcome, PublishedContent, PublishedKind as _, apply_outcome,
     clear_publication, decide_publication, object_to_write, publish_time,
 };
 use nudge_core::rollout::{PublishAttempt, version_to_publish};
@@ -78,7 +78,7 @@ impl Controller {
         &self,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
-        outcome: Option<Outcome>,
+        outcome: Option<PublishOutcome>,
     ) -> Result<Arc<VersionedConfig>, CallError> {
         let Some((next, events)) = outcome else { return Ok(config) };
         let written = Box::pin(self.write_status(key, &config, &next.status.unwrap_or_default())).await;
@@ -89,7 +89,7 @@ impl Controller {
     }
 
     /// Brings the version to the object of this kind, if it is due.
-    async fn publish_kind(&self, kind: PartKind, key: &ConfigKey, config: &VersionedConfig) -> Option<Outcome> {
+    async fn publish_kind(&self, kind: PartKind, key: &ConfigKey, config: &VersionedConfig) -> Option<PublishOutcome> {
         let status = config.status.as_ref()?;
         let is_published = config.spec.owns(kind);
         let Some(version) = version_to_publish(status).and_then(|version| status.version(version)) else {

@@ -11,7 +11,7 @@ use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
 use nudge_core::rollout::{Evidence, Neighbours, Subjects};
-use nudge_core::versions::Facts;
+use nudge_core::versions::FactsByUid;
 
 use crate::controller::Controller;
 use crate::memory::{RestartCheck, ValidationMemory};
@@ -30,7 +30,7 @@ pub(super) struct ReconcileInputs {
     pub(super) approvals: Approvals,
     /// The answers about the version on trial.
     pub(super) answers: Option<RolloutAnalysisStatus>,
-    pub(super) facts: Facts,
+    pub(super) facts: FactsByUid,
     pub(super) validation: ValidationMemory,
     /// The evidence before the decision.
     pub(super) evidence: Arc<Evidence>,

@@ -10,7 +10,7 @@ use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{Contents, Facts, PartFacts, contents_of};
+use nudge_core::versions::{Contents, FactsByUid, PartFacts, contents_of};
 use nudge_protocol::backoff::Backoff;
 use serde::de::DeserializeOwned;
 
@@ -29,7 +29,7 @@ impl Controller {
         &self,
         key: &ConfigKey,
         objects: &[(PartKind, String)],
-        facts: &mut Facts,
+        facts: &mut FactsByUid,
     ) -> bool {
         if !self.memories.side_call_is_due(key, SideCall::Objects) {
             return false;
@@ -93,7 +93,7 @@ impl Controller {
 
     /// Keeps the facts of objects that are not part of a sealed version yet. Also keeps those of the version that waits
     /// for approvals, because they name its author.
-    pub(super) fn keep_facts(&self, key: &ConfigKey, config: &VersionedConfig, mut facts: Facts) {
+    pub(super) fn keep_facts(&self, key: &ConfigKey, config: &VersionedConfig, mut facts: FactsByUid) {
         if let Some(status) = config.status.as_ref().filter(|_| !facts.is_empty()) {
             let desired = config.requested_version().or(status.desired_version.as_deref());
             let awaited = desired.filter(|_| self.needs_approval(key, config));

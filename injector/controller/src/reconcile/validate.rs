@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{InvalidVersion, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::CallError;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{Contents, Facts, PartFacts, Unjudged, Verdict};
+use nudge_core::versions::{Contents, FactsByUid, PartFacts, RuleVerdict, Unjudged};
 use nudge_validation::{Rules, SchemaTexts, dictionary_of, references};
 
 use crate::controller::Controller;
@@ -48,7 +48,7 @@ impl Controller {
         config: &Arc<VersionedConfig>,
         mut validation: ValidationMemory,
         unjudged: &[Unjudged],
-        facts: &Facts,
+        facts: &FactsByUid,
     ) -> Option<Duration> {
         let next = unjudged.first()?.clone();
         if let Some(Err((_, since))) = &validation.rules {
@@ -91,7 +91,7 @@ impl Controller {
         config: &VersionedConfig,
         validation: &mut ValidationMemory,
         next: &Unjudged,
-        facts: &Facts,
+        facts: &FactsByUid,
     ) -> Result<bool, CallError> {
         let rules = if let Some(Ok(rules)) = &validation.rules {
             Arc::clone(rules)
@@ -123,7 +123,7 @@ impl Controller {
         let Ok(message) = checked else { return Ok(false) };
         let (version, valid) = (&next.version, message.is_none());
         tracing::info!(config = %key, version, rules = hash, valid, "version judged by spec.validation");
-        let verdict = Verdict { content: next.content.clone(), rules: hash, message };
+        let verdict = RuleVerdict { content: next.content.clone(), rules: hash, message };
         validation.verdicts.insert(version.clone(), verdict);
         Ok(true)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nudge_api::VersionedConfig;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{Facts, Unjudged};
+use nudge_core::versions::{FactsByUid, Unjudged};
 use serde_json::json;
 
 use crate::fake_api_server::{FakeApiServer, controller_over, status};
@@ -32,7 +32,7 @@ async fn a_namespace_with_many_versions_to_judge_keeps_no_other_waiting() {
     let many = (0..20).map(|number| ("busy", format!("shop-{number}")));
     for (namespace, name) in many.chain([("quiet", "shop".to_owned())]) {
         let key = ConfigKey::parse(namespace, &name).unwrap();
-        controller.begin_validation(&key, &config(&key), ValidationMemory::default(), &unjudged, &Facts::new());
+        controller.begin_validation(&key, &config(&key), ValidationMemory::default(), &unjudged, &FactsByUid::new());
     }
     let all = async {
         while server.calls.lock().len() < 21 {

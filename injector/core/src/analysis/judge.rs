@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use nudge_api::{Analysis, AnalysisStatus, AnalysisVerdict, Answer, RolloutAnalysisStatus};
 
-use super::outcome::{Outcome, outcome};
+use super::outcome::{MeasuredOutcome, outcome};
 use super::period::answer_period;
 
 /// The maximum delay of an answer after it is due, in milliseconds: a query may take 10 s, and objects are read every
@@ -26,7 +26,7 @@ const NO_ANSWER_HINT: &str =
 
 /// The verdict of all answers about the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RoundVerdict {
     /// The results are no evidence against the version.
     Clear,
     /// More answers are needed, as the message says.
@@ -41,7 +41,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     /// The verdict of the heaviest analysis.
-    pub verdict: Verdict,
+    pub verdict: RoundVerdict,
     /// The last numbers of each analysis.
     pub numbers: Vec<AnalysisStatus>,
     /// The wait until there may be more answers, in milliseconds.
@@ -113,7 +113,7 @@ pub fn judge(
     now: i64,
 ) -> Judgement {
     let status = status.filter(|status| status.round == memory.round);
-    let mut verdict = Verdict::Clear;
+    let mut verdict = RoundVerdict::Clear;
     let mut numbers = Vec::new();
     let mut recheck_after = MAX_RECHECK_MILLIS;
     for analysis in analyses {
@@ -131,12 +131,12 @@ pub fn judge(
 }
 
 /// Returns the weight of a verdict: the heaviest one counts.
-fn weight(verdict: &Verdict) -> u8 {
+fn weight(verdict: &RoundVerdict) -> u8 {
     match verdict {
-        Verdict::Clear => 0,
-        Verdict::Pending(_) => 1,
-        Verdict::Inconclusive(_) => 2,
-        Verdict::Bad(_) => 3,
+        RoundVerdict::Clear => 0,
+        RoundVerdict::Pending(_) => 1,
+        RoundVerdict::Inconclusive(_) => 2,
+        RoundVerdict::Bad(_) => 3,
     }
 }
 
@@ -151,16 +151,16 @@ fn judge_analysis(
     names: VersionNames<'_>,
     is_first_step: bool,
     silence: i64,
-) -> Verdict {
+) -> RoundVerdict {
     let name = &analysis.name;
     let period = period_millis(analysis);
     let Some(last) = answers.last() else {
         let message =
             format!("{name} has not been measured in this step yet: Nudge measures it every {} s", period / 1000);
         if silence < period.saturating_add(MAX_ANSWER_DELAY_MILLIS) {
-            return Verdict::Pending(message);
+            return RoundVerdict::Pending(message);
         }
-        return Verdict::Inconclusive(format!(
+        return RoundVerdict::Inconclusive(format!(
             "{name} has not been measured for {} s; {NO_ANSWER_HINT}",
             silence / 1000
         ));
@@ -170,41 +170,46 @@ fn judge_analysis(
     let mut good = 0;
     for answer in answers {
         match outcome(analysis, answer) {
-            Outcome::Good => (bad_answers, good) = (0, u32::saturating_add(good, 1)),
-            Outcome::High => (bad_answers, good) = (u32::saturating_add(bad_answers, 2), 0),
-            Outcome::HighAlone => (bad_answers, good) = (u32::saturating_add(bad_answers, 1), 0),
-            Outcome::AllHigh | Outcome::WithinRatio => (bad_answers, good) = (0, 0),
-            Outcome::Unknown(_) => good = 0,
+            MeasuredOutcome::Good => (bad_answers, good) = (0, u32::saturating_add(good, 1)),
+            MeasuredOutcome::High => (bad_answers, good) = (u32::saturating_add(bad_answers, 2), 0),
+            MeasuredOutcome::HighAlone => (bad_answers, good) = (u32::saturating_add(bad_answers, 1), 0),
+            MeasuredOutcome::AllHigh | MeasuredOutcome::WithinRatio => (bad_answers, good) = (0, 0),
+            MeasuredOutcome::Unknown(_) => good = 0,
         }
     }
     let description = describe(analysis, last, names);
     let last = outcome(analysis, last);
-    let high = matches!(last, Outcome::High | Outcome::HighAlone);
+    let high = matches!(last, MeasuredOutcome::High | MeasuredOutcome::HighAlone);
     if high && bad_answers >= analysis.failures.saturating_mul(2) {
-        let times = if last == Outcome::HighAlone { bad_answers } else { analysis.failures };
+        let times = if last == MeasuredOutcome::HighAlone { bad_answers } else { analysis.failures };
         let times = if times == 1 { String::new() } else { format!(", {times} times in a row") };
-        return Verdict::Bad(format!("{description}{times}"));
+        return RoundVerdict::Bad(format!("{description}{times}"));
     }
     if silence > period.saturating_mul(OVERDUE_PERIODS).saturating_add(MAX_ANSWER_DELAY_MILLIS) {
-        return Verdict::Inconclusive(format!("{name} was last measured {} s ago; {NO_ANSWER_HINT}", silence / 1000));
+        return RoundVerdict::Inconclusive(format!(
+            "{name} was last measured {} s ago; {NO_ANSWER_HINT}",
+            silence / 1000
+        ));
     }
     let needed = if is_first_step { analysis.failures } else { 1 };
     match last {
-        Outcome::Good if good >= needed => Verdict::Clear,
-        Outcome::Good => {
-            Verdict::Pending(format!("{description}; the first step needs {needed} good answers in a row"))
+        MeasuredOutcome::Good if good >= needed => RoundVerdict::Clear,
+        MeasuredOutcome::Good => {
+            RoundVerdict::Pending(format!("{description}; the first step needs {needed} good answers in a row"))
         }
-        Outcome::High | Outcome::HighAlone => Verdict::Pending(format!("{description}; it is measured again")),
-        Outcome::AllHigh => Verdict::Inconclusive(format!(
+        MeasuredOutcome::High | MeasuredOutcome::HighAlone => {
+            RoundVerdict::Pending(format!("{description}; it is measured again"))
+        }
+        MeasuredOutcome::AllHigh => RoundVerdict::Inconclusive(format!(
             "{description}: the other pods are bad too, so the version is not the cause. No more pods get version {}",
             names.target
         )),
-        Outcome::WithinRatio => Verdict::Inconclusive(format!(
+        MeasuredOutcome::WithinRatio => RoundVerdict::Inconclusive(format!(
             "{description}: this is above max, but not above maxRatio, so it does not show whether the version is bad. No more pods get \
              version {} until the result is at most max",
             names.target
         )),
-        Outcome::Unknown(cause) => Verdict::Inconclusive(format!(
+        MeasuredOutcome::Unknown(cause) => RoundVerdict::Inconclusive(format!(
             "{name} has no result: {cause}. No more pods get version {} until it has one",
             names.target
         )),
@@ -243,12 +248,12 @@ fn short(text: &str) -> String {
 }
 
 /// Returns the status of an analysis.
-fn analysis_status(analysis: &Analysis, last: Option<&Answer>, verdict: &Verdict) -> AnalysisStatus {
+fn analysis_status(analysis: &Analysis, last: Option<&Answer>, verdict: &RoundVerdict) -> AnalysisStatus {
     let verdict = match verdict {
-        Verdict::Clear => AnalysisVerdict::Clear,
-        Verdict::Pending(_) => AnalysisVerdict::Pending,
-        Verdict::Inconclusive(_) => AnalysisVerdict::Inconclusive,
-        Verdict::Bad(_) => AnalysisVerdict::Bad,
+        RoundVerdict::Clear => AnalysisVerdict::Clear,
+        RoundVerdict::Pending(_) => AnalysisVerdict::Pending,
+        RoundVerdict::Inconclusive(_) => AnalysisVerdict::Inconclusive,
+        RoundVerdict::Bad(_) => AnalysisVerdict::Bad,
     };
     let number = |text: &Option<String>| text.as_deref().map(short);
     AnalysisStatus {

@@ -8,7 +8,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde_json::json;
 
-use super::judge::{Judgement, RoundMemory, RoundStart, Verdict, VersionNames, judge};
+use super::judge::{Judgement, RoundMemory, RoundStart, RoundVerdict, VersionNames, judge};
 
 const NAMES: VersionNames<'static> = VersionNames { target: "1.0.2", current: "1.0.1" };
 
@@ -42,7 +42,7 @@ impl Asked {
     }
 
     /// A minute later there is one more answer.
-    fn answer(&mut self, target: Result<f64, &str>, control: Option<f64>) -> Verdict {
+    fn answer(&mut self, target: Result<f64, &str>, control: Option<f64>) -> RoundVerdict {
         self.now += 60_000;
         self.answers.push(Answer {
             number: u64::try_from(self.answers.len()).unwrap() + 1,
@@ -55,12 +55,12 @@ impl Asked {
     }
 }
 
-fn is_pending(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Pending(_))
+fn is_pending(verdict: &RoundVerdict) -> bool {
+    matches!(verdict, RoundVerdict::Pending(_))
 }
 
-fn is_inconclusive(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Inconclusive(_))
+fn is_inconclusive(verdict: &RoundVerdict) -> bool {
+    matches!(verdict, RoundVerdict::Inconclusive(_))
 }
 
 #[test]
@@ -68,13 +68,13 @@ fn a_version_is_bad_after_two_answers_in_a_row() {
     let mut asked = Asked::new(analysis(Some("0.01"), None));
     assert!(is_pending(&asked.answer(Ok(0.25), Some(0.002))));
     let said = "errors: pods on 1.0.2 have 0.25, those on 1.0.1 have 0.002 (max 0.01), 2 times in a row";
-    assert_eq!(asked.answer(Ok(0.25), Some(0.002)), Verdict::Bad(said.to_owned()));
+    assert_eq!(asked.answer(Ok(0.25), Some(0.002)), RoundVerdict::Bad(said.to_owned()));
     let numbers = &asked.judged().numbers[0];
     assert_eq!((numbers.verdict, numbers.target.as_deref()), (AnalysisVerdict::Bad, Some("0.25")));
     // A good one between them ends the row.
     let mut asked = Asked::new(analysis(Some("0.01"), None));
     assert!(is_pending(&asked.answer(Ok(0.25), Some(0.0))));
-    assert_eq!(asked.answer(Ok(0.001), Some(0.0)), Verdict::Clear);
+    assert_eq!(asked.answer(Ok(0.001), Some(0.0)), RoundVerdict::Clear);
     assert!(is_pending(&asked.answer(Ok(0.25), Some(0.0))));
 }
 
@@ -82,7 +82,7 @@ fn a_version_is_bad_after_two_answers_in_a_row() {
 fn the_first_step_needs_as_many_good_answers() {
     let mut asked = Asked { first: true, ..Asked::new(analysis(Some("0.01"), None)) };
     assert!(is_pending(&asked.answer(Ok(0.0), Some(0.0))));
-    assert_eq!(asked.answer(Ok(0.0), Some(0.0)), Verdict::Clear);
+    assert_eq!(asked.answer(Ok(0.0), Some(0.0)), RoundVerdict::Clear);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn what_rises_everywhere_holds_and_blames_nobody() {
     for _ in 0..50 {
         assert!(is_inconclusive(&asked.answer(Ok(0.25), Some(0.2))));
     }
-    assert_eq!(asked.answer(Ok(0.0), Some(0.0)), Verdict::Clear, "it goes on when that is over");
+    assert_eq!(asked.answer(Ok(0.0), Some(0.0)), RoundVerdict::Clear, "it goes on when that is over");
     // Values that begin and end together with the version, on this side alone.
     let mut asked = Asked::new(analysis(Some("0.01"), None));
     assert!(is_pending(&asked.answer(Ok(0.25), Some(0.01))));
@@ -110,7 +110,7 @@ fn another_cause_is_named_only_where_the_others_break_the_limit_too() {
         (Some("0.01"), Some("2"), 0.011, 0.01, false),
     ] {
         let verdict = Asked::new(analysis(max, ratio)).answer(Ok(target), Some(control));
-        let Verdict::Inconclusive(said) = &verdict else { panic!("{verdict:?}") };
+        let RoundVerdict::Inconclusive(said) = &verdict else { panic!("{verdict:?}") };
         assert_eq!(said.contains(other), another, "{said}");
     }
 }
@@ -125,16 +125,16 @@ fn what_can_not_be_measured_holds_and_blames_nobody() {
     for _ in 0..50 {
         assert!(is_inconclusive(&asked.answer(Err("no answer in 10 s"), None)));
     }
-    assert_eq!(asked.answer(Ok(0.0), Some(0.0)), Verdict::Clear);
+    assert_eq!(asked.answer(Ok(0.0), Some(0.0)), RoundVerdict::Clear);
     asked.now += 180_000;
-    assert_eq!(asked.judged().verdict, Verdict::Clear);
+    assert_eq!(asked.judged().verdict, RoundVerdict::Clear);
     asked.now += 31_000;
     assert!(is_inconclusive(&asked.judged().verdict), "what was good is too old");
     // A value that is too high stays so while nothing is measured.
     let mut asked = Asked::new(analysis(Some("0.01"), None));
     asked.answer(Ok(0.25), Some(0.0));
     assert!(is_inconclusive(&asked.answer(Err("no answer"), None)));
-    assert!(matches!(asked.answer(Ok(0.25), Some(0.0)), Verdict::Bad(_)));
+    assert!(matches!(asked.answer(Ok(0.25), Some(0.0)), RoundVerdict::Bad(_)));
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn without_others_twice_as_many_are_needed() {
     }
     let said =
         "errors: pods on 1.0.2 have 0.25, no pod runs 1.0.1 to compare with (max 0.01, maxRatio 2), 4 times in a row";
-    assert_eq!(asked.answer(Ok(0.25), None), Verdict::Bad(said.to_owned()));
+    assert_eq!(asked.answer(Ok(0.25), None), RoundVerdict::Bad(said.to_owned()));
     // A ratio alone has nothing to say then.
     let mut asked = Asked::new(analysis(None, Some("2")));
-    assert_eq!(asked.answer(Ok(0.25), None), Verdict::Clear);
+    assert_eq!(asked.answer(Ok(0.25), None), RoundVerdict::Clear);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn the_worst_of_several_counts() {
     };
     let known = RolloutAnalysisStatus { round: "a".to_owned(), queries: vec![answer("errors"), answer("ill")] };
     let judged = judge(&[good.clone(), ill], Some(&known), &mut memory, NAMES, false, 60_000);
-    assert!(matches!(&judged.verdict, Verdict::Bad(said) if said.starts_with("ill: ")), "{judged:?}");
+    assert!(matches!(&judged.verdict, RoundVerdict::Bad(said) if said.starts_with("ill: ")), "{judged:?}");
     assert_eq!(judged.numbers.iter().map(|one| one.verdict).collect::<Vec<_>>().len(), 2);
     let other = Analysis { name: "other".to_owned(), ..good.clone() };
     let judged = judge(&[good, other], Some(&known), &mut memory, NAMES, false, 60_000);
@@ -197,7 +197,7 @@ proptest! {
                 Some(number) => asked.answer(Ok(number), Some(max + 0.001)),
                 None => asked.answer(Err("away"), None),
             };
-            prop_assert!(!matches!(verdict, Verdict::Bad(_)));
+            prop_assert!(!matches!(verdict, RoundVerdict::Bad(_)));
         }
     }
 
@@ -212,7 +212,7 @@ proptest! {
                 asked.answer(Err("away"), None);
             }
             high += 1;
-            let bad = matches!(asked.answer(Ok(0.2), Some(0.1)), Verdict::Bad(_));
+            let bad = matches!(asked.answer(Ok(0.2), Some(0.1)), RoundVerdict::Bad(_));
             prop_assert_eq!(bad, high >= failures);
             if bad {
                 break;
@@ -247,10 +247,10 @@ fn simulated(rollouts: u32, analysis: &Analysis, requests: f64, (target, control
                 };
                 let (with, without) = (share(pods, target).unwrap(), share(8.0 - pods, control));
                 match asked.answer(Ok(with), without) {
-                    Verdict::Clear => return None,
-                    Verdict::Bad(_) => return Some(step),
-                    Verdict::Inconclusive(_) => holds = true,
-                    Verdict::Pending(_) => {}
+                    RoundVerdict::Clear => return None,
+                    RoundVerdict::Bad(_) => return Some(step),
+                    RoundVerdict::Inconclusive(_) => holds = true,
+                    RoundVerdict::Pending(_) => {}
                 }
                 let surplus = asked.answers.len().saturating_sub(QueryAnswers::MAX_ANSWERS);
                 asked.answers.drain(..surplus);

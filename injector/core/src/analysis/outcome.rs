@@ -4,7 +4,7 @@ use nudge_api::{Analysis, Answer};
 
 /// The outcome of one answer about the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum MeasuredOutcome {
     /// The pods with the version stay within the limits.
     Good,
     /// Pods with the target exceed `max`, and control does not.
@@ -20,34 +20,34 @@ pub(super) enum Outcome {
 }
 
 /// Returns the outcome of an answer about the version.
-pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> Outcome {
+pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> MeasuredOutcome {
     let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<f64>().ok());
     let max = number(&analysis.max);
     let ratio = number(&analysis.max_ratio);
     if let Some(error) = &answer.error {
-        return Outcome::Unknown(error.clone());
+        return MeasuredOutcome::Unknown(error.clone());
     }
-    let Some(target) = number(&answer.target) else { return Outcome::Unknown("there is no number".to_owned()) };
+    let Some(target) = number(&answer.target) else { return MeasuredOutcome::Unknown("there is no number".to_owned()) };
     let above_max = max.is_none_or(|max| target > max);
     if !above_max {
-        return Outcome::Good;
+        return MeasuredOutcome::Good;
     }
     match (number(&answer.control), max, ratio) {
-        (None, Some(_), _) => Outcome::HighAlone,
+        (None, Some(_), _) => MeasuredOutcome::HighAlone,
         (Some(control), _, Some(ratio)) if target > ratio * control => {
             if control <= 0.0 && max.is_none() {
                 let cause = "the other pods have 0, so there is no ratio; set max too, so that the result can be judged without one";
-                Outcome::Unknown(cause.to_owned())
+                MeasuredOutcome::Unknown(cause.to_owned())
             } else {
-                Outcome::High
+                MeasuredOutcome::High
             }
         }
-        (Some(control), Some(max), Some(_)) if control <= max => Outcome::WithinRatio,
-        (Some(_), Some(_), Some(_)) => Outcome::AllHigh,
+        (Some(control), Some(max), Some(_)) if control <= max => MeasuredOutcome::WithinRatio,
+        (Some(_), Some(_), Some(_)) => MeasuredOutcome::AllHigh,
         // The target is within the ratio, or there is neither control nor `max` to compare with.
-        (_, None, _) => Outcome::Good,
-        (Some(control), Some(max), None) if control > max => Outcome::AllHigh,
-        (Some(_), Some(_), None) => Outcome::High,
+        (_, None, _) => MeasuredOutcome::Good,
+        (Some(control), Some(max), None) if control > max => MeasuredOutcome::AllHigh,
+        (Some(_), Some(_), None) => MeasuredOutcome::High,
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    fn outcome_of(limits: (Option<&str>, Option<&str>), target: &str, control: Option<&str>) -> Outcome {
+    fn outcome_of(limits: (Option<&str>, Option<&str>), target: &str, control: Option<&str>) -> MeasuredOutcome {
         let (max, ratio) = limits;
         let prometheus = json!({"address": "http://a", "query": "{{pods}}"});
         let analysis = json!({"name": "errors", "prometheus": prometheus, "max": max, "maxRatio": ratio});
@@ -76,36 +76,36 @@ mod tests {
     #[test]
     fn a_threshold_counts_where_the_others_keep_it() {
         let max = (Some("0.01"), None);
-        assert_eq!(outcome_of(max, "0.01", Some("0")), Outcome::Good);
-        assert_eq!(outcome_of(max, "0.02", Some("0.01")), Outcome::High);
-        assert_eq!(outcome_of(max, "0.02", Some("0.011")), Outcome::AllHigh);
-        assert_eq!(outcome_of(max, "0.02", None), Outcome::HighAlone);
-        assert_eq!(outcome_of(max, "0.01", Some("0.9")), Outcome::Good);
+        assert_eq!(outcome_of(max, "0.01", Some("0")), MeasuredOutcome::Good);
+        assert_eq!(outcome_of(max, "0.02", Some("0.01")), MeasuredOutcome::High);
+        assert_eq!(outcome_of(max, "0.02", Some("0.011")), MeasuredOutcome::AllHigh);
+        assert_eq!(outcome_of(max, "0.02", None), MeasuredOutcome::HighAlone);
+        assert_eq!(outcome_of(max, "0.01", Some("0.9")), MeasuredOutcome::Good);
     }
 
     #[test]
     fn a_ratio_needs_others_that_have_more_than_nothing() {
         let ratio = (None, Some("2"));
-        assert_eq!(outcome_of(ratio, "0.2", Some("0.1")), Outcome::Good);
-        assert_eq!(outcome_of(ratio, "0.21", Some("0.1")), Outcome::High);
-        assert_eq!(outcome_of(ratio, "0", Some("0")), Outcome::Good);
-        assert!(matches!(outcome_of(ratio, "0.001", Some("0")), Outcome::Unknown(_)));
-        assert_eq!(outcome_of(ratio, "9", None), Outcome::Good);
+        assert_eq!(outcome_of(ratio, "0.2", Some("0.1")), MeasuredOutcome::Good);
+        assert_eq!(outcome_of(ratio, "0.21", Some("0.1")), MeasuredOutcome::High);
+        assert_eq!(outcome_of(ratio, "0", Some("0")), MeasuredOutcome::Good);
+        assert!(matches!(outcome_of(ratio, "0.001", Some("0")), MeasuredOutcome::Unknown(_)));
+        assert_eq!(outcome_of(ratio, "9", None), MeasuredOutcome::Good);
     }
 
     #[test]
     fn with_both_limits_both_must_be_broken() {
         let both = (Some("0.01"), Some("2"));
-        assert_eq!(outcome_of(both, "0.009", Some("0.001")), Outcome::Good);
-        assert_eq!(outcome_of(both, "0.011", Some("0")), Outcome::High);
-        assert_eq!(outcome_of(both, "0.011", Some("0.006")), Outcome::WithinRatio);
-        assert_eq!(outcome_of(both, "0.011", Some("0.01")), Outcome::WithinRatio);
-        assert_eq!(outcome_of(both, "0.021", Some("0.011")), Outcome::AllHigh);
+        assert_eq!(outcome_of(both, "0.009", Some("0.001")), MeasuredOutcome::Good);
+        assert_eq!(outcome_of(both, "0.011", Some("0")), MeasuredOutcome::High);
+        assert_eq!(outcome_of(both, "0.011", Some("0.006")), MeasuredOutcome::WithinRatio);
+        assert_eq!(outcome_of(both, "0.011", Some("0.01")), MeasuredOutcome::WithinRatio);
+        assert_eq!(outcome_of(both, "0.021", Some("0.011")), MeasuredOutcome::AllHigh);
         assert_eq!(
             outcome_of(both, "0.9", Some("0.02")),
-            Outcome::High,
+            MeasuredOutcome::High,
             "it is far worse than others that are ill too"
         );
-        assert_eq!(outcome_of(both, "0.011", None), Outcome::HighAlone);
+        assert_eq!(outcome_of(both, "0.011", None), MeasuredOutcome::HighAlone);
     }
 }

@@ -16,25 +16,25 @@ use crate::versions::{Inventory, SealCheck};
 const SUSPECT_PERIOD: SignedDuration = SignedDuration::from_hours(24);
 
 /// The progress of a config: whether it is Ready, or why it waits.
-pub(super) struct Progress {
+pub(super) struct ConfigProgress {
     /// The reason and the message of the condition Ready.
     explanation: Explanation,
-    state: State,
+    state: ReadyState,
     /// The fault of the spec that keeps every version from beginning or continuing, if the spec has a fault.
     invalid: Option<Explanation>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReadyState {
     Ready,
     Reconciling,
     Stalled,
 }
 
-impl Progress {
+impl ConfigProgress {
     /// Returns the progress of a config whose pods can't be moved to the requested version.
     pub(super) fn impossible(explanation: Explanation) -> Self {
-        let state = if is_stuck(explanation.reason) { State::Stalled } else { State::Reconciling };
+        let state = if is_stuck(explanation.reason) { ReadyState::Stalled } else { ReadyState::Reconciling };
         Self { explanation, state, invalid: None }
     }
 
@@ -42,7 +42,7 @@ impl Progress {
     pub(super) fn of(rollout: &Rollout, continuation: &Continuation) -> Self {
         if let Rollout::Current(idle) = rollout {
             let message = format!("version {} is current", idle.base.current);
-            return Self { explanation: Reason::Current.explained(message), state: State::Ready, invalid: None };
+            return Self { explanation: Reason::Current.explained(message), state: ReadyState::Ready, invalid: None };
         }
         let target = match rollout {
             Rollout::Held { target, .. } => target.as_str(),
@@ -54,7 +54,7 @@ impl Progress {
         let explanation = continuation.explanation().cloned().unwrap_or_else(moving);
         let goes_on_by_itself = explanation.reason == Reason::AnalysisInconclusive;
         let stalled = continuation.is_held() && !goes_on_by_itself && !is_planned(explanation.reason);
-        Self { explanation, state: if stalled { State::Stalled } else { State::Reconciling }, invalid: None }
+        Self { explanation, state: if stalled { ReadyState::Stalled } else { ReadyState::Reconciling }, invalid: None }
     }
 
     /// Returns the progress with the fault of the spec.
@@ -91,7 +91,7 @@ fn is_planned(reason: Reason) -> bool {
 /// Sets the conditions of `status`, and the generation that they describe.
 pub(super) fn with_conditions(
     mut status: VersionedConfigStatus,
-    progress: &Progress,
+    progress: &ConfigProgress,
     conflict: Option<&str>,
     suspect: Option<&str>,
     generation: Option<i64>,
@@ -99,20 +99,20 @@ pub(super) fn with_conditions(
 ) -> VersionedConfigStatus {
     let weak = status.rollout.watch.as_ref().and_then(|watch| watch.weak.clone());
     let suspect = suspect.map(|message| clipped(message.to_owned())).or_else(|| suspect_message(&status, now));
-    let Progress { explanation: Explanation { reason, message }, state, invalid } = progress;
+    let ConfigProgress { explanation: Explanation { reason, message }, state, invalid } = progress;
     let mut set = |kind: ConditionType, value: Option<bool>, reason: Reason, message: &str| match value {
         Some(value) => {
             set_condition(&mut status.conditions, condition(kind, value, reason, message, generation, now));
         }
         None => status.conditions.retain(|condition| condition.type_ != kind.as_str()),
     };
-    set(ConditionType::Ready, Some(*state == State::Ready), *reason, message);
-    set(ConditionType::Reconciling, (*state == State::Reconciling).then_some(true), *reason, message);
+    set(ConditionType::Ready, Some(*state == ReadyState::Ready), *reason, message);
+    set(ConditionType::Reconciling, (*state == ReadyState::Reconciling).then_some(true), *reason, message);
     match invalid {
-        Some(Explanation { reason, message }) if *state != State::Stalled => {
+        Some(Explanation { reason, message }) if *state != ReadyState::Stalled => {
             set(ConditionType::Stalled, Some(true), *reason, message);
         }
-        _ => set(ConditionType::Stalled, (*state == State::Stalled).then_some(true), *reason, message),
+        _ => set(ConditionType::Stalled, (*state == ReadyState::Stalled).then_some(true), *reason, message),
     }
     set(ConditionType::Conflict, conflict.map(|_| true), Reason::Conflict, conflict.unwrap_or_default());
     set(ConditionType::WeakEvidence, weak.as_ref().map(|_| true), Reason::WeakEvidence, &weak.unwrap_or_default());
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn suspicion_ends_after_a_day_or_with_the_version() {
         let at = |hours: i64| Time(Timestamp::from_second(hours * 3600).unwrap());
-        let progress = || Progress::impossible(Reason::Current.explained("m"));
+        let progress = || ConfigProgress::impossible(Reason::Current.explained("m"));
         let said = Some("version 2: 4 of 8 pods on 2 became unready");
         let status =
             VersionedConfigStatus { current_version: Some("2".to_owned()), ..VersionedConfigStatus::default() };

@@ -9,7 +9,7 @@ use nudge_api::{
     VersionedConfigStatus, clipped,
 };
 
-use super::conditions::{Progress, conflict_event, find_conflict, suspect_until, with_conditions};
+use super::conditions::{ConfigProgress, conflict_event, find_conflict, suspect_until, with_conditions};
 use super::config_faults::config_faults;
 use super::gated_version::{Provenance, gated_version, override_reason};
 use super::measurable_condition::set_measurable;
@@ -26,7 +26,7 @@ use crate::rollout::{
     Restarts, Rollout, Subjects, Withheld, fit_releases, newly_ended_releases, next, record_release, release_summary,
 };
 use crate::text::{forget_text, withheld_by_pace};
-use crate::versions::{Facts, Judging, Seals, Unjudged, take_inventory};
+use crate::versions::{FactsByUid, Judging, Seals, Unjudged, take_inventory};
 
 /// The facts about a config at one moment.
 pub struct Observed<'a> {
@@ -35,7 +35,7 @@ pub struct Observed<'a> {
     /// The objects with the config's label.
     pub parts: &'a [Arc<PartMeta>],
     /// The facts about the contents of these objects.
-    pub facts: &'a Facts,
+    pub facts: &'a FactsByUid,
     /// Whether the namespace's Secrets can be read.
     pub secrets_known: bool,
     /// The kinds with too many objects in the namespace to know all of them: an object that seems missing may exist.
@@ -145,10 +145,10 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let can_move = requested.is_ok();
     let (rollout, progress) = match requested {
         Ok(_) => {
-            let progress = Progress::of(&rollout, &effects.continuation);
+            let progress = ConfigProgress::of(&rollout, &effects.continuation);
             (rollout, progress)
         }
-        Err(explanation) => (rollout.waiting(), Progress::impossible(explanation)),
+        Err(explanation) => (rollout.waiting(), ConfigProgress::impossible(explanation)),
     };
     let recheck = fault_explanation.as_ref().map(|_| INVALID_SPEC_RECHECK_MILLIS);
     let progress = progress.with_fault(fault_explanation);

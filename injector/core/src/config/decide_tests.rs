@@ -20,7 +20,7 @@ use crate::pods::{PodPhase, PodState, Readiness, UpdateMode};
 use crate::pods::{Report, ReportState};
 use crate::requester::Requesters;
 use crate::rollout::{Evidence, Now, PublishAttempt, Restarts, SteadyTime, Subjects, version_to_publish};
-use crate::versions::{Facts, Judging, RulesState, Verdicts, facts, part, seals};
+use crate::versions::{FactsByUid, Judging, RulesState, Verdicts, facts, part, seals};
 
 pub(super) fn at(second: i64) -> Time {
     Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
@@ -30,7 +30,7 @@ pub(super) fn at(second: i64) -> Time {
 pub(super) struct Fixture {
     pub(super) config: VersionedConfig,
     pub(super) parts: Vec<Arc<PartMeta>>,
-    pub(super) facts: Facts,
+    pub(super) facts: FactsByUid,
     pub(super) pods: Vec<Arc<PodState>>,
     evidence: Evidence,
     pub(super) rules: RulesState<'static>,
@@ -46,7 +46,7 @@ impl Fixture {
         let mut config = VersionedConfig::new("shop", spec);
         config.metadata.uid = Some("uid".to_owned());
         config.metadata.generation = Some(1);
-        let (parts, facts, pods, evidence) = (Vec::new(), Facts::new(), Vec::new(), Evidence::default());
+        let (parts, facts, pods, evidence) = (Vec::new(), FactsByUid::new(), Vec::new(), Evidence::default());
         let (rules, verdicts) = (RulesState::None, Verdicts::new());
         let (approvals, requesters) = (Approvals::default(), Requesters::default());
         Self { config, parts, facts, pods, evidence, rules, verdicts, approvals, requesters, now: 1 }

@@ -5,7 +5,7 @@ use nudge_api::{ConfigState, InvalidVersion, VersionedConfigStatus};
 
 use super::decide::Decision;
 use super::decide_tests::Fixture;
-use crate::versions::{RulesState, Verdict};
+use crate::versions::{RuleVerdict, RulesState};
 
 impl Fixture {
     /// Checks versions against the rules, as the controller does.
@@ -13,7 +13,7 @@ impl Fixture {
         let Decision { unjudged, .. } = self.step();
         for one in unjudged {
             let message = message.map(str::to_owned);
-            self.verdicts.insert(one.version, Verdict { content: one.content, rules: rules.to_owned(), message });
+            self.verdicts.insert(one.version, RuleVerdict { content: one.content, rules: rules.to_owned(), message });
         }
         self.step().status
     }
@@ -28,7 +28,7 @@ fn a_version_waits_for_its_verdict_and_is_sealed_with_the_rules() {
     assert_eq!(fixture.ready().1, "VersionIncomplete");
     fixture.rules = RulesState::Ready("r1");
     let (content, rules) = (waits.unjudged[0].content.clone(), "r1".to_owned());
-    fixture.verdicts.insert("1".to_owned(), Verdict { content, rules, message: None });
+    fixture.verdicts.insert("1".to_owned(), RuleVerdict { content, rules, message: None });
     let sealed = fixture.step();
     assert_eq!((sealed.status.state(), sealed.status.versions.len()), (ConfigState::Current, 1));
     assert_eq!(sealed.events[0].explanation.message, "version 1 is complete, and follows spec.validation (rules r1)");

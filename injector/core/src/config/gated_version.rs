@@ -8,7 +8,7 @@ use crate::governance::{Asker, Authors, Candidate, EffectiveRules, Policies, Rul
 use crate::keys::PartMeta;
 use crate::requester::Requesters;
 use crate::rollout::Now;
-use crate::versions::{Facts, Seals, authors, is_of_text};
+use crate::versions::{FactsByUid, Seals, authors, is_of_text};
 
 /// The facts that identify the authors of a config's versions and the users who requested them.
 #[derive(Clone, Copy)]
@@ -16,7 +16,7 @@ pub struct Provenance<'a> {
     /// The objects with the config's label.
     pub parts: &'a [Arc<PartMeta>],
     /// The facts about the contents of these objects.
-    pub facts: &'a Facts,
+    pub facts: &'a FactsByUid,
     /// The seals of the config.
     pub seals: &'a Seals,
     /// The users who requested the contents of the spec.

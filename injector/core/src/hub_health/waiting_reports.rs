@@ -68,12 +68,12 @@ fn parse_note(note: &str) -> Option<Waits> {
 
 /// The note of a replica, as it was last read.
 #[derive(Debug)]
-struct Note {
+struct WaitNote {
     text: String,
     first_seen: Instant,
 }
 
-impl Note {
+impl WaitNote {
     fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.first_seen)
     }
@@ -81,14 +81,14 @@ impl Note {
 
 /// The notes of all replicas, by the keys of their annotations.
 #[derive(Debug, Default)]
-pub struct ReplicaNotes(BTreeMap<String, Note>);
+pub struct ReplicaNotes(BTreeMap<String, WaitNote>);
 
 impl ReplicaNotes {
     /// Takes in the annotations of a Lease as they are now.
     pub fn observe(&mut self, annotations: &BTreeMap<String, String>, now: Instant) {
         self.0.retain(|key, note| annotations.get(key) == Some(&note.text));
         for (key, text) in annotations.iter().filter(|(key, _)| key.starts_with(PREFIX)) {
-            self.0.entry(key.clone()).or_insert_with(|| Note { text: text.clone(), first_seen: now });
+            self.0.entry(key.clone()).or_insert_with(|| WaitNote { text: text.clone(), first_seen: now });
         }
     }
 

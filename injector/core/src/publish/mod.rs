@@ -9,7 +9,7 @@ mod publish_time;
 mod published_kind;
 mod published_object;
 
-pub use outcome::{Attempt, Outcome, apply_outcome, clear_publication};
+pub use outcome::{Attempt, PublishOutcome, apply_outcome, clear_publication};
 pub use publication::{Publication, PublishGoal, decide_publication, object_to_write};
 pub use publish_time::{Holder, publish_time};
 pub use published_kind::PublishedKind;

@@ -8,7 +8,7 @@ use super::{Publication, PublishedKind as _};
 use crate::event_record::EventRecord;
 
 /// The config with its new status, and the Events about the change.
-pub type Outcome = (VersionedConfig, Vec<EventRecord>);
+pub type PublishOutcome = (VersionedConfig, Vec<EventRecord>);
 
 /// The result of an attempt to bring a version to a published object.
 pub struct Attempt {
@@ -27,7 +27,7 @@ pub fn apply_outcome(
     version: &str,
     attempt: &Attempt,
     now: &Time,
-) -> Option<Outcome> {
+) -> Option<PublishOutcome> {
     let mut next = config.clone();
     let status = next.status.get_or_insert_default();
     let mut events = Vec::new();
@@ -92,7 +92,7 @@ pub fn apply_outcome(
 
 /// Returns the config after the kind has left `spec.objects`: the object stays as it is, and the status says nothing
 /// about it.
-pub fn clear_publication(kind: PartKind, config: &VersionedConfig) -> Option<Outcome> {
+pub fn clear_publication(kind: PartKind, config: &VersionedConfig) -> Option<PublishOutcome> {
     let mut next = config.clone();
     let status = next.status.as_mut()?;
     let (held, time) = kind.version_fields(status);
@@ -112,7 +112,12 @@ mod tests {
         config
     }
 
-    fn after(kind: PartKind, config: &VersionedConfig, version: &str, attempt: (Publication, bool)) -> Option<Outcome> {
+    fn after(
+        kind: PartKind,
+        config: &VersionedConfig,
+        version: &str,
+        attempt: (Publication, bool),
+    ) -> Option<PublishOutcome> {
         let attempt = Attempt { publication: attempt.0, holds_before: attempt.1, time: Timestamp::UNIX_EPOCH };
         apply_outcome(kind, config, version, &attempt, &Time(Timestamp::UNIX_EPOCH))
     }

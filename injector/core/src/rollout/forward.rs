@@ -16,7 +16,7 @@ use super::thresholds::{Thresholds, selects};
 use super::verdict::{Verdict, evidence_status, is_expected, reach_verdict};
 use super::watch_time::step_watch;
 use super::{Continuation, Effects, Now, Observation, Restarts, Subject};
-use crate::analysis::{Judgement, Verdict as Measure, VersionNames};
+use crate::analysis::{Judgement, RoundVerdict, VersionNames};
 use crate::event_record::EventRecord;
 
 /// The time that harm is still looked for after a version became current.
@@ -81,7 +81,7 @@ fn judge_and_advance(
         Verdict::Clear => None,
     };
     let is_restarting = transfer.stage == Stage::Restarting;
-    if let Some(Judgement { verdict: Measure::Bad(message), .. }) = judgement.filter(|_| !is_restarting) {
+    if let Some(Judgement { verdict: RoundVerdict::Bad(message), .. }) = judgement.filter(|_| !is_restarting) {
         let cause = Reason::AnalysisFailed.explained(message.clone());
         return fail(transfer, evidence, observation, cause);
     }

@@ -9,7 +9,7 @@ use super::evidence::Evidence;
 use super::state::{Rollout, Stage, Transfer};
 use super::tally::Tally;
 use super::{Effects, Observation, Subject};
-use crate::analysis::{Judgement, RoundStart, Verdict, VersionNames, judge, sample_pods};
+use crate::analysis::{Judgement, RoundStart, RoundVerdict, VersionNames, judge, sample_pods};
 use crate::owners::WorkloadId;
 
 /// Returns whether numbers judge versions now. A version that can't wait does not wait for them.
@@ -75,9 +75,9 @@ pub(super) fn analysis_wait(
     };
     let again = Some(observation.now.steady + *recheck_after);
     match verdict {
-        Verdict::Clear | Verdict::Bad(_) => None,
-        Verdict::Pending(message) => Some(Effects::wait(Reason::Progressing, message.clone(), again)),
-        Verdict::Inconclusive(message) => {
+        RoundVerdict::Clear | RoundVerdict::Bad(_) => None,
+        RoundVerdict::Pending(message) => Some(Effects::wait(Reason::Progressing, message.clone(), again)),
+        RoundVerdict::Inconclusive(message) => {
             Some(Effects { reconcile_at: again, ..Effects::hold(Reason::AnalysisInconclusive, message.clone()) })
         }
     }

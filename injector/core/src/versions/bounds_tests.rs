@@ -16,7 +16,7 @@ use super::inventory::take_inventory;
 use super::part_facts::PartFacts;
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
-use super::seal_check::Facts;
+use super::seal_check::FactsByUid;
 use super::seal_check::tests::facts;
 use super::version_room::{MAX_BYTES, MAX_RETIRED_VERSIONS, MAX_VERSION_BYTES, MAX_VERSIONS};
 use crate::analysis::rehearsal_question;
@@ -89,7 +89,7 @@ fn surveyed(
     let objects: Vec<Arc<PartMeta>> = objects.map(Arc::new).collect();
     let fresh = objects.iter().filter(|object| more.iter().any(|more| more.version == object.version));
     let known = |object: &Arc<PartMeta>| PartFacts { marked: marked(&object.version), ..facts(object, "content") };
-    let facts: Facts = fresh.map(|object| (object.uid.clone(), known(object))).collect();
+    let facts: FactsByUid = fresh.map(|object| (object.uid.clone(), known(object))).collect();
     take_inventory(&status, &objects, &facts, &[], named, &Judging::NONE, &seals(), &now())
 }
 

@@ -12,7 +12,7 @@ use nudge_api::{
 use super::part_facts::object_name;
 use super::rule_verdicts::{Judgement, Judging, Unjudged, bounded, judge};
 use super::seal::Seals;
-use super::seal_check::{Facts, SealCheck, facts_of, part_number, seal_check};
+use super::seal_check::{FactsByUid, SealCheck, facts_of, part_number, seal_check};
 use super::version_room::{Occupancy, Occupant, record, wish};
 use crate::governance::short_digest;
 use crate::keys::PartMeta;
@@ -59,7 +59,7 @@ pub struct Inventory {
 pub fn take_inventory(
     status: &VersionedConfigStatus,
     parts: &[Arc<PartMeta>],
-    facts: &Facts,
+    facts: &FactsByUid,
     unseen: &[PartKind],
     named: Option<&str>,
     judging: &Judging<'_>,
@@ -84,8 +84,8 @@ pub fn take_inventory(
         inventory.review(sealed, &objects, facts, unseen, taken, seals);
     }
     // The versions that came first are sealed first; the name decides between versions of the same second.
-    let mut candidates: Vec<Candidate<'_>> =
-        by_version.into_iter().map(|(version, objects)| Candidate { version, objects }).collect();
+    let mut candidates: Vec<SealCandidate<'_>> =
+        by_version.into_iter().map(|(version, objects)| SealCandidate { version, objects }).collect();
     candidates.sort_by(|a, b| (a.created(), a.version).cmp(&(b.created(), b.version)));
     let current = status.current_version.as_deref();
     let asked_for = wish(named, current, &inventory.sealed).map(str::to_owned);
@@ -117,12 +117,12 @@ pub fn take_inventory(
 }
 
 /// A version that is not sealed, with the objects that have its labels.
-struct Candidate<'a> {
+struct SealCandidate<'a> {
     version: &'a str,
     objects: Vec<Arc<PartMeta>>,
 }
 
-impl Candidate<'_> {
+impl SealCandidate<'_> {
     fn created(&self) -> i64 {
         self.objects.iter().map(|part| part.created).max().unwrap_or_default()
     }
@@ -131,7 +131,7 @@ impl Candidate<'_> {
 /// The conditions under which candidates are sealed in one pass.
 struct Sealing<'a> {
     status: &'a VersionedConfigStatus,
-    facts: &'a Facts,
+    facts: &'a FactsByUid,
     named: Option<&'a str>,
     judging: &'a Judging<'a>,
     seals: &'a Seals,
@@ -142,7 +142,7 @@ impl Sealing<'_> {
     /// Seals the candidates that are complete and valid. Returns the ones that find no room.
     fn seal_all(
         &self,
-        candidates: &[Candidate<'_>],
+        candidates: &[SealCandidate<'_>],
         needed: bool,
         inventory: &mut Inventory,
         occupancy: &mut Occupancy,
@@ -174,11 +174,11 @@ impl Sealing<'_> {
     /// Returns the version as it would be sealed, or the reason why it can't be.
     fn sealed(
         &self,
-        candidate: &Candidate<'_>,
+        candidate: &SealCandidate<'_>,
         inventory: &Inventory,
         names: &ObjectNames,
     ) -> Result<VersionStatus, SealCheck> {
-        let Candidate { version, objects } = candidate;
+        let SealCandidate { version, objects } = candidate;
         if let Some(message) = foreign(names, version, objects) {
             return Err(SealCheck::Invalid(message));
         }
@@ -293,7 +293,7 @@ impl Inventory {
         &mut self,
         sealed: &VersionStatus,
         objects: &[Arc<PartMeta>],
-        facts: &Facts,
+        facts: &FactsByUid,
         unseen: &[PartKind],
         taken: bool,
         seals: &Seals,

@@ -11,7 +11,7 @@ use super::inventory::{Inventory, take_inventory};
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
-use super::seal_check::{Facts, SealCheck};
+use super::seal_check::{FactsByUid, SealCheck};
 use super::version_room::MAX_RETIRED_VERSIONS;
 use crate::keys::PartMeta;
 
@@ -19,7 +19,7 @@ fn at() -> Time {
     Time(k8s_openapi::jiff::Timestamp::from_second(1).unwrap())
 }
 
-fn known(parts: &[(Arc<PartMeta>, &str)]) -> (Vec<Arc<PartMeta>>, Facts) {
+fn known(parts: &[(Arc<PartMeta>, &str)]) -> (Vec<Arc<PartMeta>>, FactsByUid) {
     let facts = parts.iter().map(|(part, content)| (part.uid.clone(), facts(part, content))).collect();
     (parts.iter().map(|(part, _)| Arc::clone(part)).collect(), facts)
 }
@@ -42,7 +42,7 @@ fn a_version_is_sealed_retired_and_taken_back() {
     let first =
         take_inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!(first.new, ["1"]);
-    let gone = take_inventory(&after(&first), &[], &Facts::new(), &[], None, &Judging::NONE, &seals(), &at());
+    let gone = take_inventory(&after(&first), &[], &FactsByUid::new(), &[], None, &Judging::NONE, &seals(), &at());
     assert!(gone.sealed.is_empty());
     assert_eq!(gone.retired[0].digests, ["sha256:x"]);
 
@@ -63,7 +63,9 @@ fn a_part_put_back_between_two_looks_needs_the_same_content() {
         take_inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
     let (same, same_facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
     assert_eq!(
-        take_inventory(&after(&first), &same, &Facts::new(), &[], None, &Judging::NONE, &seals(), &at()).unread.len(),
+        take_inventory(&after(&first), &same, &FactsByUid::new(), &[], None, &Judging::NONE, &seals(), &at())
+            .unread
+            .len(),
         1
     );
     assert_eq!(
@@ -153,7 +155,7 @@ fn the_older_version_is_sealed_first_and_digests_are_bounded() {
     let retired = (0..MAX_RETIRED_VERSIONS + 3).map(|n| RetiredVersion { version: n.to_string(), digests: Vec::new() });
     let internal = InternalStatus { retired: retired.collect(), ..InternalStatus::default() };
     let many = VersionedConfigStatus { internal, ..VersionedConfigStatus::default() };
-    let bounded = take_inventory(&many, &[], &Facts::new(), &[], None, &Judging::NONE, &seals(), &at());
+    let bounded = take_inventory(&many, &[], &FactsByUid::new(), &[], None, &Judging::NONE, &seals(), &at());
     assert_eq!((bounded.retired.len(), bounded.retired[0].version.as_str()), (MAX_RETIRED_VERSIONS, "3"));
 }
 

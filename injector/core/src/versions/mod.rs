@@ -37,13 +37,13 @@ pub use mark::{is_marked, mark};
 pub use part_author::{AUTHOR_BYTES, author, made_by};
 pub use part_facts::{PartFacts, object_name};
 pub use part_labels::{MAX_PARTS, PartLabels, PartLabelsError, PartNumber};
-pub use rule_verdicts::{Judging, RulesState, Unjudged, Verdict, Verdicts};
+pub use rule_verdicts::{Judging, RuleVerdict, RulesState, Unjudged, Verdicts};
 #[cfg(test)]
 pub(crate) use seal::tests::seals;
 pub use seal::{SEAL, Seals};
 #[cfg(test)]
 pub(crate) use seal_check::tests::{facts, part};
-pub use seal_check::{Facts, SealCheck, seal_check};
+pub use seal_check::{FactsByUid, SealCheck, seal_check};
 pub(crate) use secret_type::OPAQUE;
 pub use secret_type::is_configuration;
 pub(crate) use version_authors::authors;

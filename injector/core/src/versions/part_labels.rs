@@ -121,7 +121,7 @@ mod tests {
 
     use super::super::seal::tests::seals;
     use super::super::seal_check::tests::part;
-    use super::super::seal_check::{Facts, SealCheck, seal_check};
+    use super::super::seal_check::{FactsByUid, SealCheck, seal_check};
     use super::*;
     use crate::keys::PartMeta;
 
@@ -158,7 +158,7 @@ mod tests {
         let admitted = PartLabels::parse(&object(number, parts)).map(drop).map_err(|error| error.to_string());
         let [number, parts] = [number, parts].map(|text| text.map(str::to_owned));
         let part = PartMeta { part: number, parts, ..part(PartKind::ConfigMap, "a", "1") };
-        let sealed = match seal_check("1", &[Arc::new(part)], &Facts::new(), None, &seals()) {
+        let sealed = match seal_check("1", &[Arc::new(part)], &FactsByUid::new(), None, &seals()) {
             SealCheck::Invalid(message) => Err(message),
             _ => Ok(()),
         };

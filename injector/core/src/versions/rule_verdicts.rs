@@ -12,7 +12,7 @@ use super::seal_check::SealCheck;
 
 /// A verdict about the content of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct RuleVerdict {
     /// The digest of the content.
     pub content: String,
     /// The digest of the rules.
@@ -22,7 +22,7 @@ pub struct Verdict {
 }
 
 /// The verdicts by the names of versions.
-pub type Verdicts = BTreeMap<String, Verdict>;
+pub type Verdicts = BTreeMap<String, RuleVerdict>;
 
 /// The rules of a config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_verdict_is_about_one_content_and_one_set_of_rules() {
-        let made = Verdict { content: "c".to_owned(), rules: "r".to_owned(), message: None };
+        let made = RuleVerdict { content: "c".to_owned(), rules: "r".to_owned(), message: None };
         let verdicts: Verdicts = [("1".to_owned(), made)].into();
         let judging = Judging { rules: RulesState::Ready("r"), verdicts: &verdicts };
         let status = VersionedConfigStatus { invalid: vec![record("2", "c", "r", "m")], ..Default::default() };

@@ -15,7 +15,7 @@ use super::seal::Seals;
 use crate::keys::PartMeta;
 
 /// The facts by the uid of the object.
-pub type Facts = HashMap<String, PartFacts>;
+pub type FactsByUid = HashMap<String, PartFacts>;
 
 /// The result of the check whether a version can be sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum SealCheck {
 }
 
 /// Returns the facts of this object, if they are of its present state.
-pub(super) fn facts_of<'a>(facts: &'a Facts, part: &PartMeta) -> Option<&'a PartFacts> {
+pub(super) fn facts_of<'a>(facts: &'a FactsByUid, part: &PartMeta) -> Option<&'a PartFacts> {
     facts.get(&part.uid).filter(|facts| facts.immutable || facts.resource_version == part.resource_version)
 }
 
@@ -52,7 +52,7 @@ pub(super) fn facts_of<'a>(facts: &'a Facts, part: &PartMeta) -> Option<&'a Part
 pub fn seal_check(
     version: &str,
     parts: &[Arc<PartMeta>],
-    facts: &Facts,
+    facts: &FactsByUid,
     retired: Option<&RetiredVersion>,
     seals: &Seals,
 ) -> SealCheck {
@@ -65,7 +65,7 @@ pub fn seal_check(
 fn judge(
     version: &str,
     parts: &[Arc<PartMeta>],
-    facts: &Facts,
+    facts: &FactsByUid,
     retired: Option<&RetiredVersion>,
     seals: &Seals,
 ) -> Result<SealCheck, String> {
@@ -216,7 +216,7 @@ pub(super) mod tests {
         }
     }
 
-    fn known(parts: &[Arc<PartMeta>]) -> Facts {
+    fn known(parts: &[Arc<PartMeta>]) -> FactsByUid {
         parts.iter().map(|part| (part.uid.clone(), facts(part, &part.name))).collect()
     }
 
@@ -224,7 +224,7 @@ pub(super) mod tests {
         Arc::new(PartMeta { part: Some(number.to_owned()), parts: Some(count.to_owned()), ..part(kind, name, "1") })
     }
 
-    fn invalid(parts: &[Arc<PartMeta>], facts: &Facts) -> String {
+    fn invalid(parts: &[Arc<PartMeta>], facts: &FactsByUid) -> String {
         match seal_check("1", parts, facts, None, &seals()) {
             SealCheck::Invalid(message) => message,
             other => panic!("{other:?}"),
@@ -234,7 +234,7 @@ pub(super) mod tests {
     #[test]
     fn one_object_is_a_version() {
         let parts = [Arc::new(part(PartKind::ConfigMap, "shop-1", "1"))];
-        let unread = seal_check("1", &parts, &Facts::new(), None, &seals());
+        let unread = seal_check("1", &parts, &FactsByUid::new(), None, &seals());
         assert_eq!(unread, SealCheck::Unread(vec![(PartKind::ConfigMap, "shop-1".to_owned())]));
         let SealCheck::Complete { parts, keys: 1, bytes: 6, marked: true } =
             seal_check("1", &parts, &known(&parts), None, &seals())
@@ -249,7 +249,7 @@ pub(super) mod tests {
         let two = numbered(PartKind::Secret, "two", "2", "2");
         let one = numbered(PartKind::ConfigMap, "one", "1", "2");
         assert!(
-            matches!(seal_check("1", std::slice::from_ref(&two), &Facts::new(), None, &seals()), SealCheck::Incomplete(text) if text.contains("1 of its 2"))
+            matches!(seal_check("1", std::slice::from_ref(&two), &FactsByUid::new(), None, &seals()), SealCheck::Incomplete(text) if text.contains("1 of its 2"))
         );
         let parts = [two, one];
         let SealCheck::Complete { parts, .. } = seal_check("1", &parts, &known(&parts), None, &seals()) else {
@@ -264,7 +264,7 @@ pub(super) mod tests {
     #[test]
     fn what_breaks_a_rule_is_named_with_the_way_out() {
         let map = |name, number, count| numbered(PartKind::ConfigMap, name, number, count);
-        let none = Facts::new();
+        let none = FactsByUid::new();
         for (parts, message) in [
             (
                 vec![map("a", "1", "2"), map("b", "1", "2")],

@@ -8,7 +8,7 @@ use nudge_api::{PartKind, VersionStatus};
 
 use super::digest_names::is_of_source;
 use super::seal::Seals;
-use super::seal_check::{Facts, facts_of};
+use super::seal_check::{FactsByUid, facts_of};
 use crate::governance::Authors;
 use crate::keys::PartMeta;
 
@@ -16,7 +16,7 @@ use crate::keys::PartMeta;
 pub(crate) fn authors(
     version: &VersionStatus,
     parts: &[Arc<PartMeta>],
-    facts: &Facts,
+    facts: &FactsByUid,
     seals: &Seals,
 ) -> (Authors, Vec<(PartKind, String)>) {
     let of_source = is_of_source(&version.version);
@@ -67,7 +67,7 @@ mod tests {
             .unwrap();
             let mut known = facts(&part, "a");
             (known.author, known.setter) = (author.map(str::to_owned), setter.map(str::to_owned));
-            let known = Facts::from([(part.uid.clone(), known)]);
+            let known = FactsByUid::from([(part.uid.clone(), known)]);
             authors(&version, std::slice::from_ref(&part), &known, &seals()).0
         };
         let both = Authors::Known(["sources", "alice"].map(str::to_owned).into());
@@ -102,13 +102,13 @@ mod tests {
             seal_time: None,
             consent: None,
         };
-        let both = Facts::from([of("alice", 0), of("bob", 1)]);
-        let known = |facts: &Facts| authors(&version, &parts, facts, &seals());
+        let both = FactsByUid::from([of("alice", 0), of("bob", 1)]);
+        let known = |facts: &FactsByUid| authors(&version, &parts, facts, &seals());
         let users = Authors::Known(["alice", "bob"].map(str::to_owned).into());
         assert_eq!(known(&both), (users, Vec::new()));
-        let one = Facts::from([of("alice", 0)]);
+        let one = FactsByUid::from([of("alice", 0)]);
         assert_eq!(known(&one), (Authors::Unread, vec![(PartKind::ConfigMap, "b".to_owned())]));
-        assert_eq!(known(&Facts::new()).1.len(), 2);
+        assert_eq!(known(&FactsByUid::new()).1.len(), 2);
         let mut without = both.clone();
         without.get_mut(&parts[1].uid).unwrap().author = None;
         assert_eq!(known(&without).0, Authors::Unknown);

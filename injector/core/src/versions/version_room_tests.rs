@@ -14,7 +14,7 @@ use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
 use super::version_room::MAX_BYTES;
-use super::{Facts, MAX_RETIRED_VERSIONS, MAX_VERSIONS, SOURCE_PREFIX, SealCheck, is_of_source};
+use super::{FactsByUid, MAX_RETIRED_VERSIONS, MAX_VERSIONS, SOURCE_PREFIX, SealCheck, is_of_source};
 use crate::keys::PartMeta;
 
 /// The versions of one config, and their state.
@@ -23,7 +23,7 @@ struct Cluster {
     /// The objects that are there, by version.
     versions: BTreeMap<String, Vec<PartMeta>>,
     deleted: BTreeMap<String, Vec<PartMeta>>,
-    facts: Facts,
+    facts: FactsByUid,
     named: Option<String>,
     status: VersionedConfigStatus,
     made: u16,

@@ -157,14 +157,14 @@ pub fn read(raw: &Value) -> Result<Option<PodRequest>, InjectionRefusal> {
         return Ok(None);
     }
     let pod = UserPod::of(raw)?;
-    Reader { pod: &pod }.read().map(Some)
+    AnnotationReader { pod: &pod }.read().map(Some)
 }
 
-struct Reader<'a> {
+struct AnnotationReader<'a> {
     pod: &'a UserPod,
 }
 
-impl Reader<'_> {
+impl AnnotationReader<'_> {
     fn read(&self) -> Result<PodRequest, InjectionRefusal> {
         let containers: Option<Vec<String>> =
             self.get(names::CONTAINERS, |text| Ok(annotation_values::list(text).map(str::to_owned).collect()))?;

@@ -43,7 +43,7 @@ fn uid(pod: &UserPod, name: &str) -> Option<i64> {
 }
 
 /// The processes of a container, as readers of files.
-pub(in crate::injection) struct Reader {
+pub(in crate::injection) struct FileReader {
     /// The user of the processes, if the pod sets it.
     pub(in crate::injection) uid: Option<i64>,
     /// Whether the processes read files of every user.
@@ -51,7 +51,7 @@ pub(in crate::injection) struct Reader {
 }
 
 /// Returns who reads the files of a container.
-pub(in crate::injection) fn reader_of(pod: &UserPod, member: &UserContainer) -> Reader {
+pub(in crate::injection) fn reader_of(pod: &UserPod, member: &UserContainer) -> FileReader {
     let context = member.container.security_context.as_ref();
     let container_uid = context.and_then(|context| context.run_as_user);
     let uid = container_uid.or_else(|| pod.spec.security_context.as_ref()?.run_as_user);
@@ -63,7 +63,7 @@ pub(in crate::injection) fn reader_of(pod: &UserPod, member: &UserContainer) -> 
     };
     let is_dropped = capabilities.is_some_and(|capabilities| lists(capabilities.drop.as_ref()));
     let is_added = capabilities.is_some_and(|capabilities| lists(capabilities.add.as_ref()));
-    Reader { uid, reads_all: uid == Some(0) && (is_privileged || is_added || !is_dropped) }
+    FileReader { uid, reads_all: uid == Some(0) && (is_privileged || is_added || !is_dropped) }
 }
 
 fn signal_warning(agent: i64, (name, uid): (&str, Option<i64>)) -> Option<String> {
