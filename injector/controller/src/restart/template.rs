@@ -55,7 +55,7 @@ impl Controller {
     ) -> Result<Option<Workload>, CallError> {
         let patch = json!({
             "metadata": {"annotations": {MARK_ANNOTATION: mark.text()}},
-            "spec": {"template": {"metadata": {"annotations": {DIGEST_ANNOTATION: mark.digest}}}},
+            "spec": {"template": {"metadata": {"annotations": {DIGEST_ANNOTATION: mark.digest.as_str()}}}},
         });
         let name = &workload.name;
         match workload.kind {

@@ -12,7 +12,7 @@ use nudge_core::keys::ConfigKey;
 use nudge_core::owners::WorkloadId;
 use nudge_core::pods::crashes;
 use nudge_core::restart::{
-    DIGEST_ANNOTATION, HealthBefore, HoldingObjects, NextRestart, ObjectReport, PodRestarts, PodsBehind,
+    ContentDigest, DIGEST_ANNOTATION, HealthBefore, HoldingObjects, NextRestart, ObjectReport, PodRestarts, PodsBehind,
     RestartAttempts, RestartReport, RestartSituation, RolloutPart, TargetedWorkload, UNDECIDED_MESSAGE, Workload,
     add_unnotified_pods, content_digest, count_pods_behind, has_rolling_update, judge_pods_behind, next_restart,
 };
@@ -213,9 +213,10 @@ impl Controller {
         }
         for pod in self.workload_lists.pods(&key.namespace).await?.iter() {
             let owner = WorkloadId::of(&pod.metadata).and_then(|id| counted.get_mut(&id));
-            if let Some(workload) =
-                owner.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST_ANNOTATION))
-            {
+            if let Some(workload) = owner.filter(|workload| {
+                workload.digest.as_ref().map(ContentDigest::as_str)
+                    == pod.annotations().get(DIGEST_ANNOTATION).map(String::as_str)
+            }) {
                 workload.restarts.get_or_insert_default().add(crashes(pod, &workload.containers));
             }
         }

@@ -14,15 +14,42 @@ pub const MARK_ANNOTATION: &str = "nudge.dev/restarted";
 /// The prefix of the field of a mark with the number of pods that were available before.
 const AVAILABLE_PREFIX: &str = "available:";
 
+/// The digest of the content that pods start with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContentDigest(Box<str>);
+
+/// The fingerprint of a template, which ignores the annotations that only restart pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateFingerprint(Box<str>);
+
+impl ContentDigest {
+    /// Returns the digest as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ContentDigest {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<&str> for TemplateFingerprint {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
 /// The last restart of a workload by Nudge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartMark {
     /// The time when the template was written.
     pub at: Timestamp,
     /// The digest that was written.
-    pub digest: String,
-    /// The fingerprint of the template, which ignores the digest.
-    pub template: String,
+    pub digest: ContentDigest,
+    /// The template that the digest was written into.
+    pub template: TemplateFingerprint,
     /// The health of the workload before.
     pub before: HealthBefore,
 }
@@ -54,15 +81,15 @@ impl RestartMark {
             HealthBefore::Available(pods) => format!(" {AVAILABLE_PREFIX}{pods}"),
             HealthBefore::Unwell => " unwell".to_owned(),
         };
-        format!("{} {} {}{before}", self.at, self.digest, self.template)
+        format!("{} {} {}{before}", self.at, self.digest.0, self.template.0)
     }
 
     /// Reads the annotation's value. Only Nudge writes it; anything else counts as none.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
         let time = fields.next()?.parse().ok()?;
-        let digest = fields.next()?.to_owned();
-        let template = fields.next()?.to_owned();
+        let digest = fields.next()?.into();
+        let template = fields.next()?.into();
         let before = match fields.next() {
             None => HealthBefore::Well,
             Some("unwell") => HealthBefore::Unwell,
@@ -89,7 +116,7 @@ mod tests {
     fn what_is_written_is_read_again() {
         use HealthBefore::{Available, Unwell, Well};
         for before in [Well, Available(0), Available(97), Unwell] {
-            let (digest, template) = ("d".to_owned(), "t".to_owned());
+            let (digest, template) = ("d".into(), "t".into());
             let mark = RestartMark { at: Timestamp::UNIX_EPOCH, digest, template, before };
             assert_eq!(RestartMark::parse(&mark.text()), Some(mark));
         }

@@ -5,13 +5,17 @@ use nudge_api::{AgentlessPolicy, PartKind, VersionedConfig};
 use nudge_protocol::hex::hex;
 use ring::digest::{Context, SHA256};
 
+use super::annotations::ContentDigest;
 use super::config_uses::ConfigUses;
 use crate::rollout::version_to_publish;
 
 /// Returns the digest of the content of these configs. For a config that an agent serves, this is the whole version
 /// that pods should run. For another config, it is the published content, unless workloads without an agent are
 /// ignored.
-pub fn content_digest<'a>(uses: &ConfigUses, config: impl Fn(&str) -> Option<&'a VersionedConfig>) -> Option<String> {
+pub fn content_digest<'a>(
+    uses: &ConfigUses,
+    config: impl Fn(&str) -> Option<&'a VersionedConfig>,
+) -> Option<ContentDigest> {
     let mut sum = Context::new(&SHA256);
     let mut has_content = false;
     for name in uses.names() {
@@ -33,7 +37,7 @@ pub fn content_digest<'a>(uses: &ConfigUses, config: impl Fn(&str) -> Option<&'a
             add(&format!("secret/{name}"), published_digests(config, PartKind::Secret));
         }
     }
-    has_content.then(|| hex(&sum.finish().as_ref()[..16]))
+    has_content.then(|| ContentDigest::from(&*hex(&sum.finish().as_ref()[..16])))
 }
 
 /// Returns the sealed digests of the version of this config that an agent serves.
@@ -73,11 +77,11 @@ pub(super) mod tests {
         .unwrap()
     }
 
-    fn digest(configs: &[VersionedConfig], uses: &ConfigUses) -> Option<String> {
+    fn digest(configs: &[VersionedConfig], uses: &ConfigUses) -> Option<ContentDigest> {
         content_digest(uses, |name| configs.iter().find(|config| config.metadata.name.as_deref() == Some(name)))
     }
 
-    fn of(configs: &[VersionedConfig], names: &[&str]) -> Option<String> {
+    fn of(configs: &[VersionedConfig], names: &[&str]) -> Option<ContentDigest> {
         let config_maps = names.iter().map(|&name| name.to_owned()).collect();
         digest(configs, &ConfigUses { config_maps, ..ConfigUses::default() })
     }

@@ -20,7 +20,9 @@ mod restart_attempts;
 mod tests;
 mod workload;
 
-pub use annotations::{DIGEST_ANNOTATION, HealthBefore, MARK_ANNOTATION, RestartMark};
+pub use annotations::{
+    ContentDigest, DIGEST_ANNOTATION, HealthBefore, MARK_ANNOTATION, RestartMark, TemplateFingerprint,
+};
 pub use config_uses::{ConfigUses, is_restarted, restart_uses};
 pub use content_digest::content_digest;
 pub use evictions::{NextEviction, PodGroup, ReplaceablePod, Staleness, next_eviction, report_stale_pods};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
 
-use super::annotations::{HealthBefore, RestartMark};
+use super::annotations::{ContentDigest, HealthBefore, RestartMark};
 use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
 use super::restart_attempts::RestartAttempts;
@@ -110,10 +110,10 @@ fn undo_report(
     situation: &RestartSituation<'_>,
     workload: &Workload,
     current_mark: Option<&RestartMark>,
-    digest: &str,
+    digest: &ContentDigest,
 ) -> Option<ObjectReport> {
     match current_mark {
-        Some(mark) if mark.digest == digest => Some(ObjectReport::undone(&workload.id())),
+        Some(mark) if mark.digest == *digest => Some(ObjectReport::undone(&workload.id())),
         // The workload was restarted again for another of its configs.
         Some(mark) if workload.digest.as_ref() == Some(&mark.digest) => None,
         _ => situation.attempts.was_restarted(workload, digest).then(|| ObjectReport::undone(&workload.id())),

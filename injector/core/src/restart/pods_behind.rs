@@ -209,7 +209,7 @@ mod tests {
             let mut found = BTreeMap::new();
             add_unnotified_pods(
                 &mut found,
-                &[TargetedWorkload { workload, digest: "new".to_owned() }],
+                &[TargetedWorkload { workload, digest: "new".into() }],
                 &pods,
                 at(100),
                 at(100),
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(found(web.clone()), 2, "no right to restart it");
         let has = |digest: &str, second| {
             let last_mark = Some(super::super::tests::mark(second, digest));
-            Workload { digest: Some(digest.to_owned()), last_mark, ..web.clone() }
+            Workload { digest: Some(digest.into()), last_mark, ..web.clone() }
         };
         assert_eq!([found(has("old", 50)), found(has("new", 50))], [2, 0], "the same content needs no restart");
         assert_eq!(found(has("new", 101)), 3, "its status is about the template before");

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::RolloutStage;
 
-use super::annotations::RestartMark;
+use super::annotations::{ContentDigest, RestartMark};
 use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
 use super::workload::{PodRestarts, ReplicaCounts, Workload, WorkloadProgress};
@@ -43,7 +43,7 @@ pub struct RestartAttempts {
 struct WorkloadAttempts {
     refusal: Option<ObjectReport>,
     /// The digests that restarts gave the workload, the oldest first.
-    digests: VecDeque<String>,
+    digests: VecDeque<ContentDigest>,
     watched: Option<WatchedRestart>,
 }
 
@@ -116,19 +116,19 @@ impl RestartAttempts {
     }
 
     /// Remembers that a restart gave this workload the digest.
-    pub fn note_restart(&mut self, workload: &Workload, digest: &str) {
+    pub fn note_restart(&mut self, workload: &Workload, digest: &ContentDigest) {
         let digests = &mut self.workloads.entry(workload.uid.clone()).or_default().digests;
         digests.retain(|other| other != digest);
         if digests.len() == MAX_DIGESTS {
             digests.pop_front();
         }
-        digests.push_back(digest.to_owned());
+        digests.push_back(digest.clone());
     }
 
     /// Returns whether a restart gave this workload the digest. If the workload lacks the digest now, somebody has
     /// undone the restart.
-    pub fn was_restarted(&self, workload: &Workload, digest: &str) -> bool {
-        self.workloads.get(&workload.uid).is_some_and(|attempts| attempts.digests.iter().any(|other| other == digest))
+    pub fn was_restarted(&self, workload: &Workload, digest: &ContentDigest) -> bool {
+        self.workloads.get(&workload.uid).is_some_and(|attempts| attempts.digests.contains(digest))
     }
 
     /// Notes the progress of a workload's last restart, which may be that of another config.
@@ -257,12 +257,16 @@ mod tests {
     #[test]
     fn a_refusal_and_a_restart_belong_to_one_object() {
         let (mut memory, web, anew) = (RestartAttempts::default(), web("1"), web("2"));
-        memory.note_restart(&web, "d");
+        memory.note_restart(&web, &"d".into());
         assert_eq!(memory.refusal(&web), None);
         memory.note_refusal(&web, report());
         assert_eq!(memory.refusal(&web), Some(&report()));
-        assert!(memory.was_restarted(&web, "d") && !memory.was_restarted(&web, "e"));
-        assert_eq!((memory.refusal(&anew), memory.was_restarted(&anew, "d")), (None, false), "another of that name");
+        assert!(memory.was_restarted(&web, &"d".into()) && !memory.was_restarted(&web, &"e".into()));
+        assert_eq!(
+            (memory.refusal(&anew), memory.was_restarted(&anew, &"d".into())),
+            (None, false),
+            "another of that name"
+        );
     }
 
     #[test]
@@ -273,26 +277,26 @@ mod tests {
         forget(&mut memory, 100);
         memory.note_refusal(&web, report());
         memory.note_group_refusal(WorkloadId::from("ReplicaSet/web"), report());
-        memory.note_restart(&web, "d");
+        memory.note_restart(&web, &"d".into());
         forget(&mut memory, 109);
         assert!(memory.refusal(&web).is_some() && memory.group_refusal(&"ReplicaSet/web".into()).is_some());
         forget(&mut memory, 110);
         assert!(memory.refusal(&web).is_none() && memory.group_refusal(&"ReplicaSet/web".into()).is_none());
-        assert!(memory.was_restarted(&web, "d"));
+        assert!(memory.was_restarted(&web, &"d".into()));
     }
 
     #[test]
     fn deleted_objects_are_forgotten() {
         let (mut memory, web, other) = (RestartAttempts::default(), web("1"), web("2"));
         for number in 0..100 {
-            memory.note_restart(&web, &format!("digest-{number}"));
-            memory.note_restart(&web, "again");
+            memory.note_restart(&web, &(&*format!("digest-{number}")).into());
+            memory.note_restart(&web, &"again".into());
         }
         assert_eq!(memory.workloads[&web.uid].digests.len(), MAX_DIGESTS);
-        assert!(memory.was_restarted(&web, "digest-99") && memory.was_restarted(&web, "again"));
+        assert!(memory.was_restarted(&web, &"digest-99".into()) && memory.was_restarted(&web, &"again".into()));
         memory.note_refusal(&other, report());
         memory.keep_workloads([&other].into_iter());
-        assert!(!memory.was_restarted(&web, "again") && memory.refusal(&other).is_some());
+        assert!(!memory.was_restarted(&web, &"again".into()) && memory.refusal(&other).is_some());
         memory.ready_before(&"ReplicaSet/web".into(), 3);
         memory.ready_before(&"ReplicaSet/old".into(), 3);
         memory.keep_groups([&"ReplicaSet/web".into()].into_iter());

@@ -31,19 +31,19 @@ pub(super) fn workload(name: &str) -> Workload {
         min_ready_seconds: 0,
         containers: ["app".to_owned()].into(),
         restarts: None,
-        template: "template".to_owned(),
+        template: "template".into(),
         has_deadline: true,
     }
 }
 
 pub(super) fn mark(second: i64, digest: &str) -> RestartMark {
     let template = workload("web").template;
-    RestartMark { at: at(second), digest: digest.to_owned(), template, before: HealthBefore::Well }
+    RestartMark { at: at(second), digest: digest.into(), template, before: HealthBefore::Well }
 }
 
 /// The same, with the digest that it should have.
 pub(super) fn open(name: &str) -> TargetedWorkload {
-    TargetedWorkload { workload: workload(name), digest: "new".to_owned() }
+    TargetedWorkload { workload: workload(name), digest: "new".into() }
 }
 
 fn look(workloads: &[TargetedWorkload], back: bool, now: i64) -> (NextRestart, Vec<ObjectReport>) {
@@ -112,7 +112,7 @@ fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
     let mut all = [open("a"), open("b"), open("c")];
     all[0].workload.progress = WorkloadProgress::Moving;
     all[2].workload.progress = WorkloadProgress::Failed;
-    all[2].workload.digest = Some("new".to_owned());
+    all[2].workload.digest = Some("new".into());
     all[2].workload.last_mark = Some(mark(99, "new"));
     let (step, _) = look(&all, false, 101);
     assert_eq!(apply(&mut all, &step), Some(1), "the one that is well first");
@@ -126,7 +126,7 @@ fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
 #[test]
 fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch_its_check_off() {
     let both = |workload: &Workload, digest: &str, now| {
-        let all = [TargetedWorkload { workload: workload.clone(), digest: digest.to_owned() }];
+        let all = [TargetedWorkload { workload: workload.clone(), digest: digest.into() }];
         let memory = RestartAttempts::default();
         // The second config came to restarting ten seconds after the first.
         [100, 110].map(|since| {
@@ -159,7 +159,7 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
     web.progress = WorkloadProgress::Complete;
     let [_, step] = both(&web, "newer", 114);
     assert!(matches!(&step, NextRestart::Restart { mark, .. } if mark.before == HealthBefore::Well), "{step:?}");
-    let mut all = [TargetedWorkload { workload: web.clone(), digest: "newer".to_owned() }];
+    let mut all = [TargetedWorkload { workload: web.clone(), digest: "newer".into() }];
     apply(&mut all, &step);
     all[0].workload.progress = WorkloadProgress::Failed;
     assert!(
@@ -172,7 +172,7 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
     assert!(matches!(step, NextRestart::Restart { mark, .. } if mark.before == HealthBefore::Unwell));
     assert!(
         matches!(
-            look(&[TargetedWorkload { workload: web, digest: "newer".to_owned() }], true, 112).0,
+            look(&[TargetedWorkload { workload: web, digest: "newer".into() }], true, 112).0,
             NextRestart::Restart { .. }
         ),
         "the way back is not held up"
@@ -182,7 +182,7 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
 #[test]
 fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
     let mut all = [open("a"), open("b")];
-    all[1].workload.digest = Some("bad".to_owned());
+    all[1].workload.digest = Some("bad".into());
     all[1].workload.progress = WorkloadProgress::Failed;
     all[1].workload.last_mark = Some(mark(90, "bad"));
     let (step, _) = look(&all, true, 101);
@@ -197,7 +197,7 @@ fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
 fn the_way_back_of_one_does_not_wait_for_the_health_of_another() {
     let mut all = ["a", "b", "c"].map(open);
     for TargetedWorkload { workload, .. } in &mut all {
-        (workload.digest, workload.last_mark) = (Some("bad".to_owned()), Some(mark(90, "bad")));
+        (workload.digest, workload.last_mark) = (Some("bad".into()), Some(mark(90, "bad")));
         workload.progress = WorkloadProgress::Failed;
     }
     for index in 0..3 {
@@ -232,7 +232,7 @@ fn held_undone_and_owned_workloads_are_reported() {
 fn a_workload_that_a_tool_replaces_is_restarted_once_by_a_leader() {
     let mut memory = RestartAttempts::default();
     let look = |workload: &Workload, digest: &str, memory: &RestartAttempts| {
-        let all = [TargetedWorkload { workload: workload.clone(), digest: digest.to_owned() }];
+        let all = [TargetedWorkload { workload: workload.clone(), digest: digest.into() }];
         let behind = &BTreeMap::new();
         next_restart(&RestartSituation {
             workloads: &all,
@@ -249,12 +249,12 @@ fn a_workload_that_a_tool_replaces_is_restarted_once_by_a_leader() {
     // Template and marks are again those of the tool.
     let mut web = workload("web");
     assert!(matches!(look(&web, "new", &memory).0, NextRestart::Restart { .. }), "a new leader does not know of it");
-    memory.note_restart(&web, "new");
+    memory.note_restart(&web, &"new".into());
     let (end, reports) = look(&web, "new", &memory);
     assert_eq!((end, reports[0].why.reason), (NextRestart::Done, Reason::Undone));
     assert!(matches!(look(&web, "newer", &memory).0, NextRestart::Restart { .. }), "other content");
     // Another config that it uses went there and back.
-    web.digest = Some("newer".to_owned());
+    web.digest = Some("newer".into());
     web.last_mark = Some(mark(101, "newer"));
     assert!(matches!(look(&web, "new", &memory).0, NextRestart::Restart { .. }));
     web.last_mark = Some(mark(99, "newer"));
@@ -287,7 +287,7 @@ proptest! {
     fn one_at_a_time_each_once_and_it_ends(events in proptest::collection::vec(happens(), 0..60), back: bool) {
         let mut all = ["a", "b", "c", "d"].map(open);
         for TargetedWorkload { workload, .. } in &mut all[..2] {
-            workload.digest = Some("old".to_owned());
+            workload.digest = Some("old".into());
             workload.has_deadline = false;
         }
         let (mut count, mut up, mut memory) = ([0; 4], [false; 4], RestartAttempts::default());

@@ -9,7 +9,9 @@ use nudge_api::Reason;
 use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
-use super::annotations::{DIGEST_ANNOTATION, MARK_ANNOTATION, RestartMark, annotation};
+use super::annotations::{
+    ContentDigest, DIGEST_ANNOTATION, MARK_ANNOTATION, RestartMark, TemplateFingerprint, annotation,
+};
 use super::config_uses::{ConfigUses, restart_uses};
 use super::object_report::ObjectReport;
 use super::probes::{is_unprobed, long_running_containers};
@@ -129,7 +131,7 @@ pub struct Workload {
     /// Whether the pods have an agent that takes versions without a restart: their reports say nothing about variables.
     pub has_agent: bool,
     /// The digest of the content that its pods started with.
-    pub digest: Option<String>,
+    pub digest: Option<ContentDigest>,
     /// The mark of the last restart by Nudge.
     pub last_mark: Option<RestartMark>,
     /// The controlling owner, such as `Prometheus/main`, which writes the template.
@@ -148,8 +150,8 @@ pub struct Workload {
     pub containers: BTreeSet<String>,
     /// The restarts of containers of an unprobed workload that is being restarted, if they were counted.
     pub restarts: Option<PodRestarts>,
-    /// The fingerprint of the template, which ignores annotations that only restart pods.
-    pub template: String,
+    /// The template of the pods.
+    pub template: TemplateFingerprint,
     /// Whether the workload's controller reports a rollout that takes too long.
     pub has_deadline: bool,
 }
@@ -160,7 +162,7 @@ pub struct TargetedWorkload {
     /// The workload.
     pub workload: Workload,
     /// The digest that the workload's template should have.
-    pub digest: String,
+    pub digest: ContentDigest,
 }
 
 impl Workload {
@@ -214,9 +216,9 @@ impl Workload {
             kind,
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
-            template: if uses == ConfigUses::default() { String::new() } else { fingerprint(template) },
+            template: if uses == ConfigUses::default() { "".into() } else { fingerprint(template) },
             has_agent: injection::opts_in(pod_meta) && !is_updated_by_rollout(pod_meta),
-            digest: annotation(pod_meta, DIGEST_ANNOTATION).map(str::to_owned),
+            digest: annotation(pod_meta, DIGEST_ANNOTATION).map(ContentDigest::from),
             last_mark: annotation(meta, MARK_ANNOTATION).and_then(RestartMark::parse),
             owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),
             hold: None,
@@ -343,7 +345,7 @@ const RESTART_ANNOTATIONS: [&str; 3] =
 
 /// Returns the fingerprint of a template, which ignores [`RESTART_ANNOTATIONS`]. The API server keeps a template as it
 /// was stored, so only a change of the template changes the fingerprint.
-fn fingerprint(template: &PodTemplateSpec) -> String {
+fn fingerprint(template: &PodTemplateSpec) -> TemplateFingerprint {
     let mut template = template.clone();
     if let Some(meta) = &mut template.metadata {
         meta.annotations.iter_mut().for_each(|map| map.retain(|name, _| !RESTART_ANNOTATIONS.contains(&name.as_str())));
@@ -352,7 +354,7 @@ fn fingerprint(template: &PodTemplateSpec) -> String {
     template.metadata.take_if(|meta| *meta == ObjectMeta::default());
     // Plain data with sorted maps: serialising it can't fail, and is the same everywhere.
     let text = serde_json::to_vec(&template).unwrap_or_default();
-    hex(&digest(&SHA256, &text).as_ref()[..8])
+    TemplateFingerprint::from(&*hex(&digest(&SHA256, &text).as_ref()[..8]))
 }
 
 #[cfg(test)]
@@ -383,7 +385,10 @@ mod tests {
         let done = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2});
         let workload = deployment(&json!({"progressDeadlineSeconds": 600}), done.clone());
         assert_eq!((workload.id().as_str(), workload.progress), ("Deployment/web", WorkloadProgress::Complete));
-        assert_eq!((workload.digest.as_deref(), workload.has_deadline, workload.hold), (Some("d"), true, None));
+        assert_eq!(
+            (workload.digest.as_ref().map(ContentDigest::as_str), workload.has_deadline, workload.hold),
+            (Some("d"), true, None)
+        );
         for (field, value) in
             [("observedGeneration", 1), ("replicas", 3), ("updatedReplicas", 1), ("availableReplicas", 1)]
         {
@@ -416,8 +421,8 @@ mod tests {
         let read = |restarted: &str, updated: &str, old: i32| {
             let mark = RestartMark {
                 at: restarted.parse().unwrap(),
-                digest: "d".to_owned(),
-                template: "t".to_owned(),
+                digest: "d".into(),
+                template: "t".into(),
                 before: HealthBefore::Well,
             };
             let object = json!({
@@ -475,7 +480,8 @@ mod tests {
         let mut none = template();
         none["metadata"]["annotations"] = json!({});
         assert_eq!(fingerprint(none), ours);
-        let before = Some(RestartMark::parse(&format!("2026-01-01T00:00:00Z d {ours}")).unwrap());
+        let mark = RestartMark::parse("2026-01-01T00:00:00Z d t").unwrap();
+        let before = Some(RestartMark { template: ours.clone(), ..mark });
         let is_changed = |template: &Value, replicas: i32| {
             let spec = json!({"template": template, "replicas": replicas});
             Workload { last_mark: before.clone(), ..deployment(&spec, json!({})) }.has_changed_template()

@@ -13,6 +13,7 @@ use super::subject::pod_number;
 use super::thresholds::{ALL, Place, is_below};
 use crate::identity::Identity;
 use crate::injection::is_updated_by_rollout;
+use crate::keys::PodUid;
 use crate::owners::WorkloadId;
 use crate::pods::PodState;
 
@@ -21,7 +22,7 @@ pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, identity: Identit
     if pod.is_by_restart() {
         version_to_publish(status)
     } else {
-        version_by_number(status, identity, pod.uid.as_str(), pod.workload_name(), &pod.labels)
+        version_by_number(status, identity, &pod.uid, pod.workload.as_ref(), &pod.labels)
     }
 }
 
@@ -30,8 +31,8 @@ pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, identity: Identit
 pub fn version_by_number<'a>(
     status: &'a VersionedConfigStatus,
     identity: Identity,
-    pod_uid: &str,
-    workload: &str,
+    pod_uid: &PodUid,
+    workload: Option<&WorkloadId>,
     labels: &BTreeMap<String, String>,
 ) -> Option<&'a str> {
     // Most of the time nothing moves.
@@ -68,10 +69,10 @@ pub fn version_for_new_pod<'a>(
         return version_to_publish(status);
     }
     let workload = WorkloadId::of(pod);
-    let workload = workload.as_ref().map_or("", WorkloadId::as_str);
+    let workload = workload.as_ref();
     let labels = pod.labels.clone().unwrap_or_default();
-    if let Some(uid) = pod.uid.as_deref().filter(|uid| !uid.is_empty()) {
-        return version_by_number(status, identity, uid, workload, &labels);
+    if let Some(uid) = pod.uid.as_deref().and_then(PodUid::new) {
+        return version_by_number(status, identity, &uid, workload, &labels);
     }
     let last = u32::try_from(ALL - 1).unwrap_or(u32::MAX);
     version_of_place(status, Place { number: last, workload, labels: &labels })
@@ -89,6 +90,10 @@ mod tests {
         Identity::of_uid("uid")
     }
 
+    fn uid(uid: &str) -> PodUid {
+        PodUid::new(uid).unwrap()
+    }
+
     fn status(target: Option<&str>, threshold: u64) -> VersionedConfigStatus {
         VersionedConfigStatus {
             current_version: Some("1".to_owned()),
@@ -103,7 +108,13 @@ mod tests {
         let share = |status: &VersionedConfigStatus, workload: &str| {
             (0..1000)
                 .filter(|n| {
-                    version_by_number(status, config(), &format!("pod-{n}"), workload, &BTreeMap::new()) == Some("2")
+                    version_by_number(
+                        status,
+                        config(),
+                        &uid(&format!("pod-{n}")),
+                        Some(&workload.into()),
+                        &BTreeMap::new(),
+                    ) == Some("2")
                 })
                 .count()
         };
@@ -118,7 +129,10 @@ mod tests {
     #[test]
     fn without_a_target_all_run_the_current_version() {
         let none = status(None, ALL);
-        assert_eq!(version_by_number(&none, config(), "pod", "Deployment/web", &BTreeMap::new()), Some("1"));
+        assert_eq!(
+            version_by_number(&none, config(), &uid("pod"), Some(&"Deployment/web".into()), &BTreeMap::new()),
+            Some("1")
+        );
     }
 
     #[test]
@@ -137,7 +151,8 @@ mod tests {
         for uid in (0..100).map(|number| format!("pod-{number}")) {
             let status = status(Some("2"), 1 << 31);
             let labels = pod(None).labels.unwrap();
-            let expected = version_by_number(&status, config(), &uid, "Deployment/web", &labels);
+            let expected =
+                version_by_number(&status, config(), &self::uid(&uid), Some(&"Deployment/web".into()), &labels);
             assert_eq!(version(1 << 31, Some(&uid)).as_deref(), expected);
         }
     }

@@ -3,6 +3,7 @@
 use nudge_api::{Explanation, HarmedPod, Reason};
 
 use super::clock::{Millis, SteadyTime};
+use crate::keys::PodUid;
 
 /// The maximum time between the notification of a pod and harm that needs no comparison with other pods.
 const IMMEDIATE_HARM: Millis = 5_000;
@@ -29,7 +30,7 @@ pub(super) enum HarmKind {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Harm {
     pub(super) name: String,
-    pub(super) uid: String,
+    pub(super) uid: PodUid,
     pub(super) node: Option<String>,
     pub(super) kind: HarmKind,
     /// The time when the harm began.

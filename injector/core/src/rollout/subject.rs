@@ -7,6 +7,7 @@ use nudge_api::{Explanation, Reason};
 use ring::digest::{SHA256, digest};
 
 use crate::identity::Identity;
+use crate::keys::PodUid;
 use crate::pods::{PodPhase, PodState, Removal, ReportState};
 
 /// The time in seconds after a restart while a pod may still be in a loop of restarts: the kubelet waits for up to five
@@ -18,8 +19,8 @@ const REFUSAL_REASONS: [Reason; 4] = [Reason::TooLarge, Reason::CheckRefused, Re
 
 /// Returns the pod's position in the order of moving: the first 32 bits of SHA-256(identity of the config ‖ pod uid).
 /// The identity is written like a uid.
-pub fn pod_number(identity: Identity, pod_uid: &str) -> u32 {
-    let hash = digest(&SHA256, [&identity.uuid(), pod_uid].concat().as_bytes());
+pub fn pod_number(identity: Identity, pod_uid: &PodUid) -> u32 {
+    let hash = digest(&SHA256, [&identity.uuid(), pod_uid.as_str()].concat().as_bytes());
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
@@ -59,7 +60,7 @@ impl Subject {
         }
         let state = pod.report.as_ref().map(|report| report.state_of(config));
         Some(Self {
-            number: pod_number(identity, pod.uid.as_str()),
+            number: pod_number(identity, &pod.uid),
             node_ready,
             runs: pod.runs(config).map(ToString::to_string),
             acknowledged: state.as_ref().is_some_and(ReportState::is_acknowledged),
@@ -103,7 +104,6 @@ mod tests {
     use k8s_openapi::api::core::v1::PodCondition;
 
     use super::*;
-    use crate::keys::PodUid;
     use crate::pods::Report;
 
     /// A pod with this condition, seen from one of its configs.
@@ -140,6 +140,9 @@ mod tests {
     #[test]
     fn the_number_is_fixed_for_all_releases() {
         // printf 0af7651c-d43b-41d5-8e2f-0123456789abb | sha256sum
-        assert_eq!(pod_number(Identity::of_uid("0af7651c-d43b-41d5-8e2f-0123456789ab"), "b"), 0xa453_e55a);
+        assert_eq!(
+            pod_number(Identity::of_uid("0af7651c-d43b-41d5-8e2f-0123456789ab"), &PodUid::new("b").unwrap()),
+            0xa453_e55a
+        );
     }
 }

@@ -30,7 +30,7 @@ impl Tally {
         let now = observation.now.steady;
         let patience = 2 * seconds(transfer.watch.as_ref().map_or(0, |watch| watch.seconds));
         for pod in observation.pods.iter().filter(|pod| transfer.thresholds.is_assigned(pod)) {
-            let waited_for = evidence.judges(pod) && evidence.is_waited_for(pod.uid.as_str(), patience, now);
+            let waited_for = evidence.judges(pod) && evidence.is_waited_for(&pod.uid, patience, now);
             if !waited_for || !pod.is_reachable() {
                 tally.not_waited_for += 1;
                 continue;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use nudge_api::{InternalStatus, Pods, SelectorThreshold, StepSelector, WorkloadThreshold};
 
 use super::Subject;
+use crate::owners::WorkloadId;
 
 /// The threshold that every pod is below.
 pub const ALL: u64 = 1 << 32;
@@ -42,14 +43,14 @@ pub struct Thresholds {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) number: u32,
-    pub(super) workload: &'a str,
+    pub(super) workload: Option<&'a WorkloadId>,
     pub(super) labels: &'a BTreeMap<String, String>,
 }
 
 impl Subject {
     /// Returns the properties of the pod that decide which version it is assigned.
     pub(super) fn place(&self) -> Place<'_> {
-        Place { number: self.number, workload: self.workload_name(), labels: &self.labels }
+        Place { number: self.number, workload: self.workload.as_ref(), labels: &self.labels }
     }
 }
 
@@ -70,7 +71,8 @@ fn is_whole(count: &Pods) -> bool {
 
 /// Returns whether the target of this rollout is assigned to the pod.
 pub(super) fn is_below(status: &InternalStatus, pod: Place<'_>) -> bool {
-    let entry = status.workloads.iter().find(|entry| entry.workload == pod.workload);
+    let workload = pod.workload.map_or("", WorkloadId::as_str);
+    let entry = status.workloads.iter().find(|entry| entry.workload == workload);
     below(entry.map_or(status.threshold, |entry| entry.threshold), &status.selectors, pod)
 }
 

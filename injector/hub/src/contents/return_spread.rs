@@ -28,7 +28,7 @@ pub(super) fn remaining_delay(config: &VersionedConfig, pod: &PodState, elapsed:
     if !is_return || period.is_zero() || !pod.is_ready() || !pod.containers_ready {
         return None;
     }
-    let share = f64::from(pod_number(Identity::of(config), pod.uid.as_str())) / f64::from(u32::MAX);
+    let share = f64::from(pod_number(Identity::of(config), &pod.uid)) / f64::from(u32::MAX);
     period.mul_f64(share).checked_sub(elapsed).filter(|delay| !delay.is_zero())
 }
 

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use nudge_api::VersionedConfigStatus;
 use nudge_core::identity::Identity;
+use nudge_core::keys::PodUid;
+use nudge_core::owners::WorkloadId;
 use nudge_core::rollout::version_by_number;
 use serde_json::json;
 
@@ -46,8 +48,11 @@ pub(super) async fn measure(options: &Options, report: &mut Report) -> Result<()
 fn assigned(scene: &Scene, look: &Look, pod: usize) -> bool {
     let status = &look.status;
     let identity = status.internal.identity.as_deref().and_then(Identity::parse);
-    let (uid, labels) = (&scene.fleet.pods[pod].uid, BTreeMap::new());
-    let version = identity.and_then(|identity| version_by_number(status, identity, uid, &workload(0), &labels));
+    let (uid, labels) = (PodUid::new(&scene.fleet.pods[pod].uid), BTreeMap::new());
+    let workload = WorkloadId::from(&*workload(0));
+    let version = identity
+        .zip(uid)
+        .and_then(|(identity, uid)| version_by_number(status, identity, &uid, Some(&workload), &labels));
     version.is_some() && version == status.target_version.as_deref()
 }
 

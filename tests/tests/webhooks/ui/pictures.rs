@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_core::governance::sealed_digest;
 use nudge_core::identity::Identity;
+use nudge_core::keys::PodUid;
 use nudge_core::rollout::pod_number;
 use nudge_tests::Installation;
 use nudge_tests::cluster::TestNamespace;
@@ -317,7 +318,8 @@ async fn move_pods(space: &TestNamespace, tab: &Tab) -> Result<()> {
     // Workloads with 20 pods or more have a threshold of their own.
     let (mut web, mut others) = (0, 0);
     for pod in &early {
-        let uid = space.api::<Pod>().get(pod).await?.uid().context("no uid")?;
+        let uid = space.api::<Pod>().get(pod).await?.uid();
+        let uid = uid.and_then(|uid| PodUid::new(&uid)).context("no uid")?;
         let below = if pod.starts_with("web") { &mut web } else { &mut others };
         *below = u64::max(*below, u64::from(pod_number(identity, &uid)) + 1);
     }

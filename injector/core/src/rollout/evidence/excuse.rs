@@ -7,6 +7,7 @@ use super::super::harm::HarmKind;
 use super::super::{Observation, Subject};
 use super::Evidence;
 use super::history::PodHistory;
+use crate::keys::PodUid;
 use crate::pods::Removal;
 
 /// The maximum time between harm and a restart of the pod's agent. Within it, both count as caused by the node.
@@ -31,7 +32,7 @@ impl Evidence {
         let (pods, Some(trial)) = (&mut self.pods, &mut self.trial) else { return };
         trial.harms.retain(|harm| {
             let may_be = harm.kind == HarmKind::Unready && harm.assigned == assigned;
-            let Some(history) = pods.get_mut(harm.uid.as_str()).filter(|_| may_be) else { return true };
+            let Some(history) = pods.get_mut(&harm.uid).filter(|_| may_be) else { return true };
             let well = history
                 .healthy_since
                 .is_some_and(|since| now - since >= RECOVERY_TIME && since < harm.comparison_time());
@@ -49,10 +50,10 @@ impl Evidence {
         let Some(trial) = self.trial.as_mut().filter(|trial| trial.harms.iter().any(|harm| !harm.excused)) else {
             return;
         };
-        let pods: HashMap<&str, &Subject> = observation.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
+        let pods: HashMap<&PodUid, &Subject> = observation.pods.iter().map(|pod| (&pod.uid, pod)).collect();
         let mut nodes: HashMap<Option<&str>, (u32, u32)> = HashMap::new();
         for pod in observation.pods {
-            let history = self.pods.get(pod.uid.as_str());
+            let history = self.pods.get(&pod.uid);
             let is_judge = |history: &&PodHistory| history.assignment.is_some() && history.role.judges();
             if let Some(history) = history.filter(is_judge) {
                 let (is_judge, harmed) = nodes.entry(pod.node.as_deref()).or_default();
@@ -62,7 +63,7 @@ impl Evidence {
         for harm in trial.harms.iter_mut().filter(|harm| !harm.excused && harm.kind.is_excusable()) {
             // The deletion of a broken pod does not make the version better.
             let is_recent = now - harm.at <= REMOVAL_WINDOW;
-            let is_removed = match pods.get(harm.uid.as_str()) {
+            let is_removed = match pods.get(&harm.uid) {
                 None => is_recent && harm.kind == HarmKind::Unready,
                 Some(pod) => !pod.node_ready || (is_recent && (pod.removal != Removal::None || pod.is_ending())),
             };
@@ -70,7 +71,7 @@ impl Evidence {
             let delay = harm.comparison_time() - harm.at;
             let others = harm.node.as_ref().filter(|_| harm.assigned).and_then(|node| observation.neighbours.get(node));
             let is_of_node = others.is_some_and(|others| others.is_node_at_fault(harm.at, delay, harmed, is_judge));
-            let history = self.pods.get(harm.uid.as_str());
+            let history = self.pods.get(&harm.uid);
             // A pod that has not been ready since the API ordered a restart is not unready because of its node.
             let with_agent = history.filter(|history| history.starts_until.is_none());
             let with_agent = with_agent.and_then(|history| history.agent_restarted_at);

@@ -12,13 +12,13 @@ mod observe;
 mod sighting;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use self::history::{Assignment, Growth, PodHistory};
 use super::Subject;
 use super::clock::{Millis, SteadyTime, seconds};
 use super::harm::Harm;
 use crate::analysis::RoundMemory;
+use crate::keys::PodUid;
 
 /// The time that containers must be unready before this counts as harm.
 pub(super) const UNREADY_TOLERANCE: Millis = 3_000;
@@ -33,7 +33,7 @@ pub struct Evidence {
     observed_at: Option<SteadyTime>,
     /// Whether a trial began or ended since the last observation.
     begins: bool,
-    pods: HashMap<Arc<str>, PodHistory>,
+    pods: HashMap<PodUid, PodHistory>,
     /// The pods that could have been harmed at the last observation.
     at_risk: AtRisk,
     epoch: Epoch,
@@ -181,7 +181,7 @@ impl Evidence {
     /// even if they fall before the next observation.
     pub(super) fn assign<'a>(&mut self, pods: impl Iterator<Item = &'a Subject>, now: SteadyTime, now_seconds: i64) {
         for pod in pods {
-            if let Some(history) = self.pods.get_mut(pod.uid.as_str()) {
+            if let Some(history) = self.pods.get_mut(&pod.uid) {
                 history.assignment = Some(Assignment::Watched { since: now, notified: None });
                 history.role = history.role.on_assignment(pod.is_healthy(now_seconds));
             }
@@ -238,12 +238,12 @@ impl Evidence {
     /// times.
     pub(super) fn by_age(&self, stepped: SteadyTime, until: SteadyTime) -> [(u32, u32); 2] {
         let harmed = |harm: &&Harm| harm.assigned && (stepped..until).contains(&harm.at);
-        let harmed: HashSet<&str> = self.harms().filter(harmed).map(|harm| harm.uid.as_str()).collect();
+        let harmed: HashSet<&PodUid> = self.harms().filter(harmed).map(|harm| &harm.uid).collect();
         let mut counts = [(0, 0); 2];
         for (uid, history) in self.pods.iter().filter(|(_, history)| history.role.judges()) {
             let Some(assignment) = history.assignment else { continue };
             let (judges, fallen) = &mut counts[usize::from(assignment.since() >= stepped)];
-            (*judges, *fallen) = (*judges + 1, *fallen + u32::from(harmed.contains(&**uid)));
+            (*judges, *fallen) = (*judges + 1, *fallen + u32::from(harmed.contains(uid)));
         }
         counts
     }
@@ -310,12 +310,12 @@ impl Evidence {
 
     /// Returns whether harm to the pod counts.
     pub(super) fn judges(&self, pod: &Subject) -> bool {
-        self.pods.get(pod.uid.as_str()).is_some_and(|history| history.role.judges())
+        self.pods.get(&pod.uid).is_some_and(|history| history.role.judges())
     }
 
     /// Returns whether the pod may show more about the target: it was not harmed, is healthy again, or was harmed for
     /// another reason a short time ago.
-    pub(super) fn is_waited_for(&self, pod: &str, patience: Millis, now: SteadyTime) -> bool {
+    pub(super) fn is_waited_for(&self, pod: &PodUid, patience: Millis, now: SteadyTime) -> bool {
         let Some(history) = self.pods.get(pod) else { return false };
         !history.role.is_harmed()
             || history.healthy_since.is_some()
@@ -332,13 +332,13 @@ impl Evidence {
     }
 
     /// Returns whether the pod is healthy now, or gone.
-    pub(super) fn is_well(&self, pod: &str) -> bool {
+    pub(super) fn is_well(&self, pod: &PodUid) -> bool {
         self.pods.get(pod).is_none_or(|history| history.healthy_since.is_some())
     }
 
     /// Returns since when the pod can acknowledge the target that is assigned to it.
     pub(super) fn assigned_since(&self, pod: &Subject) -> Option<SteadyTime> {
-        let assignment = self.pods.get(pod.uid.as_str()).and_then(|history| history.assignment);
+        let assignment = self.pods.get(&pod.uid).and_then(|history| history.assignment);
         assignment.map(Assignment::since).max(self.trial.as_ref().and_then(|trial| trial.hub_back_since))
     }
 

@@ -34,7 +34,7 @@ impl Evidence {
         }
         // Pods of Jobs end by themselves.
         for pod in pods.iter().filter(|pod| !pod.is_of_job()) {
-            let Some(history) = self.pods.get(pod.uid.as_str()) else { continue };
+            let Some(history) = self.pods.get(&pod.uid) else { continue };
             let newborns = templates.entry((pod.workload.as_ref(), pod.template.as_deref())).or_default();
             match history.birth.map(|birth| (birth.on_target, birth.growth)) {
                 Some((true, Growth::Failing)) => {

@@ -8,6 +8,7 @@ use super::super::{Observation, Subject};
 use super::history::{Assignment, PodHistory, Role};
 use super::sighting::{Pass, Sighting};
 use super::{AtRisk, Evidence, UNREADY_TOLERANCE};
+use crate::keys::PodUid;
 use crate::pods::Readiness;
 
 /// The maximum difference between the clocks of two nodes, in seconds.
@@ -28,7 +29,7 @@ enum Fate {
 struct Findings<'a> {
     harms: Vec<Harm>,
     /// The pods that were harmed before, and crashed since the last observation.
-    crashed: HashSet<&'a str>,
+    crashed: HashSet<&'a PodUid>,
     at_risk: AtRisk,
     /// The number of new pods with the target that fail.
     failing: usize,
@@ -85,10 +86,10 @@ impl Evidence {
     }
 
     fn observe_pod<'a>(&mut self, pod: &'a Subject, is_assigned: bool, pass: &Pass<'_>, findings: &mut Findings<'a>) {
-        let uid = pod.uid.as_str();
+        let uid = &pod.uid;
         let is_new = !self.pods.contains_key(uid);
         if is_new {
-            self.pods.insert(uid.into(), PodHistory::new(pod, pass));
+            self.pods.insert(uid.clone(), PodHistory::new(pod, pass));
         }
         let Some(history) = self.pods.get_mut(uid) else { return };
         history.observation = pass.number;
@@ -116,8 +117,8 @@ impl Evidence {
 
     /// Turns unreadiness into a crash if it began before the pod was notified and the pod has crashed since: an earlier
     /// cause does not explain the crash.
-    fn turn_into_crashes(&mut self, crashed: &HashSet<&str>, now: SteadyTime) {
-        let turns = |harm: &&mut Harm| harm.began_before_notification() && crashed.contains(harm.uid.as_str());
+    fn turn_into_crashes(&mut self, crashed: &HashSet<&PodUid>, now: SteadyTime) {
+        let turns = |harm: &&mut Harm| harm.began_before_notification() && crashed.contains(&harm.uid);
         for harm in self.trial.iter_mut().flat_map(|trial| &mut trial.harms).filter(turns) {
             (harm.kind, harm.at, harm.excused) = (HarmKind::Restarted, now, false);
         }
@@ -149,7 +150,7 @@ impl Evidence {
 
     fn note_excuses(&mut self) {
         for harm in self.trial.iter().flat_map(|trial| &trial.harms) {
-            if let Some(history) = self.pods.get_mut(harm.uid.as_str()) {
+            if let Some(history) = self.pods.get_mut(&harm.uid) {
                 history.excused_at = harm.excused.then_some(harm.at);
             }
         }
@@ -232,7 +233,7 @@ impl PodHistory {
         let notified = self.assignment.and_then(Assignment::notified_at);
         Harm {
             name: pod.name.clone(),
-            uid: pod.uid.to_string(),
+            uid: pod.uid.clone(),
             node: pod.node.clone(),
             kind,
             at,

@@ -279,7 +279,7 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
     };
     Subject {
         pod: Arc::new(state),
-        number: pod_number(Identity::of_uid("uid"), &uid),
+        number: pod_number(Identity::of_uid("uid"), &PodUid::new(&uid).unwrap()),
         node_ready: true,
         runs: Some("1".to_owned()),
         acknowledged: true,
