@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::hub_ids::{self, BlockDigest, ConfigUid};
 use crate::names::{ConfigName, ContainerName, VersionName};
 use crate::notify::{Ack, Notify};
 use crate::status::Outcome;
@@ -51,18 +52,18 @@ pub struct PollRequest {
 pub struct HeldConfig {
     /// The name of the config.
     pub name: ConfigName,
-    /// [`PollConfig::uid`] of the last head; empty if it was never known.
-    #[serde(default)]
-    pub uid: String,
+    /// [`PollConfig::uid`] of the last head, if it was ever known.
+    #[serde(default, with = "hub_ids")]
+    pub uid: Option<ConfigUid>,
     /// [`PollConfig::revision`] of the last head.
     #[serde(default)]
     pub revision: u64,
     /// The version whose content the agent holds, from the hub, from the last good contents or from a mounted version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionName>,
-    /// [`PollConfig::sha256`] of that content; empty if it is not known.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub sha256: String,
+    /// [`PollConfig::sha256`] of that content, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hub_ids")]
+    pub sha256: Option<BlockDigest>,
     /// The reason of the last head's problem with this config.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<HubReason>,
@@ -88,9 +89,9 @@ pub struct PollHead {
 pub struct PollConfig {
     /// The name of the config.
     pub name: ConfigName,
-    /// The uid of its `VersionedConfig`; empty while there is none. Another uid replaces whatever the agent has.
-    #[serde(default)]
-    pub uid: String,
+    /// The uid of its `VersionedConfig`; `None` while there is none. Another uid replaces whatever the agent has.
+    #[serde(default, with = "hub_ids")]
+    pub uid: Option<ConfigUid>,
     /// The number of times that the versions assigned to pods have changed, within one uid. An agent never takes a
     /// lower number than it has.
     #[serde(default)]
@@ -99,8 +100,8 @@ pub struct PollConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionName>,
     /// The SHA-256 of the version's block in lower-case hex: the agent checks it, and it names the content.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub sha256: String,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hub_ids")]
+    pub sha256: Option<BlockDigest>,
     /// The length of the block that follows, in bytes; absent if the agent has this content already, or there is
     /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -196,8 +197,8 @@ pub struct ReportedConfig {
     /// The name of the config.
     pub name: ConfigName,
     /// The uid of its `VersionedConfig`, if the content came from the hub.
-    #[serde(default)]
-    pub uid: String,
+    #[serde(default, with = "hub_ids")]
+    pub uid: Option<ConfigUid>,
     /// The revision that was taken in last.
     #[serde(default)]
     pub revision: u64,
@@ -244,6 +245,28 @@ pub struct ReportedContainer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_that_is_not_known_is_empty_text() {
+        for (wire, uid, sha256) in [
+            (r#"{"name":"shop","uid":"","revision":0}"#, None, None),
+            (r#"{"name":"shop","uid":"u","revision":0,"sha256":"ab"}"#, Some("u"), Some("ab")),
+        ] {
+            let held: HeldConfig = serde_json::from_str(wire).unwrap();
+            assert_eq!(held.uid, uid.and_then(ConfigUid::new));
+            assert_eq!(held.sha256, sha256.and_then(BlockDigest::new));
+            assert_eq!(serde_json::to_string(&held).unwrap(), wire);
+            let config: PollConfig = serde_json::from_str(wire).unwrap();
+            assert_eq!((&config.uid, &config.sha256), (&held.uid, &held.sha256));
+            assert_eq!(serde_json::to_string(&config).unwrap(), wire);
+        }
+        let empty = r#"{"name":"shop","revision":0,"sha256":""}"#;
+        let held: HeldConfig = serde_json::from_str(empty).unwrap();
+        assert_eq!((held.uid, held.sha256), (None, None));
+        let report = r#"{"name":"shop","uid":"","revision":0,"acknowledged":false}"#;
+        let reported: ReportedConfig = serde_json::from_str(report).unwrap();
+        assert_eq!((&reported.uid, serde_json::to_string(&reported).unwrap().as_str()), (&None, report));
+    }
 
     #[test]
     fn what_a_later_release_adds_is_ignored() {

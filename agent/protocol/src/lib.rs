@@ -19,6 +19,7 @@ pub mod error_chain;
 pub mod headers;
 pub mod hex;
 pub mod hub;
+mod hub_ids;
 pub mod labels;
 pub mod limits;
 pub mod mutex;
@@ -35,5 +36,6 @@ pub mod webhook_url;
 pub mod webhooks;
 
 pub use error::{ErrorBody, HubErrorCode};
+pub use hub_ids::{BlockDigest, ConfigUid};
 pub use names::{ConfigName, ContainerName, Key, NameError, VariableName, VersionName};
 pub use notify::{Ack, Notify, NotifySignal, UnknownSetting};

@@ -341,7 +341,7 @@ mod tests {
     fn a_report_differs_by_what_the_pod_runs_and_not_by_revisions() {
         let report = |revision: u64, version: &str, acknowledged: bool| {
             let (name, version) = (ConfigName::new("shop").unwrap(), nudge_protocol::VersionName::new(version).ok());
-            let uid = "u".to_owned();
+            let uid = nudge_protocol::ConfigUid::new("u");
             let config = ReportedConfig { name, uid, revision, version, problem: None, acknowledged };
             ReportRequest { configs: vec![config], acknowledged, ..ReportRequest::default() }
         };

@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use nudge_protocol::hub::{
     HubSettings, POLL_MEDIA_TYPE, POLL_PATH, PodContainer, PollConfig, PollHead, PollRequest, ReportRequest,
 };
-use nudge_protocol::{ConfigName, VersionName};
+use nudge_protocol::{BlockDigest, ConfigName, ConfigUid, VersionName};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Notify, watch};
@@ -283,9 +283,10 @@ impl Say {
             let name = ConfigName::new(name)?;
             let held = request.configs.iter().find(|held| held.name == name);
             let version = (!assigned.version.is_empty()).then(|| VersionName::new(&assigned.version)).transpose()?;
-            let has = held.is_some_and(|held| held.sha256 == assigned.sha256 && held.version == version);
+            let has =
+                held.is_some_and(|held| held.sha256 == BlockDigest::new(&*assigned.sha256) && held.version == version);
             let same = held.is_some_and(|held| {
-                held.uid == assigned.uid
+                held.uid == ConfigUid::new(&*assigned.uid)
                     && held.revision <= assigned.revision
                     && held.problem == assigned.problem.as_ref().map(|problem| problem.reason)
             });
@@ -297,10 +298,10 @@ impl Say {
             }
             configs.push(PollConfig {
                 name,
-                uid: assigned.uid.clone(),
+                uid: ConfigUid::new(&*assigned.uid),
                 revision: assigned.revision,
                 version,
-                sha256: assigned.sha256.clone(),
+                sha256: BlockDigest::new(&*assigned.sha256),
                 length: sends.then(|| u32::try_from(assigned.block.len())).transpose()?,
                 problem: assigned.problem.clone(),
                 ack_timeout_seconds: self.ack_timeout_seconds,

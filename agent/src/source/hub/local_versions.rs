@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nudge_protocol::block::{self, BlockError, Stored};
-use nudge_protocol::hex::hex;
 use nudge_protocol::hub::{HeldConfig, HubProblem, HubReason, PollConfig, PollHead, PollRequest};
 use nudge_protocol::status::{Problem, ProblemReason};
-use nudge_protocol::{ConfigName, VersionName};
+use nudge_protocol::{BlockDigest, ConfigName, ConfigUid, VersionName};
 use ring::digest;
 
 use super::ran_contents::RanContents;
@@ -23,14 +22,14 @@ use crate::source::{Reading, SourceFault, Store};
 /// A version's content and the block that it came in, which share their memory.
 #[derive(Clone, Debug)]
 struct LocalVersion {
-    sha256: String,
+    sha256: BlockDigest,
     block: Value,
     content: Arc<VersionContent>,
 }
 
 impl LocalVersion {
     /// Takes a block as the content of a version.
-    fn new(config: &ConfigName, version: VersionName, sha256: String, block: Value) -> Result<Self, BlockError> {
+    fn new(config: &ConfigName, version: VersionName, sha256: BlockDigest, block: Value) -> Result<Self, BlockError> {
         let entries = block::decode(block.as_bytes())?;
         let stored =
             entries.into_iter().map(|(key, Stored { kind, value })| (key, Stored { kind, value: block.part(value) }));
@@ -43,10 +42,10 @@ impl LocalVersion {
 #[derive(Clone, Debug, Default)]
 struct ConfigState {
     /// The uid in the last head.
-    uid: String,
+    uid: Option<ConfigUid>,
     revision: u64,
     problem: Option<HubReason>,
-    /// The highest revision within the last uid that was not empty.
+    /// The highest revision within the last uid that was known.
     highest: Revision,
     good: Option<LocalVersion>,
     /// The version from the last reply. It is good once the dictionary with it is within its bounds.
@@ -61,7 +60,7 @@ struct ConfigState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revision {
     /// The uid of the config.
-    pub uid: String,
+    pub uid: Option<ConfigUid>,
     /// The number of the revision within the uid.
     pub number: u64,
 }
@@ -75,7 +74,7 @@ enum Claim {
     /// No content, so that the hub sends it.
     Nothing,
     /// The content that was refused; otherwise the hub would send it again and again.
-    Refused { version: VersionName, sha256: String, fault: SourceFault },
+    Refused { version: VersionName, sha256: Option<BlockDigest>, fault: SourceFault },
 }
 
 /// The result of taking in a reply.
@@ -132,8 +131,8 @@ impl LocalVersions {
             let state = self.configs.get(config)?;
             let (version, sha256) = match (&state.claim, state.assigned()) {
                 (Claim::Refused { version, sha256, .. }, _) => (Some(version.clone()), sha256.clone()),
-                (Claim::Good, Some(version)) => (Some(version.content.version().clone()), version.sha256.clone()),
-                _ => (None, String::new()),
+                (Claim::Good, Some(version)) => (Some(version.content.version().clone()), Some(version.sha256.clone())),
+                _ => (None, None),
             };
             let (uid, revision, problem) = (state.uid.clone(), state.revision, state.problem);
             Some(HeldConfig { name: config.clone(), uid, revision, version, sha256, problem })
@@ -208,7 +207,7 @@ impl LocalVersions {
     /// Holds back contents that this pod has never run, until its containers take them. Returns the other readings. A
     /// fault of the previous version does not count for the version that is held back now.
     pub fn hold_back_new(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
-        self.hold_back(readings, |candidate, _, ran| !ran.contains(&candidate.sha256))
+        self.hold_back(readings, |candidate, _, ran| !ran.contains(candidate.sha256.as_str()))
     }
 
     /// Holds back contents that differ from those that the pod runs, until its containers are restarted with them.
@@ -273,7 +272,7 @@ impl LocalVersions {
     pub fn refuse_config(&mut self, config: &ConfigName, fault: &SourceFault) -> Option<Reading> {
         let state = self.configs.get_mut(config)?;
         let LocalVersion { sha256, content, .. } = state.held_back.take()?;
-        state.claim = Claim::Refused { version: content.version().clone(), sha256, fault: fault.clone() };
+        state.claim = Claim::Refused { version: content.version().clone(), sha256: Some(sha256), fault: fault.clone() };
         Some(Reading { config: config.clone(), result: Err(fault.clone()) })
     }
 
@@ -290,13 +289,13 @@ impl LocalVersions {
         for (config, state) in &mut self.configs {
             let Some(candidate) = state.candidate.take() else { continue };
             if store.good(config).is_some_and(|good| *good == candidate.content) {
-                self.ran.add(&candidate.sha256);
+                self.ran.add(candidate.sha256.as_str());
                 state.good = Some(candidate);
                 changed = true;
             } else if let Some(Problem { reason, message, .. }) = store.problems().get(config) {
                 let fault = SourceFault { reason: *reason, message: message.clone() };
                 let version = candidate.content.version().clone();
-                refused.push((config.clone(), Claim::Refused { version, sha256: candidate.sha256, fault }));
+                refused.push((config.clone(), Claim::Refused { version, sha256: Some(candidate.sha256), fault }));
             }
         }
         if changed {
@@ -341,7 +340,7 @@ impl LocalVersions {
     pub fn assigned_id(&self) -> String {
         let contents = self.configs.iter().filter_map(|(config, state)| {
             let LocalVersion { sha256, .. } = state.assigned()?;
-            Some([config.as_str(), "=", sha256].concat())
+            Some([config.as_str(), "=", sha256.as_str()].concat())
         });
         contents.collect::<Vec<_>>().join(",")
     }
@@ -358,7 +357,7 @@ impl LocalVersions {
                 uid,
                 revision,
                 version: Some(content.version().clone()),
-                sha256: sha256.clone(),
+                sha256: Some(sha256.clone()),
                 length: u32::try_from(block.as_bytes().len()).ok(),
                 problem: None,
                 ack_timeout_seconds: None,
@@ -380,7 +379,7 @@ impl ConfigState {
         let PollConfig { name, uid, revision, version, sha256, problem, ack_timeout_seconds, .. } = assigned;
         let held_back = self.held_back.take();
         self.ack_timeout_seconds = ack_timeout_seconds;
-        if !uid.is_empty() {
+        if uid.is_some() {
             self.highest = Revision { uid: uid.clone(), number: revision };
         }
         (self.uid, self.revision) = (uid, revision);
@@ -404,13 +403,13 @@ impl ConfigState {
                 {
                     return Err(TakeError::Version(fault.clone()));
                 }
-                (_, Some(local)) if local.sha256 == sha256 && *local.content.version() == version => {
+                (_, Some(local)) if Some(&local.sha256) == sha256.as_ref() && *local.content.version() == version => {
                     let content = Arc::clone(&local.content);
                     (self.claim, self.held_back) = (Claim::Good, held_back);
                     return Ok(content);
                 }
                 // The same content has another name.
-                (_, Some(local)) if local.sha256 == sha256 => local.block.clone(),
+                (_, Some(local)) if Some(&local.sha256) == sha256.as_ref() => local.block.clone(),
                 _ => {
                     self.claim = Claim::Nothing;
                     return Err(damaged("the hub left out a content that this agent does not have".to_owned()));
@@ -418,10 +417,11 @@ impl ConfigState {
             },
         };
         self.claim = Claim::Good;
-        if sha256 != self::sha256(block.as_bytes()) {
+        let digest = self::sha256(block.as_bytes());
+        if sha256.as_ref() != Some(&digest) {
             return Err(damaged(format!("the content of version {version} does not match its digest")));
         }
-        let candidate = LocalVersion::new(&name, version.clone(), sha256, block)
+        let candidate = LocalVersion::new(&name, version.clone(), digest, block)
             .map_err(|error| damaged(format!("the content of version {version} can't be read: {error}")))?;
         let content = Arc::clone(&candidate.content);
         self.candidate = Some(candidate);
@@ -445,8 +445,8 @@ fn to_problem_reason(reason: HubReason) -> ProblemReason {
     }
 }
 
-fn sha256(bytes: &[u8]) -> String {
-    hex(digest::digest(&digest::SHA256, bytes).as_ref())
+fn sha256(bytes: &[u8]) -> BlockDigest {
+    BlockDigest::of_hash(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
 #[cfg(test)]

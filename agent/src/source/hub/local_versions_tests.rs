@@ -28,10 +28,10 @@ fn block(bytes: usize, fill: u8) -> Value {
 fn assign(config: &str, uid: &str, revision: u64, version: &str, block: &Value) -> (PollConfig, ReceivedBlock) {
     let config = PollConfig {
         name: name(config),
-        uid: uid.to_owned(),
+        uid: ConfigUid::new(uid),
         revision,
         version: Some(VersionName::new(version).unwrap()),
-        sha256: sha256(block.as_bytes()),
+        sha256: Some(sha256(block.as_bytes())),
         length: u32::try_from(block.as_bytes().len()).ok(),
         problem: None,
         ack_timeout_seconds: None,
@@ -58,7 +58,7 @@ fn take(
 
 fn held(local_versions: &LocalVersions, at: usize) -> (String, u64, Option<String>) {
     let held = local_versions.request(0).configs[at].clone();
-    (held.uid, held.revision, held.version.map(String::from))
+    (held.uid.map(String::from).unwrap_or_default(), held.revision, held.version.map(String::from))
 }
 
 #[test]
@@ -287,10 +287,10 @@ proptest! {
             let uid = ["u", "v"][uid];
             let (mut config, block) = assign("a", uid, revision, &format!("{uid}{revision}"), &block(4, fill));
             if broken {
-                config.sha256 = "0".repeat(64);
+                config.sha256 = BlockDigest::new("0".repeat(64));
             }
             let fault = take(&mut local_versions, &mut store, vec![(config, block)]);
-            let now = (local_versions.request(0).configs[0].uid.clone(), local_versions.request(0).configs[0].revision);
+            let now = (local_versions.request(0).configs[0].uid.clone().map(String::from).unwrap_or_default(), local_versions.request(0).configs[0].revision);
             prop_assert!(last.0 != now.0 || last.1 <= now.1);
             let version = local_versions.request(0).configs[0].version.clone().map(String::from);
             let served = store.good(&name("a")).map(|content| content.version().to_string());

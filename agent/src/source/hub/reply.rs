@@ -238,8 +238,8 @@ pub fn write_reply<'a>(
 
 #[cfg(test)]
 mod tests {
-    use nudge_protocol::ConfigName;
     use nudge_protocol::hub::PollConfig;
+    use nudge_protocol::{ConfigName, ConfigUid};
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -248,10 +248,10 @@ mod tests {
     fn head(lengths: &[Option<usize>]) -> PollHead {
         let config = |(at, length): (usize, &Option<usize>)| PollConfig {
             name: ConfigName::new(&format!("c{at}")).unwrap(),
-            uid: "u".to_owned(),
+            uid: ConfigUid::new("u"),
             revision: 1,
             version: None,
-            sha256: String::new(),
+            sha256: None,
             length: length.map(|length| u32::try_from(length).unwrap()),
             problem: None,
             ack_timeout_seconds: None,

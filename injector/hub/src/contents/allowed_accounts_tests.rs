@@ -14,7 +14,7 @@ async fn a_pod_of_another_service_account_gets_nothing_but_the_reason() {
     let problem = config.problem.as_ref().unwrap();
     assert_eq!(problem.reason, HubReason::NotAllowed);
     assert!(problem.message.contains("does not admit the service account app"), "{}", problem.message);
-    assert_eq!((&config.version, config.sha256.as_str(), config.length), (&None, "", None));
+    assert_eq!((&config.version, &config.sha256, config.length), (&None, &None, None));
     assert_eq!(fixture.stored.reads.load(Ordering::SeqCst), 0, "its content is not even read");
 
     // The poll is held until the account is admitted, and then answered.

@@ -14,7 +14,7 @@ use nudge_core::pods::PodState;
 use nudge_core::rollout::{assigned_version, is_same_content};
 use nudge_protocol::hub::{HubProblem, HubReason, PollRequest, ReportRequest};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
-use nudge_protocol::{ConfigName, VersionName};
+use nudge_protocol::{BlockDigest, ConfigName, ConfigUid, VersionName};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -26,8 +26,8 @@ use super::store::{ContentLookup, ContentStore};
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigView {
     pub(crate) name: ConfigName,
-    /// The uid as agents get it, which is empty if there is no such config.
-    pub(crate) uid: String,
+    /// The uid as agents get it; `None` if there is no such config.
+    pub(crate) uid: Option<ConfigUid>,
     pub(crate) revision: u64,
     pub(crate) version: Option<VersionName>,
     pub(crate) content: Result<Arc<Content>, Arc<HubProblem>>,
@@ -43,7 +43,7 @@ impl ConfigView {
     pub(crate) fn new(name: &ConfigName, content: Result<Arc<Content>, Arc<HubProblem>>) -> Self {
         Self {
             name: name.clone(),
-            uid: String::new(),
+            uid: None,
             revision: 0,
             version: None,
             content,
@@ -65,22 +65,22 @@ pub(crate) struct ConfigViews {
 
 /// An agent's copy of one config.
 pub(crate) struct AgentCopy<'a> {
-    /// The uid of the config as the agent has it, which is empty if the copy is not from the hub.
-    uid: &'a str,
+    /// The uid of the config as the agent has it; `None` if the copy is not from the hub.
+    uid: Option<&'a ConfigUid>,
     version: &'a VersionName,
-    /// The digest of the content, which is empty if the agent does not report it.
-    sha256: &'a str,
+    /// The digest of the content, if the agent reports it.
+    sha256: Option<&'a BlockDigest>,
 }
 
 impl<'a> AgentCopy<'a> {
     pub(crate) fn polled(request: &'a PollRequest, name: &ConfigName) -> Option<Self> {
-        let config = request.configs.iter().find(|config| config.name == *name && !config.sha256.is_empty())?;
-        Some(Self { uid: &config.uid, version: config.version.as_ref()?, sha256: &config.sha256 })
+        let config = request.configs.iter().find(|config| config.name == *name && config.sha256.is_some())?;
+        Some(Self { uid: config.uid.as_ref(), version: config.version.as_ref()?, sha256: config.sha256.as_ref() })
     }
 
     pub(crate) fn reported(report: &'a ReportRequest, name: &ConfigName) -> Option<Self> {
         let config = report.configs.iter().find(|config| config.name == *name)?;
-        Some(Self { uid: &config.uid, version: config.version.as_ref()?, sha256: "" })
+        Some(Self { uid: config.uid.as_ref(), version: config.version.as_ref()?, sha256: None })
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn config_views<'a>(
                 ConfigView::new(name, unavailable(HubReason::NotFound, message))
             }
             Some((config, since)) => ConfigView {
-                uid: config.metadata.uid.clone().unwrap_or_default(),
+                uid: config.metadata.uid.clone().and_then(ConfigUid::new),
                 revision: config.status.as_ref().map_or(0, |status| status.internal.revision),
                 spread: return_spread::remaining_delay(&config, pod, since.elapsed()),
                 ack_timeout_seconds: Some(config.spec.rollout.ack_timeout_seconds),
@@ -155,11 +155,12 @@ fn view_until_restart(
 ) -> Option<ConfigView> {
     let (status, copy) = (config.status.as_ref()?, copy.filter(|_| pod.is_by_restart())?);
     let version = assigned_version(status, Identity::of(config), pod)?;
-    let is_of_other_config = !copy.uid.is_empty() && copy.uid != config.metadata.uid.as_deref().unwrap_or_default();
+    let is_of_other_config =
+        copy.uid.is_some_and(|uid| uid.as_str() != config.metadata.uid.as_deref().unwrap_or_default());
     if is_of_other_config || is_same_content(status, copy.version.as_str(), version) {
         return None;
     }
-    let content = Content { block: Bytes::new(), sha256: copy.sha256.to_owned(), secrets: Vec::new() };
+    let content = Content { block: Bytes::new(), sha256: copy.sha256.cloned(), secrets: Vec::new() };
     Some(ConfigView {
         version: Some(copy.version.clone()),
         restart_version: VersionName::new(version).ok(),

@@ -7,11 +7,10 @@ use std::fmt;
 use bytes::Bytes;
 use nudge_api::{PartKind, PartStatus};
 use nudge_core::versions::Seals;
-use nudge_protocol::Key;
 use nudge_protocol::block::{self, BlockError, Stored};
 use nudge_protocol::bounded_text::clip;
-use nudge_protocol::hex::hex;
 use nudge_protocol::hub::{HubProblem, HubReason};
+use nudge_protocol::{BlockDigest, Key};
 use ring::digest::{SHA256, digest};
 use zeroize::Zeroizing;
 
@@ -22,7 +21,7 @@ pub(crate) struct Content {
     /// The encoded keys and values, which are wiped when the last reply with them is sent.
     pub(crate) block: Bytes,
     /// The lower-case hex SHA-256 of the block.
-    pub(crate) sha256: String,
+    pub(crate) sha256: Option<BlockDigest>,
     /// The Secrets that the content was made of, as `Secret/name`. Every delivery of them is audited.
     pub(crate) secrets: Vec<String>,
 }
@@ -64,7 +63,7 @@ pub(super) fn assemble(
     })?;
     let secrets = parts.iter().filter(|part| part.kind == PartKind::Secret);
     Ok(Content {
-        sha256: hex(digest(&SHA256, &bytes).as_ref()),
+        sha256: Some(BlockDigest::of_hash(digest(&SHA256, &bytes).as_ref())),
         block: Bytes::from_owner(bytes),
         secrets: secrets.map(|part| format!("{}/{}", part.kind, part.name)).collect(),
     })

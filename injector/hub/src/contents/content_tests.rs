@@ -25,7 +25,7 @@ fn parts_become_one_block() {
     let values: Vec<_> = values.iter().map(|(key, stored)| (key.as_str(), stored.kind, stored.value)).collect();
     assert_eq!(values, [("pin", ObjectKind::Secret, &b"0000"[..]), ("x", ObjectKind::ConfigMap, b"1")]);
     assert_eq!(content.secrets, ["Secret/b"]);
-    assert_eq!(content.sha256, hex(digest(&SHA256, &content.block).as_ref()));
+    assert_eq!(content.sha256, Some(BlockDigest::of_hash(digest(&SHA256, &content.block).as_ref())));
 }
 
 #[test]

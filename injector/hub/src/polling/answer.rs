@@ -77,7 +77,7 @@ pub(super) fn spread_delay(views: &[ConfigView], request: &PollRequest, containe
 fn compare(view: &ConfigView, entry: Option<&HeldConfig>) -> PollDecision {
     let Some(entry) = entry else { return PollDecision::Answer };
     let reason = view.content.as_ref().err().map(|problem| problem.reason);
-    if view.uid.is_empty() && entry.problem == reason {
+    if view.uid.is_none() && entry.problem == reason {
         // The agent decides about its copy of a deleted config; it only has to know the reason.
         return PollDecision::Hold;
     }
@@ -122,7 +122,7 @@ pub(super) fn compose(
             uid: view.uid.clone(),
             revision: view.revision,
             version: view.version.clone(),
-            sha256: content.map(|content| content.sha256.clone()).unwrap_or_default(),
+            sha256: content.and_then(|content| content.sha256.clone()),
             // A block's bound is far below 4 GiB.
             length: block.and_then(|content| u32::try_from(content.block.len()).ok()),
             problem: view.content.as_ref().err().map(|problem| (**problem).clone()),
@@ -168,7 +168,7 @@ mod tests {
     use std::sync::Arc;
 
     use nudge_protocol::hub::{HubProblem, HubReason};
-    use nudge_protocol::{ConfigName, VersionName};
+    use nudge_protocol::{BlockDigest, ConfigName, ConfigUid, VersionName};
     use proptest::prelude::*;
 
     use super::*;
@@ -177,7 +177,7 @@ mod tests {
     fn content(sha256: &str) -> Arc<Content> {
         Arc::new(Content {
             block: Bytes::from(format!("block {sha256}")),
-            sha256: sha256.to_owned(),
+            sha256: BlockDigest::new(sha256),
             secrets: Vec::new(),
         })
     }
@@ -187,7 +187,7 @@ mod tests {
         let version = content_or_reason.ok().map(|n| VersionName::new(&n.to_string()).unwrap());
         ConfigView {
             name: ConfigName::new("shop").unwrap(),
-            uid: uid.to_owned(),
+            uid: ConfigUid::new(uid),
             revision,
             version,
             content: content.map_err(|reason| Arc::new(HubProblem { reason, message: String::new() })),
@@ -204,7 +204,7 @@ mod tests {
             uid: view.uid.clone(),
             revision: view.revision,
             version: view.version.clone(),
-            sha256: view.content.as_ref().map(|content| content.sha256.clone()).unwrap_or_default(),
+            sha256: view.content.as_ref().ok().and_then(|content| content.sha256.clone()),
             problem: view.content.as_ref().err().map(|problem| problem.reason),
         }
     }
@@ -230,11 +230,7 @@ mod tests {
         assert_eq!(judge(&view("", 0, Err(HubReason::NotFound)), held(&now)), PollDecision::Answer, "it is gone");
         assert_eq!(judge(&view("u", 5, Err(HubReason::NotAllowed)), held(&now)), PollDecision::Answer);
         assert_eq!(judge(&now, held(&view("u", 5, Err(HubReason::Resolving)))), PollDecision::Answer);
-        assert_eq!(
-            judge(&now, HeldConfig { uid: String::new(), revision: 0, ..held(&now) }),
-            PollDecision::Answer,
-            "bootstrap"
-        );
+        assert_eq!(judge(&now, HeldConfig { uid: None, revision: 0, ..held(&now) }), PollDecision::Answer, "bootstrap");
         let nothing = decide(std::slice::from_ref(&now), &request(Vec::new()), "", Freshness::Fresh);
         assert_eq!(nothing, PollDecision::Answer);
         let containers =
@@ -281,7 +277,10 @@ mod tests {
     fn an_agent_may_keep_or_drop_the_uid_of_a_config_that_is_gone() {
         let gone = view("", 0, Err(HubReason::NotFound));
         assert_eq!(judge(&gone, held(&gone)), PollDecision::Hold);
-        assert_eq!(judge(&gone, HeldConfig { uid: "u".to_owned(), revision: 7, ..held(&gone) }), PollDecision::Hold);
+        assert_eq!(
+            judge(&gone, HeldConfig { uid: ConfigUid::new("u"), revision: 7, ..held(&gone) }),
+            PollDecision::Hold
+        );
     }
 
     #[test]
@@ -293,7 +292,7 @@ mod tests {
         let returns = ConfigView { spread: later, ..view("u", 6, Ok(2)) };
         assert_eq!(spread_delay(&[returns.clone(), keys.clone()], &agent, ""), later);
         assert_eq!(
-            spread_delay(&[returns.clone(), ConfigView { uid: "w".to_owned(), ..keys.clone() }], &agent, ""),
+            spread_delay(&[returns.clone(), ConfigView { uid: ConfigUid::new("w"), ..keys.clone() }], &agent, ""),
             None
         );
         assert_eq!(spread_delay(&[returns, keys], &agent, "containers"), None, "they were started anew");
@@ -334,10 +333,10 @@ mod tests {
         fn nothing_older_is_ever_answered(now in any_view(), before in any_view(), hash in "[ab]{0,1}", stale: bool) {
             let request = PollRequest { containers_hash: hash, ..request(vec![held(&before)]) };
             let decision = decide(std::slice::from_ref(&now), &request, "a", freshness(stale));
-            if !now.uid.is_empty() && now.uid == before.uid && now.revision < before.revision {
+            if now.uid.is_some() && now.uid == before.uid && now.revision < before.revision {
                 prop_assert_eq!(decision, PollDecision::Behind);
             }
-            if decision == PollDecision::Hold && !now.uid.is_empty() {
+            if decision == PollDecision::Hold && now.uid.is_some() {
                 prop_assert_eq!(&now.uid, &before.uid);
                 let content = |view: &ConfigView| view.content.clone().map(|content| content.sha256.clone());
                 let content = |view: &ConfigView| content(view).map_err(|problem| problem.reason);

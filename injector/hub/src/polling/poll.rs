@@ -276,8 +276,8 @@ fn bound_request(request: &mut PollRequest, pod: &PodState) {
     request.configs.truncate(pod.configs.len());
     request.configs.shrink_to_fit();
     for config in &mut request.configs {
-        clip(&mut config.uid);
-        clip(&mut config.sha256);
+        config.uid = config.uid.take().map(|uid| uid.clipped(MAX_TEXT_BYTES));
+        config.sha256 = config.sha256.take().map(|digest| digest.clipped(MAX_TEXT_BYTES));
     }
 }
 

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use nudge_api::RolloutStage;
 use nudge_core::pods::{PodState, Readiness, UpdateMode};
+use nudge_protocol::ConfigUid;
 
 use crate::fixtures::*;
 
@@ -61,7 +62,7 @@ async fn a_replica_behind_the_agent_says_so_after_five_seconds_and_never_what_it
 async fn another_uid_is_sent_when_it_is_confirmed() {
     let fixture = Fixture::with_one();
     let mut other = after(&fixture.head(PollRequest::default()).await);
-    other.configs[0].uid = "another".to_owned();
+    other.configs[0].uid = ConfigUid::new("another");
     other.configs[0].revision = 9;
     assert_eq!(fixture.head(other).await.configs[0].revision, 1);
 }
@@ -118,7 +119,7 @@ async fn a_pod_that_takes_versions_by_restarts_keeps_what_it_was_born_with() {
     let version = |head: &PollHead| head.configs[0].version.as_ref().unwrap().to_string();
     // The mounted copy counts, too, although no hub has sent it.
     let mut mounted = born.clone();
-    (mounted.configs[0].uid, mounted.configs[0].revision) = (String::new(), 0);
+    (mounted.configs[0].uid, mounted.configs[0].revision) = (None, 0);
     for request in [born.clone(), mounted] {
         let head = head_of(fixture.poll(request).await.0);
         assert_eq!((version(&head).as_str(), head.configs[0].revision, head.configs[0].length), ("1", 2, None));

@@ -217,16 +217,16 @@ fn hub_reason(reason: HubReason) -> Reason {
 mod tests {
     use bytes::Bytes;
     use nudge_protocol::hub::ReportedContainer;
-    use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, VersionName};
+    use nudge_protocol::{Ack, BlockDigest, ConfigName, ConfigUid, ContainerName, Notify, VersionName};
 
     use super::*;
     use crate::contents::Content;
 
     fn view(name: &str, revision: u64, version: &str) -> ConfigView {
-        let content = Content { block: Bytes::new(), sha256: "s".to_owned(), secrets: Vec::new() };
+        let content = Content { block: Bytes::new(), sha256: BlockDigest::new("s"), secrets: Vec::new() };
         ConfigView {
             name: ConfigName::new(name).unwrap(),
-            uid: "u".to_owned(),
+            uid: ConfigUid::new("u"),
             revision,
             version: VersionName::new(version).ok(),
             content: Ok(Arc::new(content)),
@@ -238,7 +238,7 @@ mod tests {
 
     fn config(name: &str, revision: u64, version: &str) -> ReportedConfig {
         let (name, version) = (ConfigName::new(name).unwrap(), VersionName::new(version).ok());
-        ReportedConfig { name, uid: "u".to_owned(), revision, version, problem: None, acknowledged: false }
+        ReportedConfig { name, uid: ConfigUid::new("u"), revision, version, problem: None, acknowledged: false }
     }
 
     fn container(outcome: Outcome, acknowledged: bool) -> ReportedContainer {

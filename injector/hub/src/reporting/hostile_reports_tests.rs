@@ -1,6 +1,7 @@
 //! Hostile reports: floods, words about others, and escape sequences.
 
 use nudge_api::Reason;
+use nudge_protocol::ConfigUid;
 use nudge_protocol::hub::{ReportedConfig, ReportedProblem};
 use tokio::time::timeout;
 
@@ -9,7 +10,7 @@ use crate::fixtures::*;
 fn report(version: &str, acknowledged: bool) -> ReportRequest {
     let config = ReportedConfig {
         name: ConfigName::new("shop").unwrap(),
-        uid: "uid-shop".to_owned(),
+        uid: ConfigUid::new("uid-shop"),
         revision: 1,
         version: nudge_protocol::VersionName::new(version).ok(),
         problem: None,

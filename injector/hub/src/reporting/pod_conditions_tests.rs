@@ -2,8 +2,8 @@
 
 use nudge_api::Reason;
 use nudge_core::pods::{PodState, ReportState, UpdateMode};
-use nudge_protocol::VersionName;
 use nudge_protocol::hub::ReportedConfig;
+use nudge_protocol::{ConfigUid, VersionName};
 use tokio::time::timeout;
 
 use crate::fixtures::*;
@@ -121,7 +121,7 @@ async fn a_failure_that_stands_is_written_once_for_each_change_of_another_config
     let report = |version: &str, revision: u64, acknowledged: bool| {
         let config = |name: &str, version: &str, revision: u64| ReportedConfig {
             name: ConfigName::new(name).unwrap(),
-            uid: format!("uid-{name}"),
+            uid: ConfigUid::new(format!("uid-{name}")),
             revision,
             version: VersionName::new(version).ok(),
             problem: None,

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 
 use nudge_core::keys::{PodKey, PodUid};
 use nudge_core::pods::PodState;
-use nudge_protocol::ConfigName;
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::hub::ReportRequest;
+use nudge_protocol::{ConfigName, ConfigUid};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -148,7 +148,11 @@ fn bound_report(mut report: ReportRequest, configs: &[ConfigName]) -> ReportRequ
     report.configs.retain(|config| configs.contains(&config.name));
     report.configs.truncate(configs.len());
     for config in &mut report.configs {
-        clean_text(&mut config.uid);
+        config.uid = config.uid.take().and_then(|uid| {
+            let mut text = String::from(uid);
+            clean_text(&mut text);
+            ConfigUid::new(text)
+        });
         if let Some(problem) = &mut config.problem {
             clean_text(&mut problem.reason);
             clean_text(&mut problem.message);

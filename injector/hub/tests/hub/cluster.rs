@@ -19,7 +19,7 @@ use nudge_core::keys::{ConfigKey, PodKey, PodUid};
 use nudge_core::versions::{Seals, contents_of, part_digest};
 use nudge_hub::{self as hub, Hub, Settings};
 use nudge_protocol::hub::{HubReason, PollRequest};
-use nudge_protocol::{block, labels, pod};
+use nudge_protocol::{ConfigUid, block, labels, pod};
 use nudge_tests::cluster::{Cluster, TestNamespace};
 use nudge_tests::eventually;
 use parking_lot::Mutex;
@@ -243,7 +243,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
 
     // A report becomes the pod's condition.
     let report = json!({"agent": "0.1.0", "acknowledged": true, "configs": [
-        {"name": "shop", "uid": head.configs[0].uid, "revision": 1, "version": "1"},
+        {"name": "shop", "uid": head.configs[0].uid.as_ref().map(ConfigUid::as_str), "revision": 1, "version": "1"},
         {"name": "keys", "revision": 1, "version": "1"}]});
     let mut agent = hub.front.connect().await?;
     agent.send(message("/v1/report", &token, &report.to_string())).await?;

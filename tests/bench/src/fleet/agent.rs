@@ -17,7 +17,7 @@ use nudge_protocol::hub::{
     WAIT_GRACE_SECONDS,
 };
 use nudge_protocol::status::Outcome;
-use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, NotifySignal, VersionName};
+use nudge_protocol::{Ack, ConfigName, ConfigUid, ContainerName, Notify, NotifySignal, VersionName};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -73,7 +73,7 @@ enum Taken {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Running {
     connected: bool,
-    uid: String,
+    uid: Option<ConfigUid>,
     revision: u64,
     version: Option<VersionName>,
     taken: Taken,
@@ -214,7 +214,7 @@ impl Agent {
         };
         if held.problem.is_some() {
             held.version = before.as_ref().and_then(|before| before.version.clone());
-            held.sha256 = before.map(|before| before.sha256).unwrap_or_default();
+            held.sha256 = before.and_then(|before| before.sha256);
         }
         polled.containers_hash = head.containers_hash;
         let changed = running.borrow().version != held.version;

@@ -7,7 +7,7 @@ use http_body_util::Full;
 use hyper::Method;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::status::Outcome;
-use nudge_protocol::{Ack, ContainerName, Notify, NotifySignal};
+use nudge_protocol::{Ack, ConfigUid, ContainerName, Notify, NotifySignal};
 use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{FakeHub, Pod, eventually};
 
@@ -31,7 +31,7 @@ async fn a_report_has_what_is_served_and_how_it_was_taken_and_no_value() -> Resu
     });
     let report = report.await?;
     let config = &report.request.configs[0];
-    assert_eq!((config.uid.as_str(), config.revision), ("uid-shop", 2));
+    assert_eq!((&config.uid, config.revision), (&ConfigUid::new("uid-shop"), 2));
     assert_eq!(config.version.as_ref().map(AsRef::as_ref), Some("1.0.1"));
     assert_eq!(config.problem, None);
     let app = &report.request.containers[0];

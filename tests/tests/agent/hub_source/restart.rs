@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
+use nudge_protocol::ConfigUid;
 use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{Answer, Delivery, FakeHub, HookServer, Pod};
 
@@ -35,9 +36,9 @@ async fn the_last_good_contents_are_served_again_and_reported_to_the_hub() -> Re
     hub.up()?;
     let polls = hub.wait_for_polls(before + 1, WAIT_TIMEOUT).await?;
     let held = &polls[before].request.configs[0];
-    assert_eq!((held.uid.as_str(), held.revision), ("uid-shop", 2));
+    assert_eq!((&held.uid, held.revision), (&ConfigUid::new("uid-shop"), 2));
     assert_eq!(held.version.as_ref().map(AsRef::as_ref), Some("1.0.1"));
-    assert_eq!(held.sha256.len(), 64);
+    assert_eq!(held.sha256.as_ref().unwrap().as_str().len(), 64);
     // It is known by its digest, so the hub sends nothing; what follows is taken as ever.
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
     pod.wait_until_served(&mut client, "shop=1.0.2").await?;
@@ -110,7 +111,7 @@ async fn a_pod_starts_with_what_was_mounted_when_the_hub_is_away() -> Result<()>
     let status = pod.wait_until_served(&mut client, "shop=1.0.0").await?;
     assert!(status.configs[0].problem.is_none());
     let held = hub.polls()[0].request.configs[0].clone();
-    assert_eq!((held.uid.as_str(), held.revision, held.sha256.len()), ("", 0, 64));
+    assert_eq!((&held.uid, held.revision, held.sha256.as_ref().unwrap().as_str().len()), (&None, 0, 64));
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
 use nudge_api::{RolloutFailure, VersionedConfig, VersionedConfigStatus};
+use nudge_protocol::ConfigUid;
 use nudge_protocol::hub::{HubReason, POLL_PATH, PollHead, REPORT_PATH};
 use nudge_protocol::pod::{CONDITION, TOKEN_AUDIENCE};
 use nudge_tests::cluster::TestNamespace;
@@ -163,8 +164,14 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     rollout.set(json!({"allowedServiceAccounts": null, "rollout": {"steps": [{"pods": "100%"}]}})).await?;
     let served = async || liar.poll(&json!({}), "number").await.ok().filter(|(_, served)| *served);
     let (head, _) = eventually(WAIT_TIMEOUT, "it is served", served).await?;
-    liar.report(&json!([current_report("shop", &head.configs[0].uid, "2"), current_report("other", "", "9")]), true)
-        .await?;
+    liar.report(
+        &json!([
+            current_report("shop", head.configs[0].uid.as_ref().map_or("", ConfigUid::as_str), "2"),
+            current_report("other", "", "9")
+        ]),
+        true,
+    )
+    .await?;
     let status = rollout.wait_for_status("it counts", |status| status.pods.summary == "5/6").await?;
     ensure!(status.rollout.failure.is_none(), "{status:#?}");
     // One that has never spoken is not waited for, and what another reports is blamed on no other.
@@ -176,7 +183,11 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
         status.rollout.evidence.as_ref().is_some_and(|known| (known.assigned, known.not_waited_for) == (5, 1))
     };
     rollout.wait_for_status("one is not waited for", others_wait).await?;
-    liar.report(&json!([failed_report("shop", &head.configs[0].uid, "2")]), false).await?;
+    liar.report(
+        &json!([failed_report("shop", head.configs[0].uid.as_ref().map_or("", ConfigUid::as_str), "2")]),
+        false,
+    )
+    .await?;
     let failure = async || rollout.status().await.ok()?.rollout.failure;
     let RolloutFailure { message, .. } = eventually(WAIT_TIMEOUT, "it is heard", failure).await?;
     ensure!(message.contains("pod liar reported about version 3"), "{message}");
