@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nudge_api::{Approval, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus};
 
-use crate::governance::{Asker, Authors, Candidate, EffectiveRules, Policies, RuleOwner, sealed_digest};
+use crate::governance::{ApprovalCandidate, Asker, Authors, EffectiveRules, Policies, RuleOwner, sealed_digest};
 use crate::keys::PartMeta;
 use crate::requester::Requesters;
 use crate::rollout::Now;
@@ -39,9 +39,9 @@ pub(super) struct GatedVersion<'a> {
 
 impl GatedVersion<'_> {
     /// Returns the candidate whose approvals are counted.
-    pub(super) fn candidate(&self) -> Candidate<'_> {
+    pub(super) fn candidate(&self) -> ApprovalCandidate<'_> {
         let Self { config, version, digest, authors, asker, rule, .. } = self;
-        Candidate { config, version: &version.version, digest, authors, asker: *asker, rule }
+        ApprovalCandidate { config, version: &version.version, digest, authors, asker: *asker, rule }
     }
 }
 

@@ -125,7 +125,7 @@ pub enum Asker<'a> {
 
 /// A version to approve.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
+pub struct ApprovalCandidate<'a> {
     /// The config of the version.
     pub config: &'a str,
     /// The name of the version.
@@ -143,7 +143,7 @@ pub struct Candidate<'a> {
 /// Returns the approvals that let the version continue, the oldest first; or why it may not.
 pub fn check_approvals(
     needed: &Approval,
-    candidate: Candidate<'_>,
+    candidate: ApprovalCandidate<'_>,
     approvals: &Approvals,
     now: Now<'_>,
 ) -> Result<Vec<ReleaseApproval>, Withheld> {
@@ -163,7 +163,12 @@ pub fn check_approvals(
 }
 
 /// Returns whether the version would continue with the rights that were last known.
-fn would_have_passed(needed: &Approval, candidate: Candidate<'_>, decisions: &[&UserDecision], at: Timestamp) -> bool {
+fn would_have_passed(
+    needed: &Approval,
+    candidate: ApprovalCandidate<'_>,
+    decisions: &[&UserDecision],
+    at: Timestamp,
+) -> bool {
     let with_last_right = |decision: &&UserDecision| {
         // The previous leader may have known rights that this one does not know.
         let assumed = decision.decision == ApprovalDecision::Approve;
@@ -176,12 +181,12 @@ fn would_have_passed(needed: &Approval, candidate: Candidate<'_>, decisions: &[&
 /// Returns the approvals that count, or a message about the missing ones.
 fn count_approvals(
     needed: &Approval,
-    candidate: Candidate<'_>,
+    candidate: ApprovalCandidate<'_>,
     decisions: &[&UserDecision],
     incomplete: Option<&str>,
     at: Timestamp,
 ) -> Result<Vec<ReleaseApproval>, String> {
-    let Candidate { config, version, digest, authors, asker, rule } = candidate;
+    let ApprovalCandidate { config, version, digest, authors, asker, rule } = candidate;
     if let Some(why) = incomplete {
         return Err(format!("version {version} waits for its approvals to be counted: {why}"));
     }
@@ -244,12 +249,12 @@ fn count_approvals(
     }
     let so_far = if users.is_empty() { String::new() } else { format!("; so far: {}", users.join("; ")) };
     let plural = if required == 1 { "approval" } else { "approvals" };
-    let needs = match rule {
+    let requirement = match rule {
         RuleOwner::Config => "it needs".to_owned(),
         RuleOwner::Policy(_) => format!("{rule} asks for"),
     };
     // A long message is cut at its end, so the command comes first.
-    Err(format!("version {version} has {} of {required} {plural} that {needs}; {way_out}{so_far}", counted.len()))
+    Err(format!("version {version} has {} of {required} {plural} that {requirement}; {way_out}{so_far}", counted.len()))
 }
 
 /// Returns the command that a user runs to decide about the version with this content.
@@ -324,12 +329,12 @@ fn find_exclusion(
 /// reason why no approval is counted, if none can be counted.
 pub fn explain_approval(
     needed: &Approval,
-    candidate: Candidate<'_>,
+    candidate: ApprovalCandidate<'_>,
     given: &UserDecision,
     incomplete: Option<&str>,
     at: Timestamp,
 ) -> Option<(bool, Explanation)> {
-    let Candidate { config, version, digest, authors, asker, .. } = candidate;
+    let ApprovalCandidate { config, version, digest, authors, asker, .. } = candidate;
     if let Some(why) = incomplete {
         let message = format!("approvals of version {version} can't be counted: {why}");
         return Some((false, Reason::NotCounted.explained(message)));

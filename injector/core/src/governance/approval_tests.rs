@@ -6,7 +6,7 @@ use nudge_api::{Approval, ApprovalDecision, Reason};
 use proptest::prelude::*;
 
 use super::RuleOwner;
-use super::approval::{Approvals, Asker, Authors, Candidate, Right, UserDecision, check_approvals};
+use super::approval::{ApprovalCandidate, Approvals, Asker, Authors, Right, UserDecision, check_approvals};
 use crate::rollout::{Millis, Now, SteadyTime};
 
 const DIGEST: &str = "sha256:4967c54464734967c54464734967c5440123456789abcdef";
@@ -36,14 +36,14 @@ fn needs(required: u32) -> Approval {
 }
 
 /// Version 2 of config shop, which nobody has requested.
-fn of_nobody<'a>(authors: &'a Authors, rule: &'a RuleOwner) -> Candidate<'a> {
-    Candidate { config: "shop", version: "2", digest: DIGEST, authors, asker: Asker::Nobody, rule }
+fn of_nobody<'a>(authors: &'a Authors, rule: &'a RuleOwner) -> ApprovalCandidate<'a> {
+    ApprovalCandidate { config: "shop", version: "2", digest: DIGEST, authors, asker: Asker::Nobody, rule }
 }
 
 /// Returns the users who count, or the message about missing approvals.
 fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[UserDecision]) -> Result<Vec<String>, String> {
     let approvals = Approvals { decisions: all.to_vec(), incomplete: None, awaited: None };
-    let candidate = Candidate { asker, ..of_nobody(authors, &RuleOwner::Config) };
+    let candidate = ApprovalCandidate { asker, ..of_nobody(authors, &RuleOwner::Config) };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
     let users = check_approvals(needed, candidate, &approvals, now);
     users.map(|all| all.into_iter().map(|it| it.user).collect()).map_err(|withheld| {
@@ -160,7 +160,7 @@ fn nobody_is_no_author_of_what_nobody_knows_who_made() {
 #[test]
 fn a_version_of_a_source_is_made_again_by_the_source() {
     let rule = RuleOwner::Config;
-    let candidate = Candidate { version: "src-0123", ..of_nobody(&Authors::SetterUnknown, &rule) };
+    let candidate = ApprovalCandidate { version: "src-0123", ..of_nobody(&Authors::SetterUnknown, &rule) };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
     let message = check_approvals(&needs(1), candidate, &Approvals::default(), now).unwrap_err().why.message;
     assert!(message.contains("run kubectl nudge source sync") && !message.contains("another name"), "{message}");
@@ -189,7 +189,7 @@ fn names_and_reasons_of_others_stay_in_one_bounded_line() {
     assert!(message.len() <= 512 && !message.contains('\n'), "{}", message.len());
     let longest = ["s".repeat(63), "2".repeat(63)];
     let (authors, rule) = (made_by(&[]), RuleOwner::Config);
-    let candidate = Candidate { config: &longest[0], version: &longest[1], ..of_nobody(&authors, &rule) };
+    let candidate = ApprovalCandidate { config: &longest[0], version: &longest[1], ..of_nobody(&authors, &rule) };
     let given = all.iter().map(|given| UserDecision { version: longest[1].clone(), ..given.clone() }).collect();
     let approvals = Approvals { decisions: given, ..Approvals::default() };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };

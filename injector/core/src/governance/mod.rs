@@ -20,7 +20,8 @@ mod window_tests;
 mod windows;
 
 pub use approval::{
-    Approvals, Asker, Authors, Candidate, Right, UserDecision, check_approvals, decision_command, explain_approval,
+    ApprovalCandidate, Approvals, Asker, Authors, Right, UserDecision, check_approvals, decision_command,
+    explain_approval,
 };
 pub use approval_faults::approval_faults;
 pub use approver_groups::{MAX_APPROVER_GROUPS_BYTES, read_approver_groups, sign_approver_groups};

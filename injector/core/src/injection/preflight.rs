@@ -126,9 +126,9 @@ pub(super) fn check_rules(raw: &Value) -> Result<(), InjectionRefusal> {
 
 /// Refuses a main container whose own `restartPolicy` lets it end for good: every version would run it again.
 pub(super) fn check_policies(raw: &Value) -> Result<(), InjectionRefusal> {
-    let ends = |container: &&Value| container["restartPolicy"].as_str().is_some_and(|policy| policy != "Always");
+    let may_end = |container: &&Value| container["restartPolicy"].as_str().is_some_and(|policy| policy != "Always");
     let mut containers = items(&raw["spec"], "containers").map(|(_, container)| container);
-    let Some(container) = containers.find(ends) else { return Ok(()) };
+    let Some(container) = containers.find(may_end) else { return Ok(()) };
     Err(InjectionRefusal::Pod(format!(
         "container {} has restartPolicy: {}, so it would run again each time that {NOTIFY}: in-place restarts the pod; remove one of the \
          two",
@@ -145,9 +145,9 @@ fn is_windows(spec: &PodSpec) -> bool {
 
 /// Returns a container that declares the port.
 fn container_with_port(pod: &UserPod, port: u16) -> Option<&str> {
-    let declares = |declared: &ContainerPort| {
+    let declares_port = |declared: &ContainerPort| {
         declared.container_port == i32::from(port) && declared.protocol.as_deref().unwrap_or("TCP") == "TCP"
     };
     let mut members = pod.members.iter();
-    members.find(|member| member.container.ports.iter().flatten().any(declares)).map(UserContainer::name)
+    members.find(|member| member.container.ports.iter().flatten().any(declares_port)).map(UserContainer::name)
 }

@@ -30,7 +30,7 @@ pub(super) const LISTS: [&str; 2] = ["initContainers", "containers"];
 
 /// The role of a container, by when it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum ContainerRole {
     /// The container ends before the main containers start.
     Init,
     /// The container starts before the main containers, and runs alongside them.
@@ -42,7 +42,7 @@ pub(super) enum Role {
 /// A container that is not the agent.
 #[derive(Clone, Debug)]
 pub(super) struct UserContainer {
-    pub(super) role: Role,
+    pub(super) role: ContainerRole,
     pub(super) container: Container,
 }
 
@@ -75,11 +75,17 @@ impl UserPod {
             .map_err(|error| InjectionRefusal::Pod(format!("this is not a pod: {error}")))?;
         let spec = typed.spec.ok_or_else(|| InjectionRefusal::Pod("this pod has no spec".to_owned()))?;
         let init = spec.init_containers.iter().flatten().map(|container| UserContainer {
-            role: if container.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init },
+            role: if container.restart_policy.as_deref() == Some("Always") {
+                ContainerRole::Sidecar
+            } else {
+                ContainerRole::Init
+            },
             container: container.clone(),
         });
-        let main =
-            spec.containers.iter().map(|container| UserContainer { role: Role::Main, container: container.clone() });
+        let main = spec
+            .containers
+            .iter()
+            .map(|container| UserContainer { role: ContainerRole::Main, container: container.clone() });
         let members = init.chain(main).collect();
         let meta = typed.metadata;
         Ok(Self {

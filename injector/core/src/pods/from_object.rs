@@ -188,7 +188,8 @@ fn containers(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Vec<PodContainer
             let terminated = status.and_then(|status| status.state.as_ref()?.terminated.as_ref());
             // A sidecar is started again after any exit, and is ended with its pod.
             let restarts = sidecar || restarts_always;
-            let is_last = |end| !restarts && !is_by_rule(container, end) && (never || end.exit_code == 0);
+            let is_last =
+                |termination| !restarts && !is_by_rule(container, termination) && (never || termination.exit_code == 0);
             let ended = terminated.is_some_and(is_last);
             let is_id = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
             Some(PodContainer { name, id: if is_id { id.to_owned() } else { String::new() }, ended })

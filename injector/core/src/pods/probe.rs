@@ -17,7 +17,7 @@ const START_SECONDS: u32 = 300;
 
 /// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ProbeKind {
     Readiness,
     Liveness,
 }
@@ -25,7 +25,7 @@ enum Kind {
 /// The slowest readiness or liveness probe of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowestProbe {
-    kind: Kind,
+    kind: ProbeKind,
     container: Box<str>,
     failures: u32,
     /// The time between two attempts: the period, or as many periods as one attempt may last.
@@ -72,8 +72,8 @@ impl SlowestProbe {
 impl std::fmt::Display for SlowestProbe {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = match self.kind {
-            Kind::Readiness => "readiness",
-            Kind::Liveness => "liveness",
+            ProbeKind::Readiness => "readiness",
+            ProbeKind::Liveness => "liveness",
         };
         let Self { container, failures, interval, timeout, grace, .. } = self;
         write!(out, "the {kind} probe of container {container} needs {failures} x {interval} s + {timeout} s")?;
@@ -90,9 +90,9 @@ pub(super) fn subscribed(spec: &PodSpec) -> Vec<&Container> {
     let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
     let others = spec.containers.iter().chain(sidecars).filter(|container| container.name != pod::AGENT_CONTAINER);
     let containers: Vec<&Container> = others.collect();
-    let subscribes =
+    let is_subscribed =
         |container: &&&Container| container.env.iter().flatten().any(|variable| variable.name == env::ENDPOINT);
-    let subscribed: Vec<&Container> = containers.iter().filter(subscribes).copied().collect();
+    let subscribed: Vec<&Container> = containers.iter().filter(is_subscribed).copied().collect();
     if subscribed.is_empty() { containers } else { subscribed }
 }
 
@@ -106,10 +106,10 @@ fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
     let grace = spec.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
     let probes = subscribed(spec).into_iter().flat_map(|container| {
         let readiness =
-            container.readiness_probe.as_ref().map(|probe| probe_timing(Kind::Readiness, container, probe, 0));
+            container.readiness_probe.as_ref().map(|probe| probe_timing(ProbeKind::Readiness, container, probe, 0));
         let liveness = container.liveness_probe.as_ref().map(|probe| {
             let grace_of_probe = probe.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
-            probe_timing(Kind::Liveness, container, probe, grace_of_probe.or(grace).unwrap_or(GRACE_SECONDS))
+            probe_timing(ProbeKind::Liveness, container, probe, grace_of_probe.or(grace).unwrap_or(GRACE_SECONDS))
         });
         [readiness, liveness].into_iter().flatten()
     });
@@ -119,7 +119,7 @@ fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
 fn notice_time(spec: &PodSpec) -> Duration {
     let probes =
         subscribed(spec).into_iter().filter_map(|container| Some((container, container.readiness_probe.as_ref()?)));
-    let least = probes.map(|(container, probe)| probe_timing(Kind::Readiness, container, probe, 0));
+    let least = probes.map(|(container, probe)| probe_timing(ProbeKind::Readiness, container, probe, 0));
     let seconds = least.map(|probe| (probe.failures - 1).saturating_mul(probe.interval)).min().unwrap_or(0);
     Duration::from_secs(seconds.into())
 }
@@ -129,7 +129,7 @@ fn notice_time(spec: &PodSpec) -> Duration {
 fn start_time(spec: &PodSpec) -> Duration {
     let time = |container: &Container, probe: &Probe| {
         let delay = probe.initial_delay_seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or_default();
-        probe_timing(Kind::Readiness, container, probe, 0).seconds().saturating_add(delay)
+        probe_timing(ProbeKind::Readiness, container, probe, 0).seconds().saturating_add(delay)
     };
     let start_time = |container: &Container| {
         let startup = container.startup_probe.as_ref().map_or(START_SECONDS, |probe| time(container, probe));
@@ -138,7 +138,7 @@ fn start_time(spec: &PodSpec) -> Duration {
     Duration::from_secs(subscribed(spec).into_iter().map(start_time).max().unwrap_or(START_SECONDS).into())
 }
 
-fn probe_timing(kind: Kind, container: &Container, probe: &Probe, grace: u32) -> SlowestProbe {
+fn probe_timing(kind: ProbeKind, container: &Container, probe: &Probe, grace: u32) -> SlowestProbe {
     // The API server has these defaults.
     let number = |value: Option<i32>, default: u32| {
         value.and_then(|value| u32::try_from(value).ok()).filter(|&value| value > 0).unwrap_or(default)

@@ -56,11 +56,13 @@ pub(super) struct RestartHistory {
 impl RestartHistory {
     /// Returns the history that one status of the container shows.
     pub(super) fn new(container: &Container, status: &ContainerStatus, commands: &LastCommand) -> Self {
-        let end = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
-        let is_ordered = |end| commands.explains(end) || is_removed(end) || is_by_rule(container, end);
-        let ordered_end = end.is_some_and(is_ordered);
-        let ended = end.and_then(|end| Some(end.finished_at.as_ref()?.0.as_second()));
-        let runs = status.state.as_ref().is_some_and(|state| state.running.is_some());
+        let termination = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+        let is_ordered = |termination| {
+            commands.explains(termination) || is_removed(termination) || is_by_rule(container, termination)
+        };
+        let ordered_end = termination.is_some_and(is_ordered);
+        let ended = termination.and_then(|termination| Some(termination.finished_at.as_ref()?.0.as_second()));
+        let is_running = status.state.as_ref().is_some_and(|state| state.running.is_some());
         let count = status.restart_count;
         let (crashes, ordered) = if ordered_end { (0, count) } else { (count, 0) };
         Self {
@@ -73,7 +75,7 @@ impl RestartHistory {
             ordered_end,
             allocated: status.allocated_resources.as_ref().map(hash),
             // For a container that does not run, the kubelet shows the allocated resources, in other units.
-            running: status.resources.as_ref().filter(|_| runs).map(hash),
+            running: status.resources.as_ref().filter(|_| is_running).map(hash),
             resized: false,
         }
     }
@@ -151,10 +153,10 @@ fn differ(now: Option<&String>, before: Option<&String>) -> bool {
 }
 
 /// Returns whether a restart rule of the container meets its end.
-pub(super) fn is_by_rule(container: &Container, end: &ContainerStateTerminated) -> bool {
+pub(super) fn is_by_rule(container: &Container, termination: &ContainerStateTerminated) -> bool {
     let mut codes = container.restart_policy_rules.iter().flatten().filter_map(|rule| rule.exit_codes.as_ref());
     codes.any(|codes| {
-        let listed = codes.values.iter().flatten().any(|code| *code == end.exit_code);
+        let listed = codes.values.iter().flatten().any(|code| *code == termination.exit_code);
         match codes.operator.as_str() {
             "In" => listed,
             "NotIn" => !listed,
@@ -198,8 +200,8 @@ mod tests {
     }
 
     fn ended(times: i32, exit_code: i32) -> Value {
-        let end = json!({"exitCode": exit_code, "finishedAt": format!("2026-11-23T12:00:{times:02}Z")});
-        json!({"restartCount": times, "lastState": {"terminated": end}})
+        let termination = json!({"exitCode": exit_code, "finishedAt": format!("2026-11-23T12:00:{times:02}Z")});
+        json!({"restartCount": times, "lastState": {"terminated": termination}})
     }
 
     fn with(mut fields: Value, more: &Value) -> Value {

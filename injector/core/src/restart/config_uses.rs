@@ -31,9 +31,9 @@ pub struct ConfigUses {
 impl ConfigUses {
     /// Returns whether the pods take the config by a restart. Pods that read a published object do so only when it
     /// `holds` the version.
-    pub fn takes(&self, config: &str, holds: HoldingObjects) -> bool {
-        let reads =
-            (holds.config_map && self.config_maps.contains(config)) || (holds.secret && self.secrets.contains(config));
+    pub fn takes(&self, config: &str, published_objects: HoldingObjects) -> bool {
+        let reads = (published_objects.config_map && self.config_maps.contains(config))
+            || (published_objects.secret && self.secrets.contains(config));
         self.configs.contains(config) || reads
     }
 

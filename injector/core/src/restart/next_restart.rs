@@ -139,8 +139,8 @@ fn earlier_restart(situation: &RestartSituation<'_>, workload: &Workload) -> Opt
     let replaces = workload.replicas.is_some_and(|replicas| replicas.outdated() > 0);
     let watched = situation.attempts.watched_restart(workload, mark).filter(|_| replaces);
     let progressed = watched.map_or(mark.at, |watched| watched.progressed_at.max(mark.at));
-    let waits = !workload.is_well() && !has_elapsed(progressed, situation.deadline_seconds, situation.now);
-    waits.then_some(RestartProgress::Moving)
+    let is_waiting = !workload.is_well() && !has_elapsed(progressed, situation.deadline_seconds, situation.now);
+    is_waiting.then_some(RestartProgress::Moving)
 }
 
 /// Returns whether a late restart says nothing about the version.
@@ -241,12 +241,12 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
     let next = open.into_iter().min().map(|(_, index)| {
         let TargetedWorkload { workload, digest } = &situation.workloads[index];
         // Clocks of leaders differ, and a mark must not be older than the stage.
-        let at = situation.now.max(situation.since);
+        let restart_time = situation.now.max(situation.since);
         let digest = digest.clone();
         let template = workload.template.clone();
         NextRestart::Restart {
             index,
-            mark: RestartMark { at, digest, template, before: health_before(situation, workload) },
+            mark: RestartMark { at: restart_time, digest, template, before: health_before(situation, workload) },
         }
     });
     (next.unwrap_or(NextRestart::Done), reports)

@@ -40,7 +40,7 @@ pub fn count_pods_behind(
     for pod in pods.iter().filter(is_counted) {
         let Some(workload) = pod.workload.as_ref().filter(|id| id.kind() != OwnerKind::Job) else { continue };
         let is_behind = match pod.runs(config) {
-            Some(runs) => (is_return || pod.was_ready()) && !is_same_content(status, runs.as_str(), target),
+            Some(version) => (is_return || pod.was_ready()) && !is_same_content(status, version.as_str(), target),
             None => pod.was_ready(),
         };
         if is_behind {
@@ -102,15 +102,16 @@ pub struct PodsBehind<'a> {
 
 /// Decides whether the rollout waits, is held, or continues. On the way back nothing is held, and `reports` gets
 /// another report instead.
-pub fn judge_pods_behind(behind: &PodsBehind<'_>, reports: &mut Vec<ObjectReport>) -> Restarts {
-    let PodsBehind { version, is_return, .. } = *behind;
-    for (id, count) in behind.counts {
+pub fn judge_pods_behind(pods_behind: &PodsBehind<'_>, reports: &mut Vec<ObjectReport>) -> Restarts {
+    let PodsBehind { version, is_return, .. } = *pods_behind;
+    for (id, count) in pods_behind.counts {
         let report = reports.iter().find(|report| report.object.as_ref() == Some(id));
-        let is_known = id.is_rolling() || behind.groups.contains(id);
+        let is_known = id.is_rolling() || pods_behind.groups.contains(id);
         // A workload that was not well before may still progress. On the way back only restarted workloads can.
-        let may_progress = !is_return || behind.restarted.contains(id) || behind.groups.contains(id);
-        let waits = is_known && may_progress && report.is_none_or(|report| NOT_WAITED_FOR.contains(&report.why.reason));
-        if waits && !has_elapsed(behind.since, behind.deadline_seconds, behind.now) {
+        let may_progress = !is_return || pods_behind.restarted.contains(id) || pods_behind.groups.contains(id);
+        let is_waited_for =
+            is_known && may_progress && report.is_none_or(|report| NOT_WAITED_FOR.contains(&report.why.reason));
+        if is_waited_for && !has_elapsed(pods_behind.since, pods_behind.deadline_seconds, pods_behind.now) {
             return Restarts::Busy(format!("{count} pods of {id} do not run version {version} yet"));
         }
         let cause = match report {

@@ -54,7 +54,7 @@ pub(super) struct WatchedRestart {
     /// The time when the restart last progressed, or was first seen.
     pub(super) progressed_at: Timestamp,
     /// The best progress since then. A workload that falls back and recovers has made no progress, so the wait ends.
-    best: Progress,
+    best: RestartCounts,
     /// The time when the workload came up. If it is unprobed, the time when all pods were available and after which no
     /// container was started again.
     up_since: Option<Timestamp>,
@@ -66,7 +66,7 @@ pub(super) struct WatchedRestart {
 
 /// The progress of a restart; each pair is compared by its first number, and then by its second number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Progress {
+struct RestartCounts {
     /// The maximum of the finished part.
     done: (i32, i32),
     /// The minimum of the remaining part.
@@ -140,7 +140,7 @@ impl RestartAttempts {
             _ => watched.insert(WatchedRestart {
                 mark: mark.clone(),
                 progressed_at: now,
-                best: Progress { done: ReplicaCounts::default().done(), left: (i32::MAX, i32::MAX) },
+                best: RestartCounts { done: ReplicaCounts::default().done(), left: (i32::MAX, i32::MAX) },
                 up_since: None,
                 restarts: None,
                 settled: false,
@@ -150,7 +150,7 @@ impl RestartAttempts {
             let done = replicas.done();
             let left = replicas.left();
             if left < watched.best.left || done > watched.best.done {
-                watched.best = Progress { done, left: left.min(watched.best.left) };
+                watched.best = RestartCounts { done, left: left.min(watched.best.left) };
                 watched.progressed_at = now;
             }
         }

@@ -6,10 +6,10 @@ use super::{Subject, Thresholds};
 
 /// Returns for each pod the number of the step, from 1, that assigns it the target if the move begins now.
 pub fn planned_steps(spec: &RolloutSpec, pods: &[Subject]) -> Vec<usize> {
-    let whole = Step::of(Pods::Share("100%".to_owned()));
+    let last_step = Step::of(Pods::Share("100%".to_owned()));
     let mut planned = vec![0; pods.len()];
     let mut thresholds = Thresholds::default();
-    for (index, step) in spec.steps.iter().chain([&whole]).enumerate() {
+    for (index, step) in spec.steps.iter().chain([&last_step]).enumerate() {
         thresholds = thresholds.raise(pods, &step.pods, step.selector.as_ref());
         for (planned, pod) in planned.iter_mut().zip(pods) {
             if *planned == 0 && thresholds.is_assigned(pod) {

@@ -73,12 +73,12 @@ pub(super) fn analysis_wait(
         let message = "the numbers of spec.rollout.analysis are not known yet".to_owned();
         return Some(Effects::wait(Reason::Progressing, message, Some(observation.now.steady)));
     };
-    let again = Some(observation.now.steady + *recheck_after);
+    let recheck_at = Some(observation.now.steady + *recheck_after);
     match verdict {
         RoundVerdict::Clear | RoundVerdict::Bad(_) => None,
-        RoundVerdict::Pending(message) => Some(Effects::wait(Reason::Progressing, message.clone(), again)),
+        RoundVerdict::Pending(message) => Some(Effects::wait(Reason::Progressing, message.clone(), recheck_at)),
         RoundVerdict::Inconclusive(message) => {
-            Some(Effects { reconcile_at: again, ..Effects::hold(Reason::AnalysisInconclusive, message.clone()) })
+            Some(Effects { reconcile_at: recheck_at, ..Effects::hold(Reason::AnalysisInconclusive, message.clone()) })
         }
     }
 }
@@ -94,11 +94,11 @@ pub(super) fn question(
         return None;
     }
     let round = begin_round(evidence, observation)?.to_owned();
-    let has = |pod: &&Subject| transfer.thresholds.is_assigned(pod);
+    let is_assigned = |pod: &&Subject| transfer.thresholds.is_assigned(pod);
     let pods: Vec<&Subject> =
-        observation.pods.iter().filter(has).filter(|pod| pod.has_taken(&transfer.target)).collect();
-    let runs = |pod: &&Subject| pod.is_reachable() && pod.runs.as_ref() == Some(&transfer.base.current);
-    let others: Vec<&Subject> = observation.pods.iter().filter(|pod| !has(pod)).filter(runs).collect();
+        observation.pods.iter().filter(is_assigned).filter(|pod| pod.has_taken(&transfer.target)).collect();
+    let runs_current = |pod: &&Subject| pod.is_reachable() && pod.runs.as_ref() == Some(&transfer.base.current);
+    let others: Vec<&Subject> = observation.pods.iter().filter(|pod| !is_assigned(pod)).filter(runs_current).collect();
     // Other workloads have other numbers.
     let workloads: HashSet<Option<&WorkloadId>> = pods.iter().map(|pod| pod.workload.as_ref()).collect();
     let alike: Vec<&Subject> =

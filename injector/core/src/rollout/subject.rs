@@ -72,8 +72,8 @@ impl Subject {
 
     /// Returns whether the pod can take its assigned version: the pod runs, and its node and its agent are there.
     pub(super) fn is_reachable(&self) -> bool {
-        let serves = self.phase == PodPhase::Running && !self.is_ending() && self.removal == Removal::None;
-        serves && self.node_ready && self.in_contact
+        let is_serving = self.phase == PodPhase::Running && !self.is_ending() && self.removal == Removal::None;
+        is_serving && self.node_ready && self.in_contact
     }
 
     /// Returns whether the pod is healthy at `now` (seconds since 1970), so that harm to it counts: a pod that
@@ -94,8 +94,9 @@ impl Subject {
     /// Returns the pod's report against `version`, its assigned version. A report may concern the previous version. But
     /// a refusal concerns `version`, even while the pod still runs the previous version.
     pub(super) fn report_against(&self, version: &str) -> Option<&Explanation> {
-        let about = |reason: Reason| self.runs.as_deref() == Some(version) || REFUSAL_REASONS.contains(&reason);
-        self.failure.as_ref().filter(|failure| about(failure.reason))
+        let is_about_version =
+            |reason: Reason| self.runs.as_deref() == Some(version) || REFUSAL_REASONS.contains(&reason);
+        self.failure.as_ref().filter(|failure| is_about_version(failure.reason))
     }
 }
 

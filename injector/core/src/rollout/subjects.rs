@@ -33,7 +33,7 @@ impl Subjects {
             *self = Self { config: Some((config.into(), identity)), ..Self::default() };
         }
         self.by_restart.clear();
-        let mut at = 0;
+        let mut index = 0;
         // The subjects after the first pod that is new or gone, by their pods.
         let mut remaining: Option<HashMap<*const PodState, Subject>> = None;
         for pod in pods {
@@ -43,26 +43,27 @@ impl Subjects {
             }
             let node_ready = pod.node.as_ref().is_none_or(|node| !nodes_away.contains(node));
             if remaining.is_none()
-                && let Some(kept) = self.by_steps.get_mut(at).filter(|kept| kept.uid == pod.uid)
+                && let Some(kept) = self.by_steps.get_mut(index).filter(|kept| kept.uid == pod.uid)
             {
                 if Arc::ptr_eq(&kept.pod, pod) {
                     kept.node_ready = node_ready;
-                    at += 1;
+                    index += 1;
                     continue;
                 }
                 if let Some(subject) = Subject::of(Arc::clone(pod), config, identity, node_ready) {
                     *kept = subject;
-                    at += 1;
+                    index += 1;
                     continue;
                 }
             }
-            let remaining = remaining
-                .get_or_insert_with(|| self.by_steps.drain(at..).map(|kept| (Arc::as_ptr(&kept.pod), kept)).collect());
+            let remaining = remaining.get_or_insert_with(|| {
+                self.by_steps.drain(index..).map(|kept| (Arc::as_ptr(&kept.pod), kept)).collect()
+            });
             let kept = remaining.remove(&Arc::as_ptr(pod)).map(|kept| Subject { node_ready, ..kept });
             self.by_steps.extend(kept.or_else(|| Subject::of(Arc::clone(pod), config, identity, node_ready)));
         }
         if remaining.is_none() {
-            self.by_steps.truncate(at);
+            self.by_steps.truncate(index);
         }
     }
 

@@ -301,14 +301,15 @@ fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>, names: Ver
         *sisters += 1;
         templates.insert(pod.template.as_deref());
     }
-    let mut alone = Vec::new();
+    let mut single_newborns = Vec::new();
     for (&(workload, _), new) in born.iter().filter(|(_, new)| new.failing > 0) {
         let (sisters, templates) = &workloads[&workload];
         let enough = new.failing >= if new.well_before > 0 || *sisters == 1 { 1 } else { 2 };
         let another = templates.len() > 1;
         let Some(pod) = new.first else { continue };
         if !enough {
-            alone.extend((new.failing_before == 0 && (new.is_template_known || !another)).then_some(&pod.name));
+            single_newborns
+                .extend((new.failing_before == 0 && (new.is_template_known || !another)).then_some(&pod.name));
             continue;
         }
         let message = format!(
@@ -330,12 +331,12 @@ fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>, names: Ver
         verdict = Verdict::Inconclusive { message, reconcile_at: None, expected: false };
     }
     // One new pod of a workload says little; one of each of several workloads says as much as several of one workload.
-    if alone.len() < 2 || verdict != Verdict::Clear || born.values().any(|new| new.failing_before > 0) {
+    if single_newborns.len() < 2 || verdict != Verdict::Clear || born.values().any(|new| new.failing_before > 0) {
         return verdict;
     }
-    let count = alone.len();
+    let count = single_newborns.len();
     let target = names.target;
-    let first = alone.into_iter().min().map_or("", String::as_str);
+    let first = single_newborns.into_iter().min().map_or("", String::as_str);
     let message =
         format!("a new pod of each of {count} workloads did not become Ready with version {target} (first: {first})");
     Verdict::Bad(Reason::NewPodsFailing.explained(message))

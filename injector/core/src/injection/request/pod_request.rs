@@ -17,7 +17,7 @@ use super::webhook_url;
 use crate::injection::annotation_values;
 use crate::injection::quantity::Quantity;
 use crate::injection::refusal::{InjectionRefusal, shorten};
-use crate::injection::user_pod::{Role, UserPod};
+use crate::injection::user_pod::{ContainerRole, UserPod};
 
 /// The requests of a pod, which [`read`] returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -209,7 +209,7 @@ impl AnnotationReader<'_> {
         read(text).map(Some).map_err(|allowed| InjectionRefusal::value(name, text, allowed))
     }
 
-    fn member(&self, annotation: &str, name: &str) -> Result<Role, InjectionRefusal> {
+    fn member(&self, annotation: &str, name: &str) -> Result<ContainerRole, InjectionRefusal> {
         let member = self.pod.member(name);
         member.map(|member| member.role).ok_or_else(|| InjectionRefusal::container(annotation, name, self.pod.names()))
     }
@@ -290,7 +290,7 @@ impl AnnotationReader<'_> {
 
     /// Checks that the container exists and keeps running, so that it can be notified.
     fn check_notified(&self, annotation: &str, name: &str) -> Result<(), InjectionRefusal> {
-        if self.member(annotation, name)? == Role::Init {
+        if self.member(annotation, name)? == ContainerRole::Init {
             return Err(InjectionRefusal::Pod(format!(
                 "annotation {} names init container {}, which ends before the agent can notify it of a change; remove the annotation",
                 shorten(annotation),

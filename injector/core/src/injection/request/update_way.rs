@@ -29,8 +29,8 @@ pub(crate) fn parse_way(text: &str) -> Result<UpdateWay, String> {
 /// Returns whether pods with this metadata take another version only by a rolling update of the workload: one container
 /// that asks for this decides for its whole pod.
 pub fn is_updated_by_rollout(meta: &ObjectMeta) -> bool {
-    let asks = |name: &str| name == NOTIFY || of_container(name, NOTIFY).is_some();
-    meta.annotations.iter().flatten().any(|(name, value)| value == ROLLOUT && asks(name))
+    let is_notify = |name: &str| name == NOTIFY || of_container(name, NOTIFY).is_some();
+    meta.annotations.iter().flatten().any(|(name, value)| value == ROLLOUT && is_notify(name))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::injection::quantity::Quantity;
 use crate::injection::refusal::InjectionRefusal;
 use crate::injection::request::PodRequest;
 use crate::injection::request::annotations::{AGENT_CPU, AGENT_MEMORY};
-use crate::injection::user_pod::{Role, UserPod};
+use crate::injection::user_pod::{ContainerRole, UserPod};
 
 /// The bounds for one resource of one container.
 #[derive(Clone, Copy, Debug, Default)]
@@ -143,8 +143,8 @@ fn pod_usage(pod: &UserPod, resource: &str) -> Quantity {
         let amount = limit(resources, resource).or_else(|| request(resources, resource)).unwrap_or_default();
         match member.role {
             // An init container runs together with the sidecars before it.
-            Role::Init => max = max.max(running.plus(amount)),
-            Role::Sidecar | Role::Main => running = running.plus(amount),
+            ContainerRole::Init => max = max.max(running.plus(amount)),
+            ContainerRole::Sidecar | ContainerRole::Main => running = running.plus(amount),
         }
     }
     max.max(running)

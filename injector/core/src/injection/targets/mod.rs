@@ -12,7 +12,7 @@ use super::refusal::{InjectionRefusal, shorten};
 use super::request::PodRequest;
 use super::request::annotations::{CHECK, CONTAINERS, NOTIFY, VARIABLES};
 use super::settings::InjectionSettings;
-use super::user_pod::{Role, UserContainer, UserPod};
+use super::user_pod::{ContainerRole, UserContainer, UserPod};
 
 /// The containers that use the agent.
 pub(super) struct Targets<'a> {
@@ -36,7 +36,7 @@ impl<'a> Targets<'a> {
         if !settings.foreign_containers_allowed {
             refuse_foreign(request, foreign)?;
         }
-        let can_use = |member: &UserContainer| is_sidecar || member.role == Role::Main;
+        let can_use = |member: &UserContainer| is_sidecar || member.role == ContainerRole::Main;
         let members: Vec<&UserContainer> = if let Some(names) = &request.containers {
             let candidates = pod.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
             let candidates: Vec<&UserContainer> = candidates.collect();
@@ -52,7 +52,7 @@ impl<'a> Targets<'a> {
             let candidates = pod.members.iter().filter(|member| !foreign.iter().any(|name| name == member.name()));
             candidates.filter(|member| can_use(member)).collect()
         };
-        let running = members.iter().filter(|member| member.role != Role::Init);
+        let running = members.iter().filter(|member| member.role != ContainerRole::Init);
         let mut notified: BTreeMap<&str, Notify> =
             running.map(|member| (member.name(), request.notify.unwrap_or_default())).collect();
         notified.extend(request.notify_of.iter().map(|(name, notify)| (name.as_str(), *notify)));

@@ -63,7 +63,7 @@ pub(super) struct Trial {
     pub(super) analysis: RoundMemory,
     /// The time until which harm is looked for after the version became current.
     suspected_until: Option<SteadyTime>,
-    progress: Option<Progress>,
+    progress: Option<ProvenProgress>,
     /// The time when the target first could not be published.
     pub(super) unpublished_since: Option<SteadyTime>,
     /// The time when the move began to wait only for time to pass.
@@ -78,7 +78,7 @@ pub(super) struct Trial {
 
 /// The maximum number of pods that had proven the target so far, and the time when that number was reached.
 #[derive(Clone, Copy, Debug)]
-struct Progress {
+struct ProvenProgress {
     proven: usize,
     since: SteadyTime,
 }
@@ -173,7 +173,7 @@ impl Evidence {
     pub(super) fn step(&mut self, now: SteadyTime) {
         if let Some(trial) = &mut self.trial {
             (trial.proven_since, trial.stepped_at) = (None, Some(now));
-            trial.progress = Some(Progress { proven: 0, since: now });
+            trial.progress = Some(ProvenProgress { proven: 0, since: now });
         }
     }
 
@@ -282,10 +282,10 @@ impl Evidence {
     /// Once that time is as long as the move may wait, earlier waits do not count either.
     pub(super) fn deadline(&mut self, proven: usize, max_wait: Millis, now: SteadyTime) -> SteadyTime {
         let Some(trial) = &mut self.trial else { return now + max_wait };
-        let before = trial.progress.unwrap_or(Progress { proven: 0, since: now });
+        let before = trial.progress.unwrap_or(ProvenProgress { proven: 0, since: now });
         let watched = trial.quiet_since.take().map_or(0, |quiet| now - quiet.max(before.since));
         let since = if proven > before.proven || watched >= max_wait { now } else { before.since + watched };
-        trial.progress = Some(Progress { proven: proven.max(before.proven), since });
+        trial.progress = Some(ProvenProgress { proven: proven.max(before.proven), since });
         since + max_wait
     }
 
@@ -319,7 +319,7 @@ impl Evidence {
         let Some(history) = self.pods.get(pod) else { return false };
         !history.role.is_harmed()
             || history.healthy_since.is_some()
-            || history.excused_at.is_some_and(|at| now < at + patience)
+            || history.excused_at.is_some_and(|excused_at| now < excused_at + patience)
     }
 
     /// Notes whether the hub is away: pods have all their time to acknowledge the target again when it is back.
