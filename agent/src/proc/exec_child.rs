@@ -67,7 +67,7 @@ const FORWARDED_SIGNALS: [Signal; 6] =
 /// The signals of this process, watched from before the child starts, so that none is lost.
 pub struct Signals {
     child_ends: Stream,
-    continue_signals: Stream,
+    continuations: Stream,
     forwarded: Vec<(Signal, Stream)>,
     notification: Option<Signal>,
 }
@@ -84,8 +84,8 @@ impl Signals {
             forwarded.push((watched, stream(watched)?));
         }
         let notification = notification.and_then(|signal| Signal::try_from(to_os_signal(signal).as_raw()).ok());
-        let (child_ends, continue_signals) = (stream(Signal::SIGCHLD)?, stream(Signal::SIGCONT)?);
-        Ok(Self { child_ends, continue_signals, forwarded, notification })
+        let (child_ends, continuations) = (stream(Signal::SIGCHLD)?, stream(Signal::SIGCONT)?);
+        Ok(Self { child_ends, continuations, forwarded, notification })
     }
 }
 
@@ -143,7 +143,7 @@ impl Child {
     ///
     /// Cancel safe.
     pub async fn wait(&self, signals: &mut Signals) -> u8 {
-        let Signals { child_ends, continue_signals, forwarded, notification } = signals;
+        let Signals { child_ends, continuations, forwarded, notification } = signals;
         loop {
             tokio::select! {
                 _ = child_ends.recv() => {
@@ -152,7 +152,7 @@ impl Child {
                         return code;
                     }
                 }
-                _ = continue_signals.recv() => self.resume(),
+                _ = continuations.recv() => self.resume(),
                 signal = next_signal(forwarded) => {
                     if *notification == Some(signal) {
                         tracing::warn!(%signal, "signal not passed on: only the agent sends the signal that notifies of changes");

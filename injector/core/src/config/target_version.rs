@@ -2,7 +2,7 @@
 
 use nudge_api::{Consent, Explanation, Reason, VersionState, VersionedConfig};
 
-use crate::versions::{Inventory, SealCheck, wish};
+use crate::versions::{Inventory, SealCheck, wanted_version};
 
 /// Returns the version that becomes the target, if pods can be moved to it.
 pub(super) fn target_version(
@@ -37,8 +37,8 @@ fn with_hint(mut explanation: Explanation) -> Explanation {
 /// Returns the version that is requested, whether pods can be moved to it or not; or why there is none.
 pub(super) fn desired_version(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
     let current = config.status.as_ref().and_then(|status| status.current_version.as_deref());
-    let wish = wish(config.requested_version(), current, &inventory.sealed);
-    wish.map(str::to_owned).ok_or_else(|| {
+    let wanted = wanted_version(config.requested_version(), current, &inventory.sealed);
+    wanted.map(str::to_owned).ok_or_else(|| {
         if let Some(sealed) = inventory.sealed.first() {
             return not_authorized(config, &sealed.version);
         }

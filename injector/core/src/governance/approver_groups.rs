@@ -27,7 +27,7 @@ pub fn sign_approver_groups(
     now: Timestamp,
 ) -> Option<String> {
     let groups = serde_json::to_string(groups).ok()?;
-    let annotation = signed_notes::sign(&key.0, APPROVER_GROUPS, &subject(namespace, approval), &groups, now);
+    let annotation = signed_notes::sign(&key.0, APPROVER_GROUPS, &signed_subject(namespace, approval), &groups, now);
     (annotation.len() <= MAX_APPROVER_GROUPS_BYTES).then_some(annotation)
 }
 
@@ -37,11 +37,12 @@ pub fn read_approver_groups(key: &NoteKey, approval: &VersionApproval) -> Option
     let (namespace, annotation) =
         (namespace.as_deref().unwrap_or_default(), annotations.as_ref()?.get(APPROVER_GROUPS)?);
     let clock = Clock::Creation(creation_timestamp.as_ref());
-    let note = signed_notes::read(&key.0, APPROVER_GROUPS, &subject(namespace, &approval.spec), annotation, clock)?;
+    let note =
+        signed_notes::read(&key.0, APPROVER_GROUPS, &signed_subject(namespace, &approval.spec), annotation, clock)?;
     serde_json::from_str(&note.value).ok()
 }
 
-fn subject<'a>(namespace: &'a str, approval: &'a VersionApprovalSpec) -> [&'a str; 7] {
+fn signed_subject<'a>(namespace: &'a str, approval: &'a VersionApprovalSpec) -> [&'a str; 7] {
     let VersionApprovalSpec { config_name, version, digest, decision, reason, approver } = approval;
     [namespace, config_name, version, digest, decision.as_str(), reason, approver]
 }

@@ -21,7 +21,7 @@ pub fn record_release(
     observation: &Observation<'_>,
 ) -> Vec<Release> {
     let now = observation.now.time;
-    let subject = subject(after);
+    let subject = moved_version(after);
     let mut retried = false;
     if let Some(open) = open_release(&mut releases) {
         if let Rollout::Forward(transfer) = before {
@@ -31,7 +31,7 @@ pub fn record_release(
             .is_some_and(|(version, from)| open.version == version && open.from_version.as_deref() == Some(from));
         retried = same && open.outcome == Some(ReleaseOutcome::Held) && is_trying(after);
         if !same || retried {
-            end(open, (before, after), now);
+            end_release(open, (before, after), now);
         }
     }
     match (subject, before, after) {
@@ -69,7 +69,7 @@ pub fn record_release(
             Rollout::Back(Return { cause: Cause::RollingBack(failure), .. }) => note_failure(open, failure),
             Rollout::Back(Return { cause: Cause::Leaving(_), .. }) => note_leaving(open),
             Rollout::Back(Return { cause: Cause::Returning, .. }) if open.steps.is_empty() => {
-                open.steps.push(ReleaseStep { start_time: now.clone(), pods: count(observation.pods.len()) });
+                open.steps.push(ReleaseStep { start_time: now.clone(), pods: pod_count(observation.pods.len()) });
             }
             _ => {}
         }
@@ -133,7 +133,7 @@ pub fn release_summary(release: &Release) -> String {
 }
 
 /// Returns the version that the rollout moves pods to, and the version before.
-fn subject(rollout: &Rollout) -> Option<(&str, &str)> {
+fn moved_version(rollout: &Rollout) -> Option<(&str, &str)> {
     match rollout {
         Rollout::Forward(transfer) => Some((&transfer.target, &transfer.base.current)),
         Rollout::Back(back) if back.cause == Cause::Returning => Some((&back.base.current, &back.target)),
@@ -226,7 +226,7 @@ fn note_move(open: &mut Release, transfer: &Transfer, before: &Rollout, observat
     if transfer.thresholds == last.map_or(&none, |last| &last.thresholds).clone() {
         return;
     }
-    let pods = count(observation.pods.iter().filter(|pod| transfer.thresholds.is_assigned(pod)).count());
+    let pods = pod_count(observation.pods.iter().filter(|pod| transfer.thresholds.is_assigned(pod)).count());
     // Pods that restart in place get a step in parts.
     let goes_on = last.is_some_and(|last| (last.step, &last.step_name) == (transfer.step, &transfer.step_name))
         && observation.override_reason.is_none();
@@ -237,7 +237,7 @@ fn note_move(open: &mut Release, transfer: &Transfer, before: &Rollout, observat
     }
 }
 
-fn end(open: &mut Release, (before, after): (&Rollout, &Rollout), now: &Time) {
+fn end_release(open: &mut Release, (before, after): (&Rollout, &Rollout), now: &Time) {
     let current = after.base().is_some_and(|base| base.current == open.version);
     let failure = match (before, after) {
         (_, Rollout::Failed { failure, .. })
@@ -260,6 +260,6 @@ fn end(open: &mut Release, (before, after): (&Rollout, &Rollout), now: &Time) {
     }
 }
 
-fn count(pods: usize) -> u32 {
+fn pod_count(pods: usize) -> u32 {
     u32::try_from(pods).unwrap_or(u32::MAX)
 }

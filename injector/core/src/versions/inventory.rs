@@ -13,7 +13,7 @@ use super::part_facts::object_name;
 use super::rule_verdicts::{Judgement, Judging, Unjudged, bounded, judge};
 use super::seal::Seals;
 use super::seal_check::{FactsByUid, SealCheck, facts_of, part_number, seal_check};
-use super::version_room::{Occupancy, Occupant, record, wish};
+use super::version_room::{Occupancy, Occupant, retired_record, wanted_version};
 use crate::governance::short_digest;
 use crate::keys::PartMeta;
 
@@ -88,7 +88,7 @@ pub fn take_inventory(
         by_version.into_iter().map(|(version, objects)| SealCandidate { version, objects }).collect();
     candidates.sort_by(|a, b| (a.created(), a.version).cmp(&(b.created(), b.version)));
     let current = status.current_version.as_deref();
-    let asked_for = wish(named, current, &inventory.sealed).map(str::to_owned);
+    let asked_for = wanted_version(named, current, &inventory.sealed).map(str::to_owned);
     let is_needed = |version: &str| asked_for.as_deref() == Some(version) || status.is_in_use(version);
     let mut occupancy = Occupancy::of(&inventory.sealed, is_needed);
     let (needed, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| is_needed(candidate.version));
@@ -100,7 +100,7 @@ pub fn take_inventory(
     no_room.extend(sealing.seal_all(&others, false, &mut inventory, &mut occupancy));
     // The requested version follows from the versions that are sealed in the end, so that the next pass has the same
     // result.
-    if let Some(version) = wish(named, current, &inventory.sealed) {
+    if let Some(version) = wanted_version(named, current, &inventory.sealed) {
         occupancy.need(version);
     }
     for occupant in no_room {
@@ -179,7 +179,7 @@ impl Sealing<'_> {
         names: &ObjectNames,
     ) -> Result<VersionStatus, SealCheck> {
         let SealCandidate { version, objects } = candidate;
-        if let Some(message) = foreign(names, version, objects) {
+        if let Some(message) = find_foreign_object(names, version, objects) {
             return Err(SealCheck::Invalid(message));
         }
         let retired = inventory.retired(version);
@@ -230,7 +230,7 @@ type ObjectNames = HashMap<(PartKind, String), String>;
 
 /// Returns why none of these objects can be sealed as this version: a name stays with its version, because nodes may
 /// hold the old bytes under it.
-fn foreign(names: &ObjectNames, version: &str, objects: &[Arc<PartMeta>]) -> Option<String> {
+fn find_foreign_object(names: &ObjectNames, version: &str, objects: &[Arc<PartMeta>]) -> Option<String> {
     objects.iter().find_map(|object| {
         let other = names.get(&(object.kind, object.name.clone()))?;
         let name = object_name(object.kind, &object.name);
@@ -284,7 +284,7 @@ impl Inventory {
     /// Remembers the digests of a version that is not sealed any more.
     fn retire(&mut self, sealed: &VersionStatus) {
         self.retired.retain(|retired| retired.version != sealed.version);
-        self.retired.extend(record(sealed));
+        self.retired.extend(retired_record(sealed));
     }
 
     /// Checks a sealed version again. `taken` is whether an object with the name of one of its parts has the labels of

@@ -25,7 +25,7 @@ pub fn mark<V: AsRef<[u8]>>(
     content: &BTreeMap<String, V>,
     now: Timestamp,
 ) -> Option<String> {
-    let subject = subject(kind, namespace, part, content)?;
+    let subject = signed_subject(kind, namespace, part, content)?;
     Some(signed_notes::sign(&key.0, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), "", now))
 }
 
@@ -37,7 +37,7 @@ pub fn is_marked<V: AsRef<[u8]>>(
     content: &BTreeMap<String, V>,
 ) -> bool {
     let written = part.annotations.as_ref().and_then(|annotations| annotations.get(labels::MAY_ACTIVATE));
-    let subject = subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content);
+    let subject = signed_subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content);
     written.zip(subject).is_some_and(|(written, subject)| {
         signed_notes::read(&key.0, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), written, Clock::Any)
             .is_some()
@@ -45,7 +45,7 @@ pub fn is_marked<V: AsRef<[u8]>>(
 }
 
 /// Returns the texts that together identify the whole part.
-pub(super) fn subject<V: AsRef<[u8]>>(
+pub(super) fn signed_subject<V: AsRef<[u8]>>(
     kind: PartKind,
     namespace: &str,
     part: &ObjectMeta,

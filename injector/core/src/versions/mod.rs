@@ -47,5 +47,5 @@ pub use seal_check::{FactsByUid, SealCheck, seal_check};
 pub(crate) use secret_type::OPAQUE;
 pub use secret_type::is_configuration;
 pub(crate) use version_authors::authors;
-pub(crate) use version_room::wish;
+pub(crate) use version_room::wanted_version;
 pub use version_room::{MAX_RETIRED_VERSIONS, MAX_VERSIONS, is_nearly_full};

@@ -13,7 +13,7 @@ use nudge_api::PartKind;
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::labels;
 
-use super::mark::subject;
+use super::mark::signed_subject;
 use crate::derived_keys::NoteKey;
 use crate::signed_notes::{self, Clock};
 
@@ -31,7 +31,7 @@ pub fn made_by<V: AsRef<[u8]>>(
     if user.is_empty() || one_line(user, AUTHOR_BYTES) != user {
         return None;
     }
-    let subject = subject(kind, namespace, part, content)?;
+    let subject = signed_subject(kind, namespace, part, content)?;
     Some(signed_notes::sign(&key.0, labels::MADE_BY, &with_setter(&subject, part), user, now))
 }
 
@@ -43,7 +43,7 @@ pub fn author<V: AsRef<[u8]>>(
     content: &BTreeMap<String, V>,
 ) -> Option<String> {
     let annotation = part.annotations.as_ref()?.get(labels::MADE_BY)?;
-    let subject = subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content)?;
+    let subject = signed_subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content)?;
     let clock = Clock::Creation(part.creation_timestamp.as_ref());
     signed_notes::read(&key.0, labels::MADE_BY, &with_setter(&subject, part), annotation, clock).map(|note| note.value)
 }

@@ -90,7 +90,7 @@ pub(super) fn judge(
         RulesState::Ready(rules) => match verdict(judging, status, (version, &content, rules)) {
             Some(Ok(())) => return None,
             Some(Err(message)) => {
-                let invalid = Some(record(version, &content, rules, message));
+                let invalid = Some(invalid_version(version, &content, rules, message));
                 let held = SealCheck::Refused(format!(
                     "version {version} breaks a rule of spec.validation: {message}; create another version, or change the rules"
                 ));
@@ -127,7 +127,7 @@ fn verdict<'a>(
 }
 
 /// Returns the record of a version that breaks a rule.
-fn record(version: &str, content: &str, rules: &str, message: &str) -> InvalidVersion {
+fn invalid_version(version: &str, content: &str, rules: &str, message: &str) -> InvalidVersion {
     InvalidVersion {
         version: version.to_owned(),
         reason: Reason::Invalid,
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn the_newest_are_kept_and_what_is_wanted() {
         let of = |numbers: std::ops::Range<usize>| -> Vec<InvalidVersion> {
-            numbers.map(|number| record(&number.to_string(), "c", "r", "m")).collect()
+            numbers.map(|number| invalid_version(&number.to_string(), "c", "r", "m")).collect()
         };
         let before = of(0..InvalidVersion::MAX_INVALID);
         let names = |all: Vec<InvalidVersion>| all.into_iter().map(|one| one.version).collect::<Vec<_>>();
@@ -177,7 +177,7 @@ mod tests {
         let made = RuleVerdict { content: "c".to_owned(), rules: "r".to_owned(), message: None };
         let verdicts: Verdicts = [("1".to_owned(), made)].into();
         let judging = Judging { rules: RulesState::Ready("r"), verdicts: &verdicts };
-        let status = VersionedConfigStatus { invalid: vec![record("2", "c", "r", "m")], ..Default::default() };
+        let status = VersionedConfigStatus { invalid: vec![invalid_version("2", "c", "r", "m")], ..Default::default() };
         let of = |about| verdict(&judging, &status, about);
         assert_eq!((of(("1", "c", "r")), of(("2", "c", "r"))), (Some(Ok(())), Some(Err("m"))));
         for about in [("1", "d", "r"), ("1", "c", "s"), ("2", "d", "r"), ("2", "c", "s"), ("3", "c", "r")] {

@@ -41,13 +41,17 @@ impl Room {
 }
 
 /// Returns the size in bytes of a version in the status, with a comma.
-fn bytes(version: &impl Serialize) -> usize {
+fn status_bytes(version: &impl Serialize) -> usize {
     serde_json::to_string(version).map_or(usize::MAX / 64, |text| text.len() + 1)
 }
 
 /// Returns the maximum size in bytes of a sealed version in the status.
 fn sealed_bytes(sealed: &VersionStatus) -> usize {
-    bytes(&VersionStatus { state: VersionState::Available, consent: Some(Consent::NeededAnew), ..sealed.clone() })
+    status_bytes(&VersionStatus {
+        state: VersionState::Available,
+        consent: Some(Consent::NeededAnew),
+        ..sealed.clone()
+    })
 }
 
 /// Returns whether at most a tenth of the maximum number of versions is left, or another version may not fit into the
@@ -59,7 +63,7 @@ pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
 
 /// Returns the version that the config should have: the version in `spec.version`, or else the current version, or else
 /// the first version that needs no consent.
-pub(crate) fn wish<'a>(
+pub(crate) fn wanted_version<'a>(
     named: Option<&'a str>,
     current: Option<&'a str>,
     sealed: &'a [VersionStatus],
@@ -70,7 +74,7 @@ pub(crate) fn wish<'a>(
 
 /// Returns the record that the status keeps of a version that was sealed. Returns `None` for a version whose name is
 /// the digest of its content.
-pub(super) fn record(sealed: &VersionStatus) -> Option<RetiredVersion> {
+pub(super) fn retired_record(sealed: &VersionStatus) -> Option<RetiredVersion> {
     let version = sealed.version.clone();
     let digests = sealed.parts.iter().map(|part| part.digest.clone()).collect();
     digest_prefix(&version).is_none().then_some(RetiredVersion { version, digests })
@@ -94,7 +98,7 @@ impl Occupant {
         Self {
             version: sealed.version.clone(),
             bytes: sealed_bytes(sealed),
-            record: record(sealed).as_ref().map_or(0, bytes),
+            record: retired_record(sealed).as_ref().map_or(0, status_bytes),
             unmarked: sealed.consent.is_some(),
             needed,
         }
@@ -206,7 +210,7 @@ impl Occupancy {
     pub(super) fn bound_retired(&self, retired: &mut Vec<RetiredVersion>) {
         let (mut count, mut sum) = (0, self.taken().0.bytes);
         let kept = retired.iter().rev().take_while(|retired| {
-            (count, sum) = (count + 1, sum + bytes(retired));
+            (count, sum) = (count + 1, sum + status_bytes(retired));
             count <= MAX_RETIRED_VERSIONS && sum <= MAX_BYTES
         });
         let surplus = retired.len() - kept.count();

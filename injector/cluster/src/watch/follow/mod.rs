@@ -269,7 +269,7 @@ where
                 *version = read(&object, sink, WatchChange::Put, false).or(version.take());
             }
             Some(WatchEvent::Deleted(object)) => {
-                *version = read(&object, sink, WatchChange::Gone, true).or(version.take())
+                *version = read(&object, sink, WatchChange::Gone, true).or(version.take());
             }
         }
     }

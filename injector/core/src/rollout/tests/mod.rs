@@ -274,7 +274,7 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
         containers_ready: true,
         containers: vec![container],
         phase: PodPhase::Running,
-        probes: ProbeTimes { start_time: Duration::from_secs(300), ..ProbeTimes::of(&spec) },
+        probes: ProbeTimes { start_time: Duration::from_mins(5), ..ProbeTimes::of(&spec) },
         ..PodState::default()
     };
     Subject {
