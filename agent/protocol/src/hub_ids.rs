@@ -67,6 +67,7 @@ impl BlockDigest {
 }
 
 /// Writes an ID, or else empty text.
+#[allow(clippy::ref_option)] // the signature that serde calls
 pub(crate) fn serialize<T: AsRef<str>, S: Serializer>(id: &Option<T>, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(id.as_ref().map_or("", AsRef::as_ref))
 }
