@@ -5,4 +5,5 @@ mod kubelet;
 mod restarts;
 mod rollouts;
 mod statuses;
+mod texts;
 mod versions;

@@ -1,0 +1,162 @@
+//! Texts: an edit of a config's objects is a version, against a real API server. Without pods, each move ends at once.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::TestNamespace;
+use nudge_tests::cluster::installation::{at_once, bind};
+use nudge_tests::{Installation, eventually};
+use serde_json::{Value, json};
+
+/// The time of two moves, which begin a minute apart.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(100);
+
+async fn create_config(space: &TestNamespace, name: &str, mut spec: Value) -> Result<VersionedConfig> {
+    spec["rollout"] = at_once();
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": spec});
+    space.create_object(config).await
+}
+
+async fn create_map(space: &TestNamespace, name: &str, value: &str) -> Result<ConfigMap> {
+    space.create_object(json!({"metadata": {"name": name}, "data": {"key": value}})).await
+}
+
+async fn edit(space: &TestNamespace, name: &str, value: &str) -> Result<ConfigMap> {
+    let patch = Patch::Merge(json!({"data": {"key": value}}));
+    Ok(space.api::<ConfigMap>().patch(name, &PatchParams::default(), &patch).await?)
+}
+
+async fn status(
+    space: &TestNamespace,
+    name: &str,
+    what: &str,
+    expected: impl Fn(&VersionedConfigStatus) -> bool,
+) -> Result<VersionedConfigStatus> {
+    let is_expected = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
+    space.object_until(WAIT_TIMEOUT, name, what, is_expected).await?.status.context("no status")
+}
+
+/// Returns the value of the current version, from the object that it is made of.
+async fn current_value(space: &TestNamespace, status: &VersionedConfigStatus) -> Option<String> {
+    let current = status.version(status.current_version.as_deref()?)?;
+    let map = space.api::<ConfigMap>().get(&current.parts.first()?.name).await.ok()?;
+    map.data?.remove("key")
+}
+
+async fn wait_for_value(space: &TestNamespace, name: &str, value: &str) -> Result<VersionedConfigStatus> {
+    let configs = space.api::<VersionedConfig>();
+    eventually(WAIT_TIMEOUT, &format!("config {name} has {value:?}"), async || {
+        let status = configs.get(name).await.ok()?.status?;
+        let is_proven = status.current_version == status.desired_version && status.rollout.stage.is_none();
+        (is_proven && current_value(space, &status).await.as_deref() == Some(value)).then_some(status)
+    })
+    .await
+}
+
+fn reason(status: &VersionedConfigStatus, kind: &str) -> String {
+    let condition = status.conditions.iter().find(|condition| condition.type_ == kind);
+    condition.map(|condition| condition.reason.clone()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_text_is_followed_whichever_way_it_is_written_and_nobody_else_writes_it() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("texts").await?;
+    create_config(&space, "web", json!({"objects": ["ConfigMap"]})).await?;
+    status(&space, "web", "it has no text", |status| reason(status, "Fetched") == "NoText").await?;
+    create_map(&space, "web", "one").await?;
+    let first = wait_for_value(&space, "web", "one").await?;
+    assert_eq!(first.current_version.as_deref(), Some("1.0.0"));
+    // kubectl edit, apply or patch.
+    edit(&space, "web", "two").await?;
+    let second = wait_for_value(&space, "web", "two").await?;
+    let version = second.current_version.as_deref().unwrap_or_default();
+    assert!(version.starts_with("txt-") && second.version(version).is_some(), "{second:#?}");
+    // kubectl replace takes the label away. A text that a version has already is this version.
+    let maps = space.api::<ConfigMap>();
+    let mut replaced: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "web"}, "data": {"key": "one"}}))?;
+    replaced.metadata.resource_version = maps.get("web").await?.metadata.resource_version;
+    maps.replace("web", &PostParams::default(), &replaced).await?;
+    assert_eq!(wait_for_value(&space, "web", "one").await?.current_version.as_deref(), Some("1.0.0"));
+    // kubectl replace --force.
+    maps.delete("web", &DeleteParams::default()).await?;
+    let gone = status(&space, "web", "the text is gone", |status| reason(status, "Fetched") == "NoText").await?;
+    assert_eq!(gone.current_version.as_deref(), Some("1.0.0"), "what is current stays");
+    create_map(&space, "web", "three").await?;
+    wait_for_value(&space, "web", "three").await?;
+    let labels = eventually(WAIT_TIMEOUT, "the new object has the label", async || {
+        maps.get("web").await.ok()?.metadata.labels.filter(|labels| labels.contains_key("nudge.dev/follows"))
+    })
+    .await?;
+    assert_eq!(labels, [("nudge.dev/follows".to_owned(), "web".to_owned())].into(), "and nothing else");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_version_that_is_named_ends_following_until_it_is_not_named_any_more() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("named-texts").await?;
+    create_map(&space, "web", "one").await?;
+    create_config(&space, "web", json!({"objects": ["ConfigMap"]})).await?;
+    wait_for_value(&space, "web", "one").await?;
+    let name = async |version: Value| {
+        let patch = Patch::Merge(json!({"spec": {"version": version}}));
+        space.api::<VersionedConfig>().patch("web", &PatchParams::default(), &patch).await
+    };
+    name(json!("1.0.0")).await?;
+    let named = status(&space, "web", "no text is followed", |status| status.internal.text.is_none()).await?;
+    assert_eq!(reason(&named, "Fetched"), "", "{named:#?}");
+    edit(&space, "web", "two").await?;
+    let drifted = status(&space, "web", "the edit is noticed", |status| reason(status, "Drifted") != "").await?;
+    assert_eq!(drifted.current_version.as_deref(), Some("1.0.0"));
+    name(Value::Null).await?;
+    wait_for_value(&space, "web", "two").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_secret_is_a_text_too_and_both_objects_are_one_version() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("secret-texts").await?;
+    create_map(&space, "web", "one").await?;
+    create_config(&space, "web", json!({"objects": ["ConfigMap", "Secret"]})).await?;
+    let unread = |status: &VersionedConfigStatus| ["TextNotTaken", "NoText"].contains(&&*reason(status, "Fetched"));
+    status(&space, "web", "the Secret is missing", unread).await?;
+    for role in ["nudge-secrets", "nudge-publish-secrets"] {
+        bind(&space, role).await?;
+    }
+    let secret = |pin: &str| json!({"metadata": {"name": "web"}, "stringData": {"pin": pin}});
+    space.create_object::<Secret>(secret("hunter2")).await?;
+    let first = wait_for_value(&space, "web", "one").await?;
+    let current = first.version("1.0.0").context("no 1.0.0")?;
+    assert_eq!((current.parts.len(), current.keys), (2, 2), "{current:?}");
+    let patch = Patch::Merge(json!({"stringData": {"pin": "hunter3"}}));
+    space.api::<Secret>().patch("web", &PatchParams::default(), &patch).await?;
+    let renewed = |status: &VersionedConfigStatus| {
+        let version = status.current_version.as_deref();
+        version.is_some_and(|version| version.starts_with("txt-")) && status.rollout.stage.is_none()
+    };
+    let second = status(&space, "web", "the renewed Secret is current", renewed).await?;
+    let text = serde_json::to_string(&second)?;
+    assert!(!text.contains("hunter"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_text_that_can_be_no_version_says_why_and_changes_nothing() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("odd-texts").await?;
+    create_map(&space, "web", "one").await?;
+    create_config(&space, "web", json!({"objects": ["ConfigMap"]})).await?;
+    wait_for_value(&space, "web", "one").await?;
+    let patch = Patch::Merge(json!({"data": {"nudge.key": "x"}}));
+    space.api::<ConfigMap>().patch("web", &PatchParams::default(), &patch).await?;
+    let refused = status(&space, "web", "the key is refused", |status| reason(status, "Fetched") == "NoText").await?;
+    assert_eq!((refused.current_version.as_deref(), refused.versions.len()), (Some("1.0.0"), 1));
+    let condition = refused.conditions.iter().find(|condition| condition.type_ == "Fetched").context("no condition")?;
+    assert!(condition.message.contains("nudge.key"), "{}", condition.message);
+    Ok(())
+}
