@@ -22,6 +22,8 @@ mod reduced_status;
 mod schema_tests;
 mod target_version;
 #[cfg(test)]
+mod text_tests;
+#[cfg(test)]
 mod unseen_tests;
 
 pub use approval_status::{ApprovalContext, approval_status};

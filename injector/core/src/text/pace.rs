@@ -17,7 +17,10 @@ const STANDING_TIME: SignedDuration = SignedDuration::from_mins(5);
 /// way, nor a return, nor the first version waits.
 pub fn withheld_by_pace(config: &VersionedConfig, status: &VersionedConfigStatus, now: Now<'_>) -> Option<Withheld> {
     let text = status.internal.text.as_ref().filter(|_| config.spec.follows_text())?;
-    if status.holds(&text.version) {
+    // A target whose move is withheld is not under way.
+    let under_way = status.target_version.as_ref().filter(|_| status.rollout.stage.is_some());
+    let known = [under_way, status.current_version.as_ref(), status.previous_version.as_ref()];
+    if known.into_iter().flatten().any(|version| *version == text.version) {
         return None;
     }
     let begin = status.releases.last()?.start_time.0;

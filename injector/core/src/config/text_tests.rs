@@ -1,0 +1,98 @@
+//! Decisions about a config that follows its text.
+
+use std::sync::Arc;
+
+use nudge_api::{ConfigState, Hold, PartKind, RolloutStage, VersionedConfigStatus};
+use nudge_protocol::{ConfigName, VersionName};
+
+use super::decide_tests::{Fixture, at};
+use crate::keys::PodUid;
+use crate::pods::{PodPhase, PodState, Readiness, Report, ReportState};
+use crate::text::record_text;
+
+/// Three versions, and a text that is the first.
+fn fixture() -> Fixture {
+    let mut fixture = Fixture::new(None).with("1").with("2").with("3");
+    fixture.config.spec.objects = vec![PartKind::ConfigMap];
+    write(&mut fixture, "1");
+    fixture.step();
+    fixture
+}
+
+/// The text is this version now.
+fn write(fixture: &mut Fixture, version: &str) {
+    fixture.config.status = Some(record_text(&fixture.config, Ok(version), &at(fixture.now)).0);
+}
+
+/// The state of a move: the current version, the target, and whether pods are moved.
+fn state(status: &VersionedConfigStatus) -> (&str, Option<&str>, Option<RolloutStage>) {
+    (status.current_version.as_deref().unwrap_or_default(), status.target_version.as_deref(), status.rollout.stage)
+}
+
+/// A pod that runs this version, and has acknowledged it.
+fn pod(runs: &str) -> Vec<Arc<PodState>> {
+    let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())];
+    vec![Arc::new(PodState {
+        uid: PodUid::new("a").unwrap(),
+        readiness: Readiness::Ready,
+        containers_ready: true,
+        phase: PodPhase::Running,
+        report: Some(Report { versions, state: ReportState::Acknowledged, reasons: Vec::new(), at: None }),
+        ..PodState::default()
+    })]
+}
+
+#[test]
+fn a_text_lasts_over_decisions_until_a_version_is_named() {
+    let mut fixture = fixture();
+    write(&mut fixture, "2");
+    fixture.now += 60;
+    let status = fixture.step().status;
+    assert_eq!((state(&status), status.desired_version.as_deref()), (("2", None, None), Some("2")));
+    assert_eq!(status.internal.text.map(|text| text.version).as_deref(), Some("2"));
+    fixture.config.spec.version = Some("1".to_owned());
+    let status = fixture.step().status;
+    assert_eq!((status.current_version.as_deref(), status.internal.text), (Some("1"), None));
+    assert!(status.conditions.iter().all(|condition| condition.type_ != "Fetched"));
+}
+
+#[test]
+fn another_text_ends_a_move_at_once_and_begins_a_minute_after_that_move() {
+    let mut fixture = fixture();
+    fixture.pods = pod("1");
+    fixture.step();
+    write(&mut fixture, "2");
+    fixture.now += 60;
+    let began = fixture.now;
+    assert_eq!(state(&fixture.step().status), ("1", Some("2"), Some(RolloutStage::Moving)));
+    fixture.now = began + 20;
+    write(&mut fixture, "3");
+    let status = fixture.step().status;
+    assert_eq!((state(&status), status.state()), (("1", Some("3"), None), ConfigState::Waiting), "no pod has it");
+    assert_eq!(fixture.ready().1, "Unsettled", "{:?}", fixture.ready());
+    fixture.now = began + 58;
+    assert_eq!(fixture.step().status.rollout.stage, None);
+    fixture.now = began + 62;
+    assert_eq!(state(&fixture.step().status), ("1", Some("3"), Some(RolloutStage::Moving)));
+    // The text of the current version ends a move without a wait.
+    write(&mut fixture, "1");
+    let status = fixture.step().status;
+    assert_eq!((state(&status), status.state()), (("1", None, None), ConfigState::Current));
+}
+
+#[test]
+fn the_text_of_the_previous_version_returns_in_one_write_unless_a_hold_withholds_it() {
+    let mut fixture = fixture();
+    write(&mut fixture, "2");
+    fixture.now += 60;
+    fixture.step();
+    fixture.pods = pod("2");
+    fixture.step();
+    fixture.config.spec.rollout.hold =
+        Some(Hold { reason: "release day".to_owned(), until_time: None, protected: false });
+    write(&mut fixture, "1");
+    let status = fixture.step().status;
+    assert_eq!(state(&status), ("2", Some("1"), None), "everybody who writes the object could return it");
+    fixture.config.spec.rollout.hold = None;
+    assert_eq!(state(&fixture.step().status), ("1", Some("2"), Some(RolloutStage::Returning)));
+}
