@@ -257,7 +257,7 @@ mod tests {
         assert!(to_prune(&config, &parts, None, &[], &mounted).is_empty());
         // A version of somebody else, and a version that is sealed meanwhile.
         config.spec.version = None;
-        parts[0] = Arc::new(PartMeta { keep: None, ..(*parts[0]).clone() });
+        parts[0] = Arc::new(PartMeta { prune: false, ..(*parts[0]).clone() });
         parts.remove(3);
         assert!(!is_beyond_limit(&config, &parts, None));
     }
