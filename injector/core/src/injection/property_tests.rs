@@ -209,6 +209,7 @@ fn bare(mut pod: Value, before: &Value) -> Value {
     if let Some(annotations) = pod["metadata"].get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove("nudge.dev/warnings");
         annotations.remove("nudge.dev/birth-labels");
+        annotations.remove("backup.velero.io/backup-volumes-excludes");
     }
     without_empty(&mut pod);
     pod

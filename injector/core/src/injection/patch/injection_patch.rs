@@ -6,11 +6,11 @@ use json_patch::{Patch, PatchError};
 use nudge_protocol::{labels, pod};
 use serde_json::{Value, json};
 
-use super::birth_labels;
 use super::container_patch::ContainerPatch;
 use super::coverage::covers;
 use super::patch_builder::{END, PatchBuilder, pointer};
 use super::warnings;
+use super::{backup_exclusion, birth_labels};
 use crate::injection::moved_mounts::MovedMounts;
 use crate::injection::user_pod::{
     LISTS, POD_IP, is_agent, is_our_mount, is_our_volume, items, originals, our_variables,
@@ -65,6 +65,7 @@ pub(in crate::injection) fn injection_patch(pod: &Value, plan: &InjectionPlan<'_
         builder.create_map(pointer!["metadata", "labels"])?;
         builder.add(pointer!["metadata", "labels", labels::AGENT], json!(VERSION))?;
     }
+    backup_exclusion::write(&mut builder, plan.volumes)?;
     warnings::write(&mut builder, plan.warnings, injected_before)?;
     birth_labels::write(&mut builder, plan.birth_labels)?;
     Ok(builder.patch())

@@ -3,6 +3,7 @@
 //! A pod that was injected before needs an empty patch; another injector may have changed it in between.
 
 mod agent_container;
+mod backup_exclusion;
 mod birth_labels;
 mod container_patch;
 mod coverage;
