@@ -8,6 +8,8 @@
 //! - `version`: the content of versions, as it is read from files, divided into objects, and read back
 //! - `page`: the page of `kubectl nudge ui`
 //! - `rollout`: the change of `spec.version`, and the wait for the rollout
+//! - `text`: the text of a config's objects, and the edits of users
+//! - `editor`: the user's editor
 //!
 //! Only `get --show-secrets` prints a value of a Secret. Exports hold such values only encrypted.
 
@@ -16,6 +18,7 @@ mod backup;
 mod cluster;
 mod commands;
 mod dry_run;
+mod editor;
 mod failure;
 mod output;
 mod page;
@@ -23,6 +26,7 @@ mod period;
 mod reason;
 mod rollout;
 mod session;
+mod text;
 mod version;
 mod warnings;
 

@@ -39,3 +39,4 @@ pub use refusal::InjectionRefusal;
 pub use request::{PodRequest, annotations, is_updated_by_rollout, opts_in, read};
 pub(crate) use request::{UpdateWay, parse_way};
 pub use settings::{AgentDefaults, InjectionSettings, UnknownKeys};
+pub use volume_objects::{VolumeObject, objects as objects_of_volume};

@@ -5,14 +5,17 @@ use nudge_api::PartKind;
 
 /// An object that a volume has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct VolumeObject<'a> {
-    pub(super) kind: PartKind,
-    pub(super) name: &'a str,
-    pub(super) optional: Option<bool>,
+pub struct VolumeObject<'a> {
+    /// Whether the object is a ConfigMap or a Secret.
+    pub kind: PartKind,
+    /// The object's name.
+    pub name: &'a str,
+    /// Whether the object may be missing; `None` counts as `false`.
+    pub optional: Option<bool>,
 }
 
 /// Returns the objects of a volume, in their order.
-pub(super) fn objects(volume: &Volume) -> impl Iterator<Item = VolumeObject<'_>> {
+pub fn objects(volume: &Volume) -> impl Iterator<Item = VolumeObject<'_>> {
     let config_map = |name, optional| VolumeObject { kind: PartKind::ConfigMap, name, optional };
     let secret = |name, optional| VolumeObject { kind: PartKind::Secret, name, optional };
     let single_objects = volume.config_map.iter().map(move |map| config_map(map.name.as_str(), map.optional));

@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use super::{
-    approve, baseline, create, current, delete, diff, enable, export, get, history, hold, import, push, retry,
-    rollback, source, status, ui, use_version, validate, versions,
+    approve, baseline, create, current, delete, diff, edit, enable, export, follow, get, history, hold, import, inject,
+    push, retry, rollback, set, source, status, ui, use_version, validate, versions,
 };
 use crate::session::ConnectionOptions;
 
@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Enable(enable::Enable),
     /// Take away all that enable gives Nudge in a namespace
     Disable(enable::Disable),
+    /// Give the pods of a workload an agent, and show before what that does to them
+    Inject(inject::Inject),
     /// Create a version of a config, and the config if it does not exist
     Create(Box<create::Create>),
     /// Push a folder to a registry, as an artifact that versions can be made of
@@ -51,6 +53,12 @@ pub(crate) enum Command {
     Rollback(rollback::Rollback),
     /// Try the version that failed again
     Retry(retry::Retry),
+    /// Follow the text of a config's ConfigMap or Secret again: each edit is a version
+    Follow(follow::Follow),
+    /// Set or remove keys of the text that a config follows
+    Set(set::Set),
+    /// Edit the text that a config follows, in an editor
+    Edit(edit::Edit),
     /// Approve a version, or withdraw the approval
     Approve(approve::Approve),
     /// Deny a version, or withdraw the denial

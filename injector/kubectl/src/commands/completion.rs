@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory as _};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::ListParams;
 use kube::{Api, Resource};
@@ -42,6 +43,7 @@ enum Candidates {
     ConfigMaps,
     Sources,
     PodsAndConfigs,
+    Workloads,
     Files,
     #[default]
     Nothing,
@@ -114,6 +116,7 @@ fn position(words: &[String]) -> Position {
             }
             Some("name") if ["enable", "disable"].contains(&command.get_name()) => Candidates::Namespaces,
             Some("what") => Candidates::Files,
+            Some("workload") => Candidates::Workloads,
             Some("source") => Candidates::Sources,
             Some("name") if command.get_name() == "get" => Candidates::PodsAndConfigs,
             Some("name") => Candidates::ConfigMaps,
@@ -227,9 +230,20 @@ async fn fetch_candidates(position: &Position, out: Output) -> Result<Vec<(Strin
             [names(session.api::<nudge_api::VersionedConfig>(), "").await, pods].concat()
         }
         Candidates::Sources => names(session.api::<nudge_api::ConfigSource>(), "").await,
+        Candidates::Workloads => workloads(&session).await,
         Candidates::Words(_) | Candidates::Files | Candidates::Nothing => Vec::new(),
     };
     Ok(names.into_iter().map(|name| (name, String::new())).collect())
+}
+
+/// Returns the workloads that can be injected, as `TYPE/NAME`.
+async fn workloads(session: &Session) -> Vec<String> {
+    let kinds = [
+        ("deployment", names(session.api::<Deployment>(), "").await),
+        ("statefulset", names(session.api::<StatefulSet>(), "").await),
+        ("daemonset", names(session.api::<DaemonSet>(), "").await),
+    ];
+    kinds.into_iter().flat_map(|(kind, names)| names.into_iter().map(move |name| format!("{kind}/{name}"))).collect()
 }
 
 async fn names<K: Resource + Clone + DeserializeOwned + Debug>(api: Api<K>, label: &str) -> Vec<String> {
@@ -261,9 +275,15 @@ mod tests {
         assert_eq!(words("use game 1 --wa"), ["--wait", ":4"]);
         assert_eq!(words("status -o j"), ["json", ":4"]);
         assert_eq!(words("status --output=y"), ["--output=yaml", ":4"]);
+        assert_eq!(words("inject deployment/web --notify SIGU"), ["SIGUSR1", "SIGUSR2", ":4"]);
         assert_eq!(words("unhold game --dry-run=s"), ["--dry-run=server", ":4"]);
         for (line, expected) in [
             ("use ", Candidates::Configs),
+            ("follow ", Candidates::Configs),
+            ("edit ", Candidates::Configs),
+            ("set ", Candidates::Configs),
+            ("set game ", Candidates::Nothing),
+            ("set game --secret-from-file=", Candidates::Files),
             ("use game ", Candidates::Versions("game".into())),
             ("history ", Candidates::Configs),
             ("diff game 1 ", Candidates::Versions("game".into())),
@@ -276,6 +296,8 @@ mod tests {
             ("create game 1 --from-file=", Candidates::Files),
             ("create game 1 --from-oci=", Candidates::Nothing),
             ("push ", Candidates::Files),
+            ("inject ", Candidates::Workloads),
+            ("inject -f ", Candidates::Files),
             ("export -A -f ", Candidates::Files),
             ("export --filename=", Candidates::Files),
             ("import -f ", Candidates::Files),

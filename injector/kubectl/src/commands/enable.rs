@@ -40,6 +40,7 @@ Examples:
   kubectl nudge enable shop --baseline
   kubectl nudge enable shop --secrets --publish-secrets"
 )]
+#[allow(clippy::struct_excessive_bools)] // each is one flag
 pub(crate) struct Enable {
     /// The namespace
     #[arg(value_name = "NAMESPACE")]

@@ -9,15 +9,19 @@ pub(crate) mod create;
 pub(crate) mod current;
 pub(crate) mod delete;
 pub(crate) mod diff;
+pub(crate) mod edit;
 pub(crate) mod enable;
 pub(crate) mod export;
+pub(crate) mod follow;
 pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod hold;
 pub(crate) mod import;
+pub(crate) mod inject;
 pub(crate) mod push;
 pub(crate) mod retry;
 pub(crate) mod rollback;
+pub(crate) mod set;
 pub(crate) mod source;
 pub(crate) mod status;
 pub(crate) mod ui;
@@ -42,6 +46,7 @@ pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Fail
         Command::Create(command) if command.is_offline() => {
             return create::print_offline(&output, command, connection.namespace.as_deref()).await;
         }
+        Command::Inject(command) if command.is_offline() => return inject::run_offline(&output, command),
         Command::Push(command) => return push::run(&output, command).await,
         Command::Validate(command) if command.is_offline() => return validate::run_offline(&output, command),
         _ => {}
@@ -65,10 +70,14 @@ async fn run_with(session: &Session, connection: &ConnectionOptions, command: Co
     match command {
         Command::Enable(command) => enable::enable(session, &command).await,
         Command::Disable(command) => enable::disable(session, &command).await,
+        Command::Inject(command) => inject::run(session, &command).await,
         Command::Create(command) => create::run(session, &command).await,
         Command::Use(command) => use_version::run(session, &command).await,
         Command::Rollback(command) => rollback::run(session, &command).await,
         Command::Retry(command) => retry::run(session, &command).await,
+        Command::Follow(command) => follow::run(session, &command).await,
+        Command::Set(command) => set::run(session, &command).await,
+        Command::Edit(command) => edit::run(session, &command).await,
         Command::Approve(command) => approve::approve(session, &command).await,
         Command::Deny(command) => approve::deny(session, &command).await,
         Command::Validate(command) => validate::run(session, &command).await,

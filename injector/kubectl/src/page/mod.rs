@@ -112,7 +112,7 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
         let redirect = RedirectFile::open(&address);
         redirect
             .map_err(|cause| {
-                session.out.warn(&format!("the browser was not opened: {cause}; open the address yourself"))
+                session.out.warn(&format!("the browser was not opened: {cause}; open the address yourself"));
             })
             .ok()
     } else {

@@ -1,4 +1,4 @@
-//! Other writers of `spec.version` that will set it back, such as a GitOps tool.
+//! Other writers of a field that will set it back, such as a GitOps tool.
 //!
 //! A writer sets the field back if it keeps a state of its own to apply. Two signs show that: server-side apply
 //! (`operation: Apply`), and the names of the tools that still update objects on the client side. `kubectl` and
@@ -12,11 +12,16 @@ use crate::session::FIELD_MANAGER;
 /// Helm.
 const TOOLS: [&str; 5] = ["argocd", "fleetagent", "flux", "helm", "kustomize-controller"];
 
-/// Returns the managers of `spec.version` that will write it again.
-fn other_managers(entries: &[ManagedFieldsEntry]) -> Vec<&str> {
+/// The path of `spec.version`, as managed fields write it.
+pub(crate) const VERSION: &[&str] = &["f:spec", "f:version"];
+/// The path of the data of a ConfigMap or Secret.
+pub(crate) const DATA: &[&str] = &["f:data"];
+
+/// Returns the managers of the field at this path that will write it again.
+fn other_managers<'a>(field: &[&str], entries: &'a [ManagedFieldsEntry]) -> Vec<&'a str> {
     let mut names: Vec<&str> = entries
         .iter()
-        .filter(|entry| owns_version(entry))
+        .filter(|entry| owns(entry, field))
         .filter_map(|entry| Some((entry.manager.as_deref()?, entry.operation.as_deref() == Some("Apply"))))
         .filter(|&(name, is_apply)| writes_again(name, is_apply))
         .map(|(name, _)| name)
@@ -26,9 +31,9 @@ fn other_managers(entries: &[ManagedFieldsEntry]) -> Vec<&str> {
     names
 }
 
-fn owns_version(entry: &ManagedFieldsEntry) -> bool {
+fn owns(entry: &ManagedFieldsEntry, field: &[&str]) -> bool {
     let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-    fields.and_then(|fields| fields.get("f:spec")?.get("f:version")).is_some()
+    fields.and_then(|fields| field.iter().try_fold(fields, |fields, name| fields.get(*name))).is_some()
 }
 
 fn writes_again(name: &str, is_apply: bool) -> bool {
@@ -38,12 +43,12 @@ fn writes_again(name: &str, is_apply: bool) -> bool {
     !is_by_hand && (is_apply || TOOLS.iter().any(|tool| name.starts_with(tool)))
 }
 
-/// Returns the warning before the field is changed, if somebody may set it back.
-pub(crate) fn warning(config: &str, entries: &[ManagedFieldsEntry]) -> Option<String> {
-    let others = other_managers(entries);
+/// Returns the warning before the field is changed, if somebody may set it back. `subject` names the field.
+pub(crate) fn warning(subject: &str, field: &[&str], entries: &[ManagedFieldsEntry]) -> Option<String> {
+    let others = other_managers(field, entries);
     let names = others.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" and ");
     (!others.is_empty()).then(|| {
-        format!("spec.version of config {config} is managed by {names}, which may set it back; change it in the source of that tool")
+        format!("{subject} is managed by {names}, which may set it back; change it in the source of that tool")
     })
 }
 
@@ -72,7 +77,7 @@ mod tests {
             ("Terraform", "Apply"),
             ("my-pipeline", "Apply"),
         ] {
-            assert_eq!(other_managers(&[entry(manager, operation, &version())]), [manager], "{operation}");
+            assert_eq!(other_managers(VERSION, &[entry(manager, operation, &version())]), [manager], "{operation}");
         }
     }
 
@@ -91,7 +96,7 @@ mod tests {
             ("node-fetch", "Update"),
             ("unknown", "Update"),
         ] {
-            assert_eq!(warning("shop", &[entry(manager, operation, &version())]), None, "{manager} {operation}");
+            assert_eq!(warning("x", VERSION, &[entry(manager, operation, &version())]), None, "{manager} {operation}");
         }
     }
 
@@ -101,9 +106,11 @@ mod tests {
             entry("kustomize-controller", "Apply", &json!({"f:spec": {"f:rollout": {}}})),
             entry("nudge-controller", "Apply", &json!({"f:status": {"f:currentVersion": {}}})),
         ];
-        assert_eq!(warning("shop", &entries), None);
+        assert_eq!(warning("x", VERSION, &entries), None);
+        let data = [entry("helm", "Update", &json!({"f:data": {"f:lives": {}}}))];
+        assert!(warning("x", DATA, &data).is_some() && warning("x", VERSION, &data).is_none());
         let both = [entry("argocd-controller", "Update", &version()), entry("helm", "Update", &version())];
-        let warning = warning("shop", &both).unwrap();
+        let warning = warning("spec.version of config shop", VERSION, &both).unwrap();
         assert!(warning.contains("managed by \"argocd-controller\" and \"helm\", which may set it back"), "{warning}");
     }
 }

@@ -1,6 +1,6 @@
 //! The move of a config to a version: `spec.version`, who else writes it, and the wait for the end of the rollout.
 
-mod field_managers;
+pub(crate) mod field_managers;
 pub(crate) mod outcome;
 mod pods;
 pub(crate) mod switch;

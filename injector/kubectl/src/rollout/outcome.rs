@@ -33,6 +33,12 @@ pub(crate) fn outcome(
     if let Some(other) = config.spec.version.as_deref().filter(|other| *other != version) {
         return RolloutOutcome::Failed(format!("config {name}: spec.version was changed to {other} meanwhile"));
     }
+    let other_text = config.requested_version().filter(|other| config.spec.follows_text() && *other != version);
+    if let Some(other) = other_text {
+        return RolloutOutcome::Failed(format!(
+            "config {name}: the text was changed meanwhile, and is version {other}"
+        ));
+    }
     let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
     let is_retried =
         failure.is_some_and(|failure| noted_retry_time(config).is_some_and(|retry| failure.retry_time != Some(retry)));
@@ -199,6 +205,17 @@ mod tests {
     fn another_version_in_the_spec_ends_the_wait() {
         let other = outcome(&config("7", &json!({"observedGeneration": 4})), "2", 3, None);
         assert_eq!(other, RolloutOutcome::Failed("config shop: spec.version was changed to 7 meanwhile".into()));
+    }
+
+    #[test]
+    fn another_text_ends_the_wait() {
+        let mut config =
+            config("2", &json!({"internal": {"text": {"version": "7", "settleTime": "2026-01-01T00:00:00Z"}}}));
+        config.spec.version = None;
+        config.spec.objects = vec![nudge_api::PartKind::ConfigMap];
+        let message = "config shop: the text was changed meanwhile, and is version 7";
+        assert_eq!(outcome(&config, "2", 3, None), RolloutOutcome::Failed(message.into()));
+        assert!(matches!(outcome(&config, "7", 3, None), RolloutOutcome::Pending(_)));
     }
 
     #[test]

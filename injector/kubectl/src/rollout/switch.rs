@@ -35,10 +35,7 @@ pub(crate) async fn switch(
 ) -> Result<(), Failure> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let status = config.status.clone().unwrap_or_default();
-    if let Some(warning) = field_managers::warning(name, config.metadata.managed_fields.as_deref().unwrap_or_default())
-    {
-        session.out.warn(&warning);
-    }
+    warn_of_other_writers(session, config);
     let is_current = status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current;
     let is_named = config.spec.version.as_deref() == Some(version);
     // A switch in steps also removes the override that an earlier one left.
@@ -65,11 +62,48 @@ pub(crate) async fn switch(
     }
     let at_once = if override_reason.is_some() { ", for all pods at once" } else { "" };
     session.out.line(&format!("config {name}: spec.version is {version}{at_once}{}", dry.suffix()))?;
+    if config.spec.follows_text() {
+        session.out.line(&left_text(name, dry))?;
+    }
+    wait_if_asked(session, name, version, generation, wait, dry).await
+}
+
+/// Waits until the version is current, if the user wants it.
+pub(crate) async fn wait_if_asked(
+    session: &Session,
+    name: &str,
+    version: &str,
+    generation: i64,
+    wait: Wait,
+    dry: DryRun,
+) -> Result<(), Failure> {
     if wait.wait && dry == DryRun::None {
         Box::pin(wait_for(session, name, version, generation, wait.timeout)).await?;
         session.out.line(&format!("config {name}: version {version} is current"))?;
     }
     Ok(())
+}
+
+/// Returns the line about a config whose text is not followed any more.
+fn left_text(name: &str, dry: DryRun) -> String {
+    let suffix = dry.suffix();
+    format!("config {name} does not follow its text any more{suffix}; go back to it with kubectl nudge follow {name}")
+}
+
+/// Removes `spec.version` and the override, so that the config follows its text, if it has objects.
+pub(crate) async fn unset_version(session: &Session, config: &VersionedConfig, dry: DryRun) -> Result<(), Failure> {
+    warn_of_other_writers(session, config);
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let context = format!("removing spec.version of config {name}");
+    session.merge::<VersionedConfig>(name, &patch(None, None), dry, context).await
+}
+
+fn warn_of_other_writers(session: &Session, config: &VersionedConfig) {
+    let subject = format!("spec.version of config {}", config.metadata.name.as_deref().unwrap_or_default());
+    let entries = config.metadata.managed_fields.as_deref().unwrap_or_default();
+    if let Some(warning) = field_managers::warning(&subject, field_managers::VERSION, entries) {
+        session.out.warn(&warning);
+    }
 }
 
 /// Waits until the control plane has seen that `spec.version` does not name the version. Only after that does naming it
@@ -133,6 +167,13 @@ mod tests {
         assert_eq!(patch(Some("2"), Some(("the old password is revoked", end))), now);
         assert_eq!(patch(Some("2"), None), json!({"spec": {"version": "2", "rollout": {"override": null}}}));
         assert_eq!(patch(None, None), json!({"spec": {"version": null, "rollout": {"override": null}}}));
+    }
+
+    #[test]
+    fn a_text_that_is_left_says_how_to_go_back() {
+        let expected =
+            "config shop does not follow its text any more (dry run); go back to it with kubectl nudge follow shop";
+        assert_eq!(left_text("shop", DryRun::Client), expected);
     }
 
     #[test]

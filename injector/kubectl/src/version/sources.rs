@@ -7,6 +7,7 @@ use clap::Args;
 use nudge_authoring::{Content, ContentError};
 use nudge_protocol::error_chain::without_os_code;
 use nudge_protocol::limits::MAX_KEYS;
+use zeroize::Zeroizing;
 
 use crate::failure::file_message;
 use crate::version::env_file;
@@ -118,6 +119,14 @@ fn from_file(content: &mut Content, is_secret: bool, text: &str) -> Result<(), S
         add(folder_key(path, &file)?, &file)?;
     }
     Ok(())
+}
+
+/// Reads one file, `KEY=PATH` or `PATH`. Returns the key with the content.
+pub(crate) fn read_file(text: &str) -> Result<(String, Zeroizing<Vec<u8>>), String> {
+    let (key, path) = file_source(text)?;
+    let path = Path::new(path);
+    let value = fs::read(path).map_err(|error| file_message(path, &error))?;
+    Ok((key.map_or_else(|| file_name(path), |key| Ok(key.to_owned()))?, Zeroizing::new(value)))
 }
 
 /// Lists the regular files of a directory and of its folders. Does not follow links, and leaves out names that begin

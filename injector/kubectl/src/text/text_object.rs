@@ -1,0 +1,198 @@
+//! The objects of a config as users edit them: their keys and values, and the patch of an edit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_core::publish::PublishedObject;
+use nudge_core::versions::{Contents, object_name};
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Failure, doing};
+use crate::session::Session;
+
+/// The kinds of a config's objects, in the order of the parts of a version.
+const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
+
+/// One object of a config.
+pub(crate) struct TextObject {
+    pub(crate) object: PublishedObject,
+    /// The keys in `binaryData` of a ConfigMap.
+    binary_keys: BTreeSet<String>,
+}
+
+impl From<ConfigMap> for TextObject {
+    fn from(map: ConfigMap) -> Self {
+        let binary_keys = map.binary_data.iter().flatten().map(|(key, _)| key.clone()).collect();
+        Self { object: map.into(), binary_keys }
+    }
+}
+
+impl From<Secret> for TextObject {
+    fn from(secret: Secret) -> Self {
+        Self { object: secret.into(), binary_keys: BTreeSet::new() }
+    }
+}
+
+impl TextObject {
+    /// Reads the object of this kind and name, if it exists.
+    pub(crate) async fn read(session: &Session, kind: PartKind, name: &str) -> Result<Option<Self>, Failure> {
+        let context = format!("reading {}", object_name(kind, name));
+        Ok(match kind {
+            PartKind::ConfigMap => {
+                session.api::<ConfigMap>().get_opt(name).await.map_err(doing(context))?.map(Into::into)
+            }
+            PartKind::Secret => session.api::<Secret>().get_opt(name).await.map_err(doing(context))?.map(Into::into),
+        })
+    }
+
+    pub(crate) fn kind(&self) -> PartKind {
+        self.object.kind
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn contents(&self) -> &Contents {
+        self.object.content.values()
+    }
+
+    /// Returns the merge patch from this object to one with the new contents. It applies to exactly this object as it
+    /// was read.
+    pub(crate) fn patch(&self, contents: &Contents) -> Value {
+        let (mut text, mut bytes) = (Map::new(), Map::new());
+        let old = self.contents();
+        let keys: BTreeSet<&String> = old.keys().chain(contents.keys()).collect();
+        for key in keys.into_iter().filter(|key| old.get(*key) != contents.get(*key)) {
+            let is_binary = self.binary_keys.contains(key);
+            let Some(value) = contents.get(key) else {
+                let field = if is_binary { &mut bytes } else { &mut text };
+                field.insert(key.clone(), Value::Null);
+                continue;
+            };
+            match (self.kind(), std::str::from_utf8(value)) {
+                (PartKind::Secret, _) => {
+                    text.insert(key.clone(), STANDARD.encode(value).into());
+                }
+                (PartKind::ConfigMap, Ok(value)) => {
+                    text.insert(key.clone(), value.into());
+                    if is_binary {
+                        bytes.insert(key.clone(), Value::Null);
+                    }
+                }
+                (PartKind::ConfigMap, Err(_)) => {
+                    bytes.insert(key.clone(), STANDARD.encode(value).into());
+                    if old.contains_key(key) && !is_binary {
+                        text.insert(key.clone(), Value::Null);
+                    }
+                }
+            }
+        }
+        let mut patch = json!({"metadata": {"resourceVersion": self.object.metadata.resource_version}});
+        for (field, values) in [("data", text), ("binaryData", bytes)] {
+            if !values.is_empty() {
+                patch[field] = values.into();
+            }
+        }
+        patch
+    }
+}
+
+/// The objects of a config, as far as the user may read them.
+pub(crate) struct ConfigText {
+    pub(crate) objects: Vec<TextObject>,
+    /// Whether the user may not read the Secret.
+    pub(crate) lacks_secret: bool,
+}
+
+impl ConfigText {
+    /// Reads the objects that belong to the config. A user who edits the ConfigMap need not be allowed to read the
+    /// Secret.
+    pub(crate) async fn read(session: &Session, config: &VersionedConfig) -> Result<Self, Failure> {
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        let mut text = Self { objects: Vec::new(), lacks_secret: false };
+        for kind in KINDS.into_iter().filter(|kind| config.spec.owns(*kind)) {
+            match TextObject::read(session, kind, name).await {
+                Ok(object) => text.objects.extend(object),
+                Err(failure) if failure.status == 403 && kind == PartKind::Secret => text.lacks_secret = true,
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(text)
+    }
+
+    /// Returns the object of this kind, which must exist.
+    pub(crate) fn object(&self, kind: PartKind, name: &str) -> Result<&TextObject, Failure> {
+        self.objects.iter().find(|object| object.kind() == kind).ok_or_else(|| {
+            let command = match kind {
+                PartKind::ConfigMap => format!("kubectl create configmap {name} --from-file=PATH"),
+                PartKind::Secret => format!("kubectl create secret generic {name} --from-file=PATH"),
+            };
+            let refusal = match kind {
+                PartKind::Secret if self.lacks_secret => {
+                    format!("you may not read {}; ask the namespace's admin for that right", object_name(kind, name))
+                }
+                _ => format!("{} does not exist; create it with {command}", object_name(kind, name)),
+            };
+            Failure::new(refusal)
+        })
+    }
+
+    /// Returns the contents by kind.
+    pub(crate) fn contents(&self) -> BTreeMap<PartKind, Contents> {
+        self.objects.iter().map(|object| (object.kind(), object.contents().clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zeroize::Zeroizing;
+
+    use super::*;
+
+    fn map(object: Value) -> TextObject {
+        serde_json::from_value::<ConfigMap>(object).unwrap().into()
+    }
+
+    fn contents(pairs: &[(&str, &[u8])]) -> Contents {
+        pairs.iter().map(|&(key, value)| (key.to_owned(), Zeroizing::new(value.to_vec()))).collect()
+    }
+
+    #[test]
+    fn a_patch_has_the_changes_alone_and_the_version_that_was_read() {
+        let before = map(json!({
+            "metadata": {"name": "shop", "resourceVersion": "7"},
+            "data": {"lives": "3", "gone": "x", "same": "s", "raw": "text"}, "binaryData": {"bytes": "/w==", "old": "/w=="},
+        }));
+        let after = contents(&[("lives", b"5"), ("same", b"s"), ("new", b""), ("raw", &[0xfe]), ("bytes", b"text")]);
+        let expected = json!({
+            "metadata": {"resourceVersion": "7"},
+            "data": {"lives": "5", "gone": null, "new": "", "raw": null, "bytes": "text"},
+            "binaryData": {"raw": "/g==", "bytes": null, "old": null},
+        });
+        assert_eq!(before.patch(&after), expected);
+        assert_eq!(before.patch(before.contents()), json!({"metadata": {"resourceVersion": "7"}}));
+    }
+
+    #[test]
+    fn values_of_a_secret_are_encoded() {
+        let secret =
+            json!({"metadata": {"name": "shop", "resourceVersion": "7"}, "data": {"pin": "MQ==", "old": "MQ=="}});
+        let secret: TextObject = serde_json::from_value::<Secret>(secret).unwrap().into();
+        let expected = json!({"metadata": {"resourceVersion": "7"}, "data": {"pin": "Mg==", "old": null}});
+        assert_eq!(secret.patch(&contents(&[("pin", b"2")])), expected);
+    }
+
+    #[test]
+    fn an_object_that_is_missing_says_how_it_is_made() {
+        let text = ConfigText { objects: vec![map(json!({"metadata": {"name": "shop"}}))], lacks_secret: false };
+        assert!(text.object(PartKind::ConfigMap, "shop").is_ok());
+        let refusal = text.object(PartKind::Secret, "shop").err().unwrap().message;
+        assert!(refusal.contains("kubectl create secret generic shop"), "{refusal}");
+        let refusal = ConfigText { lacks_secret: true, ..text }.object(PartKind::Secret, "shop").err().unwrap().message;
+        assert!(refusal.starts_with("you may not read Secret shop"), "{refusal}");
+    }
+}
