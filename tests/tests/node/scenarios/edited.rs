@@ -11,7 +11,7 @@ use nudge_api::VersionedConfigStatus;
 use nudge_tests::{eventually, tools};
 use serde_json::{Value, json};
 
-use super::exposure::{ready, wait_for_status};
+use super::exposure::{nudge, ready, wait_for_status};
 use crate::install;
 use crate::objects::{deployment, list, opted_in, shell};
 use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, containers};
@@ -34,8 +34,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         tools::skipped(&format!("no mounts that move: the server is 1.{server}, and they need 1.{SERVER}"));
         return Ok(());
     }
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"mode": "one"},
-        "metadata": {"name": "web", "labels": {"nudge.dev/baseline": "true"}}});
+    nudge(&home, &["enable", &home.space.name, "--baseline"])?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"mode": "one"}, "metadata": {"name": "web"}});
     home.apply(&list([map, deployment(&template(&home), i32::try_from(PODS)?)]))?;
     let before = ready(&home, "web", PODS).await?;
     home.wait_until_current("web", "1.0.0").await?;
